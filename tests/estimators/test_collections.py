@@ -55,11 +55,11 @@ def assert_same(model, other):
 class TestOnACluster:
     @pytest.mark.parametrize("covariance_type", ["full", "diag"])
     def test_a_fit_is_that_of_rows_in_memory(self, covariance_type):
-        mixture = SharedKernelMixture(5, covariance_type=covariance_type, init=START, tol=1e-3)
+        mixture = SharedKernelMixture(5, covariance_type=covariance_type, init=START, tol=1e-2)
         assert_same(clone(mixture).fit(*lazily(X, Y)), clone(mixture).fit(X, Y))
 
     def test_with_gaps_weights_and_rows_without_a_label(self):
-        mixture = SharedKernelMixture(5, init=START, tol=1e-3)
+        mixture = SharedKernelMixture(5, init=START, tol=1e-2)
         codes = np.where(np.arange(len(Y)) % 5 == 0, -1, np.searchsorted(["ash", "beech", "oak"], Y))
         given = GAPPY, codes, WEIGHTS
         assert_same(clone(mixture).fit(*lazily(*given)), clone(mixture).fit(*given))
@@ -74,7 +74,7 @@ class TestOnACluster:
         rows = dd.from_pandas(pd.DataFrame(X), npartitions=4)
         if kind == "array":
             rows, given = lazily(X, labels.to_numpy())
-        mixture = SharedKernelMixture(5, init=START, tol=1e-3)
+        mixture = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1)
         assert_same(clone(mixture).fit(rows, given), clone(mixture).fit(X, labels))
 
     def test_a_dataframe_and_feature_groups_by_name(self):
@@ -85,7 +85,7 @@ class TestOnACluster:
             init=[{"means": X[:3, [2]] + [[0], [1], [2]]}, {"means": CENTRES[:, :2]}],
             reject_below=0.1,
             outlier_label="none",
-            tol=1e-3,
+            tol=1e-1,
             random_state=0,
         )
         far = clone(classifier).fit(lazy[["u", "v", "w"]], lazy["tree"])
@@ -133,7 +133,7 @@ def test_starts_in_a_batch():
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
 def test_without_a_cluster_threads_do_the_same(covariance_type):
-    mixture = SharedKernelMixture(5, covariance_type=covariance_type, init=START, tol=1e-3)
+    mixture = SharedKernelMixture(5, covariance_type=covariance_type, init=START, tol=1e-2)
     assert_same(clone(mixture).fit(*lazily(X, Y)), clone(mixture).fit(X, Y))
     assert_same(clone(mixture).fit(lazily(X)[0]), clone(mixture).fit(X))
 

@@ -26,7 +26,7 @@ ESTIMATORS = [
 ]
 # Searches with all their stages, but few candidates in the longest ones, in few folds.
 SEARCHES = [
-    SharedKernelClassifierCV(tune=0.1, cv=2, n_members=2, random_state=0),
+    SharedKernelClassifierCV(covariance_type="full", tune=0.1, cv=2, n_members=2, random_state=0),
     SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0),
 ]
 

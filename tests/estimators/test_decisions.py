@@ -47,17 +47,17 @@ def with_gaps(X: FloatArray) -> FloatArray:
     return X
 
 
-@pytest.mark.parametrize("n_kernels", [4, None])
 @pytest.mark.parametrize(
-    ("share", "groups", "kind"),
+    ("share", "groups", "kind", "n_kernels"),
     [
-        (0.01, None, "plain"),
-        (0.5, None, "plain"),
-        (0.1, [[0, 1], [2]], "plain"),
-        (0.1, None, "gaps"),
-        (0.1, None, "unlabelled"),
-        (0.2, [[2], [1, 0]], "unlabelled"),
-        (0.05, None, "weighted"),
+        (0.01, None, "plain", 4),
+        (0.5, None, "plain", None),
+        (0.1, [[0, 1], [2]], "plain", None),
+        (0.1, None, "gaps", 4),
+        (0.1, None, "unlabelled", None),
+        (0.2, [[2], [1, 0]], "unlabelled", 4),
+        (0.05, None, "weighted", None),
+        (0.05, None, "weighted", 4),
     ],
 )
 def test_the_threshold_is_a_quantile_of_held_out_densities(

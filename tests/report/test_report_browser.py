@@ -27,6 +27,15 @@ def opened(chromium: Any, page: Path) -> Open:
     return open_page
 
 
+@pytest.fixture
+def explored(chromium: Any, page: Path) -> Any:
+    """Return the browser with the page as another such test left it: each sets all that it needs."""
+    if chromium.current_url != page.as_uri() or not chromium.execute_script("return window.explored"):
+        visit(chromium, page)
+        chromium.execute_script("window.explored = true")
+    return chromium
+
+
 def drawing(browser: Any) -> str:
     """Return what is drawn."""
     script = "const svg = document.querySelector('#explorer-plot svg'); return svg && svg.innerHTML"
@@ -62,9 +71,19 @@ def boxes(browser: Any) -> dict[int, tuple[float, float, float, float]]:
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
-def test_the_page_loads_without_errors_and_fits(opened: Open, size: tuple[int, int], scheme: str) -> None:
+def test_the_page_loads_without_errors_fetches_nothing_and_fits(
+    opened: Open, page: Path, size: tuple[int, int], scheme: str
+) -> None:
     browser = opened(size, scheme)
     assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    wanted = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    assert page.as_uri() in wanted
+    assert [url for url in wanted if url != page.as_uri() and not url.startswith("data:")] == []
     assert "run again" in browser.title
     inner, outer = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
     assert inner <= outer == size[0]
@@ -78,18 +97,6 @@ def test_the_page_loads_without_errors_and_fits(opened: Open, size: tuple[int, i
     }.items():
         found = browser.execute_script("return document.querySelectorAll(arguments[0]).length", selector)
         assert found == count, selector
-
-
-def test_nothing_is_fetched(opened: Open, page: Path) -> None:
-    browser = opened()
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    wanted = [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert page.as_uri() in wanted
-    assert [url for url in wanted if url != page.as_uri() and not url.startswith("data:")] == []
 
 
 def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:
@@ -121,8 +128,24 @@ def test_every_control_of_the_explorer_changes_the_drawing(opened: Open) -> None
     assert browser.get_log("browser") == []
 
 
-def test_the_explorer_offers_planes_within_a_group_only(opened: Open) -> None:
+def test_controls_have_labels_and_take_the_keyboard(opened: Open) -> None:
+    from selenium.webdriver.common.keys import Keys
+
     browser = opened()
+    nameless = browser.execute_script(
+        "return [...document.querySelectorAll('select, input')]"
+        ".filter((c) => !c.labels.length || !c.labels[0].textContent.trim()).map((c) => c.id || c.name)"
+    )
+    assert nameless == []
+    before = drawing(browser)
+    digit = browser.find_element("id", "explore-digit")
+    digit.send_keys(Keys.ARROW_DOWN)
+    assert digit.get_attribute("value") == "1"
+    assert drawing(browser) != before
+
+
+def test_the_explorer_offers_planes_within_a_group_only(explored: Any) -> None:
+    browser = explored
     choose(browser, "explore-variant", "2Dx3D")
     assert offered(browser, "explore-across") == ["pca 4", "pca 5", "q2", "q3", "q4"]
     choose(browser, "explore-across", "pca 4")
@@ -135,8 +158,8 @@ def test_the_explorer_offers_planes_within_a_group_only(opened: Open) -> None:
     assert browser.get_log("browser") == []
 
 
-def test_the_explorer_shows_the_weights_of_the_chosen_class(opened: Open) -> None:
-    browser = opened()
+def test_the_explorer_shows_the_weights_of_the_chosen_class(explored: Any) -> None:
+    browser = explored
     model = synthetic_results().best["4D", "robust"].groups[0]
     choose(browser, "explore-variant", "4D")
     choose(browser, "explore-method", "robust")
@@ -152,10 +175,10 @@ def test_the_explorer_shows_the_weights_of_the_chosen_class(opened: Open) -> Non
 
 
 @pytest.mark.parametrize("pair", [("pca 2", "q4"), ("q3", "pca 9")])
-def test_ellipses_have_the_extent_of_one_standard_deviation(opened: Open, pair: tuple[str, str]) -> None:
+def test_ellipses_have_the_extent_of_one_standard_deviation(explored: Any, pair: tuple[str, str]) -> None:
     """An ellipse reaches the square root of a feature's variance either side of the mean, whatever the
     correlation; pixels are an affine map of feature values, the vertical one upside down."""
-    browser = opened()
+    browser = explored
     model = synthetic_results().best["13D", "robust"].groups[0]
     choose(browser, "explore-variant", "13D")
     choose(browser, "explore-method", "robust")
@@ -173,9 +196,9 @@ def test_ellipses_have_the_extent_of_one_standard_deviation(opened: Open, pair: 
         assert (slope > 0) == (axis == 0)
 
 
-def test_ellipses_lean_with_the_correlation(opened: Open) -> None:
+def test_ellipses_lean_with_the_correlation(explored: Any) -> None:
     """Where an ellipse is widest, its height off the mean is covariance over standard deviation."""
-    browser = opened()
+    browser = explored
     model = synthetic_results().best["9D", "class-wise"].groups[0]
     choose(browser, "explore-variant", "9D")
     choose(browser, "explore-method", "class-wise")
@@ -201,10 +224,10 @@ def test_ellipses_lean_with_the_correlation(opened: Open) -> None:
         assert (middle[1] - widest[1]) / half_height == pytest.approx(correlation, abs=0.07)
 
 
-def test_a_kernel_tells_its_number_and_weight_to_pointer_and_keyboard(opened: Open) -> None:
+def test_a_kernel_tells_its_number_and_weight_to_pointer_and_keyboard(explored: Any) -> None:
     from selenium.webdriver import ActionChains
 
-    browser = opened()
+    browser = explored
     choose(browser, "explore-variant", "4D")
     groups = browser.find_elements("css selector", "#explorer-plot .kernel-group")
     heaviest = groups[-1]
@@ -234,24 +257,8 @@ def test_a_kernel_tells_its_number_and_weight_to_pointer_and_keyboard(opened: Op
         ActionChains(browser).move_by_offset(-int(left), -int(top)).perform()
 
 
-def test_controls_have_labels_and_take_the_keyboard(opened: Open) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    browser = opened()
-    nameless = browser.execute_script(
-        "return [...document.querySelectorAll('select, input')]"
-        ".filter((c) => !c.labels.length || !c.labels[0].textContent.trim()).map((c) => c.id || c.name)"
-    )
-    assert nameless == []
-    before = drawing(browser)
-    digit = browser.find_element("id", "explore-digit")
-    digit.send_keys(Keys.ARROW_DOWN)
-    assert digit.get_attribute("value") == "1"
-    assert drawing(browser) != before
-
-
-def test_confusion_matrices_follow_the_chosen_method(opened: Open) -> None:
-    browser = opened()
+def test_confusion_matrices_follow_the_chosen_method(explored: Any) -> None:
+    browser = explored
     best = synthetic_results().best
     for method in ("class-wise", "robust", "published"):
         browser.execute_script(
@@ -266,9 +273,9 @@ def test_confusion_matrices_follow_the_chosen_method(opened: Open) -> None:
             np.testing.assert_array_equal(shown, best[variant, method].run.confusion)
 
 
-def test_histograms_tell_their_counts(opened: Open) -> None:
+def test_histograms_tell_their_counts(explored: Any) -> None:
     """Every run of a method is under exactly one bar."""
-    browser = opened()
+    browser = explored
     bars = browser.execute_script(
         "return [...document.querySelectorAll('#distribution-charts svg')].map((s) => "
         "['published', 'robust', 'class-wise'].map((w) => s.querySelectorAll(`.method-${w} .bar`).length))"

@@ -269,7 +269,7 @@ def test_code_is_compiled_where_it_cannot_be_kept() -> None:
 @pytest.mark.parametrize("numba", ["missing", "broken", "off"])
 def test_fits_without_numba(numba: str, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
-    X = random.normal(size=(4000, 6)) + 3.0 * random.integers(3, size=4000)[:, None]
+    X = random.normal(size=(4000, 5)) + 3.0 * random.integers(3, size=4000)[:, None]
     model = SharedKernelMixture(10, max_iter=5, tol=0.0, random_state=0)
     expected = model.fit(X).score(X)
     can_compile.cache_clear()

@@ -94,11 +94,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return tiles
 
 
-@pytest.mark.parametrize("n_features", [5, 16, 17])
+# Loops over features are unrolled up to 16: code for each number takes seconds to compile.
+@pytest.mark.parametrize("n_features", [5, 17])
 def test_statistics_are_those_of_the_reference(n_features: int, seen: list[Any]) -> None:
-    # In two features many kernels overlap unless they are far from each other.
-    spread = 40.0 if n_features == 2 else 12.0
-    rows, kernels = problem("full", n_features, n_classes=3, weighted=True, spread=spread)
+    rows, kernels = problem("full", n_features, n_classes=3, weighted=True)
     expected = reference.expect(rows, kernels, kernels.means)
     for found in passes(rows, kernels):
         assert_same(found, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +102,21 @@ def test_members_are_fitted_to_all_rows_and_averaged() -> None:
     random = np.random.default_rng(0)
     y = np.repeat([0, 1], 60)
     rows = np.exp(random.normal(size=(120, 3)) + 0.7 * y[:, None])
-    search = SharedKernelClassifierCV(tune=False, n_members=3, cv=2, random_state=0).fit(rows, y)
+    settings: dict[str, Any] = {
+        "n_kernels": [2, 4],
+        "covariance_type": ["full", "tied"],
+        "tune": False,
+        "cv": 2,
+    }
+    search = SharedKernelClassifierCV(n_members=3, random_state=0, **settings).fit(rows, y)
     assert 1 < len(search.classifiers_) <= 3
     assert search.classifier_ is search.classifiers_[0]
     assert search.classifier_.temperature_ == search.cv_results_["temperature"][search.best_index_]
-    alone = SharedKernelClassifierCV(tune=False, n_members=1, cv=2, random_state=0).fit(rows, y)
+    alone = SharedKernelClassifierCV(n_members=1, random_state=0, **settings).fit(rows, y)
     assert alone.best_params_ == search.best_params_
     assert len(alone.classifiers_) == 1
     assert_array_equal(alone.classifier_.means_, search.classifier_.means_)
-    accuracy = SharedKernelClassifierCV(tune=False, scoring="accuracy", cv=2, random_state=0).fit(rows, y)
+    accuracy = SharedKernelClassifierCV(scoring="accuracy", random_state=0, **settings).fit(rows, y)
     assert len(accuracy.classifiers_) == 1
 
 
@@ -180,8 +187,10 @@ def test_members_are_saved_to_the_bit(tmp_path: Path, members: SharedKernelClass
         (None, (np.zeros(13), np.ones(13)), r"feature_maps_\[0\] must be None or a tuple of shift"),
     ],
 )
-def test_maps_that_do_not_fit_are_not_saved(tmp_path: Path, place: Any, value: Any, message: str) -> None:
-    search = averaged()
+def test_maps_that_do_not_fit_are_not_saved(
+    tmp_path: Path, members: SharedKernelClassifierCV, place: Any, value: Any, message: str
+) -> None:
+    search = deepcopy(members)
     change = list(search.feature_maps_[0])
     if place is not None:
         change[place] = value
@@ -190,19 +199,21 @@ def test_maps_that_do_not_fit_are_not_saved(tmp_path: Path, place: Any, value: A
         search.save(tmp_path / "search.skmix")
 
 
-def test_members_that_do_not_belong_together_are_not_saved(tmp_path: Path) -> None:
-    search = averaged()
+def test_members_that_do_not_belong_together_are_not_saved(
+    tmp_path: Path, members: SharedKernelClassifierCV
+) -> None:
+    search = deepcopy(members)
     search.feature_maps_ = search.feature_maps_[:2]
     with pytest.raises(ValueError, match="classifiers_ and feature_maps_ differ in length"):
         search.save(tmp_path / "search.skmix")
     search.classifiers_, search.feature_maps_ = [], []
     with pytest.raises(ValueError, match="differ in length, or are empty"):
         search.save(tmp_path / "search.skmix")
-    search = averaged()
+    search = deepcopy(members)
     search.feature_maps_[2] = None
     with pytest.raises(ValueError, match=r"classifiers_ has \d+ features for 13 columns"):
         search.save(tmp_path / "search.skmix")
-    search = averaged()
+    search = deepcopy(members)
     search.classifiers_[1] = SharedKernelClassifier(2, random_state=0).fit(X, Y + 1)
     with pytest.raises(ValueError, match="classifiers_ differ in their classes"):
         search.save(tmp_path / "search.skmix")
