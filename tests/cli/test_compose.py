@@ -281,6 +281,34 @@ def test_predictions_are_on_the_scale_of_the_fit(tmp_path: Path) -> None:
     assert "was fitted to compensated channels" in said(result)
 
 
+def test_a_model_of_python_remembers_its_scale(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{name}.fcs", 100.0 * np.abs(drawn(SHARES[name], 3))) for name in "ab"]
+    mixture = SharedKernelMixture(3, init="k-means", random_state=0, tol=1e-3)
+    mixture.metadata_ = {"study": "mine"}
+    for transform, scale in (
+        (Arcsinh(150.0), "arcsinh:150"),
+        (Arcsinh(0.1), "arcsinh:0.1"),
+        (Logicle(), "logicle"),
+        (None, "none"),
+    ):
+        rows = open_rows(files, transform=transform)
+        mixture.fit(rows).save(tmp_path / "m")
+        noted = {"compensate": False, "transform": scale}
+        assert load(tmp_path / "m").metadata_ == {"study": "mine", "compose": noted}
+        run(*files, "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
+        assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], mixture.composition(rows)["share"])
+    for transform in (Arcsinh([150.0, 150.0, 5.0]), Logicle(W=1.0)):
+        mixture.fit(open_rows(files, transform=transform)).save(tmp_path / "m")
+        result = run(*files, "--model", tmp_path / "m", code=1)
+        assert "a scale that has no name on the command line" in said(result)
+    # Of rows in memory, nobody knows what was done to them.
+    mixture.fit(pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)).save(tmp_path / "m")
+    assert mixture.metadata_ == {"study": "mine"}
+    result = run(*files, "--model", tmp_path / "m", code=2)
+    assert "does not say its scale: give the --transform of its fit" in said(result)
+    run(*files, "--model", tmp_path / "m", "--transform", "arcsinh:150")
+
+
 def test_a_real_sample(tmp_path: Path) -> None:
     pytest.importorskip("flowio", reason="flowio is not installed")
     sample = Path(__file__).parents[1] / "data" / "0877408774.B08.fcs"

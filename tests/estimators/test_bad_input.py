@@ -567,7 +567,7 @@ def test_the_file_of_a_row_without_any_value_is_named(tmp_path: Path) -> None:
     rows[1, 3] = np.nan
     for name, own in zip("ab", rows, strict=True):
         np.save(tmp_path / f"{name}.npy", own)
-    message = r"Row 3 of .*b\.npy has no value: all 2 features are NaN \(1 such rows\)"
+    message = r"Row 3 of .*b\.npy, counted from 0, has no value: all 2 features are NaN \(1 such rows\)"
     for source in (str(tmp_path), tmp_path / "b.npy"):
         with pytest.raises(ValueError, match=message):
             SharedKernelMixture(1).fit(source)

@@ -12,7 +12,7 @@ from oracles import class_log_likelihood, kernel_log_densities, responsibilities
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.engine.model import Parameters
 
 CENTRES = np.array([[0.0, 0.0], [6.0, -3.0], [-4.0, 6.0]])
@@ -347,3 +347,10 @@ def test_few_rows_may_leave_a_fold_empty() -> None:
         X = np.random.default_rng(seed).normal(size=(n_rows, 2))
         model = SharedKernelMixture(1, group_shift="auto", tol=1e-2, random_state=seed)
         assert np.isfinite(model.fit(X, np.arange(n_rows) % 2).means_).all()
+
+
+def test_classifiers_have_no_group_shift() -> None:
+    classifier = SharedKernelClassifier(2)
+    assert "group_shift" not in classifier.get_params()
+    with pytest.raises(AttributeError, match="a parameter of SharedKernelMixture, not of classifiers"):
+        classifier.group_shift = 4.0

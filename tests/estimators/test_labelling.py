@@ -92,7 +92,9 @@ def test_cells_without_a_sample_have_no_label(annotate: Callable[..., Any]) -> N
     sample = SAMPLE.astype(object)
     sample[::7] = None
     adata = annotate(X, pd.Categorical(sample))
-    fitted = SharedKernelMixture(2, random_state=0, tol=1e-3).fit(open_rows(adata, sample_key="sample"))
+    mixture = SharedKernelMixture(2, random_state=0, tol=1e-3)
+    with pytest.warns(UserWarning, match="22 of 150 rows of .* have no group: they shape the kernels, but"):
+        fitted = mixture.fit((adata, "sample"))
     assert fitted.classes_.tolist() == ["s1", "s2", "s3"]
     assert fitted.class_count_.sum() == 150 - 22
 
@@ -148,8 +150,9 @@ def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: s
     found = read_rows(target, target="group")
     assert found.labels == SAMPLE.tolist()
     assert found.feature_names == ("kernel", "p_0", "p_1", "p_2")
-    assert_array_equal(found.X[:, 0], model.predict(X))
-    assert_allclose(found.X[:, 1:], model.predict_proba(X), rtol=1e-12, atol=1e-300)
+    assert_array_equal(found.X[:, 0], model.predict(X, groups=SAMPLE))
+    shares = model.predict_proba(X, groups=SAMPLE)
+    assert_allclose(found.X[:, 1:], shares, rtol=1e-12, atol=1e-300)
     model.write_labels(X, str(target), populations=True, probabilities=False)
     again = read_rows(target)
     assert again.feature_names == ("population",)
@@ -171,16 +174,25 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
         fitted.write_labels(rows, target, populations=populations)
         table, expected = read_rows(target), fitted.predict_proba(rows, populations=populations)
         assert table.feature_names[-1] == "p_background"
-        numbers = fitted.predict(rows, populations=populations)
+        # The background is one more column, and the number of the last one is -1.
+        likely = np.c_[expected, 1.0 - expected.sum(axis=1)].argmax(axis=1)
+        numbers = np.where(likely == expected.shape[1], -1, likely)
+        assert numbers[-1] == -1
         assert_array_equal(table.X[:, 0], numbers)
         assert_allclose(table.X[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
         assert_allclose(table.X[:, 1:].sum(axis=1), 1.0)
+        fitted.write_labels(rows, target, populations=populations, probabilities=False)
+        assert read_rows(target).feature_names == ("population" if populations else "kernel",)
+        assert_array_equal(read_rows(target).X[:, 0], numbers)
     # One population has more of the row, little as it is, and it is not the first.
     nearest = fitted.populations_[fitted.log_responsibilities(rows)[-1].argmax()]
-    assert numbers[-1] == nearest == 1
+    assert fitted.predict(rows, populations=True)[-1] == nearest == 1
     adata = annotate(rows, np.r_[SAMPLE, ["s1"]])
     fitted.write_labels(rows, adata)
-    assert_array_equal(adata.obs["kernel"].astype(int), fitted.predict(rows))
+    column = adata.obs["kernel"]
+    assert column.cat.categories.tolist() == ["0", "1", "2", "background"]
+    assert column.iloc[-1] == "background"
+    assert column.iloc[0] == str(fitted.predict(rows[:1])[0])
     assert_allclose(adata.obsm["kernel_probabilities"][-1], [0.0, 0.0, 0.0, 1.0])
 
 
@@ -197,7 +209,35 @@ def test_labels_follow_the_shifts_of_known_groups(tmp_path: Path) -> None:
         assert_array_equal(read_rows(target, target="group").X[:, 0], expected)
     # Of new groups shifts are not known.
     fitted.write_labels(open_rows(rows, label=np.where(groups == "a", "new", groups)), target)
-    assert_array_equal(read_rows(target, target="group").X[:, 0], fitted.predict(rows))
+    mixed = np.where(groups == "a", fitted.predict(rows), expected)
+    assert_array_equal(read_rows(target, target="group").X[:, 0], mixed)
+
+
+def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
+    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+    random, files = np.random.default_rng(2), []
+    for name, share in {"few": 0.02, "many": 0.6, "new": 0.3}.items():
+        kinds = np.repeat([0.0, 2.0], [1000 - int(1000 * share), int(1000 * share)])
+        values = kinds + random.normal(size=1000, scale=0.8)
+        files.append(tmp_path / f"{name}.fcs")
+        with open(files[-1], "wb") as file:
+            flowio.create_fcs(file, values.tolist(), ["x"])
+    start = {"means": [[0.0], [2.0]], "covariances": [[[0.64]]] * 2}
+    model = SharedKernelMixture(2, init=start, freeze="kernels").fit(files[:2])
+    expected = [model.predict(path, groups=[path.stem] * 1000) for path in files[:2]]
+    share = model.composition(groups=["few"]).query("kernel == 1")["share"].item()
+    assert abs(expected[0].mean() - share) < 0.5 * abs(model.predict(files[0]).mean() - share)
+    model.write_labels(files[:2], tmp_path / "known.csv")
+    known = read_rows(tmp_path / "known.csv", target="group").X
+    assert_array_equal(known[:, 0], np.concatenate(expected))
+    # A file that is not in the fit has average weights, and leaves the others as they are.
+    model.write_labels(files, tmp_path / "all.csv")
+    everything = read_rows(tmp_path / "all.csv", target="group").X
+    assert_array_equal(everything[:2000], known)
+    assert_array_equal(everything[2000:, 0], model.predict(files[2]))
+    model.write_labels(files, tmp_path / "out")
+    written = [read_fcs(tmp_path / "out" / path.name, channels=["kernel"]).X[:, 0] for path in files]
+    assert_array_equal(np.concatenate(written), everything[:, 0])
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -228,7 +268,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
     model = SharedKernelMixture(2, init="k-means", random_state=0, tol=1e-3).fit(rows)
     assert model.classes_.tolist() == ["day1/s1", "day2/s1", "day2/s2"]
     model.write_labels(rows, tmp_path / "out")
-    labels = np.split(model.predict(rows), [40, 80])
+    labels = np.split(model.predict(rows, groups=rows.row_labels()), [40, 80])
     for path, own in zip(files, labels, strict=True):
         before, after = read_fcs(path), read_fcs(tmp_path / "out" / path.parent.name / path.name)
         assert after.channels == ("B530-A", "R660-A", "Time", "kernel")

@@ -312,6 +312,9 @@ def test_other_formats_are_checked_too(tmp_path: Path) -> None:
     infinite[150, 1] = np.inf
     with pytest.raises(ValueError, match=r"wide\.parquet has an infinite value: feature 'B530-A', row 150,"):
         gathered(open_rows([*good, write(tmp_path / "wide.parquet", infinite)], chunk_rows=60))
+    with pytest.warns(UserWarning, match="Skipped 1 of 4 files:\nwide: .*infinite value: .* row 150,"):
+        rows = open_rows([*good, tmp_path / "wide.parquet"], chunk_rows=60, on_error="skip")
+    assert_array_equal(gathered(rows)[0], X)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npy", ".fcs"])
@@ -326,8 +329,15 @@ def test_files_without_any_value_are_named_or_skipped(tmp_path: Path, suffix: st
         ValueError, match=rf"bare\{suffix} has no value: all features of all its rows are NaN"
     ):
         SharedKernelMixture(2).fit([*good, bare])
-    with pytest.warns(UserWarning, match=rf"Skipped 1 of 5 files:\nbare: .*bare\{suffix} has no value"):
-        assert open_rows([*good, bare, late], on_error="skip").shape == (len(X) + 500, 2)
+    with pytest.warns(UserWarning, match=rf"Skipped 1 of 4 files:\nbare: .*bare\{suffix} has no value"):
+        assert open_rows([*good, bare], on_error="skip").shape == X.shape
+    # A fit refuses each row without a value, unless its weight is zero.
+    with pytest.warns(
+        UserWarning, match=rf"late: Row 0 of .*late\{suffix}, counted from 0, .*\(499 such rows\)"
+    ):
+        assert open_rows([*good, late], on_error="skip", chunk_rows=64).shape == X.shape
+    weight = np.repeat([1.0, 0.0, 1.0], [len(X), 499, 1])
+    assert open_rows([*good, late], on_error="skip", weight=weight).shape == (len(X) + 500, 2)
     assert len(gathered(open_rows([late], chunk_rows=100))[0]) == 500
     # Rows to predict may be without a value.
     model = SharedKernelMixture(2, init={"means": X[:2]}, max_iter=9, tol=1e9).fit(good)

@@ -152,9 +152,21 @@ def transformer_of(scale: str) -> Any:
     return Logicle() if scale == "logicle" else None
 
 
+def reading_of(model: Any) -> dict[str, Any]:
+    """Return what a fit to files noted of how they were read, empty if it did not."""
+    noted: dict[str, Any] = getattr(model, "metadata_", {}).get("compose", {})
+    if noted.get("transform") == "other":
+        stop(
+            "the model was fitted on a scale that has no name on the command line. In Python, "
+            "open_rows(..., transform=...) reads rows on it.",
+            BAD_INPUT,
+        )
+    return noted
+
+
 def _like_fit(model: Any, rows: TableRows) -> TableRows:
-    """Return rows on the scale that `skmix compose` fitted a model on."""
-    noted = getattr(model, "metadata_", {}).get("compose", {})
+    """Return rows on the scale that a model was fitted on."""
+    noted = reading_of(model)
     if noted.get("compensate"):
         stop(
             "the model was fitted to compensated channels, which this command does not read. In Python, "

@@ -270,10 +270,11 @@ class _Input:
     transform: str | None
     skip: bool
     text: dict[str, Any]  # how text files are written
+    model: str | None = None  # the file of a model that is fitted already
 
     def like(self, model: Any, path: str) -> _Input:
         """Return the same files, read as those that a model was fitted to."""
-        noted = getattr(model, "metadata_", {}).get("compose", {})
+        noted = tables.reading_of(model)
         names = getattr(model, "feature_names_in_", None)
         for name in ("compensate", "transform"):
             own, given = noted.get(name), getattr(self, name)
@@ -283,7 +284,8 @@ class _Input:
             self,
             channels=None if names is None else [str(name) for name in names],
             compensate=noted.get("compensate", self.compensate),
-            transform=noted.get("transform", self.transform or "none"),
+            transform=noted.get("transform", self.transform),
+            model=path,
         )
 
 
@@ -349,6 +351,8 @@ def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
     if asked.compensate is None and any(part.file.spillover for part in parts):
         notes.append("Files have a spill-over matrix, which was not applied.")
         cli.note("files have a spill-over matrix, which --compensate would apply.")
+    if asked.model is not None and asked.transform is None and parts:
+        cli.stop(f"{asked.model} does not say its scale: give the --transform of its fit.", cli.WRONG_USE)
     scale = asked.transform or (_FCS_SCALE if parts else "none")
     source = replace(source, transform=tables.transformer_of(scale))
     names = source.feature_names

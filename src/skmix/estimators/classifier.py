@@ -228,11 +228,20 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             random_state=random_state,
             warm_start=warm_start,
         )
-        del self.group_shift  # of mixtures
         self.feature_groups = feature_groups
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
+
+    @property
+    def group_shift(self) -> float | str | None:
+        """None: a parameter of mixtures, as classes of a classifier have no shifts."""
+        return None
+
+    @group_shift.setter
+    def group_shift(self, value: float | str | None) -> None:
+        if value is not None:
+            raise AttributeError("group_shift is a parameter of SharedKernelMixture, not of classifiers.")
 
     @property
     def n_kernels_(self) -> int | list[int]:

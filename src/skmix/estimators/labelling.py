@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.compute.blocks import is_missing
 from ..io import Source, source_of
 from ..io.fcs import write_fcs
 from ..io.joined import JoinedRows
 from ..io.sources import FcsRows
 from ..io.tables import check_writable, write_columns
-from .densities import has_shifts
 from .rows import host_copy
 
 
@@ -46,30 +46,51 @@ def write_labels(
 def _predicted(model: Any, X: Any, populations: bool, probabilities: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return numbers (n,) of kernels or populations, and their probabilities (n, K), (n, 0) for none.
 
-    With a background, its probability is the last column.
+    With a background, its probability is the last column, and -1 the number of rows that are most likely it.
     """
-    groups = _known_groups(model, X)
-    # Not the largest probability: all are zero where a row is background.
-    found = np.asarray(model.predict(X, groups=groups, populations=populations))
-    if not probabilities:
+    groups, known = _groups(model, X)
+    found = _by_group(model.predict, X, groups, known, populations)
+    if not probabilities and not _has_background(model):
         return found, np.empty((len(found), 0))
-    shares = np.asarray(model.predict_proba(X, groups=groups, populations=populations))
+    shares = _by_group(model.predict_proba, X, groups, known, populations)
     if _has_background(model):
-        left = np.maximum(1.0 - shares.sum(axis=1, keepdims=True), 0.0)
-        shares = np.concatenate([shares, left], axis=1)
-    return found, shares
+        left = np.maximum(1.0 - shares.sum(axis=1), 0.0)
+        found = np.where(left > shares.max(axis=1), -1, found)
+        shares = np.column_stack([shares, left])
+    return found, shares if probabilities else shares[:, :0]
 
 
 def _has_background(model: Any) -> bool:
     return "background_weights_" in vars(model)
 
 
-def _known_groups(model: Any, X: Any) -> np.ndarray | None:
-    """Return the groups (n,) of rows where means depend on them, if all are among those of the fit."""
-    if not (isinstance(X, Source) and X.has_labels and has_shifts(model)):
-        return None
-    groups = X.row_labels()
-    return groups if set(groups.tolist()) <= set(host_copy(model).classes_.tolist()) else None
+def _groups(model: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return groups (n,) of rows, and which (n,) are their own; others stand for groups not in the fit.
+
+    None where no row is of a group that is in the fit.
+    """
+    if not (isinstance(X, Source) and X.has_labels):
+        return None, np.zeros(0, dtype=bool)
+    classes, groups = host_copy(model).classes_, X.row_labels()
+    names = set(classes.tolist())
+    # pandas.NA and the like need not be hashable, nor equal to themselves.
+    known = ~is_missing(groups)
+    known[known] = [group in names for group in groups[known].tolist()]
+    if not known.any():
+        return None, known
+    filled = np.full(len(groups), classes[0], dtype=classes.dtype)
+    filled[known] = groups[known]
+    return filled, known
+
+
+def _by_group(
+    predict: Any, X: Any, groups: np.ndarray | None, known: np.ndarray, populations: bool
+) -> np.ndarray:
+    """Return predictions (n, ...) with the weights and means of known groups, average ones for others."""
+    found = np.asarray(predict(X, groups=groups, populations=populations))
+    if groups is not None and not known.all():
+        found[~known] = np.asarray(predict(X, populations=populations))[~known]
+    return found
 
 
 def _into_anndata(model: Any, X: Any, adata: Any, name: str, populations: bool, probabilities: bool) -> None:
@@ -82,7 +103,10 @@ def _into_anndata(model: Any, X: Any, adata: Any, name: str, populations: bool, 
         raise ValueError(f"X has {len(found)} rows, but the AnnData has {adata.n_obs} observations.")
     fitted = host_copy(model)
     n_labels = int(fitted.populations_.max()) + 1 if populations else fitted.n_kernels_
-    adata.obs[name] = pd.Categorical.from_codes(found, [str(number) for number in range(n_labels)])
+    names = [str(number) for number in range(n_labels)]
+    if _has_background(model):
+        names.append("background")
+    adata.obs[name] = pd.Categorical.from_codes(np.where(found < 0, n_labels, found), names)
     if probabilities:
         adata.obsm[f"{name}_probabilities"] = shares
     summary = {

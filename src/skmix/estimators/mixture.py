@@ -43,6 +43,7 @@ from .rows import (
     Training,
     code_labels,
     host_copy,
+    note_reading,
     open_training,
     refuse_blocks,
     score_rows,
@@ -277,9 +278,6 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     reject_below: float | None = None
     outlier_label: Any = None
     threshold_: float
-    # A parameter of mixtures: classes of a classifier have no shifts.
-    group_shift: float | str | None = None
-
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES})],
@@ -417,6 +415,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
+            note_reading(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
                 raise ValueError(
@@ -912,13 +911,15 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     ) -> None:
         """Write the kernel, or the population, of each row into a table, an AnnData or FCS files.
 
-        Numbers are those of `predict`, or of `predict` with `groups` if groups have shifts and those of X are
-        known and all in the fit. A table has the column ``group`` if groups of the rows are known, then the
-        numbers, ``p_0``, ``p_1`` … for the probabilities, and ``p_background`` if there is a background. In
-        an AnnData, numbers are a categorical column of ``obs``, probabilities are in ``obsm``, that of a
-        background in the last column, and ``uns["skmix"]`` has the groups, their weights and the kernels'
-        means. FCS files are copies of those that X is read from, with the numbers as one more channel, in
-        single precision.
+        Rows of a group that is in the fit have the numbers of `predict` with `groups`, by the weights and
+        shifts of their group; rows of other groups, and all rows where X does not say their groups, those of
+        `predict` without, by average weights. With a background, rows that are more likely background than
+        any one kernel or population have the number -1. A table has the column ``group`` if groups of the
+        rows are known, then the numbers, ``p_0``, ``p_1`` … for the probabilities, and ``p_background`` if
+        there is a background. In an AnnData, numbers are a categorical column of ``obs``, in which
+        ``background`` stands for -1, probabilities are in ``obsm``, that of a background in the last column,
+        and ``uns["skmix"]`` has the groups, their weights and the kernels' means. FCS files are copies of
+        those that X is read from, with the numbers as one more channel, in single precision.
 
         Parameters
         ----------

@@ -151,6 +151,21 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any, *, name: s
     return Training(source, classes)
 
 
+def note_reading(estimator: Any, training: Training) -> None:
+    """Note how files were read in the estimator's `metadata_`, and warn of rows whose group is missing."""
+    noted = {name: value for name, value in vars(estimator).get("metadata_", {}).items() if name != "compose"}
+    source = training.blocks if isinstance(training.blocks, Source) else None
+    if source is not None and (reading := source.reading) is not None:
+        noted["compose"] = reading
+    if noted or "metadata_" in vars(estimator):
+        estimator.metadata_ = noted
+    if source is not None and training.n_unlabelled and not is_classifier(estimator):
+        warn_caller(
+            f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {source.name} have no "
+            "group: they shape the kernels, but no group's weights. Leave them out if they should not."
+        )
+
+
 def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.") -> None:
     if labels is None and is_classifier(estimator):
         raise ValueError(
@@ -197,8 +212,8 @@ def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None, name
         # Labels of which each occurs once would be taken for numbers to predict.
         check_classification_targets(np.repeat(classes, 2))
     estimator.n_features_in_ = blocks.n_features
-    for name in ("feature_names_in_", "table_columns_"):
-        vars(estimator).pop(name, None)
+    for attribute in ("feature_names_in_", "table_columns_"):
+        vars(estimator).pop(attribute, None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
     return _in_blocks(blocks, found, classes, classes, seed, device)
@@ -256,7 +271,7 @@ def _first_empty(blocks: Blocks) -> str:
             name = part.name
             break
         first -= part.n_rows
-    return f"Row {first} of {name}"
+    return f"Row {first} of {name}, counted from 0,"
 
 
 def columns_of(X: Array, columns: list[int]) -> Array:

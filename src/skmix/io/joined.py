@@ -39,6 +39,14 @@ class JoinedRows(Source):
     def named(self) -> bool:
         return next(iter(self.parts.values())).named
 
+    @property
+    def reading(self) -> dict[str, Any] | None:
+        found = next((own for part in self.parts.values() if (own := part.reading) is not None), None)
+        if self.transform is None:
+            return found
+        scale = getattr(self.transform, "scale_name", None) or "other"
+        return {"compensate": False, **(found or {}), "transform": scale}
+
     @cached_property
     def _aligned(self) -> list[Source]:
         """The parts with the same features in the same order."""
@@ -251,10 +259,23 @@ def _differences(part: Source, other: Source) -> Iterator[str]:
                 yield f"channel {name!r} is marker {theirs!r} in {other.name} and {own!r} in {part.name}."
 
 
-def has_value(part: Source) -> bool:
-    """Return whether any row has a value; rows are read until one has."""
-    few = replace(part, chunk_rows=min(part.chunk_rows, 256))
-    return any(not np.isnan(block.X).all() for block in few.read(labels=False))
+def check_values(part: Source, *, gaps: bool) -> None:
+    """Read all rows, and refuse infinite values, rows without a value unless `gaps`, and nothing but such."""
+    has_value, first, n_empty, start = False, 0, 0, 0
+    for block in part.read(labels=False):
+        has_value |= _check_finite(part, block)
+        empty = np.flatnonzero(np.isnan(block.X).all(axis=1))
+        if len(empty) and not n_empty:
+            first = start + int(empty[0])
+        n_empty += len(empty)
+        start += len(block.X)
+    if not has_value:
+        raise ValueError(f"{part.name} {NO_VALUE}")
+    if n_empty and not gaps:
+        raise ValueError(
+            f"Row {first} of {part.name}, counted from 0, has no value: all {part.n_features} features are "
+            f"NaN ({n_empty} such rows)."
+        )
 
 
 def _check_finite(part: Source, block: Block) -> bool:

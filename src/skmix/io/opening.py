@@ -15,7 +15,7 @@ import numpy as np
 
 from .arrow import pyarrow
 from .fcs import MAGIC
-from .joined import HELD_BYTES, NO_VALUE, JoinedRows, disagreements, has_value
+from .joined import HELD_BYTES, JoinedRows, check_values, disagreements
 from .sources import (
     ArrowRows,
     Source,
@@ -89,8 +89,10 @@ def open_rows(
         Changes the scale of the features as rows are read, such as ``Arcsinh(150)``: an object with a method
         `transform` that does not need to be fitted, or is.
     on_error : {'raise', 'skip'}, default='raise'
-        What to do about files of a group that cannot be read or have other features than most: raise an error
-        that names the file, or leave them out with one warning that names all of them.
+        What to do about files of a group that cannot be read, have other features than most, an infinite
+        value or, unless there are weights, a row without any value: raise an error that names the file, at
+        the latest in a fit, or leave them out with one warning that names all of them. To skip, files are
+        read once more.
     layer, obsm : str, default=None
         Which matrix of an AnnData has the rows; None for both takes ``X``.
     sample_key : str, default=None
@@ -137,7 +139,9 @@ def open_rows(
         raise ValueError(f"layer, obsm and sample_key are for an AnnData; got a {type(rows).__name__}.")
     elif (files := files_of(rows)) is not None:
         name = f"{len(files)} files" if isinstance(rows, list) else str(rows)
-        source = _open_files(name, files, columns, label, chunk_rows, compensate, on_error, written)
+        # A row without a value may have a weight of zero.
+        weighted = weight is not None
+        source = _open_files(name, files, columns, label, chunk_rows, compensate, on_error, written, weighted)
     elif is_path(rows):
         source, _ = _open_file(existing(rows), label, chunk_rows, compensate, HELD_BYTES, written)
     elif compensate:
@@ -221,6 +225,7 @@ def _open_files(
     compensate: bool,
     on_error: str,
     written: TextFormat,
+    weighted: bool,
 ) -> JoinedRows:
     """Open files one after another, of which each is a group unless there are labels."""
     parts: dict[str, Source] = {}
@@ -238,8 +243,8 @@ def _open_files(
             if isinstance(part, ArrowRows) and isinstance(label, str):
                 part = part.labelled(label)
             # Otherwise, files are checked when they are read: not all of their columns may be needed.
-            if on_error == "skip" and not has_value(part):
-                raise ValueError(f"{path} {NO_VALUE}")
+            if on_error == "skip":
+                check_values(part, gaps=weighted)
             parts[group] = part
             room -= n_bytes
         except (ValueError, OSError) as error:

@@ -71,6 +71,11 @@ class Source(ABC):
         return False
 
     @property
+    def reading(self) -> dict[str, Any] | None:
+        """Whether rows are compensated, and their scale as `skmix compose` names it; None for plain ones."""
+        return None
+
+    @property
     def feature_names(self) -> list[str] | None:
         """Names of the features, if they have any."""
         return None
@@ -692,6 +697,10 @@ class FcsRows(_NamedRows):
     path: Path
     file: FcsFile
     compensate: bool
+
+    @property
+    def reading(self) -> dict[str, Any] | None:
+        return {"compensate": self.compensate, "transform": "none"}
 
     @cached_property
     def feature_names(self) -> list[str]:
