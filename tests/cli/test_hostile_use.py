@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -223,7 +224,10 @@ def test_text_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "error": run("predict", f"{name}.skmix", f"{name}.csv", "--keep", "\x1b[2J", code=1).output,
     }
     for text in printed.values():
-        assert all(c.isprintable() or c in "\n\t" for c in text)
+        assert all(c.isprintable() or c == "\n" for c in text)
+        assert "\nbreak" not in text
+    assert all(shown_as("line\nbreak") in printed[command] for command in ("show", "evaluate"))
+    assert shown_as("a\tb") in printed["fit"]
     lines = printed["evaluate"].splitlines()
     assert all(any(line.startswith(shown_as(label) + " ") for line in lines) for label in classes)
     assert shown_as(target) in printed["show"]
@@ -274,6 +278,71 @@ def test_more_kernels_than_rows_and_names_that_are_too_long(folder: Path, tmp_pa
     assert "--kernels 100000000 is more than the 24 rows there are." in said(result)
     result = run(*fit, 2, "-o", tmp_path / ("x" * 300), code=2)
     assert "xxx: File name too long" in said(result)
+
+
+def test_names_that_are_too_long_for_tables(folder: Path, tmp_path: Path) -> None:
+    model, table, long = folder / "model.skmix", folder / "table.csv", tmp_path / ("x" * 300)
+    for arguments in (
+        ("predict", model, table, "-o", long),
+        ("sample", model, 3, "-o", long),
+        ("compose", table, "--group", "kind", "--table", long),
+    ):
+        assert "xxx: File name too long" in said(run(*arguments, code=2))
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_has_nothing_but_data(folder: Path, name: str) -> None:
+    arguments = ("predict", folder / "model.skmix", folder / "table.csv", "-o")
+    assert run(*arguments, name).stdout_bytes == run(*arguments, "-").stdout_bytes
+    result = run("fit", folder / "table.csv", "-t", "kind", "--kernels", 2, "-o", name)
+    assert "24 rows" in said(result)
+    assert "24 rows" not in result.stdout_bytes.decode("latin-1")
+    options = ("--folds", 2, "--html", name, "-o", folder / "folds.skmix")
+    result = run("fit", folder / "table.csv", "-t", "kind", "--kernels", 2, *options)
+    assert result.stdout.strip().endswith("</html>")
+    assert "--html -" in said(run("fit", folder / "table.csv", "-t", "kind", *options, "-o", "-", code=2))
+
+
+def test_devices_need_no_folder_that_can_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> Path:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("skmix.cli._tables.writable_folder", refused)
+    reading, writing = os.pipe()
+    try:
+        arguments = ("predict", folder / "model.skmix", folder / "table.csv", "-o")
+        assert "24 rows" in run(*arguments, f"/dev/fd/{writing}").stdout
+        os.close(writing)
+        assert os.read(reading, 6) == b"label,"
+        assert "24 rows" in run(*arguments, os.devnull).stdout
+        assert "Permission denied" in said(run(*arguments, folder / "p.csv", code=2))
+    finally:
+        os.close(reading)
+
+
+def test_a_link_to_nothing_yet(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.skmix").symlink_to(tmp_path / "below" / "m.skmix")
+    (tmp_path / "n.skmix").symlink_to(folder / "table.csv" / "m.skmix")
+    fit = ("fit", folder / "table.csv", "-t", "kind", "--kernels", 2, "-o")
+    run(*fit, tmp_path / "m.skmix")
+    assert (tmp_path / "below" / "m.skmix").is_file()
+    result = run(*fit, tmp_path / "n.skmix", "--drop", "kind", code=2)  # before the options are looked at
+    assert "table.csv is not a folder." in said(result)
+
+
+def test_a_class_without_weight(tmp_path: Path) -> None:
+    lines = [f"{a},{kind},{int(kind != 'v')}" for a, kind in zip(ROWS[:, 0].tolist(), KINDS, strict=True)]
+    lines += [f"{value},w,1" for value in range(12)]
+
+    def fit(*options: object) -> str:
+        (tmp_path / "t.csv").write_text("\n".join(["a,kind,n", *lines]))
+        fitting = ("fit", tmp_path / "t.csv", "-t", "kind", "--weight", "n", "-o", tmp_path / "m.skmix")
+        return said(run(*fitting, "--kernels", 3, *options, code=1))
+
+    assert "class 'v' has no row with a weight above 0. Give" in fit()
+    lines.append("6.5,v,1")  # alone in one of the folds
+    assert "class 'v' has no row with a weight above 0 in a part of --folds." in fit("--folds", 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_a_misspelt_classifier_leaves_no_folder(tmp_path: Path) -> None:

@@ -263,5 +263,5 @@ def test_dates_by_choice(tmp_path: Path) -> None:
 def test_files_with_other_columns_are_refused(folder: Path, tmp_path: Path, columns: Any) -> None:
     model = skmix.load(folder / "m.skmix")
     model.table_columns_ = columns
-    with pytest.raises(ValueError, match=r"table_columns_ (does not describe 6 features|is a list)"):
+    with pytest.raises(ValueError, match=r"table_columns_ (does not describe the features|is a list)"):
         model.save(tmp_path / "m.skmix")

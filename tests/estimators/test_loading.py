@@ -119,6 +119,15 @@ def assign(part: str, name: str, value: Any) -> Callable[[Any, Arrays], None]:
     return change
 
 
+def note(**noted: Any) -> Callable[[Any, Arrays], None]:
+    """Return a change of what the command line has noted."""
+    return assign("fitted", "metadata_", encode(noted)[0])
+
+
+def columns(**kinds: Any) -> Callable[[Any, Arrays], None]:
+    return assign("fitted", "table_columns_", encode(kinds)[0])
+
+
 def remove(name: str) -> Callable[[Any, Arrays], None]:
     def change(content: Any, arrays: Arrays) -> None:
         gone = of(content).pop(name)
@@ -292,6 +301,13 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("product", assign("fitted", "n_features_in_", 2), "column 2, but X has 2"),
     ("product", assign("fitted", "n_features_in_", 0), "n_features_in_ is 0"),
     ("product", assign("fitted", "converged_", True), "'converged_' is not an attribute of a fitted"),
+    ("noted", note(missing="NA"), "missing of metadata_ is 'NA'"),
+    ("noted", note(missing=["NA", 5]), "missing of metadata_ is 5"),
+    ("noted", note(weight=["n"]), r"weight of metadata_ is \['n'\]"),
+    ("noted", note(compose={"transform": "arcsinh:-1"}), "the cofactor '-1' is not a number above 0"),
+    ("noted", note(compose={"transform": "log"}), "'log' is none of arcsinh"),
+    ("noted", columns(u=None, v=None, x=None), "does not describe the features of feature_names_in_"),
+    ("noted", columns(v=None, u=None, w=None), "does not describe the features of feature_names_in_"),
     ("drop-in", put("fitted.weights_", lambda w: w * 0.9), "weights_ must sum to one"),
     ("drop-in", put("fitted.weights_", lambda w: (w * 0.9).astype(np.float32)), "weights_ must sum to one"),
     ("drop-in", put("fitted.precisions_", lambda p: p * 1.1), "not the squares"),

@@ -8,6 +8,7 @@ import io
 import os
 import string
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +442,17 @@ def test_an_array_is_a_table(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "t.npy")
     assert rows.feature_names == ("column_1", "column_2")
     assert_array_equal(rows.X, X)
+
+
+def test_arrays_with_a_broken_header(tmp_path: Path) -> None:
+    header = b"{'descr': ((((( \n"
+    broken = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    (tmp_path / "broken.npy").write_bytes(broken)
+    with zipfile.ZipFile(tmp_path / "broken.npz", "w") as archive:
+        archive.writestr("a.npy", broken)
+    for name in ("broken.npy", "broken.npz"):
+        with pytest.raises(ValueError, match=f"{name}: it is damaged"):
+            read_rows(tmp_path / name)
 
 
 class Trap:

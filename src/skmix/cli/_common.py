@@ -28,6 +28,8 @@ INTERRUPTED = 130
 STANDARD = "-"
 """Standard input or output, in place of a file name."""
 
+_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
 
 class _Commands(TyperGroup):
     """Commands that end without a traceback when their output cannot be written."""
@@ -89,6 +91,11 @@ def main(
     """Shared-kernel mixture models: from a table to a model, and from a model to predictions."""
 
 
+def or_standard(place: str | None) -> str | None:
+    """Return where to write; the names of standard output are -, so that nothing else is printed there."""
+    return STANDARD if place is not None and os.path.abspath(place) in _STANDARD_OUTPUT else place
+
+
 def examples(*lines: str) -> str:
     """Return the epilog of a command's help: examples, one per line."""
     return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
@@ -121,8 +128,8 @@ def console() -> Console:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """Print text without wrapping it."""
-    typer.echo(verbatim(text), err=err)
+    """Print a line without wrapping it; new lines and tabs in it, as names may have them, are escaped."""
+    typer.echo(verbatim(text, in_line=True), err=err)
 
 
 def table(
@@ -166,7 +173,7 @@ def stop(message: str, code: int) -> NoReturn:
 
 def refuse(option: str, message: str) -> NoReturn:
     """End the program because the value of an option cannot be used."""
-    raise typer.BadParameter(verbatim(message), param_hint=option)
+    raise typer.BadParameter(verbatim(message, in_line=True), param_hint=option)
 
 
 _notes: list[str] = []

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from skmix.cli._common import verbatim
 from skmix.estimators import watched_by
 
 
@@ -47,7 +48,7 @@ class Watch(Progress):
             if share is not None:
                 completed, expected = share, 1
             # The whole message would hide the time left on a narrow terminal.
-            short = message.split(",")[0]
+            short = verbatim(message.split(",")[0], in_line=True)
             self.update(task, completed=completed, total=expected, message=short, refresh=steps > 1)
 
         with self._shown(title, total) as task:

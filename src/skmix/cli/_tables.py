@@ -15,13 +15,15 @@ import typer
 from numpy.typing import NDArray
 
 from skmix import datasets
-from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, refuse, stop
+from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, or_standard, refuse, stop
 from skmix.cli._progress import Watch
 from skmix.datasets import TableRows
 from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.features import Arcsinh, Logicle
 from skmix.io import replacing
+from skmix.io.encoding import parse_scale
+from skmix.io.writing import is_device
 from skmix.report import metadata_of
 
 Data = Annotated[
@@ -68,13 +70,15 @@ Out = Annotated[
         "-o",
         metavar="FILE",
         help=f"Where to: {', '.join(datasets.WRITABLE)}; - is CSV on standard output.",
+        callback=or_standard,
     ),
 ]
 Digits = Annotated[
     int | None, typer.Option("--digits", help="Significant digits of numbers in text; by default all.", min=1)
 ]
 Html = Annotated[
-    str | None, typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.")
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.", callback=or_standard),
 ]
 
 
@@ -138,18 +142,11 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
 
 def transformer_of(scale: str) -> Any:
     """Return the transformer of a scale such as ``arcsinh:150``; None for ``none``."""
-    kind, _, given = scale.partition(":")
-    if kind == "arcsinh":
-        try:
-            cofactor = float(given or 5.0)
-        except ValueError:
-            cofactor = np.nan
-        if not 0.0 < cofactor < np.inf:
-            refuse("--transform", f"the cofactor {given!r} is not a number above 0.")
-        return Arcsinh(cofactor)
-    if scale not in ("logicle", "none"):
-        refuse("--transform", f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
-    return Logicle() if scale == "logicle" else None
+    try:
+        kind, cofactor = parse_scale(scale)
+    except ValueError as error:
+        refuse("--transform", str(error))
+    return {"arcsinh": Arcsinh(cofactor), "logicle": Logicle(), "none": None}[kind]
 
 
 def reading_of(model: Any) -> dict[str, Any]:
@@ -214,20 +211,22 @@ def check_place(
     if out is None or out == STANDARD:
         return
     place = Path(out)
-    if table:
-        try:
-            datasets.check_writable(place)
-        except ValueError as error:
-            stop(str(error), WRONG_USE)
     with failing(f"cannot write {out}"):
+        if table:
+            try:
+                datasets.check_writable(place)
+            except ValueError as error:
+                stop(str(error), WRONG_USE)
+        folder = (Path(os.path.realpath(place)) if place.is_symlink() else place).parent
         if place.is_dir():
             stop(f"cannot write {out}: it is a folder. Name a file in it.", WRONG_USE)
-        if place.parent.exists() and not place.parent.is_dir():
-            stop(f"cannot write {out}: {place.parent} is not a folder.", WRONG_USE)
+        if folder.exists() and not folder.is_dir():
+            stop(f"cannot write {out}: {folder} is not a folder.", WRONG_USE)
         for each in reading:
-            if each is not None and place.exists() and Path(each).exists() and place.samefile(each):
+            if each is not None and place.exists() and os.path.exists(each) and place.samefile(each):
                 stop(f"cannot write {out}: it is also an input. Name another file.", WRONG_USE)
-        writable_folder(place.parent)
+        if not is_device(place):
+            writable_folder(folder)
 
 
 def write_table(out: str, columns: Mapping[str, NDArray[Any]], digits: int | None = None) -> None:

@@ -155,7 +155,8 @@ def _write(folder: Path, tables: list[Table], records: Any, figures: dict[str, A
     """Print tables, and write them with records and figures."""
     write_lines(folder / "outcomes.jsonl", [record.to_dict() for record in records])
     text = "\n\n".join(table.text() for table in tables)
-    cli.say("\n" + text + "\n")
+    for line in ("", *text.split("\n"), ""):
+        cli.say(line)
     for name, content in {
         "tables.txt": text,
         "tables.md": "\n\n".join(table.markdown() for table in tables),

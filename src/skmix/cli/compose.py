@@ -26,7 +26,7 @@ from skmix.io.sources import FcsRows
 
 _of_files = partial(typer.Option, rich_help_panel="The files")
 _of_model = partial(typer.Option, rich_help_panel="The model")
-_of_output = partial(typer.Option, rich_help_panel="The output")
+_of_output = partial(typer.Option, rich_help_panel="The output", callback=cli.or_standard)
 
 # Rows from which the number of kernels is chosen and that the page draws, as many of each group.
 _SAMPLED = 20_000

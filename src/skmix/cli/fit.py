@@ -65,7 +65,14 @@ def fit(
         ),
     ] = None,
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FILE", help="Model file; - is standard output.")
+        str,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Model file; - is standard output.",
+            callback=cli.or_standard,
+        ),
     ] = "model.skmix",
     drop: tables.Drop = None,
     weight: Annotated[
@@ -104,7 +111,11 @@ def fit(
     ] = None,
     html: Annotated[
         str | None,
-        _of_table(metavar="FILE", help="Write a page of what --hold-out or --folds found."),
+        _of_table(
+            metavar="FILE",
+            help="Write a page of what --hold-out or --folds found.",
+            callback=cli.or_standard,
+        ),
     ] = None,
     kernels: Annotated[
         str, _of_model(metavar="auto|N", help="Number of kernels that classes share.")
@@ -210,6 +221,8 @@ def fit(
         cli.stop("--folds and --hold-out are two ways of testing; leave one of them out.", cli.WRONG_USE)
     if html is not None and folds is None and not hold_out:
         cli.stop("--html is for what --folds or --hold-out finds; add one of them.", cli.WRONG_USE)
+    if out == html == cli.STANDARD:
+        cli.stop("standard output takes one of --out - and --html -.", cli.WRONG_USE)
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
@@ -266,6 +279,7 @@ def fit(
                 f"--target {coded[-1]!r}."
             )
         training, held = _training_rows(rows, target, unlabelled, hold_out, seed)
+        parts = None if folds is None else _folds(training, folds, seed)
         X, y, known = training.X, training.y, training.known
         if n_kernels != "auto" and n_kernels > len(X):
             raise ValueError(f"--kernels {kernels} is more than the {len(X)} rows there are.")
@@ -296,8 +310,8 @@ def fit(
         tables.write_model(out, model)
         tested = None if held is None else report.evaluate(model, held.X, held.y)
         by_fold: list[float] = []
-        if folds is not None:
-            tested, by_fold = _cross_validate(watch, fitting, training, folds, seed)
+        if parts is not None:
+            tested, by_fold = _cross_validate(watch, fitting, training, parts)
         if html is not None and tested is not None:
             source = "standard input" if data == cli.STANDARD else Path(data).name
             title = f"{source}, {'held-out rows' if folds is None else f'{folds}-fold cross-validation'}"
@@ -331,12 +345,13 @@ def fit(
             "folds": None if tested is None or folds is None else {**tested.as_dict(), "by_fold": by_fold},
         }
         outcome["with_more_time"] = _with_more_time(outcome, search, fixed)
-    if as_json and out != cli.STANDARD:
+    aside = cli.STANDARD in (out, html)
+    if as_json and not aside:
         cli.print_json(outcome)
     else:
         for line in _lines(outcome):
-            cli.say(line, err=out == cli.STANDARD)
-        if folds is not None and tested is not None and out != cli.STANDARD:
+            cli.say(line, err=aside)
+        if folds is not None and tested is not None and not aside:
             cli.say()
             print_evaluation(tested)
 
@@ -490,6 +505,7 @@ def _training_rows(
     every = _Rows(rows.X, y, known, rows.weights)
     if unlabelled == "drop":
         every = every.take(known)
+    _check_weights(every)
     if not hold_out:
         return every, None
     labelled, labels = _labelled(every, "--hold-out")
@@ -502,7 +518,20 @@ def _training_rows(
         )
     kept, held = train_test_split(labelled, test_size=hold_out, stratify=labels, random_state=seed)
     training = np.sort(np.concatenate([kept, np.flatnonzero(~every.known)]))
+    _check_weights(every.take(training), " after --hold-out")
     return every.take(training), every.take(held)
+
+
+def _check_weights(rows: _Rows, when: str = "") -> None:
+    """Refuse weights that are zero in all rows of a class."""
+    if rows.weights is not None:
+        labels = rows.y[rows.known].astype(str)
+        lost = np.setdiff1d(labels, labels[rows.weights[rows.known] > 0.0])
+        if len(lost):
+            raise ValueError(
+                f"class {str(lost[0])!r} has no row with a weight above 0{when}. Give one of its rows a "
+                "weight, or leave the class out."
+            )
 
 
 def _labelled(rows: _Rows, option: str) -> tuple[NDArray[np.intp], NDArray[Any]]:
@@ -530,13 +559,8 @@ class _HeldOut:
         return self.probabilities
 
 
-def _cross_validate(
-    watch: Watch, fitting: Any, rows: _Rows, n_folds: int, seed: int
-) -> tuple[report.Evaluation, list[float]]:
-    """Return the evaluation of held-out predictions of all labelled rows, and the accuracy in each fold.
-
-    Rows without a label always train.
-    """
+def _folds(rows: _Rows, n_folds: int, seed: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Return the training rows and the held-out rows of each fold; rows without a label always train."""
     labelled, labels = _labelled(rows, "--folds")
     most = np.unique(labels, return_counts=True)[1].max()
     if most < n_folds:
@@ -544,21 +568,31 @@ def _cross_validate(
     splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes with fewer rows than folds
-        parts = list(splitter.split(labelled, labels))
+        helds = [labelled[held] for _, held in splitter.split(labelled, labels)]
+    parts = [(np.setdiff1d(np.arange(len(rows.X)), held), held) for held in helds]
+    for training, _ in parts:
+        _check_weights(rows.take(training), " in a part of --folds")
+    return parts
+
+
+def _cross_validate(
+    watch: Watch, fitting: Any, rows: _Rows, parts: list[tuple[NDArray[np.intp], NDArray[np.intp]]]
+) -> tuple[report.Evaluation, list[float]]:
+    """Return the evaluation of held-out predictions of all labelled rows, and the accuracy in each fold."""
     probabilities: Any = None
     accuracies = []
-    with watch.steps("cross-validating", n_folds) as report_step:
-        for _, held in parts:
-            training = np.setdiff1d(np.arange(len(rows.X)), labelled[held])
+    with watch.steps("cross-validating", len(parts)) as report_step:
+        for training, held in parts:
             model, _ = fitting(rows.take(training))
-            tested = rows.take(labelled[held])
+            tested = rows.take(held)
             accuracies.append(report.evaluate(model, tested.X, tested.y).accuracy)
             if probabilities is None:
-                probabilities = np.empty((len(labelled), len(model.classes_)))
+                probabilities = np.empty((len(rows.X), len(model.classes_)))
             probabilities[held] = model.predict_proba(tested.X)
             report_step()
-    of_all = rows.take(labelled)
-    return report.evaluate(_HeldOut(model.classes_, probabilities), of_all.X, of_all.y), accuracies
+    of_all = rows.take(rows.known)
+    evaluated = report.evaluate(_HeldOut(model.classes_, probabilities[rows.known]), of_all.X, of_all.y)
+    return evaluated, accuracies
 
 
 def _fit(

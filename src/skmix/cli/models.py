@@ -230,7 +230,12 @@ def show(
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))
 def export(
     model: tables.Model,
-    onnx: Annotated[str, typer.Option(metavar="FILE", help="ONNX file to write; - is standard output.")],
+    onnx: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="ONNX file to write; - is standard output.", callback=cli.or_standard
+        ),
+    ],
     float32: Annotated[
         bool, typer.Option("--float32", help="Rows in and probabilities out are of single precision.")
     ] = False,
@@ -270,7 +275,8 @@ def _print(content: dict[str, Any], in_words: Callable[[], None], html: str | No
         return
     in_words()
     if html is not None:
-        cli.say(f"\nwritten into {html}")
+        cli.say()
+        cli.say(f"written into {html}")
 
 
 def print_evaluation(found: report.Evaluation) -> None:
@@ -349,7 +355,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     for group in groups:
         cli.say()
         if len(groups) > 1:
-            cli.console().print(f"group of {_listed(group['features'])}")
+            cli.say(f"group of {_listed(group['features'])}")
         _print_weights(group, [each["label"] for each in classes] or ["weight"])
 
 

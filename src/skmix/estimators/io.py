@@ -27,7 +27,7 @@ from ..engine.refine.online import resume
 from ..engine.sources.reference import log_peaks
 from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
-from ..io.encoding import check_columns
+from ..io.encoding import check_columns, parse_scale
 from ..io.graph import Kernels, build_graph
 from ._settings import (
     OF_KERNELS,
@@ -449,7 +449,7 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     ):
         raise ValueError(f"feature_names_in_ are not {n_features} names, each once")
     if "table_columns_" in vars(model):
-        check_columns(model.table_columns_, n_features)
+        check_columns(model.table_columns_, () if names is None else names)
     _check_metadata(vars(model).get("metadata_", {}))
     device_and_precision(getattr(model, "device", None))
     return sizes
@@ -459,24 +459,25 @@ def _check_metadata(noted: dict[Any, Any]) -> None:
     """Check what the command line stores in a model, beside which users may store what they want."""
     compose = noted.get("compose")
     inside = compose if isinstance(compose, dict) else {}
-    labels = inside.get("labels")
+    lists = {"missing": noted.get("missing"), "labels": inside.get("labels")}
     for name, value, kind in (
         ("target", noted.get("target"), str),
+        ("weight", noted.get("weight"), str),
         ("outlier_threshold", noted.get("outlier_threshold"), float),
         ("compose", compose, dict),
         ("transform", inside.get("transform"), str),
         ("compensate", inside.get("compensate"), bool),
-        ("labels", labels, list),
-        *(("labels", label, str) for label in (labels if isinstance(labels, list) else [])),
+        *((name, own, list) for name, own in lists.items()),
+        *((name, each, str) for name, own in lists.items() if isinstance(own, list) for each in own),
     ):
         if value is not None and (not isinstance(value, kind) or value != value or value == np.inf):
             raise ValueError(f"{name} of metadata_ is {value!r}")
+    if inside.get("transform") is not None:
+        parse_scale(inside["transform"])
 
 
 def _check_range(name: str, values: np.ndarray, lowest: float = -_HUGE, highest: float = _HUGE) -> None:
     """Check that numbers are between two others, both included; NaN never is."""
-    if values.dtype == np.float32:
-        values = values.astype(np.float64)  # which has room for the bounds
     if values.dtype == np.float32:
         values = values.astype(np.float64)  # which has room for the bounds
     wrong = values[~((values >= lowest) & (values <= highest))]

@@ -350,8 +350,8 @@ def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDAr
     return found
 
 
-def check_columns(columns: Any, n_features: int) -> None:
-    """Check the kinds of columns in a model file; raise ValueError if they are not of so many features."""
+def check_columns(columns: Any, names: Sequence[str]) -> None:
+    """Check the kinds of columns in a model file; raise ValueError if its features have other names."""
     valid = isinstance(columns, dict) and all(
         kind is None
         or kind == DATE
@@ -363,8 +363,22 @@ def check_columns(columns: Any, n_features: int) -> None:
         )
         for kind in columns.values()
     )
-    if not valid or len(feature_names(columns)) != n_features:
-        raise ValueError(f"table_columns_ does not describe {n_features} features")
+    if not valid or feature_names(columns) != list(names):
+        raise ValueError("table_columns_ does not describe the features of feature_names_in_")
+
+
+def parse_scale(scale: str) -> tuple[str, float]:
+    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError if it is none."""
+    kind, _, given = scale.partition(":")
+    if kind != "arcsinh" and scale not in ("logicle", "none"):
+        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
+    try:
+        cofactor = float(given or 5.0)
+    except ValueError:
+        cofactor = np.nan
+    if not 0.0 < cofactor < np.inf:
+        raise ValueError(f"the cofactor {given!r} is not a number above 0.")
+    return kind, cofactor
 
 
 def shortened(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-import tokenize
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -23,7 +22,7 @@ from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
 from .encoding import ColumnError
 from .fcs import FcsFile, open_fcs
-from .tables import TextFormat, typed_batches
+from .tables import NPY_DAMAGE, TextFormat, typed_batches
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
 # and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
@@ -353,7 +352,7 @@ def _npy(path: Path) -> Values:
         raise ValueError(f"{path} is not a .npy file: it begins with {start!r}. Write it with numpy.save.")
     try:
         mapped = np.load(path, mmap_mode="r")
-    except (ValueError, SyntaxError, EOFError, tokenize.TokenError) as error:
+    except (ValueError, *NPY_DAMAGE) as error:
         raise ValueError(f"{path} cannot be read as a .npy file: {error}") from None
     transposed = mapped.ndim == 2 and not mapped.flags.c_contiguous
     read = partial(_rows_of_npy, path, mapped.offset, mapped.shape, mapped.dtype, transposed)

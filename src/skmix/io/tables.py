@@ -11,6 +11,7 @@ import gzip
 import io
 import os
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -57,7 +58,9 @@ _FEW_RECORDS, _HEAD_RECORDS, _HEAD_CELLS, _MOST_COLUMNS = 20, 200, 20_000, 1000
 _BATCH_ROWS, _BATCH_CELLS = 1 << 16, 1 << 21
 # Arrays of an NPZ file that name the columns of its matrix.
 _COLUMN_NAMES = ("feature_names", "columns")
-_DAMAGE = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, csv.Error, NotImplementedError)
+# What NumPy and other readers raise for damaged files, beside ValueError.
+NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
+_DAMAGE = (*NPY_DAMAGE, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedError)
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _PADDED = re.compile(r"0[0-9]+")
 _BOOLEANS = {"true", "false"}

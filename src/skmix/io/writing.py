@@ -17,7 +17,7 @@ def is_device(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is of a device, pipe or open stream, which is written to and never replaced."""
     place = Path(path)
     special = place.exists() and not place.is_file() and not place.is_dir()
-    return special or os.path.abspath(place).startswith(("/dev/std", "/dev/fd/"))
+    return special or os.path.abspath(place).startswith(("/dev/std", "/dev/fd/", "/proc/"))
 
 
 @contextmanager
