@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -741,7 +742,7 @@ def _npz(file: BinaryIO) -> _Table:
     arrays: dict[str, np.ndarray] = {}
     try:
         loaded = np.load(file, allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, TokenError) as error:
         raise ValueError(
             f"it holds Python objects or is damaged ({error}). Save arrays of numbers or text."
         ) from None
