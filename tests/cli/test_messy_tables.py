@@ -80,8 +80,13 @@ def test_a_model_of_categories_takes_tables_and_frames(folder: Path) -> None:
     gaps = features(FRAME)
     gaps[:, 1:4] = np.nan
     assert_allclose(other, own.predict_proba(gaps), rtol=1e-7)
-    with pytest.raises(ValueError, match="X has no column 'colour'"):
-        model.predict(FRAME.drop(columns="colour"))
+    with pytest.warns(UserWarning, match="Columns are not in X: 'colour'. They are taken as missing") as told:
+        assert_allclose(model.predict_proba(FRAME.drop(columns="colour")), other, rtol=1e-7)
+    assert len(told) == 1
+    with pytest.raises(ValueError, match="X has no column 'width'"):
+        model.predict(FRAME[["kind"]])
+    with pytest.raises(ValueError, match="column 'smoker' holds values of different types: float, str"):
+        model.predict(FRAME.assign(smoker=np.array(["yes", 1.5] * (N // 2), dtype=object)))
     # A new fit has its own columns.
     model.fit(FRAME[["width", "height"]], FRAME["kind"])
     assert not hasattr(model, "table_columns_")
@@ -142,20 +147,20 @@ def test_options_of_the_text(folder: Path, tmp_path: Path) -> None:
     text = FRAME.assign(kind=FRAME["kind"].map({"a": "NA", "b": "ü"}))
     table = tmp_path / "t.txt"
     text.to_csv(table, index=False, sep="!", decimal=",", encoding="latin-1", na_rep="k.A.")
-    written = ("--sep", "!", "--decimal", ",", "--encoding", "latin-1", "--missing", "k.A.")
+    written = ("--sep", "!", "--decimal", ",", "--encoding", "latin-1", "--missing", "", "--missing", "k.A.")
     run("fit", table, "-t", "kind", "--kernels", 2, "-o", tmp_path / "m", *written)
     model = skmix.load(tmp_path / "m")
     assert model.classes_.tolist() == ["NA", "ü"]
     assert_allclose(model.means_, skmix.load(folder / "m.skmix").means_, rtol=1e-9)
     # What stands for a missing value is in the model file.
-    assert model.metadata_ == {"target": "kind", "missing": ["k.A."]}
-    evaluated = json.loads(run("evaluate", tmp_path / "m", table, *written[:-2], "--json").stdout)
+    assert model.metadata_ == {"target": "kind", "missing": ["", "k.A."]}
+    evaluated = json.loads(run("evaluate", tmp_path / "m", table, *written[:-4], "--json").stdout)
     assert evaluated["n_rows"] == N
     predicted = run("predict", tmp_path / "m", table, *written, "--keep", "smoker").stdout
     assert predicted.startswith("smoker,label,p_NA,p_ü")
     for option, wrong in (("--sep", "ab"), ("--sep", ",")):
         assert run("fit", table, *written, option, wrong, code=2)
-    assert "is not known" in run("fit", table, "--encoding", "klingon", code=1).stderr
+    assert "--encoding: 'klingon' is not known" in run("fit", table, "--encoding", "klingon", code=2).stderr
 
 
 def test_weights_count_rows(folder: Path, tmp_path: Path) -> None:
@@ -165,6 +170,10 @@ def test_weights_count_rows(folder: Path, tmp_path: Path) -> None:
     fit = ("-t", "kind", "--kernels", 1, "--covariance-prior", "none", "--outliers", 0)
     run("fit", tmp_path / "w.csv", *fit, "--weight", "often", "-o", tmp_path / "w")
     run("fit", tmp_path / "r.csv", *fit, "-o", tmp_path / "r")
+    tested = run(
+        "fit", tmp_path / "w.csv", *fit, "--weight", "often", "--hold-out", 0.2, "-o", tmp_path / "h"
+    )
+    assert "--weight counts in the fit alone" in tested.stderr
     weighted, repeated = skmix.load(tmp_path / "w"), skmix.load(tmp_path / "r")
     assert weighted.feature_names_in_.tolist() == repeated.feature_names_in_.tolist()
     assert_allclose(weighted.means_, repeated.means_, rtol=1e-6, atol=1e-6)
@@ -201,7 +210,16 @@ def test_cross_validation(folder: Path, tmp_path: Path) -> None:
         (["--folds", 3, "--hold-out", 0.2, "-t", "kind"], 2, "two ways of testing"),
         (["--html", "p.html", "-t", "kind"], 2, "add one of them"),
         (["--folds", 3], 2, "--folds needs classes"),
-        (["--weight", "smoker", "-t", "kind"], 1, "column 'smoker' has no weight of at least 0 on line 2"),
+        (
+            ["--weight", "smoker", "-t", "kind"],
+            1,
+            "the weight on line 2 is negative, missing or not a number",
+        ),
+        (
+            ["--weight", "width", "--drop", "width", "-t", "kind"],
+            1,
+            "'width' cannot be both used and left out",
+        ),
         (["--categorical", "size", "-t", "kind"], 1, "there is no column 'size'"),
     ],
 )
@@ -225,7 +243,7 @@ def test_columns_that_deserve_a_word(tmp_path: Path) -> None:
     assert "column 'note' holds text, such as 'call 0' on line 2: 60 different values in 60 rows" in refused
     assert "Leave it out with --drop 'note', or use --target 'note' if it holds labels." in refused
     said = run(*arguments, "--drop", "note").stderr
-    assert "column 'customer_id' has another whole number in every row" in said
+    assert "column 'customer_id' has a different whole number in every row" in said
     assert "column 'flat' is 5 in all rows" in said
     assert "column 'depth' is -9999 in 7 rows, far from all other values" in said
     assert "--missing -9999" in said
@@ -234,6 +252,25 @@ def test_columns_that_deserve_a_word(tmp_path: Path) -> None:
     assert "'year'" not in said
     done = ("--drop", "note", "--drop", "flat", "--drop", "customer_id", "--missing", "-9999", "-t", "kind")
     assert run(*arguments, *done).stderr == ""
+
+
+def test_frames_have_the_missing_values_of_the_model(tmp_path: Path) -> None:
+    frame = FRAME[["width", "height", "kind"]].copy()
+    frame.loc[::7, "height"] = -9.5
+    frame.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
+    written = ("--decimal", ",", "--missing", "-9,5")
+    run("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 1, "-o", tmp_path / "m", *written)
+    model = skmix.load(tmp_path / "m")
+    expected = model.predict_proba(frame.replace(-9.5, np.nan))
+    assert_allclose(model.predict_proba(frame), expected, rtol=1e-9)
+    predicted = pd.read_csv(
+        io.StringIO(run("predict", tmp_path / "m", tmp_path / "t.csv", "--decimal", ",").stdout)
+    )
+    assert_allclose(predicted["p_a"], expected[:, 0], rtol=1e-7)
+    for wrong in ("-9", [9]):
+        model.metadata_ = {"missing": wrong}
+        with pytest.raises(ValueError, match="missing of metadata_ is"):
+            model.save(tmp_path / "n")
 
 
 def test_dates_by_choice(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import os
+import re
 import string
 import threading
 import zipfile
@@ -137,7 +138,7 @@ def test_long_cells() -> None:
     text = f"a,wkt\n1,{blob}\n2,{blob}\n"
     assert_array_equal(rows_of(text, drop=["wkt"]).X, [[1.0], [2.0]])
     with pytest.raises(
-        ColumnError, match=r"column 'wkt' holds text, such as 'x{40}…' on line 2: 2 different"
+        ColumnError, match=r"column 'wkt' holds long text, such as 'x{40}…' on line 2: up to 500000"
     ):
         rows_of(text + "3,y\n")
 
@@ -187,6 +188,7 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
         ("a,b\n1_000,2\n1,2", {}, "column 'a' holds numbers and text, such as '1_000' on line 2", "a"),
         ("", {}, "the file is empty", None),
         ("1,2\n3,4\n", {}, "its first line has numbers instead of names: 1, 2", None),
+        ("a,b\n1,2\n", {"target": "b", "drop": ["b"]}, "column 'b' cannot be both used and left out", "b"),
         ("a\n1\n", {"target": "a"}, "no column is left as a feature", None),
     ],
 )
@@ -202,10 +204,12 @@ def test_bad_tables_are_refused_with_what_is_wrong(
     ("content", "message"),
     [
         (b"PAR1 and no more", "not a complete Parquet file"),
+        (b"\x93NUMPY\x01\x00\x07\x00{'a': (", "it holds Python objects or is damaged"),
         (b"PK\x03\x04 and no more", "damaged, or not a table"),
         (gzip.compress(b"a,b\n1,2\n" * 5000, mtime=0)[:40], "damaged, or not a table"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0)[:-8] + bytes(8), "damaged, or not a table .CRC check failed"),
         ("a,b\n1,é\n".encode("latin-1"), "neither text in UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "UTF-16 without a byte-order mark: add --encoding utf-16-le"),
     ],
 )
 def test_damaged_files_are_refused_with_their_name(tmp_path: Path, content: bytes, message: str) -> None:
@@ -241,13 +245,17 @@ def test_other_words_and_numbers_for_missing_values(tmp_path: Path) -> None:
     import pandas as pd
 
     text = "a,b,kind\n-9999.0,k.A.,NA\n1,-9999,Na\n2,3,NA\n"
-    rows = rows_of(text, target="kind", missing=["-9999", "k.A."])
-    assert_array_equal(rows.X, [[np.nan, np.nan], [1.0, np.nan], [2.0, 3.0]])
-    # Namibia, or sodium: other words than the usual ones are missing.
-    assert rows.labels == ["NA", "Na", "NA"]
+    for others in (["-9999", "k.A."], ["", "-9999", "k.A."]):
+        rows = rows_of(text, target="kind", missing=others)
+        assert_array_equal(rows.X, [[np.nan, np.nan], [1.0, np.nan], [2.0, 3.0]])
+        # Namibia, or sodium: an empty word takes the usual ones away.
+        assert rows.labels == (["NA", "Na", "NA"] if "" in others else [None, "Na", None])
+    assert_array_equal(rows_of("a\n-9999\n-\nNA\n1\n", missing=["-9999"]).X[:, 0], [np.nan] * 3 + [1.0])
     rows = rows_of(text.replace("k.A.", "3"), target="kind")
     assert rows.labels == [None, "Na", None]
-    assert rows.notes[0].startswith("'NA' stands for no label in 2 rows of 'kind'. If it is a class, name")
+    assert rows.notes[0].startswith(
+        "'NA' stands for no label in 2 rows of 'kind'. If it is a class, add --missing ''"
+    )
     pd.DataFrame({"a": [-9999.0, 1.0], "b": [1, -9999]}).to_parquet(tmp_path / "t.parquet")
     rows = read_rows(tmp_path / "t.parquet", missing=["-9999"])
     assert_array_equal(rows.X, [[np.nan, 1.0], [1.0, np.nan]])
@@ -268,6 +276,7 @@ def test_signs_are_classes_and_no_missing_values() -> None:
         (b"a;b;kind\n1,5;2;x\n3,25;-4;y\n", {"decimal": ","}),
         (b"a~b~kind\n1.5~2~x\n3.25~-4~y\n", {"sep": "~"}),
         (b"a  b kind\n1.5 2  x\n3.25 -4 y\n", {"sep": " "}),
+        (b"a b kind \r\n1.5 2 x  \r\n3.25 -4 y ", {"sep": " "}),
         (b"a|b|kind\n1.5|2|x\n3.25|-4|y\n", {}),
         ("a,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("utf-16"), {}),
         ("a,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("cp500"), {"encoding": "cp500"}),
@@ -351,6 +360,19 @@ def test_numbers_may_be_categories(tmp_path: Path) -> None:
             ["1", "2", "3+"],
             "holds numbers and text, such as '3\\+' on line 4. If .* --missing '3\\+' .* --categorical",
         ),
+        (
+            ["2020-01-31", "2020-02-30", "2020-02-01"],
+            "holds dates, but '2020-02-30' on line 3 is not a date written like '2020-01-31'",
+        ),
+        (["2020-01-31", "2020-02-01", "1.2.2020"], "holds dates, but '1.2.2020' on line 4 is not"),
+        (["2020-01-31T10:00Z", "-", "2020-02-01"], "holds dates, but '2020-02-01' on line 4 is not"),
+        *(
+            (
+                [value, "7", value],
+                f"holds numbers with signs or .*, such as '{re.escape(value)}' on line 2. .*",
+            )
+            for value in ("1,200.50", "$5", "-€ 5,5", "5%", "12.5 %", "1 200", "1.200.300")
+        ),
         (["2020-01-31", "", "2020-02-01"], "holds dates, such as '2020-01-31' on line 2. --dates numbers"),
         (
             ["31.1.2020", "1.2.2020"],
@@ -367,12 +389,48 @@ def test_text_that_is_no_feature_is_refused_with_the_remedy(column: list[str], m
         rows_of("a;b\n" + "".join(f"{i};{value}\n" for i, value in enumerate(column)))
 
 
+def test_points_are_refused_where_commas_are_before_decimals(tmp_path: Path) -> None:
+    for n_before in (0, 300):
+        with pytest.raises(
+            ColumnError, match=f"has a point in the number '1.234' on line {n_before + 3}, but"
+        ):
+            rows_of("a;b\n1,5;2\n" + "2,5;3\n" * n_before + "1.234;2\n", decimal=",")
+    with pytest.raises(ColumnError, match=r"has a point in the number '1\.234,5' on line 2"):
+        rows_of("a;b\n1.234,5;2\n1;2\n", decimal=",")
+    assert_array_equal(rows_of("a\n1,5\n2\n", decimal=",").X, [[1.5], [2.0]])
+
+
+def test_text_of_several_types_in_one_file(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+    for first in kinds:
+        for second in kinds:
+            columns = {
+                "a": pa.array(["1", "2", "1"]).cast(first),
+                "b": pa.array(["x", "y", "x"]).cast(second),
+            }
+            pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+            assert_array_equal(read_rows(tmp_path / "t.parquet").X, [[1.0, 0.0], [2.0, 1.0], [1.0, 0.0]])
+
+
+def test_an_empty_last_column_is_left_out() -> None:
+    rows = rows_of("a,b,\n1,2,\n3,4, \n")
+    assert_array_equal(rows.X, [[1.0, 2.0], [3.0, 4.0]])
+    assert rows.notes == ("the last column has neither a name nor values and is left out",)
+    with pytest.raises(ColumnError, match="column 3 has no name"):
+        rows_of("a,b,\n1,2,\n3,4,5\n")
+
+
 def test_dates_become_days(tmp_path: Path) -> None:
     import pandas as pd
 
     rows = rows_of("a,day\n1,1970-01-03\n2,NA\n3,1969-12-31 12:00\n", dates=True)
     assert rows.columns == {"a": None, "day": "date"}
     assert_array_equal(rows.X[:, 1], [2.0, np.nan, -0.5])
+    again = rows_of("a,day\n1,1970-01-03\n2,-\n3,.\n", dates=True)
+    assert_array_equal(again.X[:, 1], [2.0, np.nan, np.nan])
     days = pd.to_datetime(["1970-01-03", None, "1969-12-31 12:00"], format="ISO8601")
     pd.DataFrame({"a": [1, 2, 3], "day": days}).to_parquet(tmp_path / "t.parquet")
     assert_array_equal(read_rows(tmp_path / "t.parquet", dates=True).X, rows.X)
@@ -406,7 +464,7 @@ def test_weights() -> None:
     assert rows.weights is not None
     assert_array_equal(rows.weights, [2.0, 0.5])
     for wrong in ("-1", "", "inf"):
-        with pytest.raises(ColumnError, match="column 'w' has no weight of at least 0 on line 3"):
+        with pytest.raises(ColumnError, match="'w': the weight on line 3 is negative, missing or not"):
             rows_of(f"a,w\n1,2\n3,{wrong}\n", weight="w")
 
 

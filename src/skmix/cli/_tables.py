@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import tempfile
@@ -59,8 +60,8 @@ Missing = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TOKEN",
-        help="Word or number for a missing value, beside empty cells; may be given several times. By default "
-        "the usual words: NA, N/A, NaN, null, None, ? ...",
+        help="Word or number for a missing value, beside empty cells and the usual words (NA, N/A, NaN, "
+        "null, None, ? ...); may be given several times. '' leaves the usual words out: they may be classes.",
     ),
 ]
 Out = Annotated[
@@ -91,7 +92,12 @@ def written(
         refuse("--sep", f"{sep!r} is not one character, tab or space.")
     if sep == decimal:
         refuse("--sep", f"{sep!r} is also --decimal.")
-    return {"header": not no_header, "sep": sep, "decimal": decimal, "encoding": encoding, "missing": missing}
+    try:
+        codecs.lookup(encoding or "utf-8")
+    except LookupError:
+        refuse("--encoding", f"{encoding!r} is not known to Python.")
+    own = missing or ()
+    return {"header": not no_header, "sep": sep, "decimal": decimal, "encoding": encoding, "missing": own}
 
 
 def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableRows:
@@ -121,8 +127,7 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
         noted = getattr(model, "metadata_", {})
         set_aside = (metadata_of(model)["target"], noted.get("weight"))
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
-        if options["missing"] is None:
-            options["missing"] = noted.get("missing")
+        options["missing"] = options["missing"] or noted.get("missing") or ()
         columns = getattr(model, "table_columns_", {str(name): None for name in names})
         rows = read(watch, data, features=columns, drop=aside, **options)
         return _like_fit(model, rows)

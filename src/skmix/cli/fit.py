@@ -298,7 +298,7 @@ def fit(
                 block = Block(X, None, training.weights)
                 metadata["outlier_threshold"] = novelty_threshold(model, outliers, block)
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
-        if any(kind is not None for kind in rows.columns.values()):
+        if missing or any(kind is not None for kind in rows.columns.values()):
             # Frames are encoded before members of a search see them.
             model.table_columns_ = rows.columns
         else:
@@ -308,6 +308,8 @@ def fit(
                 each.feature_names_in_ = model.feature_names_in_
         model.metadata_ = metadata
         tables.write_model(out, model)
+        if weight is not None and (held is not None or folds is not None):
+            cli.note("--weight counts in the fit alone: in the test, each row counts once.")
         tested = None if held is None else report.evaluate(model, held.X, held.y)
         by_fold: list[float] = []
         if parts is not None:
@@ -444,7 +446,8 @@ def _check_columns(rows: TableRows) -> None:
         remedy = f"leave it out with --drop {name!r}."
         if least == most:
             cli.note(
-                f"column {name!r} is {least:g} in all rows that have a value. It tells nothing: {remedy}"
+                f"column {name!r} is {least:g} in all rows that have a value. It carries no "
+                f"information: {remedy}"
             )
             continue
         whole = len(known) >= _MIN_COUNTED and np.array_equal(known, np.round(known))
@@ -455,8 +458,8 @@ def _check_columns(rows: TableRows) -> None:
             )
         elif whole and _IDENTIFIER.search(name) and len(np.unique(known)) == len(known):
             cli.note(
-                f"column {name!r} has another whole number in every row. If this is an identifier and not a "
-                f"measurement, {remedy}"
+                f"column {name!r} has a different whole number in every row. If this is an identifier and "
+                f"not a measurement, {remedy}"
             )
         for value in {least, most} & _SENTINELS:
             others = known[known != value]

@@ -365,7 +365,9 @@ def is_encoded(estimator: Any, X: Any) -> bool:
 
 def encoded(estimator: Any, X: Any) -> FloatArray:
     """Return the features (n, M) of a frame, of which some columns hold categories or dates."""
-    rows, notes = encode_frame(X, estimator.table_columns_)
+    rows, notes = encode_frame(
+        X, estimator.table_columns_, vars(estimator).get("metadata_", {}).get("missing") or ()
+    )
     for note in notes:
         warn_caller(f"{note}. They are taken as missing values.")
     return rows

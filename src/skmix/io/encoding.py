@@ -22,6 +22,8 @@ FloatArray = NDArray[np.float64]
 Kind = None | str | Sequence[str]
 """What a column holds: None for numbers, `DATE`, or its categories."""
 DATE = "date"
+WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+BOOLEANS = ("true", "false")
 
 MISSING = (
     *("", "?", "NA", "N/A", "n/a", "na", "NaN", "nan", "NAN", "-NaN", "-nan", "null", "NULL", "Null", "None"),
@@ -30,8 +32,14 @@ MISSING = (
 """Words that usually stand for a missing value."""
 # In a column of numbers these do, too; among text they may be categories.
 _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _WITH_COMMAS = re.compile(r"[-+]?[0-9]+([.,' ][0-9]+)*,[0-9]+([eE][-+]?[0-9]+)?")
+_WITH_POINTS = re.compile(
+    r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]{1,3}(\.[0-9]{3})+(,[0-9]*)?)([eE][-+]?[0-9]+)?"
+)
+# Thousands with marks between them, or a number with a sign of money or per cent.
+_THOUSANDS = r"[0-9]{1,3}([,.'’ \u00a0\u202f][0-9]{3})+([.,][0-9]+)?"
+_MONEY = r"[$€£¥]\s?"
+_WITH_SIGNS = re.compile(rf"[-+]?({_MONEY})?[-+]?({_THOUSANDS}|[0-9]+([.,][0-9]*)?|[.,][0-9]+)\s?([%$€£¥])?")
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 _OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
 # More or longer categories, or more than half as many as there are rows, are text.
@@ -60,33 +68,38 @@ class ColumnError(ValueError):
 class Notation:
     """How values are written in a table."""
 
-    missing: Sequence[str] | None = (
-        None  # words for missing values beside empty cells; None for the usual ones
-    )
+    # Words and numbers for missing values beside the usual words; if one is empty, instead of these.
+    missing: Sequence[str] = ()
     decimal: str = "."
 
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Words that stand for a missing value."""
-        return MISSING if self.missing is None else ("", *self.missing)
+        return tuple(self.missing) if "" in self.missing else (*MISSING, *self.missing)
 
     @cached_property
     def number_words(self) -> tuple[str, ...]:
         """Words that stand for a missing number."""
-        return (*MISSING, *_MISSING_NUMBERS) if self.missing is None else self.words
+        return self.words if "" in self.missing else (*self.words, *_MISSING_NUMBERS)
 
     @cached_property
     def numbers(self) -> list[float]:
         """Numbers that stand for a missing value."""
-        return [number for word in self.missing or () if (number := self.number(word)) == number]
+        # Models keep the words, but not how decimals were written.
+        plain = (word.replace(",", ".") for word in self.missing)
+        return [number for word in plain if (number := Notation().number(word)) == number]
 
     def number(self, text: str) -> float:
         """Return the number that a text stands for, 1 for true and 0 for false; NaN if it is not a number."""
-        if text.lower() in ("true", "false"):
+        if text.lower() in BOOLEANS:
             return float(text.lower() == "true")
-        text = text if self.decimal == "." else text.replace(self.decimal, ".")
+        text = self.plain(text)
         # Python would also accept 1_000 and digits of other scripts.
         return float(text) if text.isascii() and "_" not in text and is_number(text) else np.nan
+
+    def plain(self, text: str) -> str:
+        """Return a text with a point as decimal mark; another point in it becomes a question mark."""
+        return text if self.decimal == "." else text.replace(".", "?").replace(self.decimal, ".")
 
 
 def is_number(text: str) -> bool:
@@ -102,7 +115,7 @@ def plain_text(value: Any) -> str | None:
     """Return a category or label as text, the same for 1, 1.0, "1" and "1.0"; None if it is missing."""
     if isinstance(value, str):
         value = value.strip()
-        return value[:-2] if value.endswith(".0") and _WHOLE.fullmatch(value[:-2]) else value
+        return value[:-2] if value.endswith(".0") and WHOLE.fullmatch(value[:-2]) else value
     if value is None or value != value:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -133,7 +146,10 @@ def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]
         import pyarrow.compute as pc
 
         text = texts_of(column, notation.number_words)
-        plain = text if notation.decimal == "." else pc.replace_substring(text, notation.decimal, ".")
+        plain = text
+        if notation.decimal != ".":
+            # As `Notation.plain` does.
+            plain = pc.replace_substring(pc.replace_substring(text, ".", "?"), notation.decimal, ".")
         try:
             values = np.array(numbers_of(plain.cast(pa.float64())))
         except pa.ArrowInvalid:
@@ -158,7 +174,8 @@ def numbers_in_all(columns: Sequence[Any], notation: Notation) -> list[FloatArra
 
     if not columns:
         return []
-    values, wrong = numbers_in(pa.concat_arrays(columns), notation)
+    # Text has one of several types, and categories of text another one.
+    values, wrong = numbers_in(pa.concat_arrays([column.cast(pa.string()) for column in columns]), notation)
     if wrong is None:
         return list(values.reshape(len(columns), -1))
     if len(columns) == 1:
@@ -180,17 +197,28 @@ def days_in(column: Any, words: Sequence[str]) -> tuple[FloatArray, int | None]:
 
     if not is_date(column):
         text = texts_of(column, words)
-        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        kinds = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+        for kind in kinds:
             with suppress(pa.ArrowInvalid):
                 return days_in(text.cast(kind), words)
-        wrong = (
-            row
-            for row, value in enumerate(text.to_pylist())
-            if not _ISO_DATE.fullmatch(value or "2020-01-01")
-        )
-        return np.empty(0), next(wrong, 0)
+        return np.empty(0), max(_first_wrong(text, kind) for kind in kinds)
     micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     return np.array(numbers_of(micros), dtype=np.float64) / _MICROSECONDS_PER_DAY, None
+
+
+def _first_wrong(text: Any, kind: Any) -> int:
+    """Return the first row of a column that cannot be cast to a type, of which there is one."""
+    import pyarrow as pa
+
+    right, wrong = 0, len(text)  # rows that can be cast together, and that cannot
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        try:
+            text[right:middle].cast(kind)
+            right = middle
+        except pa.ArrowInvalid:
+            wrong = middle
+    return right
 
 
 def categories_in(column: Any, words: Sequence[str]) -> Any:
@@ -229,8 +257,19 @@ def find_kind(
     assert wrong is not None
     value = text[wrong].as_py()
     example = f"such as {shortened(value)!r} on {place(wrong)}"
-    _refuse_commas(value, name, place(wrong))
-    if _ISO_DATE.fullmatch(value) and days_in(column, notation.words)[1] is None:
+    _refuse_marks(value, name, place(wrong), notation)
+    if _WITH_SIGNS.fullmatch(value):
+        raise refused(
+            f"holds numbers with signs or with marks between thousands, {example}. Write plain numbers, like "
+            f"1200.5; if these are categories, add --categorical {name!r} (categorical=[...])."
+        )
+    if _ISO_DATE.fullmatch(value):
+        other = days_in(column, notation.number_words)[1]
+        if other is not None:
+            raise refused(
+                f"holds dates, but {shortened(text[other].as_py())!r} on {place(other)} is not a date "
+                f"written like {value!r}. If that stands for a missing value, add --missing (missing=[...])."
+            )
         if not dates:
             raise refused(f"holds dates, {example}. --dates numbers (dates=True) makes days of them.")
         return DATE
@@ -243,9 +282,9 @@ def find_kind(
             f"(missing=[...]); if these are categories, --categorical {name!r}."
         )
     n_distinct, longest = pc.count_distinct(known).as_py(), pc.max(pc.utf8_length(known)).as_py()
-    if max(n_distinct / _MOST_CATEGORIES, longest / _LONGEST_CATEGORY) > 1 or (
-        n_distinct > _MOST_OF_FEW_ROWS and 2 * n_distinct > len(known)
-    ):
+    if longest > _LONGEST_CATEGORY:
+        raise refused(f"holds long text, {example}: up to {longest} characters.")
+    if n_distinct > _MOST_CATEGORIES or (n_distinct > _MOST_OF_FEW_ROWS and 2 * n_distinct > len(known)):
         raise refused(f"holds text, {example}: {n_distinct} different values in {len(known)} rows.")
     return sorted(categories_in(column, notation.words).drop_null().unique().to_pylist())
 
@@ -264,12 +303,14 @@ def encode_column(
         problem = f"column {name!r} is of type {column.type}; a feature must be a number."
         raise ColumnError(problem, name, is_feature=True)
     if kind is None or isinstance(kind, str):
-        values, wrong = numbers_in(column, notation) if kind is None else days_in(column, notation.words)
+        values, wrong = (
+            numbers_in(column, notation) if kind is None else days_in(column, notation.number_words)
+        )
         if wrong is None:
             return values[:, None], None
         value = column.cast(pa.string())[wrong].as_py().strip()
         if kind is None:
-            _refuse_commas(value, name, place(wrong))
+            _refuse_marks(value, name, place(wrong), notation)
         needed = "a feature must be a number" if kind is None else "it must hold dates like 2020-12-31"
         raise ColumnError(
             f"column {name!r} holds text, such as {shortened(value)!r} on {place(wrong)}; {needed}.",
@@ -289,9 +330,15 @@ def encode_column(
     return features[:, len(kind) == 2 :], note
 
 
-def _refuse_commas(value: str, name: str, where: str) -> None:
-    """Raise ColumnError for a number with a comma, before decimals or between thousands."""
-    if _WITH_COMMAS.fullmatch(value):
+def _refuse_marks(value: str, name: str, where: str, notation: Notation) -> None:
+    """Raise ColumnError for a number with another decimal mark, or with such a mark between thousands."""
+    if notation.decimal == "," and _WITH_POINTS.fullmatch(value):
+        raise ColumnError(
+            f"column {name!r} has a point in the number {shortened(value)!r} on {where}, but --decimal , "
+            "(decimal=',') says that a comma is before decimals; nothing may be between thousands.",
+            name,
+        )
+    if notation.decimal == "." and _WITH_COMMAS.fullmatch(value):
         raise ColumnError(
             f"column {name!r} has a comma in the number {shortened(value)!r} on {where}. If it is before "
             "decimals, use --decimal , (decimal=','); nothing may be between thousands.",
@@ -308,22 +355,32 @@ def feature_names(columns: Mapping[str, Kind]) -> list[str]:
     return names
 
 
-def encode_frame(frame: Any, columns: Mapping[str, Kind]) -> tuple[FloatArray, list[str]]:
+def encode_frame(
+    frame: Any, columns: Mapping[str, Kind], missing: Sequence[str] = ()
+) -> tuple[FloatArray, list[str]]:
     """Return the features (n, M) of a frame of pandas or polars with the columns of a model, and notes.
 
-    Raises ColumnError where the frame lacks a column.
+    Columns that the frame lacks are missing values. Raises ColumnError where it has none of them.
     """
     import pyarrow as pa
 
     lacking = [name for name in columns if name not in frame.columns]
-    if lacking:
+    if len(lacking) == len(columns):
         raise ColumnError(
             f"X has no column {lacking[0]!r}; the model was fitted to {list(columns)}.", lacking[0]
         )
-    notation, parts, notes = Notation(), [], []
+    notation, parts = Notation(missing), []
+    notes = [f"Columns are not in X: {', '.join(map(repr, lacking))}"] if lacking else []
     for name, kind in columns.items():
+        if name in lacking:
+            parts.append(np.full((len(frame), len(feature_names({name: kind}))), np.nan))
+            continue
         values = frame[name]
-        column = pa.array(values.to_arrow() if hasattr(values, "to_arrow") else values, from_pandas=True)
+        try:
+            column = pa.array(values.to_arrow() if hasattr(values, "to_arrow") else values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            types = ", ".join(sorted({type(value).__name__ for value in values}))
+            raise ColumnError(f"column {name!r} holds values of different types: {types}.", name) from None
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         part, note = encode_column(column, name, kind, notation, "row {}".format)

@@ -14,12 +14,13 @@ import re
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -27,6 +28,8 @@ from numpy.typing import NDArray
 
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, pyarrow
 from .encoding import (
+    BOOLEANS,
+    WHOLE,
     ColumnError,
     Kind,
     Notation,
@@ -61,12 +64,10 @@ _COLUMN_NAMES = ("feature_names", "columns")
 # What NumPy and other readers raise for damaged files, beside ValueError.
 NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
 _DAMAGE = (*NPY_DAMAGE, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedError)
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _PADDED = re.compile(r"0[0-9]+")
-_BOOLEANS = {"true", "false"}
 # A column does not hold classes if it has more fractional values than `_MOST_FRACTIONS`, or more distinct
-# values than `_MOST_OF_FEW_ROWS` with fewer than two rows each on average.
-_MOST_FRACTIONS, _MOST_OF_FEW_ROWS = 10, 20
+# values than `_MOST_LABELS_OF_FEW_ROWS` with fewer than two rows each on average.
+_MOST_FRACTIONS, _MOST_LABELS_OF_FEW_ROWS = 10, 20
 _MOST_LISTED = 10
 
 
@@ -118,14 +119,14 @@ class TextFormat:
         sep: str | None = None,
         decimal: str = ".",
         encoding: str | None = None,
-        missing: Sequence[str] | None = None,
+        missing: Sequence[str] = (),
     ) -> TextFormat:
         """Return the format that arguments of `read_rows` describe."""
         try:
             codecs.lookup(encoding or "utf-8")
         except LookupError:
             raise ValueError(f"encoding={encoding!r} is not known to Python.") from None
-        return cls(header, sep, encoding, Notation(None if missing is None else tuple(missing), decimal))
+        return cls(header, sep, encoding, Notation(tuple(missing), decimal))
 
 
 # ---------------------------------------------------------------- reading
@@ -141,7 +142,7 @@ def read_rows(
     keep: Sequence[str] = (),
     categorical: Sequence[str] = (),
     dates: bool = False,
-    missing: Sequence[str] | None = None,
+    missing: Sequence[str] = (),
     header: bool = True,
     sep: str | None = None,
     decimal: str = ".",
@@ -177,9 +178,9 @@ def read_rows(
         Columns whose numbers, or any number of texts, are categories.
     dates : bool, default=False
         Whether dates become numbers, days since 1970-01-01. Otherwise they are refused.
-    missing : list of str, default=None
-        Words and numbers that stand for missing values, beside empty cells; None for the usual words, such as
-        ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``.
+    missing : list of str, default=()
+        Words and numbers that stand for missing values, beside empty cells and the usual words, such as
+        ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and ``?``. If one is empty, the usual words do not.
     header : bool, default=True
         Whether the first line of a text file has names. Otherwise columns are ``column_1``, ``column_2`` …
     sep : str, default=None
@@ -228,8 +229,16 @@ def read_rows(
         kinds = dict(features) if isinstance(features, Mapping) else None
         aside = [name for name in (target, weight, *keep) if name is not None]
         wanted = [*aside, *categorical, *(drop if features is None else ())]
+        notes = list(table.notes)
         if features is None:
+            for name in drop:
+                if name in (target, weight, *categorical):
+                    raise ColumnError(f"column {name!r} cannot be both used and left out.", name)
             names = [name for name in table.names if name not in {*aside, *drop}]
+            if positions.get("") == len(table.names) - 1 and _is_empty(table, ""):
+                notes.append("the last column has neither a name nor values and is left out")
+                names.remove("")
+                drop = [*drop, ""]
             _check_named(names, positions)
         elif kinds is not None and any(name in positions for name in kinds):
             names = [name for name in kinds if name in positions]
@@ -238,7 +247,6 @@ def read_rows(
         _check_present(positions, [*names, *wanted])
         if not names:
             raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
-        notes = list(table.notes)
         used = {*names, *aside, *drop}
         extra = [name or "(no name)" for name in table.names if name not in used]
         if extra:
@@ -362,6 +370,12 @@ def _read_columns(
             return dict(zip(names, whole, strict=True))
 
 
+def _is_empty(table: _Table, name: str) -> bool:
+    """Return whether a column has no value in any row."""
+    column = _read_columns(table, [name], {name}, None)[name]
+    return kind_of(column.type) == "text" and texts_of(column, [""]).null_count == len(column)
+
+
 def _about_padding(name: str, example: str) -> str:
     return (
         f"column {name!r} has numbers with leading zeros, such as {example}. If they are identifiers, leave "
@@ -453,11 +467,12 @@ def _labels(column: Any, name: str, notation: Notation, notes: list[str]) -> lis
         return [None if value in notation.numbers else value for value in values]
     text = texts_of(column, notation.words)
     lost = pc.utf8_trim_whitespace(column.filter(pc.is_null(text))).drop_null()
-    for each in pc.value_counts(lost.filter(pc.not_equal(lost, ""))).to_pylist():
-        notes.append(
-            f"{each['values']!r} stands for no label in {each['counts']} rows of {name!r}. If it is a class, "
-            "name the words for missing values by --missing, '' for empty cells alone"
-        )
+    for each in pc.value_counts(lost).to_pylist():
+        if each["values"] not in ("", *notation.missing):
+            notes.append(
+                f"{each['values']!r} stands for no label in {each['counts']} rows of {name!r}. If it is a "
+                "class, add --missing '' (missing=['']): then only empty cells are missing values"
+            )
     labels: list[Any] = pc.if_else(pc.is_null(text), text, column.cast(text.type)).to_pylist()
     return labels
 
@@ -469,7 +484,10 @@ def _weights(column: Any, name: str, notation: Notation, place: Callable[[int], 
     weights = numbers_in(column, notation)[0]
     wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
     if len(wrong):
-        raise ColumnError(f"column {name!r} has no weight of at least 0 on {place(int(wrong[0]))}.", name)
+        where = place(int(wrong[0]))
+        raise ColumnError(
+            f"column {name!r}: the weight on {where} is negative, missing or not a number.", name
+        )
     return weights
 
 
@@ -574,6 +592,11 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
         content = as_utf8(file)
         block = content.read(_HEAD_BYTES)
         is_whole = len(block) < _HEAD_BYTES
+        if encoding is None and len(block) > 3 and not any(block[1:10:2]) and all(block[:10:2]):
+            raise ValueError(
+                "it seems to be text in UTF-16 without a byte-order mark: add --encoding utf-16-le "
+                "(encoding='utf-16-le')."
+            )
         head = codecs.getincrementaldecoder("utf-8-sig")().decode(block, final=is_whole)
         separator, records = _sniff(head, is_whole, written)
         # Arrow takes a quotation mark after a blank for text.
@@ -592,14 +615,14 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
     shown = full[written.header :][: max(2, _HEAD_CELLS // max(1, len(names)))]
     for i, cells in enumerate(zip(*(r for r in shown if len(r) == len(names)), strict=True)):
         known = [cell for cell in map(str.strip, cells) if cell not in notation.number_words]
-        if not all(is_number(cell.replace(notation.decimal, ".")) for cell in known):
+        if not all(is_number(notation.plain(cell)) for cell in known):
             text.add(i)
         elif all(map(str.isdigit, known)) and any(map(_PADDED.fullmatch, known)):
             padded[names[i]] = next(filter(_PADDED.fullmatch, known))
 
     def parsed(file: BinaryIO, errors: str = "strict") -> Any:
         lines = io.TextIOWrapper(as_utf8(file), "utf-8-sig", errors, newline="")
-        return csv.reader(lines, delimiter=separator, skipinitialspace=is_odd)
+        return csv.reader(_trimmed(lines, separator), delimiter=separator, skipinitialspace=is_odd)
 
     def place(row: int) -> str:
         """Return the line at which a row ends. Only needed for errors, so the file is read again."""
@@ -675,7 +698,8 @@ def _sniff(head: str, is_whole: bool, written: TextFormat) -> tuple[str, list[li
     csv.field_size_limit(1 << 30)
 
     def records(separator: str, most: int) -> list[list[str]]:
-        lines = csv.reader(io.StringIO(head, newline=""), delimiter=separator, skipinitialspace=True)
+        text = _trimmed(io.StringIO(head, newline=""), separator)
+        lines = csv.reader(text, delimiter=separator, skipinitialspace=True)
         found = list(islice(lines, most))
         return found[:-1] if len(found) > 1 and len(found) < most and not is_whole else found
 
@@ -686,8 +710,14 @@ def _sniff(head: str, is_whole: bool, written: TextFormat) -> tuple[str, list[li
         return widths.count(widths[0]) / len(widths), widths[0]
 
     candidates = [each for each in _SEPARATORS if each != written.notation.decimal and each in head]
-    separator = max(candidates, key=fitness, default=",") if written.sep is None else written.sep
+    default = ";" if written.notation.decimal == "," else ","
+    separator = max(candidates, key=fitness, default=default) if written.sep is None else written.sep
     return separator, records(separator, _HEAD_RECORDS)
+
+
+def _trimmed(lines: Iterable[str], separator: str) -> Iterable[str]:
+    """Return lines without blanks at their ends if blanks separate columns."""
+    return map(partial(re.compile(r" +(?=[\r\n]*$)").sub, ""), lines) if separator == " " else lines
 
 
 def _parquet(file: BinaryIO) -> _Table:
@@ -715,8 +745,10 @@ def _npz(file: BinaryIO) -> _Table:
     arrays: dict[str, np.ndarray] = {}
     try:
         loaded = np.load(file, allow_pickle=False)
-    except ValueError as error:
-        raise ValueError(f"it holds Python objects, or no array ({error}); save numbers or text.") from None
+    except (ValueError, TokenError) as error:
+        raise ValueError(
+            f"it holds Python objects or is damaged ({error}). Save arrays of numbers or text."
+        ) from None
     if isinstance(loaded, np.ndarray):
         arrays["column"] = loaded
     else:
@@ -725,7 +757,7 @@ def _npz(file: BinaryIO) -> _Table:
                 try:
                     arrays[name] = stored[name]
                 except ValueError:
-                    raise ValueError(f"array {name!r} holds Python objects; save numbers or text.") from None
+                    raise ValueError(f"array {name!r} holds Python objects. Save numbers or text.") from None
     matrices = [array for array in arrays.values() if array.ndim == 2]
     titles = next((arrays.pop(name) for name in _COLUMN_NAMES if name in arrays), None)
     # The first matrix, or else the first vector, determines the number of rows.
@@ -788,22 +820,24 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
     text = _texts(values)
     known = np.array([value is not None for value in text], dtype=np.bool_)
     present = sorted({value for value in text if value is not None})
-    if {value.lower() for value in present} <= _BOOLEANS:
+    if {value.lower() for value in present} <= {*BOOLEANS}:
         text = [None if value is None else value.capitalize() for value in text]
         present = sorted({value.capitalize() for value in present})
     n_known = int(known.sum())
     if len(present) < 2:
         found = f"only the label {present[0]!r}" if present else "no label"
         raise ColumnError(f"column {name!r} has {found} in {len(text)} rows; at least two are needed.", name)
-    fractions = [value for value in present if not _WHOLE.fullmatch(value) and is_number(value)]
-    if len(fractions) > _MOST_FRACTIONS or (len(present) > _MOST_OF_FEW_ROWS and 2 * len(present) > n_known):
+    fractions = [value for value in present if not WHOLE.fullmatch(value) and is_number(value)]
+    if len(fractions) > _MOST_FRACTIONS or (
+        len(present) > _MOST_LABELS_OF_FEW_ROWS and 2 * len(present) > n_known
+    ):
         raise ColumnError(
             f"column {name!r} has {len(present)} different values in {n_known} rows, such as {present[0]!r}: "
             "too many for classes. Choose a column with fewer labels, or no target for a density model.",
             name,
         )
     # Negative numbers stay text: estimators take -1 for a row without a label.
-    if all(_WHOLE.fullmatch(value) and int(value) >= 0 for value in present):
+    if all(WHOLE.fullmatch(value) and int(value) >= 0 for value in present):
         return np.array([0 if value is None else int(value) for value in text], dtype=np.int64), known
     return np.array(["" if value is None else value for value in text]), known
 
@@ -835,7 +869,7 @@ def _texts(values: Sequence[Any]) -> list[str | None]:
 
 def _folded(text: str | None) -> str | None:
     """Return a label as text, the same for true, True and TRUE."""
-    return text.capitalize() if text is not None and text.lower() in _BOOLEANS else text
+    return text.capitalize() if text is not None and text.lower() in BOOLEANS else text
 
 
 # ---------------------------------------------------------------- writing
