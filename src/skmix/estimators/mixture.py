@@ -1181,7 +1181,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal
             variate; `q_value` of the lower of the two p-values (Benjamini and Hochberg), and `unusual`.
             Shares are as counted, without a learnt prior; the background is a part like any other.
-            Log-likelihoods are NaN where the mixture does not have them, after `partial_fit` and `add_class`, and where rows had missing values.
+            Log-likelihoods are NaN where the mixture does not have them, after `partial_fit` and `add_class`,
+            and where rows had missing values.
         """
         check_is_fitted(self)
         return unusual_groups(self, X, groups, populations=populations, level=level)
