@@ -64,7 +64,7 @@ def files_of(study: Path) -> list[Path]:
 
 
 def test_the_composition_is_that_of_python(study: Path) -> None:
-    model = SharedKernelMixture(3, init="k-means", weight_prior="hierarchical", random_state=0)
+    model = SharedKernelMixture(3, init="k-means", random_state=0)
     model.fit(open_rows(files_of(study))).sort_kernels().merge_kernels()
     table, expected = pd.read_csv(study / "table.csv"), model.composition()
     assert table.columns.tolist() == ["group", "population", "share", "lower", "upper", "rows"]
@@ -104,13 +104,14 @@ def test_what_it_says(study: Path) -> None:
 def test_the_page_says_how_it_was_made(study: Path) -> None:
     page = (study / "page.html").read_text()
     assert "<h1>Composition of 3 groups</h1>" in page
+    assert "Unusual groups were not judged: this takes at least 4 groups." in page
     for name, value in {
         "files": "3: a.csv, b.csv, c.csv",
         "rows": "900",
         "channels": "CD3, CD4, CD8",
         "transform": "none",
         "kernels": "3, given",
-        "prior of the weights": "hierarchical",
+        "prior of the weights": "none",
         "seed": "0",
     }.items():
         assert f'<th scope="row">{name}</th><td class="words breaking">{value}</td>' in page
@@ -436,12 +437,14 @@ def test_groups_stay_in_the_order_of_the_files(study: Path, tmp_path: Path) -> N
 
 def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
     run(
-        *(*files_of(study), "--kernels", 4, "--populations", 2, "--prior", "none", "--seed", 7, "--jobs", 1),
+        *(*files_of(study), "--kernels", 4, "--populations", 2, "--prior", "hierarchical"),
+        *("--seed", 7, "--jobs", 1),
         *("--channels", "CD4, CD3", "--transform", "arcsinh:2", "--device", "cpu", "-o", tmp_path / "m"),
     )
     model = load(tmp_path / "m")
     assert model.populations_.max() == 1
-    expected = {"n_kernels": 4, "weight_prior": None, "random_state": 7, "n_jobs": 1, "device": "cpu"}
+    expected: dict[str, Any] = {"n_kernels": 4, "random_state": 7, "n_jobs": 1, "device": "cpu"}
+    expected |= {"weight_prior": "hierarchical"}
     assert {name: getattr(model, name) for name in expected} == expected
     assert model.feature_names_in_.tolist() == ["CD4", "CD3"]
     assert model.metadata_["compose"]["transform"] == "arcsinh:2"

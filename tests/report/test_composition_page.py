@@ -142,6 +142,8 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     assert [group["unusual"] for group in embedded(page)["groups"]] == [False, False, False, True]
     assert "population 3: 60.0 %, usually 10.0 %</td><td>1.5e-09</td><td>0.6</td><td>1.2e-08</td>" in page
     assert page.count('<span class="unseen"> (unusual)</span>') == 1
+    # The share is that of the table, whatever the rows were counted to.
+    assert made_page(unusual=unusual("bone marrow").assign(share=0.7)) == page
     rows = made_page(unusual=unusual("bone marrow", p_composition=0.7, p_likelihood=1e-6, z_likelihood=-6.0))
     assert ">its rows are less likely than those of others (-6.0 SD)</td>" in rows
     both = made_page(unusual=unusual("bone marrow", p_likelihood=1e-6, z_likelihood=6.0))

@@ -112,7 +112,8 @@ def compose(
     prior: Annotated[
         Literal["hierarchical", "none"] | None,
         _of_model(
-            help="With the hierarchical prior, the default, groups of few rows borrow from the others."
+            help="With the hierarchical prior, groups of few rows borrow from the others, which helps where "
+            "kernels are apart; none by default."
         ),
     ] = None,
     out: Annotated[
@@ -168,7 +169,7 @@ def compose(
             if given is not None:
                 cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
     else:
-        out, prior = out or "model.skmix", prior or "hierarchical"
+        out, prior = out or "model.skmix", prior or "none"
     if [table, html].count(cli.STANDARD) + as_json > 1:
         cli.stop("standard output takes one of --table -, --html - and --json.", cli.WRONG_USE)
     if cli.STANDARD in (*files, out):

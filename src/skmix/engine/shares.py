@@ -39,7 +39,9 @@ _MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
 # A kernel does not matter for rows that came from it with a lower probability in all classes.
 _NEGLIGIBLE = 1e-3
 # Weights up to which a class does not have a kernel.
-_NONE, _TINY = 1e-9, float(np.finfo(np.float64).tiny)
+_NONE = 1e-9
+# Least variance of a row's log-likelihood, in nats: rows of the background alone have none.
+_LEAST_VARIANCE = 0.01
 # Unusual groups: most folds; most passes and last gain of the search for the distribution of the others, and
 # the largest sum of its parameters at the start; draws of it, and the largest deviation of a logarithm.
 _FOLDS, _STEPS, _GAIN, _ALIKE, _SIMULATED, _WIDEST = 32, 100, 1e-3, 1e4, 200, 2.0
@@ -134,7 +136,7 @@ def log_likelihood_moments(
     slopes = scores.T @ (left * drawn)
     taken = size * covariance(ratios, weights, size * share, concentration) @ slopes
     # With a prior, weights are drawn to others, and take up less.
-    variance = max(float(drawn @ left**2 - slopes @ taken), _TINY)
+    variance = max(float(drawn @ left**2 - slopes @ taken), _LEAST_VARIANCE)
     left = left - scores @ taken
     left -= drawn @ left
     return mean, variance, float(drawn @ left**3) / variance**1.5

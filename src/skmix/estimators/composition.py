@@ -34,12 +34,14 @@ from .solving import options_of
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
 _GAIN = 1e-3
 _PASSES = 2000
-# Least variance of shares among groups, relative to that of their estimates: equal shares are rounded.
-_LEAST_VARIANCE = 1e-4
+# Least variance of shares among groups, relative to that of their estimates: of few groups with few rows of a
+# population, some have equal counts by chance.
+_LEAST_VARIANCE = 0.5
 # Fewest groups among which one can be unusual, and times that the unusual ones are left out of the others.
 FEWEST_GROUPS, _ROUNDS = 4, 5
 # Standard deviation of normal variates over their median absolute deviation.
 _DEVIATION = 1.4826
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Composition:
     variances: FloatArray  # (L, G)
     lower: FloatArray  # (L, G)
     upper: FloatArray  # (L, G)
+    known: FloatArray  # (L,): rows that would determine the shares as well if kernels did not overlap
     kind: str  # 'kernel' or 'population'
     parts: list[Any]  # (G,): their numbers, and 'background'
 
@@ -156,12 +159,6 @@ class _Groups:
             return self.weights
         return np.vstack([self.weights * (1.0 - self.background), self.background])
 
-    @property
-    def inside(self) -> _Groups:
-        """The rows that are not background."""
-        left = self.sizes if self.background is None else self.sizes * (1.0 - self.background)
-        return replace(self, sizes=left, background=None)
-
     def take(self, chosen: IntArray) -> _Groups:
         """Return some of the groups."""
         found: dict[str, Any] = {}
@@ -237,13 +234,6 @@ class _Draws:
         logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs)
         return cls(model, rows, logs)
 
-    @property
-    def inside(self) -> _Draws:
-        """Without the background."""
-        n_kernels, n_parts = len(self.model.means_), self.log_densities.shape[1]
-        chosen = len(self.rows) // n_parts * n_kernels
-        return replace(self, rows=self.rows[:chosen], log_densities=self.log_densities[:chosen, :n_kernels])
-
     @cached_property
     def ratios(self) -> FloatArray:
         """Densities relative to that of all draws, as `shares.density_ratios`."""
@@ -261,17 +251,25 @@ class _Draws:
             yield self if groups.shifts is None else self.moved(groups.shifts[j])
 
 
-def _compose(draws: _Draws, groups: _Groups, members: FloatArray | None, level: float) -> Composition:
-    """Return the composition of groups."""
-    model, weights = draws.model, groups.all_weights
+def _compose(
+    draws: _Draws, groups: _Groups, members: FloatArray | None, level: float, *, counted: bool = False
+) -> Composition:
+    """Return the composition of groups, or what it is as counted, without a learnt prior."""
+    model = draws.model
     prior, has_posterior = _prior_of(model)
-    errors = None
+    if counted:
+        groups = replace(groups, weights=groups.counted)
+        if "weight_prior_" in vars(model):
+            prior, has_posterior = None, False
+    weights, errors = groups.all_weights, None
     if model.freeze != "kernels":
-        parameters = model._parameters
-        if groups.background is None:
-            parameters = replace(parameters, background=None, box=None)
         errors = shares.kernel_errors(
-            draws.rows, draws.log_densities, parameters, model.covariance_type_, model.class_count_, prior
+            draws.rows,
+            draws.log_densities,
+            model._parameters,
+            model.covariance_type_,
+            model.class_count_,
+            prior,
         )
     kind, members = ("kernel", np.eye(len(model.means_))) if members is None else ("population", members)
     parts: list[Any] = list(range(members.shape[1]))
@@ -282,7 +280,7 @@ def _compose(draws: _Draws, groups: _Groups, members: FloatArray | None, level: 
         members, parts = block_diag(members, 1.0), [*parts, "background"]
         added, pseudo_rows = np.append(added, 0.5), np.append(pseudo_rows, 0.0)
     totals = groups.sizes[:, None] + pseudo_rows
-    found, variances, spreads = [], [], []
+    found, variances, spreads, known = [], [], [], []
     for w, size, total, own in zip(weights.T, groups.sizes, totals, draws.each(groups), strict=True):
         w = w / w.sum()
         inside = shares.away_from_zero(w, size)
@@ -290,17 +288,28 @@ def _compose(draws: _Draws, groups: _Groups, members: FloatArray | None, level: 
         found.append(w @ members)
         variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
         inside = inside @ members
-        spreads.append(total * variances[-1] - inside * (1.0 - inside))
+        binomial = inside * (1.0 - inside)
+        spreads.append(total * variances[-1] - binomial)
+        known.append(binomial.sum() / max(variances[-1].sum(), _TINY))
     share = np.array(found)
     lower, upper = shares.intervals(share, np.array(spreads), totals, level, added)
-    return Composition(groups.names, groups.sizes, share, np.array(variances), lower, upper, kind, parts)
+    # A single part has no variance.
+    rows = np.clip(known, np.minimum(groups.sizes, 1.0), groups.sizes)
+    return Composition(
+        groups.names, groups.sizes, share, np.array(variances), lower, upper, rows, kind, parts
+    )
 
 
 # ---------------------------------------------------------------- differences
 
 
 def compare(model: Any, groups_a: Any, groups_b: Any, *, populations: bool | None, level: float) -> Any:
-    """Return a DataFrame of the differences between the mean shares of two sets of groups."""
+    """Return a DataFrame of the differences between the mean shares of two sets of groups.
+
+    Shares are as counted: those that a learnt prior draws together differ by less than they should.
+    """
+    pandas()
+    _check_level(level)
     both = [
         _places(model.classes_, groups, name)
         for groups, name in ((groups_a, "groups_a"), (groups_b, "groups_b"))
@@ -308,7 +317,9 @@ def compare(model: Any, groups_a: Any, groups_b: Any, *, populations: bool | Non
     common = np.intersect1d(both[0], both[1])
     if len(common):
         raise ValueError(f"groups_a and groups_b both have {_shown(model.classes_[common].tolist())}.")
-    found = compose(model, None, model.classes_[np.concatenate(both)], populations=populations, level=level)
+    own = host_copy(model)
+    chosen, members = _fitted_groups(own).take(np.concatenate(both)), _members(own, populations)
+    found = _compose(_Draws.of(own), chosen, members, float(level), counted=True)
     cut = len(both[0])
     (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
         _mean_of_groups(found.shares[side], found.variances[side]) for side in (slice(cut), slice(cut, None))
@@ -336,7 +347,8 @@ def compare(model: Any, groups_a: Any, groups_b: Any, *, populations: bool | Non
 def _mean_of_groups(shares: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Return mean shares (G,) of some groups (L, G), their variances, and one over the degrees of freedom.
 
-    One group has the variance of its own share; several vary as they do, whatever the reason.
+    One group has the variance of its own share; several vary as they do, whatever the reason, but not by much
+    less than their rows make them.
     """
     n_groups, mean = len(shares), shares.mean(axis=0)
     if n_groups == 1:
@@ -363,8 +375,11 @@ def unusual_groups(model: Any, X: Any, groups: Any, *, populations: bool | None,
         )
     draws, fitted = _Draws.of(own), _fitted_groups(own)
     judged = [fitted] if X is None else [fitted, _new_groups(own, X, groups)]
-    known = [_known_shares(draws, each, members) for each in judged]
-    raw, sizes = (np.concatenate(parts) for parts in zip(*known, strict=True))
+    found = [_compose(draws, each, members, 0.95, counted=True) for each in judged]
+    raw, sizes = (
+        np.concatenate([each.shares for each in found]),
+        np.concatenate([each.known for each in found]),
+    )
     # New groups come last, and no group of the fit is left out for them.
     n_groups, fold = len(sizes), shares.folds(n_fitted)
     fold = np.append(fold, np.full(n_groups - n_fitted, fold.max() + 1))
@@ -379,18 +394,20 @@ def unusual_groups(model: Any, X: Any, groups: Any, *, populations: bool | None,
             [shares.tail_probabilities(raw[j], sizes[j], drawn[fold[j]]) for j in range(n_groups)]
         )
         p_shares = np.minimum(1.0, p_parts.shape[1] * p_parts.min(axis=1))
-        least = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
+        both = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
         for some in sets:
-            q_values[some] = stats.false_discovery_control(least[some])
+            q_values[some] = stats.false_discovery_control(both[some])
         before, unusual = unusual, q_values <= level
         if np.array_equal(before, unusual) or np.sum(~unusual[:n_fitted]) < FEWEST_GROUPS:
             break
-    part, every = p_parts.argmin(axis=1), np.arange(n_groups)
-    usual_share = (drawn[..., 0] / drawn.sum(axis=3)).mean(axis=2)[fold, part]
+    usual_shares = (drawn[..., 0] / drawn.sum(axis=3)).mean(axis=2)[fold]
+    # Of shares with the same p-value, such as zero, the one that differs most.
+    least = p_parts == p_parts.min(axis=1, keepdims=True)
+    part, every = np.where(least, np.abs(raw - usual_shares), -1.0).argmax(axis=1), np.arange(n_groups)
     columns = {
-        "kernel" if members is None else "population": part,
+        found[0].kind: [found[0].parts[g] for g in part],
         "share": raw[every, part],
-        "usual_share": usual_share,
+        "usual_share": usual_shares[every, part],
         "p_composition": p_shares,
         "log_likelihood": np.concatenate([each.log_likelihoods for each in judged]),
         "z_likelihood": z_fit,
@@ -403,24 +420,13 @@ def unusual_groups(model: Any, X: Any, groups: Any, *, populations: bool | None,
     return pandas().DataFrame(first | {name: values[sets[-1]] for name, values in columns.items()})
 
 
-def _known_shares(
-    draws: _Draws, groups: _Groups, members: FloatArray | None
-) -> tuple[FloatArray, FloatArray]:
-    """Return shares (L, G) of the rows that are not background, as counted, and rows (L,) that count.
-
-    The latter would determine the shares as well if kernels did not overlap.
-    """
-    raw = groups.counted.T if members is None else groups.counted.T @ members
-    variances = _compose(draws.inside, groups.inside, members, 0.95).variances
-    return raw, np.minimum(groups.inside.sizes, (raw * (1.0 - raw)).sum(axis=1) / variances.sum(axis=1))
-
-
 def _fits(draws: _Draws, judged: list[_Groups]) -> FloatArray:
     """Return how far the mean log-likelihoods of groups, the first of which are of the fit, are from usual.
 
-    What rows of a group's composition would have is subtracted, and so is the median over groups of the fit:
-    kernels are never quite right. What is left is made a standard normal variate. Where groups of the fit
-    differ by more than chance (by the median absolute deviation), so may all of them.
+    What rows of a group's composition would have is subtracted, and so is the median over groups of the fit,
+    for the rows that are not background: kernels are never quite right. What is left is made a standard
+    normal variate. Where groups of the fit differ by more than chance (by the median absolute deviation), so
+    may all of them.
     """
     rows, box, prior = draws.rows, vars(draws.model).get("background_box_"), _prior_of(draws.model)[0]
     n_fitted, boxed = len(judged[0].names), None
@@ -447,7 +453,10 @@ def _fits(draws: _Draws, judged: list[_Groups]) -> FloatArray:
     medians = away - error * stats.pearson3(skews).median()
     middle, spread = _middle_and_spread(medians[:n_fitted], error[:n_fitted])
     total = np.hypot(error, spread)
-    z, skews = (away - middle) / total, skews * (error / total) ** 3
+    inside = np.concatenate(
+        [np.ones(len(each.names)) if each.background is None else 1.0 - each.background for each in judged]
+    )
+    z, skews = (away - middle * inside) / total, skews * (error / total) ** 3
     low, high = (stats.pearson3(each).logsf(value) for each, value in ((-skews, -z), (skews, z)))
     return np.where(z < 0.0, -_normal(low), _normal(high))
 
@@ -489,7 +498,7 @@ def _new_groups(model: Any, X: Any, groups: Any) -> _Groups:
     if source is not None:
         X = with_features_of(model, source if groups is None else source.labelled(groups))
     reader = copy(model)
-    training = open_training(reader, X, groups if source is None else None, None, name="groups")
+    training = open_training(reader, X, groups if source is None else None, None, name="groups", least=1)
     check_same_features(model, reader, "X")
     if training.n_unlabelled:
         raise ValueError(

@@ -1139,8 +1139,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Notes
         -----
         Groups are the units, not rows: means are not weighted by rows, and intervals are Welch's, by the
-        variance among the groups of each side. They hold for further groups of these two kinds. A side that
-        is one group has the variance of its own share, and stands for itself alone.
+        variance among the groups of each side, at least half of what their numbers of rows would make it.
+        They hold for further groups of these two kinds. A side that is one group has the variance of its own
+        share, and stands for itself alone. Shares are as counted, without a learnt prior.
         """
         check_is_fitted(self)
         return compare(self, groups_a, groups_b, populations=populations, level=level)
@@ -1180,8 +1181,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
             `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal
             variate; `q_value` of the lower of the two p-values (Benjamini and Hochberg), and `unusual`.
-            Shares are of the rows that are not background. Log-likelihoods are NaN where the mixture does not
-            have them, after `partial_fit` and `add_class`, and where rows had missing values.
+            Shares are as counted, without a learnt prior; the background is a part like any other.
+            Log-likelihoods are NaN where the mixture does not have them, after `partial_fit` and `add_class`,
+            and where rows had missing values.
         """
         check_is_fitted(self)
         return unusual_groups(self, X, groups, populations=populations, level=level)

@@ -109,11 +109,13 @@ class Training:
         return taken
 
 
-def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any, *, name: str = "y") -> Training:
+def open_training(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, name: str = "y", least: int = 2
+) -> Training:
     """Open training rows of any kind, read their labels, and note the features in the estimator.
 
-    Without labels there is one class; a classifier needs labels. Errors call the argument of the labels by
-    its name.
+    At least `least` rows are needed. Without labels there is one class; a classifier needs labels. Errors
+    call the argument of the labels by its name.
     """
     device = device_and_precision(estimator.device)[0]
     plain = all(each is None or type(each) is np.ndarray for each in (X, y, sample_weight))
@@ -124,9 +126,9 @@ def open_training(estimator: Any, X: Any, y: Any, sample_weight: Any, *, name: s
                 f"device={estimator.device!r} needs rows in memory or in a file; Dask collections are worked "
                 "on by the CPUs of their cluster. Leave device out."
             )
-        return _training_in_blocks(estimator, blocks, device, name)
+        return _training_in_blocks(estimator, blocks, device, name, least)
     _check_labelled(estimator, y)
-    rows = check_rows(estimator, where_dispatched(estimator, X), fitting=True)
+    rows = check_rows(estimator, where_dispatched(estimator, X), fitting=True, least=least)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
     if y is not None:
         classes, codes = number_labels(read_labels(on_host(y), rows.shape[0], name), name)
@@ -198,9 +200,11 @@ def _open_blocks(X: Any, y: Any, sample_weight: Any, name: str) -> Blocks | None
     return None
 
 
-def _training_in_blocks(estimator: Any, blocks: Blocks, device: str | None, name: str) -> Training:
+def _training_in_blocks(
+    estimator: Any, blocks: Blocks, device: str | None, name: str, least: int
+) -> Training:
     """Summarise all blocks, in one pass."""
-    found, seed = _summarise(estimator, blocks, device)
+    found, seed = _summarise(estimator, blocks, device, least)
     _check_labelled(
         estimator,
         found.labels,
@@ -237,7 +241,7 @@ def _in_blocks(
     return Training(source, classes, coded)
 
 
-def _summarise(estimator: Any, blocks: Blocks, device: str | None) -> tuple[Summary, int]:
+def _summarise(estimator: Any, blocks: Blocks, device: str | None, least: int = 2) -> tuple[Summary, int]:
     """Return the summary of blocks to learn from, and the seed of its sample."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
     found = summarise_blocks(blocks, seed, device)
@@ -246,8 +250,8 @@ def _summarise(estimator: Any, blocks: Blocks, device: str | None) -> tuple[Summ
             f"{_first_empty(blocks)} has no value: all {blocks.n_features} features are NaN "
             f"({found.n_empty} such rows). Remove these rows, or give them a weight of zero."
         )
-    if found.n_rows < 2:
-        raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least 2 are required.")
+    if found.n_rows < least:
+        raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least {least} are required.")
     _refuse_empty_features(found.moments.count == 0, found.n_rows)
     return found, seed
 

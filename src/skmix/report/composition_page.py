@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skmix.estimators.composition import FEWEST_GROUPS
 from skmix.estimators.rows import without_names
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, kernels_of
@@ -94,6 +95,8 @@ def composition_page(
     # The weights of training groups are not those of new ones, and shares are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1), shares=np.ones(1))
     tree = getattr(model, "merge_tree_", None) if kind == "population" and n_kernels > 1 else None
+    if unusual is None and len(model.classes_) < FEWEST_GROUPS:
+        notes = [*notes, f"Unusual groups were not judged: this takes at least {FEWEST_GROUPS} groups."]
     rows, rows_note = _rows(model, kind, X, groups, labels, offered)
     data = {
         "title": title,
@@ -107,12 +110,12 @@ def composition_page(
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
-        "unusual_rows": _unusual_rows(unusual, kind, n_numbered, labels, shares, others),
+        "unusual_rows": _unusual_rows(unusual, kind, parts, labels, shares, others),
         "n_numbered": n_numbered,
         "parts": [
             {
                 "label": str(part + 1) if isinstance(part, int) else part,
-                "name": f"{kind} {part + 1}" if isinstance(part, int) else part,
+                "name": _name(kind, part),
                 "kernels": (np.flatnonzero(members == part) + 1).tolist(),
                 "listed": joined(map(str, (np.flatnonzero(members == part) + 1).tolist())),
                 "mean": percent(own.mean()),
@@ -157,6 +160,11 @@ def percent(share: float) -> str:
     return "0" if shown == "0.000" else shown
 
 
+def _name(kind: str, part: Any) -> str:
+    """Return what to call a part: a kernel or population, counted from 1, or the background."""
+    return f"{kind} {part + 1}" if isinstance(part, int) else str(part)
+
+
 def _in_words(scale: str | None) -> str:
     """Return what to say about the scale of the values, such as ``arcsinh:150``."""
     if scale is None or scale == "none":
@@ -175,7 +183,7 @@ def _cut(heights: FloatArray, n_parts: int) -> float:
 def _unusual_rows(
     unusual: DataFrame | None,
     kind: str,
-    n_numbered: int,
+    parts: list[Any],
     labels: Sequence[Any],
     shares: FloatArray,
     others: FloatArray,
@@ -193,13 +201,14 @@ def _unusual_rows(
         if of_shares <= max(_CLEAR, of_rows):
             place = labels.index(row["group"])
             medians = np.median(np.delete(shares, place, axis=0) if others is shares else others, axis=0)
-            largest = int(np.abs(shares[place] - medians)[:n_numbered].argmax())
-            # The least probable share may be a small one: the one that differs most is named too.
-            usual = {row[kind]: (row["share"], row["usual_share"])}
-            usual.setdefault(largest, (shares[place, largest], medians[largest]))
+            largest = int(np.abs(shares[place] - medians).argmax())
+            # The least probable share may be a small one: the one that differs most is named too. Shares are
+            # those of the table.
+            usual = {parts.index(row[kind]): row["usual_share"]}
+            usual.setdefault(largest, medians[largest])
             reasons += [
-                f"{kind} {part + 1}: {percent(share)} %, usually {percent(usually)} %"
-                for part, (share, usually) in usual.items()
+                f"{_name(kind, parts[g])}: {percent(shares[place, g])} %, usually {percent(usually)} %"
+                for g, usually in usual.items()
             ]
         if of_rows <= max(_CLEAR, of_shares):
             which = "less" if row["z_likelihood"] < 0.0 else "more"
