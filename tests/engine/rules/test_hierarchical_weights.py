@@ -13,7 +13,7 @@ from calls import Listed, fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libraries import LIBRARIES, each_library
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, kernel_log_densities, random_model, random_rows, stack
 from scipy.optimize import minimize
 from scipy.special import logsumexp, polygamma
@@ -254,3 +254,8 @@ def test_a_given_prior_stays() -> None:
     assert result.counts is not None
     after = result.counts[0] + prior[0][:, None]
     assert_allclose(result.parameters.weights[0], after / after.sum(axis=0), rtol=1e-12)
+
+
+def test_rows_that_weigh_too_little_to_change_a_digit_teach_nothing() -> None:
+    counts, concentration = np.full((1, 1, 3), 1e-20), np.array([[5.0]])
+    assert_array_equal(learn_concentration(counts, concentration), concentration)

@@ -90,8 +90,7 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
     """
     xp, n_classes = namespace(counts), counts.shape[-1]
     sizes = xp.sum(counts, axis=1)
-    # Without any rows nothing can be learnt.
-    some = (xp.sum(sizes, axis=-1) > 0)[:, None]
+    has_rows = (xp.sum(sizes, axis=-1) > 0)[:, None]
     most = clip(_GROWTH * xp.sum(concentration, axis=1, keepdims=True), 0.0, _MOST)
     reached = log_evidence(counts, sizes, concentration)
     for _ in range(_STEPS):
@@ -99,6 +98,8 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
         after, sums = counts + a[..., None], sizes + total
         gains = xp.sum(digamma(after), axis=-1) - n_classes * digamma(a)
         losses = xp.sum(digamma(sums), axis=-1, keepdims=True) - n_classes * digamma(total)
+        # Without rows, or with too few to change a digit, nothing can be learnt.
+        some = has_rows & (losses > 0)
         losses = where(some, losses, 1.0)
         curvature = n_classes * trigamma(a) - xp.sum(trigamma(after), axis=-1)
         common = n_classes * trigamma(total) - xp.sum(trigamma(sums), axis=-1, keepdims=True)
