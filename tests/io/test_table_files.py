@@ -204,7 +204,7 @@ def test_bad_tables_are_refused_with_what_is_wrong(
     ("content", "message"),
     [
         (b"PAR1 and no more", "not a complete Parquet file"),
-        (b"\x93NUMPY\x01\x00\x07\x00{'a': (", "it holds Python objects or is damaged"),
+        (b"\x93NUMPY\x01\x00\x07\x00{'a': (", "it is damaged"),
         (b"PK\x03\x04 and no more", "damaged, or not a table"),
         (gzip.compress(b"a,b\n1,2\n" * 5000, mtime=0)[:40], "damaged, or not a table"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0)[:-8] + bytes(8), "damaged, or not a table .CRC check failed"),

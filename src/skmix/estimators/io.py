@@ -473,7 +473,7 @@ def _check_metadata(noted: dict[Any, Any]) -> None:
     ):
         if value is not None and (not isinstance(value, kind) or value != value or value == np.inf):
             raise ValueError(f"{name} of metadata_ is {value!r}")
-    if inside.get("transform") is not None:
+    if inside.get("transform") not in (None, "other"):
         parse_scale(inside["transform"])
 
 

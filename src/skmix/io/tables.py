@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO, Any, BinaryIO
 
 import numpy as np
@@ -745,7 +744,7 @@ def _npz(file: BinaryIO) -> _Table:
     arrays: dict[str, np.ndarray] = {}
     try:
         loaded = np.load(file, allow_pickle=False)
-    except (ValueError, TokenError) as error:
+    except ValueError as error:
         raise ValueError(
             f"it holds Python objects or is damaged ({error}). Save arrays of numbers or text."
         ) from None
