@@ -172,3 +172,12 @@ def test_a_leap_is_that_of_the_scheme_in_its_coordinates(covariance_type: str) -
     gap = (found - expected)[:n_weights].reshape(points[0].weights.shape[1:])
     assert_allclose(gap, np.broadcast_to(gap[:1], gap.shape), atol=1e-8)
     assert_allclose(found[n_weights:], expected[n_weights:], rtol=1e-7, atol=1e-9)
+
+
+def test_an_accelerated_fit_ends_only_where_its_steps_gain_less_than_a_third_of_tol() -> None:
+    """Its steps are shorter than they look from the gains of the extrapolations between them."""
+    X, classes, begin = overlapping("full")
+    fast = fit(X, classes, begin, Options(max_iter=500, tol=1e-4, accelerate=True))
+    assert fast.n_iter.max() < 500
+    for path in fast.path:
+        assert np.all(np.abs(np.diff(path.sum(axis=1)))[-3:] < 0.3 * 1e-4 * len(X))

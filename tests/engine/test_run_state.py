@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from skmix.engine.em import RunState
-from skmix.engine.model import Options, Parameters
+from skmix.engine.model import Options, Parameters, Status
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 
@@ -86,3 +87,21 @@ def test_the_total_rule_remembers_the_last_pass(golden: Golden) -> None:
     states, whole = states_of(X, classes, start, options)
     resumed = fit(X, classes, start, options, resume=states[-2])
     assert resumed.n_iter[0] == whole.n_iter[0] == len(states)
+
+
+def test_a_saved_extrapolation_that_is_singular_is_taken_back() -> None:
+    """It is not the start that failed: the fit goes on from its last EM step."""
+    rng = np.random.default_rng(3)
+    X = np.concatenate([rng.normal(size=(100, 2)), rng.normal(size=(100, 2)) + 1.5])
+    starts = Parameters(np.full((1, 2, 1), 0.5), rng.normal(size=(1, 2, 2)), np.tile(np.eye(2), (1, 2, 1, 1)))
+    options = Options(max_iter=300, tol=1e-6, accelerate=True)
+    states, whole = states_of(X, None, starts, options)
+    for tried, status in ((True, Status.CONVERGED), (False, Status.FAILED)):
+        taken = next(s for s in states if s.squarem is not None and bool(s.squarem.tried[0]) == tried)
+        assert taken.squarem is not None
+        entering = replace(taken.squarem.entering, covariances=np.full((1, 2, 2, 2), np.nan))
+        broken = replace(taken, squarem=replace(taken.squarem, entering=entering))
+        resumed = fit(X, None, starts, options, resume=broken)
+        assert resumed.status[0] == status
+        if tried:
+            assert_allclose(resumed.objective, whole.objective, rtol=1e-6)

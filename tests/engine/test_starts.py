@@ -332,3 +332,23 @@ def test_weights_of_k_means_are_shares_of_the_rows_of_each_class() -> None:
         within = sum(np.cov(X[kernels == k].T, bias=True) * np.sum(kernels == k) for k in range(3)) / 200
         wanted = 0.95 * within + 0.05 * np.diag(X.var(axis=0))
         assert_allclose(found.covariances[r], np.tile(wanted, (3, 1, 1)), rtol=1e-8, atol=1e-8)
+
+
+def test_a_swap_is_the_one_that_lowers_the_sum_of_squares_most() -> None:
+    """Against all exchanges of a seed for the row drawn, one by one."""
+
+    def cost(rows: FloatArray, seeds: FloatArray) -> float:
+        return float(np.square(rows[:, None] - seeds).sum(axis=-1).min(axis=1).sum())
+
+    random = np.random.default_rng(0)
+    rows, chances = random.normal(size=(60, 2)) ** 3, random.random(12)
+    seeds, swaps = rows[:5].copy(), 0
+    for chance in chances:
+        found = starts._swapped(rows, seeds, np.array([chance]))
+        nearest = np.square(rows[:, None] - seeds).sum(axis=-1).min(axis=1).cumsum()
+        new = rows[np.searchsorted(nearest, chance * nearest[-1], side="right")]
+        others = [np.concatenate([seeds[:j], new[None], seeds[j + 1 :]]) for j in range(5)]
+        best = min([seeds, *others], key=lambda each: cost(rows, each))
+        assert cost(rows, found) == pytest.approx(cost(rows, best), rel=1e-9)
+        swaps, seeds = swaps + (cost(rows, found) < cost(rows, seeds)), found
+    assert swaps > 2

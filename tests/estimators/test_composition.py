@@ -325,6 +325,17 @@ def test_no_group_is_judged_by_its_own_shares(monkeypatch: pytest.MonkeyPatch) -
     assert table["p_composition"][5] < 1e-3
 
 
+def test_log_likelihoods_of_groups_do_not_count_the_label_where_others_have_none() -> None:
+    X, y = groups_of([[60, 30, 10], [40, 20, 40], [5, 5, 40], [30, 30, 40], [10, 50, 40]])
+    y = np.where(np.arange(len(y)) % 9 == 0, None, y)
+    model = SharedKernelMixture(3, init=start()).fit(X, y)
+    assert np.ptp(model.class_prior_) > 0.1
+    expected = [
+        np.mean(model.score_samples(X[y == name], np.full(sum(y == name), name))) for name in NAMES[:5]
+    ]
+    assert_allclose(model.unusual_groups()["log_likelihood"], expected, atol=0.01)
+
+
 def test_log_likelihoods_may_be_missing() -> None:
     X, y = groups_of(np.tile([60, 30, 10], (6, 1)))
     new = groups_of([[50, 40, 10]], seed=1)[0]

@@ -252,6 +252,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("mixture", put("fitted.means_", np.zeros((3, 0))), r"means_ has shape \(3, 0\)"),
     ("mixture", put("fitted.means_", np.zeros(3)), r"means_ has shape \(3,\)"),
     ("mixture", put("fitted.means_", np.zeros((4, 3))), "n_kernels_ is 3 for 4 kernels"),
+    ("mixture", put("fitted.means_", np.zeros((2, 3))), "n_kernels_ is 3 for 2 kernels"),
     ("mixture", put("fitted.means_", np.zeros((3, 3), dtype=np.int64)), "means_ is of type int64"),
     ("mixture", put("fitted.means_", with_nan), "means_ has values that are NaN"),
     ("mixture", put("fitted.weights_", with_nan), "weights_ has values that are NaN"),

@@ -533,6 +533,13 @@ def test_samples_look_like_the_model(covariance_type: str) -> None:
     assert refit.score(rows, labels) >= model.score(rows, labels) - 0.02
 
 
+def test_classes_are_drawn_by_their_priors() -> None:
+    X = np.random.default_rng(0).normal(size=(100, 1))
+    model = SharedKernelMixture(1, random_state=0).fit(X, np.repeat(["often", "rarely"], [90, 10]))
+    _, labels = model.sample(4000)
+    assert np.mean(labels == "often") == pytest.approx(0.9, abs=0.03)
+
+
 def test_the_seed_decides_the_sample() -> None:
     X, y = labelled()
     model = SharedKernelMixture(3, random_state=0).fit(X, y)

@@ -418,7 +418,17 @@ def test_rows_to_tune_to_and_held_out_rows_are_apart() -> None:
     assert split_rows(model, rows, None, np.random.RandomState(0))[1] is None
 
 
-@pytest.mark.parametrize(("spoilt", "gains"), [(0.4, True), (0.0, False)])
+def test_held_out_rows_are_of_all_classes_however_few() -> None:
+    X = np.random.default_rng(0).normal(size=(12, 1))
+    y = np.arange(12) % 4
+    model = SharedKernelClassifier(2, random_state=0).fit(X, y)
+    kept, held = split_rows(model, labelled_rows(model, X, y), 0.1, np.random.RandomState(0))
+    assert held is not None
+    assert sorted(held.codes.tolist()) == [0, 1, 2, 3]
+    assert np.bincount(kept.codes).tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize(("spoilt", "gains"), [(0.4, True), (0.05, False), (0.0, False)])
 def test_parts_of_few_rows_are_judged_by_copies_that_were_tuned_to_the_others(
     spoilt: float, gains: bool
 ) -> None:
@@ -454,5 +464,6 @@ def test_parts_of_few_rows_are_judged_by_copies_that_were_tuned_to_the_others(
     else:
         # They would have to be better by more than two standard errors, with no more errors.
         assert expected.error <= before.error
+        assert (expected.log_loss < before.log_loss) == (spoilt > 0.0)
         assert after is before
         assert path == []

@@ -78,6 +78,13 @@ def test_each_file_is_a_group(tmp_path: Path, suffix: str, chunk_rows: int | Non
     assert gathered(source.unlabelled())[1] is None
 
 
+def test_hidden_files_of_a_folder_are_not_groups(tmp_path: Path) -> None:
+    study(tmp_path, ".parquet")
+    for name in ("_metadata.parquet", ".a.parquet", "_SUCCESS"):
+        write(tmp_path / name, ROWS["a"])
+    assert_array_equal(gathered(open_rows(tmp_path))[1], Y)
+
+
 def test_features_go_by_name_in_every_file(tmp_path: Path) -> None:
     first = write(tmp_path / "1.csv", ROWS["a"], ["x", "y"])
     second = write(tmp_path / "2.parquet", ROWS["c"][:, ::-1], ["y", "x"])

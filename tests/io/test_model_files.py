@@ -98,6 +98,7 @@ NOT_A_MODEL = "is not a skmix model"
             save({}, metadata=header(version=7, library="9.9")),
             "version 7 of the format, written by skmix 9.9; this skmix reads up to version 1",
         ),
+        (save({}, metadata=header(version=VERSION + 1)), "this skmix reads up to version 1"),
         (save({}, metadata=header(content=3)), "digest"),
         (save({}, metadata=header(content=3, digest="0" * 64)), "digest"),
         (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}), "digest"),

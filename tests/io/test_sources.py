@@ -220,6 +220,12 @@ def test_a_file_that_changes_between_passes_is_told(tmp_path: Path) -> None:
     np.save(path, X[:-1])
     with pytest.raises(ValueError, match=r"rows\.npy has changed since it was opened \(24128 bytes then"):
         gathered(source)
+    # As many bytes, later.
+    source = open_rows(path)
+    np.save(path, X[1:])
+    os.utime(path, ns=(0, 1))
+    with pytest.raises(ValueError, match=r"rows\.npy has changed"):
+        gathered(source)
     path.unlink()
     with pytest.raises(ValueError, match="no longer exists"):
         gathered(source)

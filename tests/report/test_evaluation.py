@@ -155,6 +155,14 @@ def test_rows_that_are_background_alone_have_the_kernel_of_predict() -> None:
         assert columns["population"] == model.predict(far, populations=True) + 1
 
 
+def test_kernels_and_the_background_share_a_row() -> None:
+    X = np.concatenate([np.linspace(-2.0, 2.0, 60), np.linspace(1.0, 5.0, 60), [-9.0, 15.0]])[:, None]
+    model = SharedKernelMixture(2, background=True, random_state=0).fit(X)
+    columns = predict_columns(model, X)
+    assert_allclose(columns["p_1"] + columns["p_2"] + columns["p_background"], 1.0, rtol=1e-12)
+    assert columns["p_background"][40:80].max() < 0.2 < np.minimum(columns["p_1"], columns["p_2"]).max()
+
+
 def test_what_is_beside_shared_gaussians_is_described() -> None:
     model, X = robust()
     model.kernel_degrees_, model.background_weights_ = np.array([3.0, 8.5]), np.array([0.02])

@@ -95,3 +95,20 @@ def test_the_past_fades_by_the_power_of_the_batches() -> None:
     )
     expected, _ = expected_pass(X, classes, model, "full", weights)
     assert_same(found, expected)
+
+
+def test_models_of_a_stream_have_the_mean_and_covariance_of_all_of_its_rows() -> None:
+    """With a decay of one, whatever model each batch was taken with: moments are kept, not their origins."""
+    random = np.random.default_rng(4)
+    X, classes = random_rows(random, 90, 3, 2)
+    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
+    options, running = Options(floor=0.0), measure(X, structure_of("full"))
+    for batch in np.split(np.arange(90), 3):
+        model, running, _ = absorb(X[batch], classes[batch], model, running, options, decay=1.0)  # type: ignore[arg-type]
+    assert model.class_prior is not None
+    shares = model.weights @ model.class_prior
+    mean = shares @ model.means
+    away = model.means - mean
+    assert_allclose(mean, X.mean(axis=0), rtol=1e-9)
+    total = np.tensordot(shares, model.covariances, 1) + (shares * away.T) @ away
+    assert_allclose(total, np.cov(X.T, bias=True), rtol=1e-9)

@@ -264,3 +264,12 @@ def test_unlabelled_rows_move_the_class_priors() -> None:
     result = fit(X, classes, start.batch(), Options(max_iter=200, tol=1e-8)).parameters.take(0)
     assert result.class_prior is not None
     assert_allclose(result.class_prior, [0.75, 0.25], atol=0.02)
+
+
+def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
+    nan = np.nan
+    X = np.array([[1.0, nan, 2.0], [nan, nan, 3.0], [nan, 4.0, nan], [5.0, 6.0, 7.0]])
+    rows = GapRows(X, np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 3.0, 4.0])).take([0, 1])
+    assert_array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]])
+    assert_array_equal(rows.codes, [0, 1, 0])
+    assert_array_equal(rows.weights, [1.0, 3.0, 4.0])

@@ -137,11 +137,12 @@ def test_classes_without_some_kernels_far_rows_and_given_origins(seen: list[Any]
     assert len(seen) >= 3
 
 
-def test_a_light_kernel_keeps_its_own_digits() -> None:
+@pytest.mark.parametrize("away", [1.0, 1.5])
+def test_a_light_kernel_keeps_its_own_digits(away: float) -> None:
     rows, kernels = problem()
     means = kernels.means.copy()
     # Far from all rows, but not so far that it would be empty: EM moves it to them.
-    means[0, 3] = means[0, 4] + 1.0
+    means[0, 3] = means[0, 4] + away
     kernels = replace(kernels, means=means)
     expected = reference.expect(rows, kernels, kernels.means)
     assert 0.0 < expected.mass[0, 3, 0] < 1e-20

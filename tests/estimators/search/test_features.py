@@ -69,6 +69,14 @@ def test_powers_are_the_likeliest_within_a_step() -> None:
         assert yeojohnson_llf(power, column) >= best - 1e-3 * len(z)
 
 
+def test_powers_of_very_skewed_values_are_those_of_scipys_likelihood() -> None:
+    normal = np.random.default_rng(0).normal(size=(400, 4))
+    z = StandardScaler().fit_transform(np.exp([1.5, 1.0, 2.0, 0.5] * normal) * [1.0, -1.0, 1.0, -1.0])
+    powers = np.arange(-4.0, 6.1, 0.25)
+    expected = [powers[np.argmax([yeojohnson_llf(power, column) for power in powers])] for column in z.T]
+    assert_array_equal(likeliest_powers(z, np.ones(400)), expected)
+
+
 def test_two_values_and_constants_keep_their_scale() -> None:
     X = np.column_stack([np.arange(60) % 2, np.full(60, 0.1), np.full(60, 1e9), np.zeros(60)]).astype(float)
     found = fit_features("power", "none", rows_of(X, np.arange(60) % 3))

@@ -36,7 +36,7 @@ from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import own_kernels
-from skmix.estimators.search.mixture import _largest_stable, _likelier, least_stable
+from skmix.estimators.search.mixture import _average, _largest_stable, _likelier, least_stable
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -364,6 +364,27 @@ def test_samples_of_an_average_have_its_moments() -> None:
     # Rows of all members in no order: halves are alike.
     assert abs(drawn[:10_000].mean() - drawn[10_000:].mean()) < 0.1
     assert len(np.unique(drawn, axis=0)) == 20_000
+
+
+def test_rows_are_drawn_from_members_by_their_shares() -> None:
+    X = clusters(2, 30)
+    search = SharedKernelMixtureCV(
+        n_kernels=1, covariance_type="diag", n_members=1, cv=2, random_state=0
+    ).fit(X)
+    far = SharedKernelMixture(1, random_state=0).fit(X + 1e6)
+    search.mixtures_, search.shares_ = [search.mixtures_[0], far], np.array([0.9, 0.1])
+    assert np.mean(search.sample(4000)[0][:, 0] > 5e5) == pytest.approx(0.1, abs=0.03)
+
+
+def test_members_of_the_largest_shares_stay() -> None:
+    random = np.random.default_rng(0)
+    # Candidates describe 40, 10 and 30 of 80 rows well; the first is the best of all rows.
+    well = np.repeat([0, 1, 2], [40, 10, 30])
+    logs = np.where(well == np.arange(3)[:, None], 0.0, -6.0) + 0.1 * random.normal(size=(3, 80))
+    tried = [(Trial("kernels", {"number": n}, float(own.mean())), own) for n, own in enumerate(logs)]
+    chosen, shares = _average(tried, np.ones(80), 2)
+    assert [trial.params["number"] for trial in chosen] == [0, 2]
+    assert_allclose(shares, [4 / 7, 3 / 7], atol=0.1)
 
 
 def test_a_feature_of_mostly_one_value_has_narrow_kernels() -> None:
