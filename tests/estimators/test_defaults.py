@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calls import Listed
+from documented import assert_defaults
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
@@ -383,3 +384,7 @@ def test_the_prior_of_diagonal_covariances_is_that_of_each_feature() -> None:
     (mixture,) = (part for _, part in model._parts())
     assert_allclose(np.diag(mixture.covariance_prior_[1]), within, rtol=0.3)
     assert_array_equal(mixture.covariance_prior_[1], np.diag(np.diag(mixture.covariance_prior_[1])))
+
+
+def test_defaults_are_as_documented() -> None:
+    assert_defaults(skmix, 150)

@@ -7,10 +7,12 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
+from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from skmix import features
 from skmix.features import Arcsinh, Logicle
 
 SETTINGS = [
@@ -181,3 +183,7 @@ def test_rows_of_another_width_are_refused() -> None:
 @parametrize_with_checks([Arcsinh(), Logicle()])
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+def test_defaults_are_as_documented() -> None:
+    assert_defaults(features, 14)

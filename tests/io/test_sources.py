@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from documented import assert_defaults
 
-from skmix import open_rows
+from skmix import io, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.io import Source, opening, source_of
 from skmix.io import sources as source_module
@@ -497,3 +498,7 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "zarr.json").touch()
     with pytest.raises(ImportError, match=r"pip install skmix\[zarr\]"):
         open_rows(tmp_path)
+
+
+def test_defaults_are_as_documented() -> None:
+    assert_defaults(io, 10)

@@ -12,6 +12,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from documented import assert_defaults
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris
@@ -211,3 +212,7 @@ def test_given_axes_are_drawn_into_and_settings_left_alone() -> None:
         plot_illustration(record, axes=grid)
     assert plt.get_fignums() == []
     assert dict(mpl.rcParams) == before
+
+
+def test_defaults_are_as_documented() -> None:
+    assert_defaults(plots, 60)

@@ -6,11 +6,12 @@ import json
 
 import numpy as np
 import pytest
+from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics
 from sklearn.datasets import load_iris
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, report
 from skmix.report import describe, evaluate, predict_columns
 from skmix.report.description import traits
 
@@ -176,3 +177,7 @@ def test_what_is_beside_shared_gaussians_is_described() -> None:
         ("shifts", "means of each group, drawn to the common ones by 7 rows")
     ]
     assert traits(describe(SharedKernelMixture(2, random_state=0).fit(X))) == []
+
+
+def test_defaults_are_as_documented() -> None:
+    assert_defaults(report, 8)
