@@ -573,3 +573,53 @@ def test_the_file_of_a_row_without_any_value_is_named(tmp_path: Path) -> None:
             SharedKernelMixture(1).fit(source)
     weights = np.where(np.arange(10) == 8, 0.0, 1.0)
     SharedKernelMixture(1).fit(str(tmp_path), sample_weight=weights)
+
+
+def test_one_row_is_too_few_wherever_it_is(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.ones((1, 2)))
+    with pytest.raises(ValueError, match=r"Found 1 row\(s\) with a weight, but at least 2 are required"):
+        SharedKernelMixture(1).fit(tmp_path / "rows.npy")
+    with pytest.raises(ValueError, match="minimum of 2 is required"):
+        SharedKernelMixture(1).fit(np.ones((1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"covariance_type": "low_rank", "inference": "variational"}, "they have no conjugate prior"),
+        ({"init": {"means": "text", "covariances": np.ones((1, 2, 2))}}, "must be an array of numbers"),
+        ({"freeze": "kernels"}, "keeps what a start gives, so init must be a dict"),
+        ({"freeze": "weights", "background": True}, "does not go with freeze='weights'"),
+        ({"weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
+        ({"weight_prior": "hierarchical", "accelerate": True}, "whose weights have a posterior"),
+        ({"kernel": "t", "inference": "variational"}, "kernel='t' does not go with inference='variational'"),
+        ({"inference": "variational", "stopping": "per-class"}, "is for EM and does not go with"),
+    ],
+)
+def test_settings_that_a_fit_cannot_have(settings: dict[str, Any], message: str) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    with pytest.raises(ValueError, match=message):
+        SharedKernelMixture(1, **settings).fit(X)
+
+
+def test_arguments_that_a_mixture_cannot_have() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model, tails = (
+        SharedKernelMixture(2, kernel=k, tol=1e-2, random_state=0).fit(X) for k in ("gaussian", "t")
+    )
+    with pytest.raises(TypeError, match="other must be a SharedKernelMixture, got a GaussianMixture"):
+        model.kernel_distances(GaussianMixture())
+    with pytest.raises(ValueError, match="metric='bhattacharyya' alone, not 'jeffreys'"):
+        tails.kernel_distances(metric="jeffreys")
+    with pytest.raises(
+        ValueError, match="y is 'label', a path or the name of a column, which goes with a file"
+    ):
+        model.fit(X, "label")
+    with pytest.raises(AttributeError, match="partial_fit has no group shifts"):
+        _ = SharedKernelMixture(group_shift=2.0).partial_fit
+    with pytest.raises(ValueError, match="init as a list must hold dicts"):
+        SharedKernelClassifier(init=["class"]).fit(X, np.arange(20) % 2)
+    with pytest.raises(
+        ValueError, match=r"covariance_type must be 'auto', one of .* or a list of them, got 'round'"
+    ):
+        SharedKernelMixtureCV(covariance_type="round").fit(X)

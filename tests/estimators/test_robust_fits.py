@@ -429,3 +429,12 @@ def test_streams_and_tuning_are_for_gaussian_kernels() -> None:
     classifier = SharedKernelClassifier(3, background=True, tol=1.0, random_state=0).fit(X, Y)
     with pytest.raises(ValueError, match="tune is for Gaussian kernels"):
         classifier.tune(X, Y)
+
+
+def test_a_constant_feature_has_a_background_of_one_unit() -> None:
+    X = np.column_stack([np.random.default_rng(0).normal(size=50), np.full(50, 3.0)])
+    model = SharedKernelMixture(1, background=True, random_state=0).fit(X)
+    low, high = model.background_box_
+    assert_array_equal([low[0], high[0]], [X[:, 0].min(), X[:, 0].max()])
+    assert low[1] < 3.0 < high[1]
+    assert np.isfinite(model.score_samples(X)).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp, softmax
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.estimators.rows import open_training
@@ -87,3 +88,18 @@ def test_a_feature_seen_in_unlabelled_rows_alone() -> None:
     for groups in (None, [[0, 1], [2, 3]]):
         model = SharedKernelClassifier(3, feature_groups=groups, random_state=0, max_iter=900)
         assert np.isfinite(model.fit(gappy, hidden).predict_proba(X)).all()
+
+
+def test_the_log_likelihood_of_groups_is_that_of_rows_and_labels_together() -> None:
+    X, _, hidden = sample(200)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, size=200)
+    groups = [[0, 1], [2, 3]]
+    model = SharedKernelClassifier(3, feature_groups=groups, random_state=0, max_iter=900)
+    model.fit(X, hidden, sample_weight=weights)
+    joint = model.class_log_likelihood(X) + np.log(model.class_prior_)
+    own = np.where(hidden < 0, logsumexp(joint, axis=1), joint[np.arange(200), hidden])
+    for part in model.models_:
+        assert part.log_likelihood_ == pytest.approx(weights @ own, rel=1e-9)
+    # Each class has the weight of its rows, and its share of those without a label.
+    shares = np.where(hidden[:, None] < 0, softmax(joint, axis=1), np.eye(3)[hidden])
+    assert_allclose(model.class_prior_, weights @ shares / weights.sum(), atol=1e-3)
