@@ -163,3 +163,25 @@ def test_a_prior_on_all_but_the_background() -> None:
     inside = stats.dirichlet(np.array([0.625, 0.375]) * (0.8 * n + 40.0))
     variance = 0.8**2 * inside.var() + np.array([0.625, 0.375]) ** 2 * 0.2 * 0.8 / n
     assert_allclose(np.diagonal(found), [*variance, 0.2 * 0.8 / n], rtol=1e-3)
+
+
+def test_density_ratios_have_means_of_one() -> None:
+    logs = np.random.default_rng(0).normal(size=(60, 3))
+    assert_allclose(shares.density_ratios(logs).mean(axis=0), 1.0, rtol=1e-12)
+
+
+def test_some_classes_stand_for_the_rows_of_many() -> None:
+    sizes = np.random.default_rng(0).uniform(1.0, 9.0, size=100)
+    chosen, rows = shares._representatives(sizes)
+    assert len(chosen) <= 16
+    assert rows.sum() == pytest.approx(sizes.sum())
+    chosen, rows = shares._representatives(sizes[:16])
+    assert_allclose(rows, sizes[:16])
+
+
+def test_unusual_groups_do_not_tell_what_is_usual() -> None:
+    counts = np.random.default_rng(0).multinomial(500, [0.6, 0.3, 0.1], size=6).T.astype(float)
+    usual, fold, other = np.arange(6) != 2, shares.folds(6), counts.copy()
+    other[:, 2] = [0.0, 0.0, 500.0]
+    found = [shares.usual_shares(each, usual, fold) for each in (counts, other)]
+    assert_allclose(found[0], found[1], rtol=1e-9)

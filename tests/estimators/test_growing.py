@@ -298,3 +298,13 @@ def test_rows_without_a_label_may_be_of_a_class_that_is_still_to_come() -> None:
     prior, after = 1.0 / 21.0, model.class_prior_[1]
     # The second class has uniform weights at first, and its prior share of the rows without a label.
     assert 0.3 * prior < after < prior
+
+
+def test_the_log_likelihood_of_a_batch_is_that_of_the_model_before_it() -> None:
+    X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0.0], [6.0]], 45, axis=0)
+    model = SharedKernelMixture(2, random_state=0).partial_fit(X[::3])
+    expected = model.score_samples(X[1::3]).sum()
+    model.partial_fit(X[1::3])
+    assert model.log_likelihood_ == pytest.approx(expected, rel=1e-9)
+    assert model.start_log_likelihoods_ == pytest.approx([expected])
+    assert not model.converged_

@@ -287,3 +287,39 @@ def test_groups_without_rows_keep_their_weights_and_common_means() -> None:
     found = shift(X, groups, start, 4.0, replace(OPTIONS, max_iter=3))
     assert not found.shifts[3].any()
     assert_allclose(found.parameters.weights[:, 3], start.weights[:, 3])
+
+
+def test_all_folds_of_few_rows_are_held_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, groups = shifted_rows(sizes=(10, 10))
+    start, seen = random_model(np.random.default_rng(1), 3, 2, 2), set()
+
+    def watched(source: Any, n_groups: int, part: Part) -> GroupRows:
+        seen.add((part.fold, part.held_out))
+        return GroupRows(source, n_groups, part)
+
+    monkeypatch.setattr("skmix.engine.refine.shift.GroupRows", watched)
+    source = open_source(X, groups)
+    choose_strength(source, start, replace(OPTIONS, floor=0.1), source.summary.frame(structure_of("full")), 0)
+    assert seen == {(fold, held_out) for fold in range(5) for held_out in (False, True)}
+
+
+def test_shifts_converge_where_a_row_gains_less_than_tol() -> None:
+    X, groups = shifted_rows()
+    start = random_model(np.random.default_rng(1), 3, 3, 2)
+    found = shift(X, groups, start, 4.0, Options(tol=1e-3, max_iter=500))
+    gains = np.diff(found.objective[:-1]) / len(X)
+    assert found.converged
+    assert gains[-1] < 1e-3
+    assert np.all(gains[:-1] >= 1e-3)
+
+
+def test_weights_of_a_group_are_drawn_to_the_common_ones() -> None:
+    """By m / (m + r) of the way, for m expected rows of the kernel, and then they are normalised."""
+    X, _ = shifted_rows(sizes=(60,))
+    start = random_model(np.random.default_rng(1), 3, 1, 2)
+    anchor, source = np.array([0.1, 0.2, 0.7]), open_source(X, np.zeros(60, dtype=np.int64))
+    frame = source.summary.frame(structure_of("full"))
+    found = shift_groups(GroupRows(source, 1), start, 5.0, OPTIONS, frame, anchor=anchor)
+    mass = responsibilities(X, np.zeros(60, dtype=np.int64), start, "full").sum(axis=0)
+    expected = mass / (mass + 5.0) * mass / 60.0 + 5.0 / (mass + 5.0) * anchor
+    assert_allclose(found.parameters.weights[:, 0], expected / expected.sum(), rtol=1e-8)

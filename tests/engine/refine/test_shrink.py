@@ -114,6 +114,9 @@ def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance(
     covariance = np.array([[4.0, 2.0 * rho], [2.0 * rho, 1.0]])
     found = reduce_correlations(covariance, n_rows)
     assert_allclose(1.0 - found[0, 1] / covariance[0, 1], chance / rho**2, rtol=0.1)
+    # The formula itself, for so few rows that each counts.
+    few = reduce_correlations(covariance, 4)
+    assert_allclose(1.0 - few[0, 1] / covariance[0, 1], (1.0 - rho**2) ** 2 / 3.0 / rho**2, rtol=1e-12)
 
 
 def test_nearly_constant_features_do_not_decide_either() -> None:
