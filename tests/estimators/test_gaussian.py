@@ -20,6 +20,7 @@ from sklearn.mixture import GaussianMixture as Theirs
 from sklearn.utils.fixes import parse_version
 
 from skmix import GaussianMixture, SharedKernelMixture, load
+from skmix.engine.model import Parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -475,6 +476,8 @@ def test_starts_from_single_rows_without_regularisation_are_theirs(init_params: 
     for covariance_type in ("tied", "diag", "spherical"):
         ours, theirs = both(X, n_components=3, covariance_type=covariance_type, **settings)
         assert ours.converged_
+        assert ours.n_iter_ == theirs.n_iter_
+        assert_allclose(ours.weights_, theirs.weights_, rtol=1e-6)
         assert_allclose(ours.means_, theirs.means_, rtol=1e-6)
         # The variances of a component of one row are rounding errors.
         if np.abs(theirs.covariances_).min() > 1e-12:
@@ -524,11 +527,31 @@ def test_rows_are_drawn_from_features_in_very_different_units() -> None:
 def test_weights_of_a_start_that_fails_at_once_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of scikit-learn's starts from single rows are shares of all rows."""
 
-    def start(self: GaussianMixture, X: np.ndarray, random_state: Any, **_: Any) -> None:
-        self.weights_, self.means_ = np.array([0.1, 0.2]), np.ones((2, 2))
-        self.covariances_ = self.precisions_cholesky_ = np.stack([np.eye(2)] * 2)
+    def start(self: GaussianMixture, X: np.ndarray, random_state: Any) -> Parameters:
+        return Parameters(np.array([[0.1], [0.2]]), np.ones((2, 2)), np.stack([np.eye(2)] * 2))
 
-    monkeypatch.setattr(GaussianMixture, "_initialize_parameters", start)
+    monkeypatch.setattr(GaussianMixture, "_start", start)
     with pytest.warns(ConvergenceWarning):
         model = GaussianMixture(2, reg_covar=0.0).fit(np.ones((10, 2)))
     assert_allclose(model.weights_, [1.0 / 3.0, 2.0 / 3.0])
+
+
+def test_fits_call_one_private_method_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Private methods change from one version to the next; the check of given starts has no public twin."""
+    called: list[str] = []
+
+    def spy(name: str, method: Any) -> Any:
+        def call(*args: Any, **rest: Any) -> Any:
+            called.append(name)
+            return method(*args, **rest)
+
+        return call
+
+    for owner in Theirs.__mro__[:2]:
+        for name, method in list(vars(owner).items()):
+            if name.startswith("_") and not name.startswith("__") and inspect.isfunction(method):
+                monkeypatch.setattr(owner, name, spy(name, method))
+    X = overlapping(50)
+    for given in ({}, {"means_init": X[:2]}, {"precisions_init": np.ones((2, 3))}):
+        GaussianMixture(2, covariance_type="diag", random_state=0, verbose=2, tol=1e-2, **given).fit(X)
+    assert set(called) == {"_check_parameters"}

@@ -43,7 +43,8 @@ _ROUNDING = 1e-20
 # Ratio of the features' variances from which on covariances are rescaled for drawing rows.
 _DIFFERENT_UNITS = 1e6
 
-# Methods of scikit-learn's mixture take the array namespace since 1.8.
+# The one private method of scikit-learn's mixture that is called, the check of given starts, takes the array
+# namespace since 1.8.
 _NAMESPACE: dict[str, Any] = (
     {"xp": np} if "xp" in signature(ScikitLearnGaussianMixture._check_parameters).parameters else {}
 )
@@ -70,7 +71,9 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
     and from the same start it makes the same passes; it needs a fraction of the time and memory, runs all
     `n_init` starts as one batch, and a start that degenerates does not end the fit while another is left.
     Only the starts of tied covariances by 'k-means++' and 'random_from_data' differ: they are the covariance
-    of the chosen rows, where scikit-learn mixes in the moments of all rows.
+    of the chosen rows, where scikit-learn mixes in the moments of all rows. With ``reg_covar=0``, a diagonal
+    or spherical component that collapses onto a row x has an unbounded density, and rounding decides where
+    the likelihood ends: its variances are 1e-20 of the features' here, and about 2e-15 x² in scikit-learn.
 
     See Also
     --------
@@ -191,9 +194,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
         for first in range(0, n_starts, together):
             starts = []
             for _ in range(min(together, n_starts - first)):
-                if fresh:
-                    self._initialize_parameters(X, random_state, **_NAMESPACE)
-                starts.append(self._current())
+                starts.append(self._start(X, random_state) if fresh else self._current())
             if self.max_iter == 0:
                 continue
             batch = Parameters(
@@ -203,10 +204,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
             for own, path in enumerate(result.path):
                 bounds, status = path[:, 0] / len(X), result.status[own]
                 rank = (bool(status != Status.FAILED), bounds[-1] if len(bounds) else -np.inf)
-                self._print_verbose_msg_init_beg(first + own)
-                for number, change in enumerate(np.diff(bounds, prepend=-np.inf), start=1):
-                    self._print_verbose_msg_iter_end(number, change)
-                self._print_verbose_msg_init_end(rank[1], bool(status == Status.CONVERGED))
+                self._print_progress(first + own, bounds, bool(status == Status.CONVERGED))
                 if len(bounds) and (best is None or rank > reached):
                     best, reached = result.parameters.take(slice(own, own + 1)).copy(), rank
                     self.converged_, self.n_iter_ = bool(status == Status.CONVERGED), int(result.n_iter[own])
@@ -279,14 +277,37 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
             diagonal = np.arange(n_features)
             covariances[..., diagonal, diagonal] *= 1.0 + n_features * 2.0**-22
         values = (parameters.weights[:, 0], parameters.means, covariances, whitener)
-        self._set_parameters(tuple(np.ascontiguousarray(v, dtype=dtype) for v in values), **_NAMESPACE)
+        self.weights_, self.means_, self.covariances_, self.precisions_cholesky_ = (
+            np.ascontiguousarray(value, dtype=dtype) for value in values
+        )
+        root, dense = self.precisions_cholesky_, self.covariance_type in ("full", "tied")
+        self.precisions_ = root @ np.swapaxes(root, -1, -2) if dense else root**2
 
-    @_or_scikit_learn
-    def _initialize_parameters(self, X: np.ndarray, random_state: np.random.RandomState, **xp: Any) -> None:
-        """Set a start, as scikit-learn does but without an array of N × K responsibilities."""
-        if all(v is not None for v in (self.weights_init, self.means_init, self.precisions_init)):
-            super()._initialize_parameters(X, random_state, **xp)
+    def _print_progress(self, start: int, bounds: FloatArray, converged: bool) -> None:
+        """Print what `verbose` asks for of the passes from one start; their times are those of the batch."""
+        if not self.verbose:
             return
+        print(f"Initialization {start}")
+        changes = np.diff(bounds, prepend=-np.inf)
+        for number in range(self.verbose_interval, len(bounds) + 1, self.verbose_interval):
+            change = f"\t ll change {changes[number - 1]:.5f}" if self.verbose > 1 else ""
+            print(f"  Iteration {number}{change}")
+        bound = f"\t lower bound {bounds[-1]:.5f}." if self.verbose > 1 and len(bounds) else ""
+        print(f"Initialization {'converged' if converged else 'did not converge'}.{bound}")
+
+    def _start(self, X: np.ndarray, random_state: np.random.RandomState) -> Parameters:
+        """Return a start, scikit-learn's but without an array of N × K responsibilities."""
+        given: dict[str, Any] = {}
+        if self.weights_init is not None:
+            given["weights"] = np.asarray(self.weights_init, dtype=np.float64)[:, None]
+        if self.means_init is not None:
+            given["means"] = np.asarray(self.means_init, dtype=np.float64)
+        if self.precisions_init is not None:
+            precisions = np.asarray(self.precisions_init, dtype=np.float64)
+            dense = self.covariance_type in ("full", "tied")
+            given["covariances"] = np.linalg.inv(precisions) if dense else 1.0 / precisions
+        if len(given) == 3:
+            return Parameters(**given)
         structure = structure_of(self.covariance_type)
         frame = measure(X, structure)
         n_rows, n_kernels, state = len(X), self.n_components, random_state.get_state()
@@ -306,22 +327,15 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
 
         regulariser = regulariser_of(self._options(), frame, structure, n_kernels)
         start = from_responsibilities(X, responsibilities, frame, structure, regulariser).take(0)
-        factor = structure.factor(start.covariances[None], X.shape[1])
-        if self.precisions_init is None and not factor.usable[0]:
-            # Without reg_covar a component of one row is singular. Rounding makes scikit-learn's a little
-            # wider, and its tied covariance has the moments of all rows.
-            random_state.set_state(state)
-            super()._initialize_parameters(X, random_state, **xp)
-            return
-        if self.precisions_init is None:
-            self._store(start, X.dtype)
-        else:
-            super()._initialize(X, None, **_NAMESPACE)
-            self.weights_, self.means_ = start.weights[:, 0].astype(X.dtype), start.means.astype(X.dtype)
-        if self.weights_init is not None:
-            self.weights_ = np.asarray(self.weights_init)
-        if self.means_init is not None:
-            self.means_ = np.asarray(self.means_init)
+        start = replace(start, **given)
+        if structure.factor(start.covariances[None], X.shape[1]).usable[0]:
+            return start
+        # Without reg_covar a component of one row is singular. Rounding makes scikit-learn's a little wider,
+        # and its tied covariance has the moments of all rows.
+        random_state.set_state(state)
+        theirs = ScikitLearnGaussianMixture(**self.get_params())
+        theirs.set_params(max_iter=0, n_init=1, warm_start=False, verbose=0, random_state=random_state)
+        return GaussianMixture._current(theirs.fit(X))
 
 
 def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:

@@ -70,7 +70,7 @@ class _Graph:
                 self.constants.append(numpy_helper.from_array(contiguous, name))
             names.append(name)
         result = output or f"value_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, names, [result], **attributes))
+        self.nodes.append(helper.make_node(operator, names, [result], name=result, **attributes))
         return result
 
     def log_sum(self, values: str, *, relative: bool = False) -> tuple[str, str]:
