@@ -195,7 +195,7 @@ def days_in(column: Any, words: Sequence[str]) -> tuple[FloatArray, int | None]:
             if _is_cast(text, kind, len(text)):
                 return days_in(text.cast(kind), words)
             sizes = range(1, len(text))
-            first_wrong.append(bisect_left(sizes, True, key=lambda n: not _is_cast(text, kind, n)))  # noqa: B023
+            first_wrong.append(bisect_left(sizes, True, key=lambda n: not _is_cast(text, kind, n)))
         return np.empty(0), max(first_wrong)
     micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     return np.array(numbers_of(micros), dtype=np.float64) / _MICROSECONDS_PER_DAY, None
