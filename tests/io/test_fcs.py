@@ -281,8 +281,7 @@ def test_a_file_that_changes_is_told(tmp_path: Path) -> None:
         gathered(source)
 
 
-def test_tables_are_recognised_by_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.io.tables._BATCH_ROWS", 128)
+def test_tables_are_recognised_by_their_content(tmp_path: Path) -> None:
     path = write(tmp_path / "a.fcs")
     path.rename(tmp_path / "a.dat")
     rows = read_rows(tmp_path / "a.dat", features=["R660-A", "FSC-A"])

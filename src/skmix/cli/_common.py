@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -146,6 +147,11 @@ def table(
     return shown
 
 
+def listed(names: Sequence[str], most: int = 40) -> str:
+    """Return the first names of a list, in a line."""
+    return ", ".join(names[:most]) + (f" ... ({len(names)} in all)" if len(names) > most else "")
+
+
 def counted(number: int, one: str, several: str | None = None) -> str:
     """Return a number with its noun in the singular or plural."""
     return f"{number} {one if number == 1 else several or one + 's'}"
@@ -177,6 +183,20 @@ def refuse(option: str, message: str) -> NoReturn:
 
 
 _notes: list[str] = []
+
+
+def parse_number(option: str, given: str, *, least: float, whole: bool = False) -> Any:
+    """Return a number, or 'auto', from the command line."""
+    if given == "auto":
+        return given
+    try:
+        number = int(given) if whole else float(given)
+    except ValueError:
+        number = math.nan
+    if not least <= number < math.inf:
+        kind = "a whole number" if whole else "a number"
+        refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
+    return number
 
 
 def note(message: str) -> None:

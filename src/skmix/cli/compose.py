@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -33,7 +33,6 @@ _SAMPLED = 20_000
 _MOST_KERNELS = 100
 _FCS_SCALE = "arcsinh:150"
 _MAX_LINES = 20
-_MAX_NAMED = 40
 
 
 @cli.app.command(
@@ -148,10 +147,16 @@ def compose(
     With --model, the kernels of a model stay as they are, and new files get
     shares of the same populations, on the same scale and channels.
     """
-    n_kernels, n_populations = _number("--kernels", kernels), _number("--populations", populations)
+    n_kernels, n_populations = (
+        None if given == "auto" else cli.parse_number(option, given, least=1, whole=True)
+        for option, given in (("--kernels", kernels), ("--populations", populations))
+    )
     if n_kernels is not None and criterion is not None:
         cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
     written = tables.written(False, sep, decimal, encoding, missing)
+    names = None if channels is None else [name.strip() for name in channels.split(",") if name.strip()]
+    if names == []:
+        cli.refuse("--channels", f"{channels!r} names no channel.")
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     if transform is not None:
@@ -159,8 +164,8 @@ def compose(
     if model is not None:
         of_fit = {
             "-o": out,
-            "--kernels": None if kernels == "auto" else kernels,
-            "--populations": None if populations == "auto" else populations,
+            "--kernels": n_kernels,
+            "--populations": n_populations,
             "--criterion": criterion,
             "--channels": channels,
             "--prior": prior,
@@ -178,14 +183,33 @@ def compose(
         if group is not None and len(files) > 1:
             cli.stop(f"--group is for one table, but there are {len(files)} files.", cli.WRONG_USE)
         found = _found(files)
-    for place, is_table in ((out, False), (table, True), (html, False)):
-        tables.check_place(place, reading=[*found, model], table=is_table)
-    _check_apart({"-o": out, "--table": table, "--html": html})
+    options: dict[Path, str] = {}
+    for option, place in {"-o": out, "--table": table, "--html": html}.items():
+        tables.check_place(place, reading=[*found, model], table=option == "--table")
+        if place is not None and place != cli.STANDARD:
+            other = options.setdefault(Path(place).resolve(), option)
+            if other != option:
+                cli.stop(f"{other} and {option} name the same file {place}.", cli.WRONG_USE)
     with cli.guarded(), watching() as watch:
-        asked = _Input(found, group, _names(channels), compensate, transform, skip_bad_files, written)
+        reading: dict[str, Any] = {"compensate": compensate, "transform": transform}
+        fitted: Any = None
+        if model is not None:
+            fitted = tables.load_model(model)
+            if not isinstance(fitted, SharedKernelMixture):
+                has = f"{model} has a {type(fitted).__name__}"
+                cli.stop(f"{has}; skmix compose needs a model it wrote.", cli.BAD_INPUT)
+            noted = {name: own for name, own in tables.reading_of(fitted).items() if own is not None}
+            for name, given in reading.items():
+                if given is not None and noted.get(name, given) != given:
+                    cli.stop(f"--{name} differs from the fit of {model}: leave it out.", cli.WRONG_USE)
+            reading |= {name: own for name, own in noted.items() if name in reading}
+            known = getattr(fitted, "feature_names_in_", None)
+            names = None if known is None else [str(name) for name in known]
+        how: dict[str, Any] = {"columns": names, "label": group}
+        how |= {"text": written, "on_error": "skip" if skip_bad_files else "raise"}
+        samples = _read(watch, found, model, seed, **reading, **how)
         search = None
         if model is None:
-            samples = _read(watch, asked, seed)
             fitted, search = _fit(
                 samples,
                 n_kernels,
@@ -198,8 +222,6 @@ def compose(
             )
             fitted.metadata_ = {"compose": samples.settings}
         else:
-            fitted = _load(model)
-            samples = _read(watch, asked.like(fitted, model), seed)
             fitted.set_params(device=device, n_jobs=jobs)
         with watch.steps("composing", None):
             new: Any = None if model is None else samples.source
@@ -261,36 +283,6 @@ def compose(
 
 
 @dataclass(frozen=True)
-class _Input:
-    """Which samples to read, and how."""
-
-    files: Sequence[str]
-    group: str | None
-    channels: list[str] | None
-    compensate: bool | None
-    transform: str | None
-    skip: bool
-    text: dict[str, Any]  # how text files are written
-    model: str | None = None  # the file of a model that is fitted already
-
-    def like(self, model: Any, path: str) -> _Input:
-        """Return the same files, read as those that a model was fitted to."""
-        noted = tables.reading_of(model)
-        names = getattr(model, "feature_names_in_", None)
-        for name in ("compensate", "transform"):
-            own, given = noted.get(name), getattr(self, name)
-            if given is not None and own is not None and own != given:
-                cli.stop(f"--{name} differs from the fit of {path}: leave it out.", cli.WRONG_USE)
-        return replace(
-            self,
-            channels=None if names is None else [str(name) for name in names],
-            compensate=noted.get("compensate", self.compensate),
-            transform=noted.get("transform", self.transform),
-            model=path,
-        )
-
-
-@dataclass(frozen=True)
 class _Samples:
     """Rows of all groups where they are, and some of them in memory."""
 
@@ -311,55 +303,49 @@ def _found(files: Sequence[str]) -> list[str]:
     return [str(file) for file in files_of(files[0]) or files]
 
 
-def _check_apart(places: dict[str, str | None]) -> None:
-    """Stop if two options name the same file."""
-    options: dict[Path, str] = {}
-    for option, place in places.items():
-        if place is not None and place != cli.STANDARD:
-            other = options.setdefault(Path(place).resolve(), option)
-            if other != option:
-                cli.stop(f"{other} and {option} name the same file {place}.", cli.WRONG_USE)
-
-
-def _read(watch: Watch, asked: _Input, seed: int) -> _Samples:
+def _read(
+    watch: Watch,
+    files: Sequence[str],
+    model: str | None,
+    seed: int,
+    compensate: bool | None,
+    transform: str | None,
+    **options: Any,
+) -> _Samples:
     """Open samples, and read them once to check their values and to take some rows of every group."""
-    with _in_options(), watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
+    with watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        source = open_rows(
-            list(asked.files),
-            columns=asked.channels,
-            label=asked.group,
-            compensate=bool(asked.compensate),
-            on_error="skip" if asked.skip else "raise",
-            text=asked.text,
-        )
-        # Files that disagree are found when the names are needed.
-        names = source.feature_names
+        try:
+            source = open_rows(list(files), compensate=bool(compensate), **options)
+            # Files that disagree are found when the names are needed.
+            names = source.feature_names
+        except ValueError as error:
+            raise ValueError(_as_options(str(error))) from error
     assert isinstance(source, JoinedRows)
     notes = []
     for warning in caught:
         cli.note(_as_options(str(warning.message)))
         # The page does not say where files are.
-        folders = (f"{Path(file).parent}/" for file in asked.files)
+        folders = (f"{Path(file).parent}/" for file in files)
         notes.append(reduce(lambda text, folder: text.replace(folder, ""), folders, str(warning.message)))
     parts = [part for part in source.parts.values() if isinstance(part, FcsRows)]
-    if asked.channels is None and parts and names is not None:
+    if options["columns"] is None and parts and names is not None:
         timeless = [name for name in names if name.casefold() != "time"]
         if len(timeless) < len(names):
             source = source.select(timeless)
             notes.append("The channel Time is left out.")
             cli.note("the channel Time is left out; --channels can name it.")
-    if asked.compensate is None and any(part.file.spillover for part in parts):
+    if compensate is None and any(part.file.spillover for part in parts):
         notes.append("Files have a spill-over matrix, which was not applied.")
         cli.note("files have a spill-over matrix, which --compensate would apply.")
-    if asked.model is not None and asked.transform is None and parts:
-        cli.stop(f"{asked.model} does not say its scale: give the --transform of its fit.", cli.WRONG_USE)
-    scale = asked.transform or (_FCS_SCALE if parts else "none")
+    if model is not None and transform is None and parts:
+        cli.stop(f"{model} does not say its scale: give the --transform of its fit.", cli.WRONG_USE)
+    scale = transform or (_FCS_SCALE if parts else "none")
     source = replace(source, transform=tables.transformer_of(scale))
     names = source.feature_names
     markers = dict(zip(parts[0].feature_names, parts[0].markers, strict=True)) if parts else {}
     settings = {
-        "compensate": bool(asked.compensate),
+        "compensate": bool(compensate),
         "transform": scale,
         "labels": names and [f"{markers[n]} ({n})" if markers.get(n, n) not in ("", n) else n for n in names],
     }
@@ -404,15 +390,6 @@ def _sample(
             now = groups[order][min(last, len(groups) - 1)]
             progress(f"{now} ({names.index(now) + 1} of {len(names)})", share=start / source.n_rows)
     return dict(zip(names, counts, strict=True)), np.concatenate(rows), groups[order]
-
-
-@contextmanager
-def _in_options() -> Iterator[None]:
-    """Raise errors of `open_rows` with the options of the command."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(_as_options(str(error))) from error
 
 
 def _as_options(message: str) -> str:
@@ -461,32 +438,6 @@ def _choose(X: NDArray[np.float64], criterion: str, **settings: Any) -> tuple[in
     return int(search.best_params_["n_kernels"]), tried
 
 
-def _load(path: str) -> SharedKernelMixture:
-    model = tables.load_model(path)
-    if not isinstance(model, SharedKernelMixture):
-        cli.stop(f"{path} has a {type(model).__name__}; skmix compose needs a model it wrote.", cli.BAD_INPUT)
-    return model
-
-
-def _names(given: str | None) -> list[str] | None:
-    """Return names from the command line, such as ``CD3,CD4``."""
-    if given is None:
-        return None
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    if not names:
-        cli.refuse("--channels", f"{given!r} names no channel.")
-    return names
-
-
-def _number(option: str, given: str) -> int | None:
-    """Return a number of at least 1 from the command line; None for 'auto'."""
-    if given == "auto":
-        return None
-    if not given.isdecimal() or int(given) < 1:
-        cli.refuse(option, f"{given!r} is neither 'auto' nor a whole number of at least 1.")
-    return int(given)
-
-
 # ---------------------------------------------------------------- the output
 
 
@@ -496,10 +447,10 @@ def _made(outcome: dict[str, Any], samples: _Samples, prior: str | None) -> list
     labels = samples.settings["labels"] or [f"{samples.X.shape[1]} columns without names"]
     search = outcome["search"]
     made = [
-        ("files", f"{len(files)}: {_listed(files)}"),
+        ("files", f"{len(files)}: {cli.listed(files)}"),
         ("rows", f"{outcome['n_rows']:,}"),
         ("groups by", "file" if samples.source.grouped else f"column {samples.source.label}"),
-        ("channels", _listed(labels)),
+        ("channels", cli.listed(labels)),
         ("compensated for spill-over", "yes" if outcome["compensate"] else "no"),
         ("transform", outcome["transform"]),
     ]
@@ -519,18 +470,13 @@ def _in_words(search: dict[str, Any]) -> str:
     return f"chosen by {by} from {search['lowest']} to {search['highest']} on {search['n_rows']:,} rows"
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = f" ... ({len(names)} in all)" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + more
-
-
 def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -> None:
     """Print the outcome in words, and the shares of the first groups and populations."""
     groups, features = outcome["groups"], outcome["features"]
     say = partial(cli.say, err=err)
     say(
         f"{cli.counted(len(groups), 'group')}, {outcome['n_rows']} rows, "
-        f"{cli.counted(len(features), 'feature')} ({_listed(features)})"
+        f"{cli.counted(len(features), 'feature')} ({cli.listed(features)})"
     )
     say(f"transform {outcome['transform']}{', compensated for spill-over' if outcome['compensate'] else ''}")
     kernels = cli.counted(outcome["n_kernels"], "kernel")
@@ -547,7 +493,7 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
         _print_shares(groups, composition, part)
     unusual = [each["group"] for each in groups if each["unusual"]]
     if unusual:
-        say(f"* unusual: {_listed(unusual)}")
+        say(f"* unusual: {cli.listed(unusual)}")
     written = [place for place in outcome["written"] if place != cli.STANDARD]
     if written:
         say(f"written into {', '.join(written)}")

@@ -225,7 +225,7 @@ def fit(
         cli.stop("standard output takes one of --out - and --html -.", cli.WRONG_USE)
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
-    n_kernels = _parse_number("--kernels", kernels, least=1, whole=True)
+    n_kernels = cli.parse_number("--kernels", kernels, least=1, whole=True)
     by_others = target is not None and criterion not in (None, "cv")
     restricting = {"--kernels": n_kernels != "auto", "--covariance": covariance not in (None, "auto")}
     fixed = [option for option, given in {**restricting, "--criterion": by_others}.items() if given]
@@ -233,7 +233,7 @@ def fit(
         cli.stop(f"--criterion {criterion} does not work with --groups; cv does.", cli.WRONG_USE)
     strength = None
     if covariance_prior != "none":
-        strength = _parse_number("--covariance-prior", covariance_prior, least=0)
+        strength = cli.parse_number("--covariance-prior", covariance_prior, least=0)
         if strength == 0:
             cli.refuse("--covariance-prior", f"{covariance_prior} is not above 0.")
     numbers = {"n_init": starts, "max_iter": max_passes}
@@ -657,20 +657,6 @@ def _outlier_label(classes: NDArray[Any]) -> Any:
     while label in classes:
         label += "_"
     return label
-
-
-def _parse_number(option: str, given: str, *, least: float, whole: bool = False) -> Any:
-    """Return a number, or 'auto', from the command line."""
-    if given == "auto":
-        return given
-    try:
-        number = int(given) if whole else float(given)
-    except ValueError:
-        number = np.nan
-    if not least <= number < np.inf:
-        kind = "a whole number" if whole else "a number"
-        cli.refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
-    return number
 
 
 def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | str | None:

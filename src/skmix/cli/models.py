@@ -322,7 +322,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     classes, groups = described["classes"], described["groups"]
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
     facts = {
-        "features": f"{len(described['features'])}: {_listed(described['features'])}",
+        "features": f"{len(described['features'])}: {cli.listed(described['features'], _MAX_NAMES)}",
         "ranks" if described["by_rank"] else "powers": described["n_transformed"]
         and f"of {described['n_transformed']} features" + ("" if described["by_rank"] else " (Yeo-Johnson)"),
         "components": described["n_components"],
@@ -355,7 +355,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     for group in groups:
         cli.say()
         if len(groups) > 1:
-            cli.say(f"group of {_listed(group['features'])}")
+            cli.say(f"group of {cli.listed(group['features'], _MAX_NAMES)}")
         _print_weights(group, [each["label"] for each in classes] or ["weight"])
 
 
@@ -404,8 +404,3 @@ def _level(weight: float, plain: bool) -> str:
 def _print_more(number: int, what: str) -> None:
     if number > 0:
         cli.say(f"... and {number} more {what}; --json has all.")
-
-
-def _listed(names: list[str]) -> str:
-    more = f" ... ({len(names)} in all)" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more

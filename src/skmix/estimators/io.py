@@ -310,20 +310,25 @@ _HUGE = float(np.finfo(np.float64).max)
 _TINY = float(np.finfo(np.float64).tiny)
 # Larger numbers cannot be squared; larger powers of clipped values overflow.
 _SQUARABLE, _MOST_POWER = 1e154, 30.0
+_ARRAYS = (
+    *("class_prior_", "classes_", "covariances_", "feature_names_in_", "merge_tree_", "populations_"),
+    *("precisions_", "precisions_cholesky_", "shares_", "start_status_", "weights_"),
+)
+_LISTS = ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
+_DICTS = ("best_params_", "cv_results_", "metadata_", "stream_", "table_columns_", "tuned_")
 # What attributes are, in whatever estimator they are: a type, and the lowest and the highest number. Letters
 # are the axes of an array of floating-point numbers: capitals for sizes that agree (kernels K, classes L,
 # features M), small letters for any size. Numbers are finite unless a bound is infinite, and never NaN.
 _ATTRIBUTES: dict[str, tuple[Any, ...]] = {
-    "converged_": (bool,),
-    "has_gaps_": (bool,),
-    "covariance_type_": (str,),
-    "prior_setting_": (str,),
-    "best_index_": (Integral, 0),
-    "n_features_in_": (Integral, 1),
-    "n_iter_": (Integral, 0),
-    "n_kernels_": (Integral, 1),
-    "n_untried_": (Integral, 0),
+    **dict.fromkeys(_ARRAYS, (np.ndarray,)),
+    **dict.fromkeys(_LISTS, (list,)),
+    **dict.fromkeys(_DICTS, (dict,)),
+    **dict.fromkeys(("converged_", "has_gaps_"), (bool,)),
+    **dict.fromkeys(("covariance_type_", "prior_setting_"), (str,)),
+    **dict.fromkeys(("best_index_", "n_iter_", "n_untried_"), (Integral, 0)),
+    **dict.fromkeys(("n_features_in_", "n_kernels_"), (Integral, 1)),
     "best_score_": (object,),
+    "covariance_prior_": (tuple,),
     "group_shift_": (float, _TINY, np.inf),
     "log_likelihood_": (float,),
     "lower_bound_": (float, -np.inf),
@@ -331,43 +336,16 @@ _ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     # Beyond these, log-densities of far rows would overflow.
     "temperature_": (float, 1e-100, 1e100),
     "threshold_": (float, -np.inf),
-    "class_prior_": (np.ndarray,),
-    "classes_": (np.ndarray,),
-    "covariances_": (np.ndarray,),
-    "feature_names_in_": (np.ndarray,),
-    "merge_tree_": (np.ndarray,),
-    "populations_": (np.ndarray,),
-    "precisions_": (np.ndarray,),
-    "precisions_cholesky_": (np.ndarray,),
-    "shares_": (np.ndarray,),
-    "start_status_": (np.ndarray,),
-    "weights_": (np.ndarray,),
-    "covariance_prior_": (tuple,),
-    "classifiers_": (list,),
-    "feature_groups_": (list,),
-    "feature_maps_": (list,),
-    "lower_bounds_": (list,),
-    "mixtures_": (list,),
-    "models_": (list,),
-    "best_params_": (dict,),
-    "cv_results_": (dict,),
-    "metadata_": (dict,),
-    "stream_": (dict,),
-    "table_columns_": (dict,),
-    "tuned_": (dict,),
     "means_": ("KM", -_SQUARABLE, _SQUARABLE),
-    "degrees_of_freedom_": ("K", _TINY),
     "kernel_degrees_": ("K", 1.0),
-    "mean_precision_": ("K", _TINY),
     "merge_entropies_": ("K",),
-    "weight_prior_": ("K", _TINY),
+    **dict.fromkeys(("degrees_of_freedom_", "mean_precision_", "weight_prior_"), ("K", _TINY)),
     "weight_concentration_": ("KL", _TINY),
     "background_weights_": ("L", 0.0, 1.0),
     "class_count_": ("L", 0.0),
     "group_shifts_": ("LKM", -_SQUARABLE, _SQUARABLE),
     "background_box_": ("BM",),
-    "resolution_": ("M", 0.0),
-    "variance_floor_": ("M", 0.0),
+    **dict.fromkeys(("resolution_", "variance_floor_"), ("M", 0.0)),
     "log_likelihood_path_": ("pc",),
     "lower_bound_path_": ("s",),
     # A start that failed has reached minus infinity.
@@ -399,9 +377,7 @@ _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
     *("precisions_", "precisions_cholesky_", "weights_"),
 )
-_SEARCH: tuple[str, ...] = (
-    *("best_index_", "best_params_", "best_score_", "cv_results_", "n_features_in_", "n_untried_"),
-)
+_SEARCH = ("best_index_", "best_params_", "best_score_", "cv_results_", "n_features_in_", "n_untried_")
 _CLASSIFIERS, _MIXTURES = ("classifiers_", "feature_maps_"), ("mixtures_", "shares_")
 # Parts of what a member takes of rows, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
@@ -413,43 +389,45 @@ def arrays_of_kernels(model: Any) -> list[str]:
     return [name for name in ("weights_", *named) if name in vars(model)]
 
 
+def _require(valid: Any, problem: str) -> None:
+    if not valid:
+        raise ValueError(problem)
+
+
 def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     """Check types, ranges, shapes and feature names, and return the sizes of axes by letter."""
     present = {name for name in vars(model) if name[-1] == "_" and name[0] != "_"}
     unknown = min(present - _ATTRIBUTES.keys(), default=None)
-    if unknown is not None:
-        raise ValueError(f"{unknown} is not an attribute of a fit; what you note belongs in metadata_")
+    _require(unknown is None, f"{unknown} is not an attribute of a fit; what you note belongs in metadata_")
     # Weights alone have a posterior if their prior was learnt by EM.
-    posterior = (
-        _BOUND if "weight_prior_" in present and present.isdisjoint(_POSTERIOR) else _BOUND + _POSTERIOR
-    )
-    for group in (_FIT, posterior, _POPULATIONS, _SHIFTS):
+    alone = "weight_prior_" in present and present.isdisjoint(_POSTERIOR)
+    for group in (_FIT, _BOUND if alone else _BOUND + _POSTERIOR, _POPULATIONS, _SHIFTS):
         required = required if present.isdisjoint(group) else (*required, *group)
     for name in required:
-        if name not in present:
-            raise ValueError(f"{name} is missing")
+        _require(name in present, f"{name} is missing")
     sizes: dict[str, int] = {}
-    for name, (kind, *bounds) in _ATTRIBUTES.items():
-        if name not in present:
-            continue
-        value = vars(model)[name]
+    for name in (name for name in _ATTRIBUTES if name in present):
+        (kind, *bounds), value = _ATTRIBUTES[name], vars(model)[name]
         if isinstance(kind, str):
             _check_array(name, value, kind, sizes, *bounds)
-        elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"{name} is a {type(value).__name__}")
-        elif kind in (float, Integral):
+            continue
+        right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        _require(right, f"{name} is a {type(value).__name__}")
+        if kind in (float, Integral):
             _check_range(name, np.asarray(value), *bounds)
     n_features = sizes.setdefault("M", model.n_features_in_)
-    if model.n_features_in_ != n_features:
-        raise ValueError(f"n_features_in_ is {model.n_features_in_} for {n_features} features")
+    _require(
+        model.n_features_in_ == n_features,
+        f"n_features_in_ is {model.n_features_in_} for {n_features} features",
+    )
     names = vars(model).get("feature_names_in_")
-    if names is not None and not (
-        names.shape == (n_features,)
-        and all(isinstance(name, str) for name in names)
-        and len(set(names)) == n_features
-    ):
-        raise ValueError(f"feature_names_in_ are not {n_features} names, each once")
-    if "table_columns_" in vars(model):
+    if names is not None:
+        named = names.shape == (n_features,) and all(isinstance(name, str) for name in names)
+        _require(
+            named and len(set(names)) == n_features,
+            f"feature_names_in_ are not {n_features} names, each once",
+        )
+    if "table_columns_" in present:
         check_columns(model.table_columns_, () if names is None else names)
     _check_metadata(vars(model).get("metadata_", {}))
     device_and_precision(getattr(model, "device", None))
@@ -471,8 +449,8 @@ def _check_metadata(noted: dict[Any, Any]) -> None:
         *((name, own, list) for name, own in lists.items()),
         *((name, each, str) for name, own in lists.items() if isinstance(own, list) for each in own),
     ):
-        if value is not None and (not isinstance(value, kind) or value != value or value == np.inf):
-            raise ValueError(f"{name} of metadata_ is {value!r}")
+        right = value is None or (isinstance(value, kind) and value == value and value != np.inf)
+        _require(right, f"{name} of metadata_ is {value!r}")
     if inside.get("transform") not in (None, "other"):
         parse_scale(inside["transform"])
 
@@ -482,13 +460,12 @@ def _check_range(name: str, values: np.ndarray, lowest: float = -_HUGE, highest:
     if values.dtype == np.float32:
         values = values.astype(np.float64)  # which has room for the bounds
     wrong = values[~((values >= lowest) & (values <= highest))]
-    if wrong.size and not np.isfinite(float(wrong.flat[0])):
+    for first in wrong.flat[:1]:
         what = "has values that are NaN or infinite" if values.ndim else f"is {values}"
-        raise ValueError(f"{name} {what}")
-    if wrong.size:
-        positive = lowest == _TINY and wrong.flat[0] < lowest
+        _require(np.isfinite(float(first)), f"{name} {what}")
+        positive = lowest == _TINY and first < lowest
         why = "not positive" if positive else f"not between {lowest:g} and {highest:g}"
-        raise ValueError(f"{name} {'has' if values.ndim else 'is'} {wrong.flat[0]}, which is {why}")
+        raise ValueError(f"{name} {'has' if values.ndim else 'is'} {first}, which is {why}")
 
 
 def _check_array(
@@ -506,8 +483,7 @@ def _check_array(
 def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int]) -> None:
     values = vars(model)[name]
     _check_array(name, values, axes, sizes)
-    if np.any(values < 0):
-        raise ValueError(f"{name} has negative values, such as {values.min()}")
+    _require(np.all(values >= 0), f"{name} has negative values, such as {values.min()}")
     sums = np.ravel(values.sum(axis=0, dtype=np.float64))
     worst = sums[np.argmax(np.abs(sums - 1.0))]
     if abs(worst - 1.0) > (1e-4 if values.dtype == np.float32 else 1e-6):
@@ -518,74 +494,78 @@ def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int])
 def _check_double(model: Any) -> None:
     """Check that arrays are of double precision, as those of shared kernels always are."""
     for name, value in vars(model).items():
-        if name != "classes_" and getattr(value, "dtype", None) == np.float32:
-            raise ValueError(f"{name} is of type float32")
+        single = name != "classes_" and getattr(value, "dtype", None) == np.float32
+        _require(not single, f"{name} is of type float32")
 
 
 def _check_mixture(model: Any) -> None:
-    sizes = _check_attributes(model, _MIXTURE)
+    sizes, own = _check_attributes(model, _MIXTURE), vars(model)
     _check_double(model)
-    if model.covariance_type not in ("auto", model.covariance_type_):
-        raise ValueError(
-            f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: "
-            "fit again"
-        )
-    if model.n_kernels_ != sizes["K"]:
-        raise ValueError(f"n_kernels_ is {model.n_kernels_} for {sizes['K']} kernels")
+    _require(
+        model.covariance_type in ("auto", model.covariance_type_),
+        f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: fit again",
+    )
+    _require(model.n_kernels_ == sizes["K"], f"n_kernels_ is {model.n_kernels_} for {sizes['K']} kernels")
     _check_distribution(model, "class_prior_", "L", sizes)
     _check_distribution(model, "weights_", "KL", sizes)
     _check_labels(model.classes_, sizes["L"])
     _check_covariances(model, sizes)
-    if hasattr(model, "covariance_prior_"):
+    if "covariance_prior_" in own:
         check_covariance_prior(model.covariance_prior_, sizes["M"])
-    if vars(model).get("prior_setting_") not in (None, "auto", "weak"):
-        raise ValueError(f"prior_setting_ is {model.prior_setting_!r}")
-    path, status = vars(model).get("log_likelihood_path_"), vars(model).get("start_status_")
-    if path is not None and path.shape[1] - sizes["L"] not in (0, 1):
-        raise ValueError(f"log_likelihood_path_ has shape {path.shape} for {sizes['L']} classes")
-    if status is not None and not (
-        status.shape == model.start_log_likelihoods_.shape
-        and set(status.tolist()) <= {"converged", "stopped", "failed"}
-    ):
-        raise ValueError("start_status_ and start_log_likelihoods_ do not belong together")
-    if "populations_" in vars(model):
+    setting = own.get("prior_setting_")
+    _require(setting in (None, "auto", "weak"), f"prior_setting_ is {setting!r}")
+    if "start_status_" in own:
+        path, status = model.log_likelihood_path_, model.start_status_
+        _require(
+            path.shape[1] - sizes["L"] in (0, 1),
+            f"log_likelihood_path_ has shape {path.shape} for {sizes['L']} classes",
+        )
+        together = status.shape == model.start_log_likelihoods_.shape
+        _require(
+            together and set(status.tolist()) <= {"converged", "stopped", "failed"},
+            "start_status_ and start_log_likelihoods_ do not belong together",
+        )
+    if "populations_" in own:
         _check_populations(model, sizes["K"])
-    if "stream_" in vars(model):
+    if "stream_" in own:
         _check_stream(model)
     _check_tails(model)
 
 
 def _check_stream(model: Any) -> None:
     """Check that the state of a stream is one that could be of this model."""
-    parameters, kind = model._parameters, model.covariance_type_
-    parameters = replace(parameters, class_prior=model.class_prior_)
+    kind, parameters = model.covariance_type_, replace(model._parameters, class_prior=model.class_prior_)
     expected = resume(parameters, frame_of(parameters, structure_of(kind)), kind, 1, 1.0).to_dict()
-    if model.stream_.keys() != expected.keys():
-        raise ValueError(f"stream_ has {sorted(map(str, model.stream_))}, not {sorted(expected)}")
+    _require(
+        model.stream_.keys() == expected.keys(),
+        f"stream_ has {sorted(map(str, model.stream_))}, not {sorted(expected)}",
+    )
     for name, other in expected.items():
         value, what = model.stream_[name], f"{name} of stream_"
-        if not isinstance(value, type(other)) or isinstance(value, bool):
-            raise ValueError(f"{what} is a {type(value).__name__}")
-        lowest, highest = _STREAM.get(name, (-_SQUARED, _SQUARED))
+        right = isinstance(value, type(other)) and not isinstance(value, bool)
+        _require(right, f"{what} is a {type(value).__name__}")
+        bounds = _STREAM.get(name, (-_SQUARED, _SQUARED))
         if isinstance(value, np.ndarray):
             axes = "ABC"[: other.ndim]
-            _check_array(what, value, axes, dict(zip(axes, other.shape, strict=True)), lowest, highest)
+            _check_array(what, value, axes, dict(zip(axes, other.shape, strict=True)), *bounds)
         else:
-            _check_range(what, np.asarray(value), lowest, highest)
+            _check_range(what, np.asarray(value), *bounds)
 
 
 def _check_tails(model: Any) -> None:
     """Check that degrees of freedom and a background are there if the settings say so, and possible."""
     (is_t, fixed), noisy = check_kernel(model.kernel), bool(model.background)
     degrees, weights, box = (vars(model).get(name) for name in OF_KERNELS)
+    settings = f"with kernel={model.kernel!r} and background={model.background!r}"
     for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), (is_t, noisy, noisy), strict=True):
-        if (value is not None) != wanted:
-            settings = f"kernel={model.kernel!r} and background={model.background!r}"
-            raise ValueError(f"{name} {'is missing' if wanted else 'was fitted'}, with {settings}")
-    if degrees is not None and not np.all(degrees >= 1.0 if fixed is None else degrees == fixed):
-        raise ValueError(f"kernel_degrees_ has {degrees.min()}, with kernel={model.kernel!r}")
-    if box is not None and not (len(box) == 2 and np.all((box[0] < box[1]) & (box[1] - box[0] < np.inf))):
-        raise ValueError("background_box_ has no volume")
+        there = "is missing" if wanted else "was fitted"
+        _require((value is not None) == wanted, f"{name} {there}, {settings}")
+    if degrees is not None:
+        possible = np.all(degrees >= 1.0 if fixed is None else degrees == fixed)
+        _require(possible, f"kernel_degrees_ has {degrees.min()}, {settings}")
+    if box is not None:
+        right = len(box) == 2 and np.all((box[0] < box[1]) & (box[1] - box[0] < np.inf))
+        _require(right, "background_box_ has no volume")
 
 
 def _check_populations(model: Any, n_kernels: int) -> None:
@@ -594,69 +574,52 @@ def _check_populations(model: Any, n_kernels: int) -> None:
 
     populations, tree, entropies = (vars(model)[name] for name in _POPULATIONS)
     _check_array("merge_entropies_", entropies, "K", {"K": n_kernels})
-    if tree.shape != (n_kernels - 1, 4) or tree.dtype != np.float64:
-        raise ValueError(f"merge_tree_ has shape {tree.shape}, not ({n_kernels - 1}, 4)")
-    parents = tree[:, :2]
-    if n_kernels > 1 and not (
-        np.all(np.isfinite(tree)) and np.all(parents == np.floor(parents)) and is_valid_linkage(tree)
-    ):
-        raise ValueError("merge_tree_ is not a tree of merges")
-    if populations.shape != (n_kernels,) or populations.dtype.kind != "i":
-        raise ValueError(f"populations_ are not {n_kernels} whole numbers")
+    right = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64
+    _require(right, f"merge_tree_ has shape {tree.shape}, not ({n_kernels - 1}, 4)")
+    right = np.all(np.isfinite(tree)) and np.all(tree[:, :2] == np.floor(tree[:, :2]))
+    _require(right and (n_kernels == 1 or is_valid_linkage(tree)), "merge_tree_ is not a tree of merges")
+    right = populations.shape == (n_kernels,) and populations.dtype.kind == "i"
+    _require(right, f"populations_ are not {n_kernels} whole numbers")
     numbers = np.unique(populations)
-    if not np.array_equal(numbers, np.arange(len(numbers))):
-        raise ValueError(f"populations_ have the numbers {numbers[:5].tolist()}, not 0 to {len(numbers) - 1}")
+    right = np.array_equal(numbers, np.arange(len(numbers)))
+    _require(right, f"populations_ have the numbers {numbers[:5].tolist()}, not 0 to {len(numbers) - 1}")
     parts = np.stack([cut(tree, len(numbers)), populations])
-    if len(np.unique(parts, axis=1).T) != len(numbers):
-        raise ValueError("populations_ are not those of merge_tree_")
+    _require(len(np.unique(parts, axis=1).T) == len(numbers), "populations_ are not those of merge_tree_")
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:
     """Check that the labels of the classes are sorted and distinct."""
-    if labels.shape != (n_classes,):
-        raise ValueError(f"classes_ has shape {labels.shape}, not ({n_classes},)")
+    _require(labels.shape == (n_classes,), f"classes_ has shape {labels.shape}, not ({n_classes},)")
     plain = labels.dtype.kind in "biufU" or all(isinstance(label, str | Real) for label in labels)
-    if not plain:
-        raise ValueError("classes_ has labels that are neither numbers nor text")
+    _require(plain, "classes_ has labels that are neither numbers nor text")
     try:
         # NaN is neither greater than another label nor equal to itself.
         ordered = bool(np.all(labels[1:] > labels[:-1]) and labels[0] == labels[0])
     except TypeError as error:
         raise ValueError(f"classes_ has labels that cannot be compared: {error}") from None
-    if not ordered:
-        raise ValueError(f"classes_ are not sorted and distinct: {labels[:5].tolist()}")
+    _require(ordered, f"classes_ are not sorted and distinct: {labels[:5].tolist()}")
 
 
 def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
     # scikit-learn's interface has no fitted name.
     covariance_type = getattr(model, "covariance_type_", model.covariance_type)
     array, structure = model.covariances_, structure_of(covariance_type)
-    if array.dtype not in (np.float64, np.float32):
-        raise ValueError(f"covariances_ is of type {array.dtype}")
+    _require(array.dtype in (np.float64, np.float32), f"covariances_ is of type {array.dtype}")
     if array.ndim == 3 and array.shape[-1] > 1:
         structure = structure.of(array)
     check_covariances(array, structure, sizes["K"], sizes["M"])
-
-
-def _matrices(array: np.ndarray, covariance_type: str, n_features: int) -> np.ndarray:
-    """Return matrices (B, M, M) of structures that have them, otherwise the variances (B, 1, 1)."""
-    order = n_features if structure_of(covariance_type).n_second(n_features) > n_features else 1
-    return array.astype(np.float64).reshape(-1, order, order)
 
 
 def _check_classifier(model: Any) -> None:
     _check_attributes(model, _CLASSIFIER)
     models = model.models_
     groups = check_feature_groups(model.feature_groups_, model.n_features_in_, None)
-    if len(groups) != len(models):
-        raise ValueError(f"it has {len(models)} models for {len(groups)} feature groups")
+    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature groups")
     for group, (columns, part) in enumerate(zip(groups, models, strict=True)):
-        _check_part(part, "SharedKernelMixture", len(columns), f"the model of feature group {group}")
-        if not (
-            part.classes_.dtype == models[0].classes_.dtype
-            and np.array_equal(part.classes_, models[0].classes_)
-        ):
-            raise ValueError(f"the model of feature group {group} has other classes")
+        name, classes = f"the model of feature group {group}", models[0].classes_
+        _check_part(part, "SharedKernelMixture", len(columns), name)
+        same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
+        _require(same, f"{name} has other classes")
     _check_double(model)
     _check_distribution(model, "class_prior_", "L", {"L": len(models[0].classes_)})
     if "tuned_" in vars(model):
@@ -689,40 +652,40 @@ def _are_numbers(values: Any, names: Iterable[str]) -> bool:
 
 def _check_part(part: Any, kind: str, n_features: int, name: str) -> None:
     """Check an estimator inside another, which gives it some features."""
-    if type(part).__name__ != kind:
-        raise ValueError(f"{name} is a {type(part).__name__}")
+    _require(type(part).__name__ == kind, f"{name} is a {type(part).__name__}")
     _CHECKS[kind](part)
-    if part.n_features_in_ != n_features:
-        raise ValueError(f"{name} has {part.n_features_in_} features for {n_features} columns")
+    n_own = part.n_features_in_
+    _require(n_own == n_features, f"{name} has {n_own} features for {n_features} columns")
 
 
 def _check_gaussian(model: Any) -> None:
     sizes = _check_attributes(model, _GAUSSIAN)
     _check_distribution(model, "weights_", "K", sizes)
     _check_covariances(model, sizes)
-    if any(not isinstance(bound, float) or np.isnan(bound) for bound in model.lower_bounds_):
-        raise ValueError("lower_bounds_ are not all numbers")
+    numbers = all(isinstance(bound, float) and bound == bound for bound in model.lower_bounds_)
+    _require(numbers, "lower_bounds_ are not all numbers")
     axes = dict(zip("ABC", model.covariances_.shape, strict=False))
     for name in ("precisions_cholesky_", "precisions_"):
         _check_array(name, vars(model)[name], "".join(axes), axes)
-    # U (B, M, M) belongs to P and P⁻¹ = UUᵀ, as closely as their conditioning allows.
+    # U (B, M, M) belongs to P and P⁻¹ = UUᵀ, as closely as their conditioning allows. Without
+    # covariances, matrices are (B, 1, 1).
+    n_features = sizes["M"]
+    order = n_features if structure_of(model.covariance_type).n_second(n_features) > n_features else 1
     covariances, roots, precisions = (
-        _matrices(array, model.covariance_type, sizes["M"])
+        array.astype(np.float64).reshape(-1, order, order)
         for array in (model.covariances_, model.precisions_cholesky_, model.precisions_)
     )
-    if not np.all(np.diagonal(roots, axis1=1, axis2=2) > 0):
-        raise ValueError("precisions_cholesky_ has a diagonal that is not positive")
-    magnitude = np.abs(roots) @ np.swapaxes(np.abs(roots), 1, 2)
-    product = roots @ np.swapaxes(roots, 1, 2)
-    if not np.all(np.abs(product - precisions) <= _INVERSE_TOLERANCE * magnitude):
-        raise ValueError("precisions_ are not the squares of precisions_cholesky_")
-    white = np.swapaxes(roots, 1, 2) @ covariances @ roots
+    positive = np.all(np.diagonal(roots, axis1=1, axis2=2) > 0)
+    _require(positive, "precisions_cholesky_ has a diagonal that is not positive")
+    transposed = np.swapaxes(roots, 1, 2)
+    error = np.abs(roots @ transposed - precisions)
+    right = np.all(error <= _INVERSE_TOLERANCE * (np.abs(roots) @ np.abs(transposed)))
+    _require(right, "precisions_ are not the squares of precisions_cholesky_")
     # Variance inflation, P_ii (P⁻¹)_ii, is what rounding is multiplied by; attributes may be float32.
     inflation = np.einsum("bdd,bdd->bd", covariances, precisions).max(axis=1)
-    order = covariances.shape[1]
     allowed = _INVERSE_TOLERANCE + 8 * order * np.finfo(np.float32).eps * inflation
-    if not np.all(np.abs(white - np.eye(order)) <= allowed[:, None, None]):
-        raise ValueError("precisions_cholesky_ does not belong to covariances_")
+    error = np.abs(transposed @ covariances @ roots - np.eye(order))
+    _require(np.all(error <= allowed[:, None, None]), "precisions_cholesky_ does not belong to covariances_")
 
 
 def _check_search(search: Any) -> None:
@@ -731,8 +694,8 @@ def _check_search(search: Any) -> None:
     n_features = _check_attributes(search, (*_SEARCH, *members))["M"]
     _check_results(search)
     parts, others = (vars(search)[name] for name in members)
-    if not len(parts) or len(others) != len(parts):
-        raise ValueError(f"{members[0]} and {members[1]} differ in length, or are empty")
+    right = len(parts) and len(others) == len(parts)
+    _require(right, f"{members[0]} and {members[1]} differ in length, or are empty")
     if members is _MIXTURES:
         _check_distribution(search, "shares_", "S", {"S": len(parts)})
     for number, part in enumerate(parts):
@@ -741,28 +704,28 @@ def _check_search(search: Any) -> None:
         else:
             width = _width_of(others[number], n_features, number)
             _check_part(part, "SharedKernelClassifier", width, members[0])
-        if part.classes_.tolist() != parts[0].classes_.tolist():
-            raise ValueError(f"{members[0]} differ in their classes")
+        same = part.classes_.tolist() == parts[0].classes_.tolist()
+        _require(same, f"{members[0]} differ in their classes")
 
 
 def _check_results(search: Any) -> None:
     """Check the table of candidates, and that the best one is in it."""
-    results, index = search.cv_results_, search.best_index_
+    results, index, best = search.cv_results_, search.best_index_, search.best_score_
     params, scores = results.get("params"), results.get("mean_test_score")
     if not isinstance(params, list) or not all(isinstance(each, dict) for each in params):
         raise ValueError("params of cv_results_ are not a list of dicts")
     for name, column in results.items():
         kinds = "U" if name == "stage" else "biuf" if not name.startswith("param_") else "biufUO"
-        if name != "params" and not (
+        right = (
             isinstance(column, np.ndarray) and column.shape == (len(params),) and column.dtype.kind in kinds
-        ):
-            raise ValueError(f"{name} of cv_results_ is not a column of {len(params)} candidates")
+        )
+        _require(
+            name == "params" or right, f"{name} of cv_results_ is not a column of {len(params)} candidates"
+        )
     if scores is None or index >= len(params) or params[index].keys() != search.best_params_.keys():
         raise ValueError("best_index_ and best_params_ are not those of a candidate in cv_results_")
-    if not isinstance(search.best_score_, float) or not np.array_equal(
-        search.best_score_, scores[index], equal_nan=True
-    ):
-        raise ValueError(f"best_score_ is {search.best_score_!r}, and {scores[index]} in cv_results_")
+    same = isinstance(best, float) and np.array_equal(best, scores[index], equal_nan=True)
+    _require(same, f"best_score_ is {best!r}, and {scores[index]} in cv_results_")
 
 
 def _width_of(change: Any, n_features: int, number: int) -> int:
@@ -780,12 +743,10 @@ def _width_of(change: Any, n_features: int, number: int) -> int:
         highest = _MOST_POWER if part == "powers" else _SQUARABLE
         what, sizes = f"the {part} of {name}", {"M": n_features, "C": 2}
         _check_array(what, array, axes, sizes, -highest, highest)
-        if array.dtype != np.float64:
-            raise ValueError(f"{what} is of type {array.dtype}")
-    if np.any(change[1] == 0):
-        raise ValueError(f"the scale of {name} is zero")
-    if change[3] is not None and np.any(np.diff(change[3][0]) < 0):
-        raise ValueError(f"the knots of the curves of {name} are not in ascending order")
+        _require(array.dtype == np.float64, f"{what} is of type {array.dtype}")
+    _require(np.all(change[1] != 0), f"the scale of {name} is zero")
+    ascending = change[3] is None or np.all(np.diff(change[3][0]) >= 0)
+    _require(ascending, f"the knots of the curves of {name} are not in ascending order")
     return n_features if matrix is None else int(matrix.shape[1])
 
 

@@ -6,7 +6,9 @@ of all columns are a plain dictionary, which models keep as `table_columns_`.
 
 from __future__ import annotations
 
+import codecs
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +47,7 @@ _OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
 # More or longer categories, or more than half as many as there are rows, are text.
 _MOST_CATEGORIES, _MOST_OF_FEW_ROWS, _LONGEST_CATEGORY = 50, 10, 200
 _MICROSECONDS_PER_DAY = 86_400e6
+_MOST_LISTED = 10
 
 
 class ColumnError(ValueError):
@@ -66,11 +69,20 @@ class ColumnError(ValueError):
 
 @dataclass(frozen=True)
 class Notation:
-    """How values are written in a table."""
+    """How a table is written; all but `missing` is of text files. See `read_rows`."""
 
     # Words and numbers for missing values beside the usual words; if one is empty, instead of these.
     missing: Sequence[str] = ()
     decimal: str = "."
+    header: bool = True
+    sep: str | None = None
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            codecs.lookup(self.encoding or "utf-8")
+        except LookupError:
+            raise ValueError(f"encoding={self.encoding!r} is not known to Python.") from None
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -165,25 +177,6 @@ def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]
     return values, wrong
 
 
-def numbers_in_all(columns: Sequence[Any], notation: Notation) -> list[FloatArray | None]:
-    """Return the numbers (n,) of each of many columns of text; None for those that have something else.
-
-    Columns are parsed together, and in halves where that fails: each call of Arrow takes microseconds.
-    """
-    import pyarrow as pa
-
-    if not columns:
-        return []
-    # Text has one of several types, and categories of text another one.
-    values, wrong = numbers_in(pa.concat_arrays([column.cast(pa.string()) for column in columns]), notation)
-    if wrong is None:
-        return list(values.reshape(len(columns), -1))
-    if len(columns) == 1:
-        return [None]
-    middle = len(columns) // 2
-    return numbers_in_all(columns[:middle], notation) + numbers_in_all(columns[middle:], notation)
-
-
 def is_date(column: Any) -> bool:
     """Return whether an Arrow column is of dates or of times with a date."""
     import pyarrow.types as types
@@ -197,28 +190,25 @@ def days_in(column: Any, words: Sequence[str]) -> tuple[FloatArray, int | None]:
 
     if not is_date(column):
         text = texts_of(column, words)
-        kinds = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
-        for kind in kinds:
-            with suppress(pa.ArrowInvalid):
+        first_wrong = []
+        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+            if _is_cast(text, kind, len(text)):
                 return days_in(text.cast(kind), words)
-        return np.empty(0), max(_first_wrong(text, kind) for kind in kinds)
+            sizes = range(1, len(text))
+            first_wrong.append(bisect_left(sizes, True, key=lambda n: not _is_cast(text, kind, n)))
+        return np.empty(0), max(first_wrong)
     micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     return np.array(numbers_of(micros), dtype=np.float64) / _MICROSECONDS_PER_DAY, None
 
 
-def _first_wrong(text: Any, kind: Any) -> int:
-    """Return the first row of a column that cannot be cast to a type, of which there is one."""
+def _is_cast(text: Any, kind: Any, n_rows: int) -> bool:
+    """Return whether the first rows of text can be cast to a type."""
     import pyarrow as pa
 
-    right, wrong = 0, len(text)  # rows that can be cast together, and that cannot
-    while wrong - right > 1:
-        middle = (right + wrong) // 2
-        try:
-            text[right:middle].cast(kind)
-            right = middle
-        except pa.ArrowInvalid:
-            wrong = middle
-    return right
+    with suppress(pa.ArrowInvalid):
+        text[:n_rows].cast(kind)
+        return True
+    return False
 
 
 def categories_in(column: Any, words: Sequence[str]) -> Any:
@@ -236,14 +226,21 @@ def categories_in(column: Any, words: Sequence[str]) -> Any:
 
 
 def find_kind(
-    column: Any, name: str, notation: Notation, place: Callable[[int], str], *, dates: bool
+    column: Any, name: str, notation: Notation, place: Callable[[int], str], *, dates: bool, coded: bool
 ) -> Kind:
-    """Return the kind of a column that is not of numbers; raise ColumnError where it cannot be a feature."""
+    """Return the kind of a column, of categories if `coded`; ColumnError where it cannot be a feature."""
     from pyarrow import compute as pc
 
     def refused(problem: str) -> ColumnError:
         return ColumnError(f"column {name!r} {problem}", name, is_feature=True)
 
+    def categories() -> Kind:
+        return sorted(categories_in(column, notation.words).drop_null().unique().to_pylist())
+
+    if coded:
+        return categories()
+    if kind_of(column.type) in NUMERIC:
+        return None
     if is_date(column):
         if not dates:
             raise refused(
@@ -252,9 +249,10 @@ def find_kind(
         return DATE
     if kind_of(column.type) != "text":
         raise refused(f"is of type {column.type}; a feature must be numbers, categories or dates.")
-    text = texts_of(column, notation.words)
     values, wrong = numbers_in(column, notation)
-    assert wrong is not None
+    if wrong is None:
+        return None
+    text = texts_of(column, notation.words)
     value = text[wrong].as_py()
     example = f"such as {shortened(value)!r} on {place(wrong)}"
     _refuse_marks(value, name, place(wrong), notation)
@@ -286,7 +284,7 @@ def find_kind(
         raise refused(f"holds long text, {example}: up to {longest} characters.")
     if n_distinct > _MOST_CATEGORIES or (n_distinct > _MOST_OF_FEW_ROWS and 2 * n_distinct > len(known)):
         raise refused(f"holds text, {example}: {n_distinct} different values in {len(known)} rows.")
-    return sorted(categories_in(column, notation.words).drop_null().unique().to_pylist())
+    return categories()
 
 
 def encode_column(
@@ -355,6 +353,28 @@ def feature_names(columns: Mapping[str, Kind]) -> list[str]:
     return names
 
 
+def encode_columns(
+    found: Mapping[str, Any], kinds: Mapping[str, Kind], notation: Notation, place: Callable[[int], str]
+) -> tuple[FloatArray, list[str]]:
+    """Return the features (n, M) of Arrow columns of known kinds, and notes on what became missing values.
+
+    Columns that are not found do.
+    """
+    n_rows = len(next(iter(found.values())))
+    parts, notes = [], []
+    for name, kind in kinds.items():
+        if name in found:
+            part, note = encode_column(found[name], name, kind, notation, place)
+            notes += [note] if note else []
+        else:
+            part = np.full((n_rows, len(feature_names({name: kind}))), np.nan)
+        parts.append(part)
+    absent = [name for name in kinds if name not in found]
+    if absent:
+        notes.append(f"columns that are not there: {listed(absent)}")
+    return np.concatenate(parts, axis=1), notes
+
+
 def encode_frame(
     frame: Any, columns: Mapping[str, Kind], missing: Sequence[str] = ()
 ) -> tuple[FloatArray, list[str]]:
@@ -364,29 +384,19 @@ def encode_frame(
     """
     import pyarrow as pa
 
-    lacking = [name for name in columns if name not in frame.columns]
-    if len(lacking) == len(columns):
-        raise ColumnError(
-            f"X has no column {lacking[0]!r}; the model was fitted to {list(columns)}.", lacking[0]
-        )
-    notation, parts = Notation(missing), []
-    notes = [f"Columns are not in X: {', '.join(map(repr, lacking))}"] if lacking else []
-    for name, kind in columns.items():
-        if name in lacking:
-            parts.append(np.full((len(frame), len(feature_names({name: kind}))), np.nan))
-            continue
+    found = {}
+    for name in (name for name in columns if name in frame.columns):
         values = frame[name]
         try:
             column = pa.array(values.to_arrow() if hasattr(values, "to_arrow") else values, from_pandas=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             types = ", ".join(sorted({type(value).__name__ for value in values}))
             raise ColumnError(f"column {name!r} holds values of different types: {types}.", name) from None
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        part, note = encode_column(column, name, kind, notation, "row {}".format)
-        parts.append(part)
-        notes += [note] if note else []
-    return np.concatenate(parts, axis=1), notes
+        found[name] = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not found:
+        first = next(iter(columns))
+        raise ColumnError(f"X has no column {first!r}; the model was fitted to {list(columns)}.", first)
+    return encode_columns(found, columns, Notation(missing), "row {}".format)
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
@@ -441,3 +451,9 @@ def parse_scale(scale: str) -> tuple[str, float]:
 def shortened(text: str) -> str:
     """Return the beginning of a text, for messages."""
     return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def listed(names: Sequence[Any]) -> str:
+    """Return the first names of a list, for messages."""
+    shown = ", ".join(map(str, names[:_MOST_LISTED]))
+    return shown if len(names) <= _MOST_LISTED else f"{shown} … ({len(names)} in all)"

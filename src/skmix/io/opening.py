@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .arrow import pyarrow
+from .encoding import Notation
 from .fcs import MAGIC
 from .joined import HELD_BYTES, JoinedRows, check_values, disagreements
 from .sources import (
@@ -31,7 +32,6 @@ from .sources import (
     open_text,
     values_of,
 )
-from .tables import TextFormat
 
 # Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
 MAPPED_BYTES = 1 << 28
@@ -124,7 +124,7 @@ def open_rows(
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
     if transform is not None and not hasattr(transform, "transform"):
         raise TypeError(f"transform must be an object with a method transform, got {transform!r}.")
-    written = TextFormat.of(**(text or {}))
+    written = Notation(**(text or {}))
     if _is_pair(rows):
         if label is not None:
             raise ValueError(f"Labels are given twice: by the pair (…, {rows[1]!r}) and by label={label!r}.")
@@ -186,7 +186,7 @@ _NOT_FCS = "compensate=True needs FCS files, which hold their spill-over matrix.
 
 
 def _open_file(
-    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: TextFormat
+    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: Notation
 ) -> tuple[Source, int]:
     """Open a file, and return how many bytes of it stay in memory, at most `room`."""
     kind = _format_of(path)
@@ -224,7 +224,7 @@ def _open_files(
     chunk_rows: int | None,
     compensate: bool,
     on_error: str,
-    written: TextFormat,
+    written: Notation,
     weighted: bool,
 ) -> JoinedRows:
     """Open files one after another, of which each is a group unless there are labels."""

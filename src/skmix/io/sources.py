@@ -20,9 +20,9 @@ import numpy as np
 
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
-from .encoding import ColumnError
+from .encoding import ColumnError, Notation
 from .fcs import FcsFile, open_fcs
-from .tables import NPY_DAMAGE, TextFormat, typed_batches
+from .tables import NPY_DAMAGE, typed_batches
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
 # and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
@@ -580,7 +580,7 @@ def open_table(table: Any, chunk_rows: int | None, name: str) -> ArrowRows:
 
 
 def open_text(
-    path: Path, label: str | None, chunk_rows: int | None, room: int, written: TextFormat
+    path: Path, label: str | None, chunk_rows: int | None, room: int, written: Notation
 ) -> tuple[ArrowRows, int]:
     """Open a text file (CSV, TSV) or an NPZ file, which is read once; return its bytes in memory, too.
 

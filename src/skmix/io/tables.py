@@ -9,6 +9,7 @@ import codecs
 import csv
 import gzip
 import io
+import itertools
 import os
 import re
 import tokenize
@@ -18,7 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -32,13 +32,13 @@ from .encoding import (
     ColumnError,
     Kind,
     Notation,
-    categories_in,
     encode_column,
+    encode_columns,
     feature_names,
     find_kind,
     is_number,
+    listed,
     numbers_in,
-    numbers_in_all,
     plain_text,
     shortened,
     texts_of,
@@ -55,9 +55,9 @@ WRITABLE = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 _SEPARATORS = ("\t", ",", ";", "|")
 # The column names of a CSV file must be within its first bytes, and each of its rows must fit into a block.
 _HEAD_BYTES, _BLOCK_BYTES = 1 << 22, 1 << 24
-# The first records show separator and numbers. More columns are read by Python's parser: Arrow takes longer.
-_FEW_RECORDS, _HEAD_RECORDS, _HEAD_CELLS, _MOST_COLUMNS = 20, 200, 20_000, 1000
-_BATCH_ROWS, _BATCH_CELLS = 1 << 16, 1 << 21
+# The first records show separator and numbers; after so many surprises all columns are read as text.
+_FEW_RECORDS, _HEAD_RECORDS, _HEAD_CELLS, _MOST_TRIES = 20, 200, 20_000, 3
+_BATCH_ROWS = 1 << 16
 # Arrays of an NPZ file that name the columns of its matrix.
 _COLUMN_NAMES = ("feature_names", "columns")
 # What NumPy and other readers raise for damaged files, beside ValueError.
@@ -67,7 +67,6 @@ _PADDED = re.compile(r"0[0-9]+")
 # A column does not hold classes if it has more fractional values than `_MOST_FRACTIONS`, or more distinct
 # values than `_MOST_LABELS_OF_FEW_ROWS` with fewer than two rows each on average.
 _MOST_FRACTIONS, _MOST_LABELS_OF_FEW_ROWS = 10, 20
-_MOST_LISTED = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,32 +99,6 @@ class TableRows:
     kept: dict[str, list[Any]] = field(default_factory=dict)
     columns: dict[str, Kind] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class TextFormat:
-    """How a text file is written; see `read_rows`."""
-
-    header: bool = True
-    sep: str | None = None
-    encoding: str | None = None
-    notation: Notation = field(default_factory=Notation)
-
-    @classmethod
-    def of(
-        cls,
-        header: bool = True,
-        sep: str | None = None,
-        decimal: str = ".",
-        encoding: str | None = None,
-        missing: Sequence[str] = (),
-    ) -> TextFormat:
-        """Return the format that arguments of `read_rows` describe."""
-        try:
-            codecs.lookup(encoding or "utf-8")
-        except LookupError:
-            raise ValueError(f"encoding={encoding!r} is not known to Python.") from None
-        return cls(header, sep, encoding, Notation(tuple(missing), decimal))
 
 
 # ---------------------------------------------------------------- reading
@@ -217,17 +190,15 @@ def read_rows(
     >>> rows.feature_names, rows.labels
     (('a', 'colour=red'), ['x', 'y', 'x'])
     """
-    written = TextFormat.of(header, sep, decimal, encoding, missing)
-    notation = written.notation
-    with _open_table(source, written) as table:
+    notation = Notation(tuple(missing), decimal, header, sep, encoding)
+    with _open_table(source, notation) as table:
         positions = _positions(table.names, header)
         if isinstance(target, int):
             if not -len(table.names) <= target < len(table.names):
                 raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
             target = table.names[target]
-        kinds = dict(features) if isinstance(features, Mapping) else None
         aside = [name for name in (target, weight, *keep) if name is not None]
-        wanted = [*aside, *categorical, *(drop if features is None else ())]
+        kinds = dict(features) if isinstance(features, Mapping) else None
         notes = list(table.notes)
         if features is None:
             for name in drop:
@@ -237,109 +208,58 @@ def read_rows(
             if positions.get("") == len(table.names) - 1 and _is_empty(table, ""):
                 notes.append("the last column has neither a name nor values and is left out")
                 names.remove("")
-                drop = [*drop, ""]
             _check_named(names, positions)
-        elif kinds is not None and any(name in positions for name in kinds):
-            names = [name for name in kinds if name in positions]
         else:
-            names = list(features)
-        _check_present(positions, [*names, *wanted])
+            names = [name for name in kinds or () if name in positions] or list(features)
+            used = {*names, *aside, *drop}
+            if extra := [name or "(no name)" for name in table.names if name not in used]:
+                notes.append(f"ignored, not a feature of the model: {listed(extra)}")
+        _check_present(positions, [*names, *aside, *categorical, *(drop if features is None else ())])
         if not names:
-            raise ValueError(f"no column is left as a feature; the table has {_listed(table.names)}.")
-        used = {*names, *aside, *drop}
-        extra = [name or "(no name)" for name in table.names if name not in used]
-        if extra:
-            notes.append(f"ignored, not a feature of the model: {_listed(extra)}")
+            raise ValueError(f"no column is left as a feature; the table has {listed(table.names)}.")
 
         coded = {*categorical, *(name for name, kind in (kinds or {}).items() if isinstance(kind, list))}
         as_text = ({*coded, *aside} - {weight}) & positions.keys()
         found = _read_columns(table, list(dict.fromkeys([*names, *aside])), as_text, progress)
-        n_rows = len(next(iter(found.values())))
-        reader = _Features(found, notation, table.place, notes)
         if kinds is None:
-            padded = [name for name in names if name in table.padded and name not in coded]
-            kinds = reader.find_kinds(names, coded, dates)
-            notes += [_about_padding(name, table.padded[name]) for name in padded]
-        X = reader.encode(kinds, n_rows)
+            kinds = {}
+            for name in names:
+                kind = find_kind(found[name], name, notation, table.place, dates=dates, coded=name in coded)
+                if isinstance(kind, list) and len(kind) < 2:
+                    value = repr(shortened(kind[0])) if kind else "missing"
+                    notes.append(f"column {name!r} is {value} in all rows and is left out")
+                else:
+                    kinds[name] = kind
+            if encoded := [name for name, kind in kinds.items() if isinstance(kind, list)]:
+                notes.append(f"encoded as categories: {listed(encoded)}")
+            if not kinds:
+                raise ValueError("no column is left as a feature.")
+            notes += [
+                f"column {name!r} has numbers with leading zeros, such as {table.padded[name]}. If they are "
+                f"identifiers, leave the column out with --drop {name!r}; if they are categories, use "
+                f"--categorical {name!r}"
+                for name, kind in kinds.items()
+                if kind is None and name in table.padded
+            ]
+        X, lost = encode_columns(found, kinds, notation, table.place)
+        notes += [f"{note}; they are taken as missing values" for note in lost]
+        made = feature_names(kinds)
+        if len({*made}) < len(made):
+            raise ValueError(
+                "two features would have the same name, of a column and of a category. Rename one."
+            )
+        for row, feature in np.argwhere(np.isinf(X))[:1]:
+            where = f"column {made[feature]!r} is infinite on {table.place(int(row))}"
+            raise ColumnError(f"{where}; leave unknown values empty.", made[feature], is_feature=True)
         return TableRows(
             X,
-            tuple(feature_names(kinds)),
+            tuple(made),
             None if target is None else _labels(found[target], target, notation, notes),
             None if weight is None else _weights(found[weight], weight, notation, table.place),
             {name: _as_it_is(found[name], name) for name in keep},
             kinds,
             tuple(notes),
         )
-
-
-@dataclass(frozen=True)
-class _Features:
-    """Columns of a table, by name, on their way to features; adds to the notes."""
-
-    found: Mapping[str, Any]
-    notation: Notation
-    place: Callable[[int], str]
-    notes: list[str]
-    numbers: dict[str, FloatArray | None] = field(default_factory=dict)
-
-    def parse(self, names: Sequence[str]) -> None:
-        """Parse columns of text that may hold numbers."""
-        text = [name for name in names if name in self.found and kind_of(self.found[name].type) == "text"]
-        parsed = numbers_in_all([self.found[name] for name in text], self.notation)
-        self.numbers.update(zip(text, parsed, strict=True))
-
-    def find_kinds(self, names: Sequence[str], coded: Collection[str], dates: bool) -> dict[str, Kind]:
-        """Return what columns hold; a column with one category is left out."""
-        self.parse([name for name in names if name not in coded])
-        kinds: dict[str, Kind] = {}
-        for name in names:
-            column = self.found[name]
-            kind: Any = None
-            if name in coded:
-                kind = sorted(categories_in(column, self.notation.words).drop_null().unique().to_pylist())
-            elif kind_of(column.type) not in NUMERIC and self.numbers.get(name) is None:
-                kind = find_kind(column, name, self.notation, self.place, dates=dates)
-            if isinstance(kind, list) and len(kind) < 2:
-                value = repr(shortened(kind[0])) if kind else "missing"
-                self.notes.append(f"column {name!r} is {value} in all rows and is left out")
-            else:
-                kinds[name] = kind
-        encoded = [name for name, kind in kinds.items() if isinstance(kind, list)]
-        if encoded:
-            self.notes.append(f"encoded as categories: {_listed(encoded)}")
-        if not kinds:
-            raise ValueError("no column is left as a feature.")
-        return kinds
-
-    def encode(self, kinds: Mapping[str, Kind], n_rows: int) -> FloatArray:
-        """Return the features (n, M) of columns; those that the table lacks are missing values."""
-        self.parse([name for name, kind in kinds.items() if kind is None and name not in self.numbers])
-        parts: list[FloatArray] = []
-        for name, kind in kinds.items():
-            values, note = self.numbers.get(name), None
-            if name not in self.found:
-                values = np.full((n_rows, len(feature_names({name: kind}))), np.nan)
-            elif kind is not None or values is None:
-                values, note = encode_column(self.found[name], name, kind, self.notation, self.place)
-            self.notes.extend([f"{note}; they are taken as missing values"] if note else [])
-            parts.append(values)
-        absent = [name for name in kinds if name not in self.found]
-        if absent:
-            self.notes.append(f"not in the table and taken as missing values: {_listed(absent)}")
-        X: FloatArray = np.column_stack(parts)
-        if len({*feature_names(kinds)}) < X.shape[1]:
-            raise ValueError(
-                "two features would have the same name, of a column and of a category. Rename one."
-            )
-        if np.isinf(X).any():
-            row, feature = np.argwhere(np.isinf(X))[0]
-            name = feature_names(kinds)[feature]
-            raise ColumnError(
-                f"column {name!r} is infinite on {self.place(int(row))}; leave unknown values empty.",
-                name,
-                is_feature=True,
-            )
-        return X
 
 
 def _read_columns(
@@ -351,7 +271,7 @@ def _read_columns(
     positions = {name: position for position, name in enumerate(table.names)}
     columns = [positions[name] for name in names]
     text = {*table.text, *(positions[name] for name in as_text)}
-    while True:
+    for n_tries in itertools.count():
         chunks: list[list[Any]] = [[] for _ in columns]
         try:
             for batch, share in table.batches(columns, text):
@@ -361,12 +281,13 @@ def _read_columns(
                     )
                 if progress is not None:
                     progress(share)
+            break
         except _NotNumeric as error:
-            text.add(error.position)
-        else:
-            nothing = [pa.array([], pa.float64())]
-            whole = (chunk[0] if len(chunk) == 1 else pa.concat_arrays(chunk or nothing) for chunk in chunks)
-            return dict(zip(names, whole, strict=True))
+            # There may be thousands of such columns, and the table is read again for each.
+            text |= {error.position} if n_tries < _MOST_TRIES else {*columns}
+    nothing = [pa.array([], pa.float64())]
+    whole = (chunk[0] if len(chunk) == 1 else pa.concat_arrays(chunk or nothing) for chunk in chunks)
+    return dict(zip(names, whole, strict=True))
 
 
 def _is_empty(table: _Table, name: str) -> bool:
@@ -375,41 +296,33 @@ def _is_empty(table: _Table, name: str) -> bool:
     return kind_of(column.type) == "text" and texts_of(column, [""]).null_count == len(column)
 
 
-def _about_padding(name: str, example: str) -> str:
-    return (
-        f"column {name!r} has numbers with leading zeros, such as {example}. If they are identifiers, leave "
-        f"the column out with --drop {name!r}; if they are categories, use --categorical {name!r}"
-    )
-
-
-def typed_batches(path: Path, as_they_are: Collection[str | None], written: TextFormat) -> Iterator[Any]:
+def typed_batches(path: Path, as_they_are: Collection[str | None], notation: Notation) -> Iterator[Any]:
     """Yield a table as Arrow record batches of all columns, numbers but for those left as they are.
 
     Raises ColumnError where another column is not numeric; see `read_rows`.
     """
     pa = pyarrow()
-    with _open_table(path, written) as table:
-        positions, n_read = _positions(table.names, written.header), 0
+    with _open_table(path, notation) as table:
+        positions, n_read = _positions(table.names, notation.header), 0
         names = list(positions)
         if len(names) < len(table.names):
             raise ValueError("several columns have no name. Name them.")
         _check_named([name for name in names if name not in as_they_are], positions)
         for batch, _ in table.batches(range(len(names)), range(len(names))):
-            place = partial(_shifted, table.place, n_read)
+
+            def place(row: int, first: int = n_read) -> str:
+                return table.place(first + row)
+
             columns = [
                 column
                 if name in as_they_are
-                else pa.array(encode_column(column, name, None, written.notation, place)[0][:, 0])
+                else pa.array(encode_column(column, name, None, notation, place)[0][:, 0])
                 for name, column in zip(names, batch.columns, strict=True)
             ]
             n_read += batch.num_rows
             yield pa.RecordBatch.from_arrays(columns, names)
         if not n_read:
             raise ValueError("it has column names but no rows.")
-
-
-def _shifted(place: Callable[[int], str], first: int, row: int) -> str:
-    return place(first + row)
 
 
 def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
@@ -423,7 +336,7 @@ def _positions(names: Sequence[str], header: bool) -> dict[str, int]:
         positions.setdefault(name, position)
     if header and all(is_number(name) for name in names):
         raise ValueError(
-            f"its first line has numbers instead of names: {_listed(names)}. Add a line of names, or use "
+            f"its first line has numbers instead of names: {listed(names)}. Add a line of names, or use "
             "--no-header (in Python, header=False)."
         )
     return positions
@@ -442,7 +355,7 @@ def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
     missing = [name for name in wanted if name not in positions]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        present = f"there are {_listed(list(positions))}."
+        present = f"there are {listed(list(positions))}."
         if len(positions) == 1:
             only = next(iter(positions))
             present = (
@@ -450,11 +363,6 @@ def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
                 "what --sep (sep=) names."
             )
         raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(str, names[:_MOST_LISTED]))
-    return shown if len(names) <= _MOST_LISTED else f"{shown} … ({len(names)} in all)"
 
 
 def _labels(column: Any, name: str, notation: Notation, notes: list[str]) -> list[Any]:
@@ -534,7 +442,7 @@ class _Table:
 
 
 @contextmanager
-def _open_table(source: str | os.PathLike[str] | BinaryIO, written: TextFormat) -> Iterator[_Table]:
+def _open_table(source: str | os.PathLike[str] | BinaryIO, notation: Notation) -> Iterator[_Table]:
     """Open a file or a stream; errors in the body begin with its name."""
     ArrowException = pyarrow().ArrowException
     path = Path(source) if isinstance(source, str | os.PathLike) else None
@@ -555,14 +463,14 @@ def _open_table(source: str | os.PathLike[str] | BinaryIO, written: TextFormat) 
             elif start.startswith(MAGIC) and start.endswith(b"    "):
                 yield _fcs(reopen)
             else:
-                yield _csv(reopen, file.seek(0, io.SEEK_END), start, written)
+                yield _csv(reopen, file.seek(0, io.SEEK_END), start, notation)
     except ColumnError as error:
         raise ColumnError(f"{name}: {error}", error.column, is_feature=error.is_feature) from None
     except (ValueError, ArrowException, *_DAMAGE) as error:
         problem = str(error)
         if isinstance(error, UnicodeError) or (isinstance(error, ArrowException) and "UTF8" in problem):
             reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid bytes"
-            own = written.encoding or "UTF-8"
+            own = notation.encoding or "UTF-8"
             problem = (
                 f"it is neither text in {own} ({reason}) nor Parquet, NPZ or FCS. Save it as CSV in UTF-8, "
                 "or name its encoding, such as --encoding latin-1 (encoding='latin-1')."
@@ -572,10 +480,10 @@ def _open_table(source: str | os.PathLike[str] | BinaryIO, written: TextFormat) 
         raise ValueError(f"{name}: {problem}") from None
 
 
-def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat) -> _Table:
+def _csv(reopen: Callable[[], Any], size: int, start: bytes, notation: Notation) -> _Table:
     """Open a text file."""
     packed = start.startswith(b"\x1f\x8b")
-    encoding = written.encoding
+    encoding = notation.encoding
     if encoding is None and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
 
@@ -597,21 +505,22 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
                 "(encoding='utf-16-le')."
             )
         head = codecs.getincrementaldecoder("utf-8-sig")().decode(block, final=is_whole)
-        separator, records = _sniff(head, is_whole, written)
-        # Arrow takes a quotation mark after a blank for text.
+        separator, records = _sniff(head, is_whole, notation)
+        n_blank = next((i for i, record in enumerate(records) if record), 0)
+        full = [record for record in records if record]
+        # Arrow takes a quotation mark after a blank for text, and a line of names alone for no table.
         quotes = re.compile(re.escape(separator.encode()) + b' +"')
-        is_odd, is_quoted = separator == " " or bool(quotes.search(block)), b'"' in block
+        is_odd = separator == " " or len(full) <= notation.header or bool(quotes.search(block))
+        is_quoted = b'"' in block
         while not is_odd and (more := content.read(_BLOCK_BYTES)):
             if b'"' in more:
                 is_odd, is_quoted = bool(quotes.search(block[-8:] + more)), True
             block = more
-    n_blank = next((i for i, record in enumerate(records) if record), 0)
-    full = [record for record in records if record]
     names = [name.strip() for name in full[0]] if full else []
-    if not written.header:
+    if not notation.header:
         names = [f"column_{i}" for i in range(1, len(names) + 1)]
-    notation, text, padded = written.notation, set(), {}
-    shown = full[written.header :][: max(2, _HEAD_CELLS // max(1, len(names)))]
+    text, padded = set(), {}
+    shown = full[notation.header :][: max(2, _HEAD_CELLS // max(1, len(names)))]
     for i, cells in enumerate(zip(*(r for r in shown if len(r) == len(names)), strict=True)):
         known = [cell for cell in map(str.strip, cells) if cell not in notation.number_words]
         if not all(is_number(notation.plain(cell)) for cell in known):
@@ -619,49 +528,55 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
         elif all(map(str.isdigit, known)) and any(map(_PADDED.fullmatch, known)):
             padded[names[i]] = next(filter(_PADDED.fullmatch, known))
 
-    def parsed(file: BinaryIO, errors: str = "strict") -> Any:
-        lines = io.TextIOWrapper(as_utf8(file), "utf-8-sig", errors, newline="")
-        return csv.reader(_trimmed(lines, separator), delimiter=separator, skipinitialspace=is_odd)
+    @contextmanager
+    def parsed(errors: str = "strict") -> Iterator[Any]:
+        """Yield a reader of all lines by Python."""
+        with reopen() as file:
+            lines = io.TextIOWrapper(as_utf8(file), "utf-8-sig", errors, newline="")
+            yield csv.reader(_trimmed(lines, separator), delimiter=separator, skipinitialspace=is_odd)
 
     def place(row: int) -> str:
         """Return the line at which a row ends. Only needed for errors, so the file is read again."""
-        with reopen() as file, suppress(csv.Error):
-            lines = parsed(file, "replace")
+        with parsed("replace") as lines, suppress(csv.Error):
             for number, _ in enumerate(filter(None, lines)):
-                if number == row + written.header:
+                if number == row + notation.header:
                     return f"line {lines.line_num}"
         return f"row {row + 1}"
 
     def check_widths() -> None:
-        with reopen() as file, suppress(csv.Error):
-            lines = parsed(file, "replace")
+        with parsed("replace") as lines, suppress(csv.Error):
             for record in filter(None, lines):
                 if len(record) != len(names):
-                    where = f"line {lines.line_num}"
-                    raise ValueError(
-                        f"{where} has {len(record)} values, but the first line has {len(names)}."
-                    )
+                    where = f"line {lines.line_num} has {len(record)} values"
+                    raise ValueError(f"{where}, but the first line has {len(names)}.")
 
     def batches(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
         keys = [str(column) for column in range(len(names))]
-        types = {key: pa.string() if i in text else pa.float64() for i, key in enumerate(keys)}
-        read = pacsv.ReadOptions(
-            column_names=keys, skip_rows_after_names=n_blank + written.header, block_size=_BLOCK_BYTES
-        )
+        n_skipped, plain = n_blank + notation.header, io.StringIO(newline="")
+        if is_odd:
+            # Written again as Arrow reads it.
+            with parsed() as lines:
+                rows = itertools.islice(filter(None, lines), int(notation.header), None)
+                csv.writer(plain, delimiter=separator).writerows(rows)
+            n_skipped = 0
+            if not plain.tell():
+                return
+        read = pacsv.ReadOptions(column_names=keys, skip_rows_after_names=n_skipped, block_size=_BLOCK_BYTES)
         parse = pacsv.ParseOptions(delimiter=separator, newlines_in_values=is_quoted)
         convert = pacsv.ConvertOptions(
-            column_types=types,
+            column_types={key: pa.string() if i in text else pa.float64() for i, key in enumerate(keys)},
             include_columns=[keys[column] for column in columns],
             null_values=list(notation.number_words),
             decimal_point=notation.decimal,
         )
         with reopen() as file:
+            content = io.BytesIO(plain.getvalue().encode()) if is_odd else as_utf8(file)
             try:
-                for batch in pacsv.open_csv(as_utf8(file), read, parse, convert):
-                    yield batch, file.tell() / size
+                for batch in pacsv.open_csv(content, read, parse, convert):
+                    yield batch, 1.0 if is_odd else file.tell() / size
             except pa.ArrowInvalid as error:
                 check_widths()
                 wrong = re.match(r"In CSV column #(\d+).*conversion error to double", str(error))
@@ -669,26 +584,10 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, written: TextFormat
                     raise
                 raise _NotNumeric(int(wrong[1])) from None
 
-    def batches_by_python(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
-        import pyarrow as pa
-
-        with reopen() as file:
-            rows = filter(None, parsed(file))
-            if written.header:
-                next(rows, None)
-            while batch := list(islice(rows, max(1, _BATCH_CELLS // len(names)))):
-                if any(len(row) != len(names) for row in batch):
-                    check_widths()
-                cells = list(zip(*batch, strict=True))
-                found = [pa.array(cells[column], pa.string()) for column in columns]
-                yield pa.RecordBatch.from_arrays(found, [names[c] for c in columns]), file.tell() / size
-
-    # A line of names alone, without an end, is not a table for Arrow.
-    by_python = is_odd or len(names) > _MOST_COLUMNS or (is_whole and len(full) <= written.header)
-    return _Table(names, batches_by_python if by_python else batches, place, text=text, padded=padded)
+    return _Table(names, batches, place, text=text, padded=padded)
 
 
-def _sniff(head: str, is_whole: bool, written: TextFormat) -> tuple[str, list[list[str]]]:
+def _sniff(head: str, is_whole: bool, notation: Notation) -> tuple[str, list[list[str]]]:
     """Return the separator of a text file, given its first characters, and its first records.
 
     By it, most records have as many values as the first, and that has most values.
@@ -699,7 +598,7 @@ def _sniff(head: str, is_whole: bool, written: TextFormat) -> tuple[str, list[li
     def records(separator: str, most: int) -> list[list[str]]:
         text = _trimmed(io.StringIO(head, newline=""), separator)
         lines = csv.reader(text, delimiter=separator, skipinitialspace=True)
-        found = list(islice(lines, most))
+        found = list(itertools.islice(lines, most))
         return found[:-1] if len(found) > 1 and len(found) < most and not is_whole else found
 
     def fitness(separator: str) -> tuple[float, int]:
@@ -708,9 +607,9 @@ def _sniff(head: str, is_whole: bool, written: TextFormat) -> tuple[str, list[li
             return 0.0, 0
         return widths.count(widths[0]) / len(widths), widths[0]
 
-    candidates = [each for each in _SEPARATORS if each != written.notation.decimal and each in head]
-    default = ";" if written.notation.decimal == "," else ","
-    separator = max(candidates, key=fitness, default=default) if written.sep is None else written.sep
+    candidates = [each for each in _SEPARATORS if each != notation.decimal and each in head]
+    default = ";" if notation.decimal == "," else ","
+    separator = max(candidates, key=fitness, default=default) if notation.sep is None else notation.sep
     return separator, records(separator, _HEAD_RECORDS)
 
 
@@ -796,13 +695,10 @@ def _fcs(reopen: Callable[[], Any]) -> _Table:
     def batches(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         with reopen() as file:
             file.seek(header.offset)
-            for n_read in range(0, header.n_rows, _BATCH_ROWS):
-                n_more = min(_BATCH_ROWS, header.n_rows - n_read)
-                records = np.frombuffer(file.read(n_more * header.dtype.itemsize), header.dtype)
-                X = header.values(records, columns, np.dtype(np.float64), compensate=False)
-                found = [pa.array(values) for values in np.ascontiguousarray(X.T)]
-                batch = pa.RecordBatch.from_arrays(found, [names[column] for column in columns])
-                yield batch, (n_read + n_more) / header.n_rows
+            records = np.frombuffer(file.read(header.n_rows * header.dtype.itemsize), header.dtype)
+        X = header.values(records, columns, np.dtype(np.float64), compensate=False)
+        found = [pa.array(values) for values in np.ascontiguousarray(X.T)]
+        yield pa.RecordBatch.from_arrays(found, [names[column] for column in columns]), 1.0
 
     return _Table(names, batches)
 
@@ -852,8 +748,8 @@ def labels_like(values: Sequence[Any], classes: NDArray[Any], name: str) -> tupl
     unseen = sorted({value for value in text if value is not None and value not in codes})
     if unseen:
         raise ColumnError(
-            f"column {name!r} has labels that are not classes of the model: {_listed(unseen)}; its classes "
-            f"are {_listed([str(known) for known in classes.tolist()])}.",
+            f"column {name!r} has labels that are not classes of the model: {listed(unseen)}; its classes "
+            f"are {listed([str(known) for known in classes.tolist()])}.",
             name,
         )
     known = np.array([value is not None for value in text], dtype=np.bool_)
