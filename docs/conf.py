@@ -35,6 +35,7 @@ extensions = [
     "generated",
     "inherited",
     "mathml",
+    "reference",
     "tables",
 ]
 exclude_patterns = [
@@ -84,6 +85,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,
     "write_computation_times": False,
     "abort_on_example_error": True,
+    "parallel": True,  # as many examples at a time as the build has processes
     "capture_repr": (),
     "matplotlib_animations": False,
     "nested_sections": False,
