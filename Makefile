@@ -10,6 +10,10 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 
+# Examples run again when the library or an example has changed, has come or has gone.
+GALLERY := docs/gallery/.begun
+RUN_BY_GALLERY := $(shell find src examples -name __pycache__ -prune -o \( -name '*.py' -o -type d \) -print)
+
 # The oldest versions have an environment of their own.
 OLDEST_VENV := build/oldest
 OLDEST := $(OLDEST_VENV)/.installed
@@ -52,9 +56,9 @@ bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	$(BIN)/python benchmarks/out_of_core.py --out benchmarks/results/out_of_core.json
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 
-docs: $(DOCS) ## build the documentation, into docs/_build/html
-	@rm -rf docs/api/generated docs/gallery  # pages of what is no longer there would be errors
-	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
+docs: $(DOCS) $(GALLERY) ## build the documentation, into docs/_build/html
+	@rm -rf docs/api/generated  # pages of what is no longer there would be errors
+	$(BIN)/python -m sphinx -W --keep-going -j auto -b html -d docs/_build/doctrees docs docs/_build/html
 
 dist: $(DEV) ## build the package into dist/, install it into an empty environment and try it there
 	@rm -rf dist build/empty
@@ -103,3 +107,6 @@ $(DOCS): pyproject.toml constraints.txt | $(BIN)/pip
 
 $(OLDEST): pyproject.toml constraints-oldest.txt | $(OLDEST_VENV)/bin/pip
 	$(call install,$(OLDEST_VENV),test,constraints-oldest.txt)
+
+$(GALLERY): $(RUN_BY_GALLERY)
+	@rm -rf $(@D) && mkdir $(@D) && touch $@

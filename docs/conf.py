@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 import warnings
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -19,6 +20,8 @@ project = "skmix"
 author = "The skmix developers"
 copyright = "2026, the skmix developers"
 release = version = installed_version("skmix")
+# Addresses are set in one place, before the first release; until then there are none.
+URLS = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
 
 extensions = [
     "sphinx.ext.autodoc",
@@ -32,6 +35,7 @@ extensions = [
     "generated",
     "inherited",
     "mathml",
+    "reference",
     "tables",
 ]
 exclude_patterns = [
@@ -81,6 +85,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,
     "write_computation_times": False,
     "abort_on_example_error": True,
+    "parallel": True,  # as many examples at a time as the build has processes
     "capture_repr": (),
     "matplotlib_animations": False,
     "nested_sections": False,
@@ -109,6 +114,11 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "logo": {"text": "skmix"},
     "search_bar_text": "Search the documentation",
+    "icon_links": [
+        {"name": name, "url": url, "icon": "fa-solid fa-code-branch"}
+        for name, url in URLS.items()
+        if name == "Repository"
+    ],
 }
 html_sidebars = {"index": [], "guide/start": [], "reproducing": [], "benchmarks": []}
 copybutton_exclude = ".linenos, .gp, .go"

@@ -33,7 +33,13 @@ SMALLER = {
     },
     "high_dimension": {"train_size=1000": "train_size=200", "[6, 10, 20, 40, 70, 100]": "[6, 10]"},
     "pipelines": {"[5, 10, 20]": "[5, 10]", "[10, 20, 30]": "[10, 12]", "cv=3": "cv=2"},
-    "populations": {"1500": "300", "900": "180", "600": "120", "n_init=3)": "n_init=1), n_kernels=[4, 8]"},
+    "populations": {
+        "1500": "300",
+        "900": "180",
+        "600": "120",
+        "n_init=3": "n_init=1",
+        "CV(start": "CV(start, n_kernels=[4, 8]",
+    },
     "streams": {"weights, 2000,": "weights, 400,", "6000": "1200"},
 }
 

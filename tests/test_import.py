@@ -80,8 +80,8 @@ for act in (
         print(error)
 """)
     assert said.splitlines() == [
-        "Error: the command line needs rich and typer: pip install skmix[cli]",
-        "Plots need matplotlib: pip install skmix[plot]",
-        "The report needs jinja2: pip install skmix[report]",
-        "Tables and data frames need pyarrow: pip install skmix[cli]",
+        'Error: the command line needs rich and typer: pip install ".[cli]" in a checkout of skmix',
+        'Plots need matplotlib: pip install ".[plot]" in a checkout of skmix',
+        'The report needs jinja2: pip install ".[report]" in a checkout of skmix',
+        'Tables and data frames need pyarrow: pip install ".[cli]" in a checkout of skmix',
     ]

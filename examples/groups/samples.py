@@ -42,7 +42,7 @@ for number in range(12):
 # A folder is opened as groups, each file one. There are more kernels than populations, because some need
 # several; kernels that overlap are merged.
 rows = open_rows(folder.name, transform=Arcsinh(cofactor=5.0))
-model = SharedKernelMixture(7, tol=1e-6, max_iter=1000, random_state=0).fit(rows)
+model = SharedKernelMixture(7, tol=1e-5, max_iter=1000, random_state=0).fit(rows)
 model.merge_kernels()
 shares = model.composition()
 print(shares.pivot(index="group", columns="population", values="share").round(3))

@@ -23,9 +23,10 @@ even = np.stack([radius * np.cos(angle), 6.5 + radius * np.sin(angle)], axis=1)
 X = np.concatenate([bent, skewed, even])
 true = np.repeat([0, 1, 2], [1500, 900, 600])
 
-search = SharedKernelMixtureCV(SharedKernelMixture(init="k-means", n_init=3), criterion="bic", random_state=0)
+start = SharedKernelMixture(init="k-means", n_init=3)
+search = SharedKernelMixtureCV(start, covariance_type="full", criterion="bic", random_state=0)
 model = search.fit(X).best_estimator_.sort_kernels()
-print(f"BIC: {model.n_kernels_} kernels, {model.covariance_type_} covariances")
+print(f"BIC: {model.n_kernels_} kernels")
 
 # %%
 # Kernels are merged by the entropy of the responsibilities, up to a height of 0.9: two populations are left

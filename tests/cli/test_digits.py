@@ -119,7 +119,7 @@ def test_without_matplotlib_only_the_sheet_is_missed(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, output = run("--out", tmp_path / "a.npz", "--per-digit", 1, "--sheet", tmp_path / "a.png")
     assert code == 1
-    assert "pip install skmix[plot]" in output
+    assert 'pip install ".[plot]"' in output
     assert list(tmp_path.iterdir()) == []
     code, _ = run("--out", tmp_path / "a.npz", "--per-digit", 1)
     assert code == 0

@@ -600,7 +600,7 @@ def test_without_a_library_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", code=1)
-    assert "pip install skmix[onnx]" in result.stderr
+    assert 'pip install ".[onnx]"' in result.stderr
 
 
 def test_warnings_are_notes(folder: Path, tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_wrong_options_are_refused(
 
 @pytest.mark.parametrize(
     ("library", "advice"),
-    [("matplotlib", "pip install skmix[plot]"), ("jinja2", "pip install skmix[report]")],
+    [("matplotlib", 'pip install ".[plot]"'), ("jinja2", 'pip install ".[report]"')],
 )
 def test_without_a_library_it_says_what_to_install(
     runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, advice: str

@@ -468,7 +468,7 @@ def test_what_is_wrong_is_said() -> None:
 def test_tables_say_that_they_need_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fitted(COUNTS)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"pip install skmix\[tables\]"):
+    with pytest.raises(ImportError, match=r'pip install "\.\[tables\]"'):
         model.composition()
 
 

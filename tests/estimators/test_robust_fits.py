@@ -204,7 +204,7 @@ def test_responsibilities_leave_the_background_its_part(settings: dict[str, Any]
 
 @each_setting
 def test_onnx(settings: dict[str, Any]) -> None:
-    pytest.importorskip("onnx", reason="onnx is not installed: pip install skmix[onnx]")
+    pytest.importorskip("onnx", reason="onnx is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     mixture = fitted(**settings)
     classifier = SharedKernelClassifier(3, feature_groups=[[2, 0], [1]], random_state=0, tol=1.0, **settings)

@@ -496,7 +496,7 @@ def test_zarr_arrays_and_their_folders(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zarr", None)
     (tmp_path / "zarr.json").touch()
-    with pytest.raises(ImportError, match=r"pip install skmix\[zarr\]"):
+    with pytest.raises(ImportError, match=r'pip install "\.\[zarr\]"'):
         open_rows(tmp_path)
 
 

@@ -6,7 +6,9 @@ try:
     import rich  # noqa: F401
     import typer  # noqa: F401
 except ModuleNotFoundError:
-    raise SystemExit("Error: the command line needs rich and typer: pip install skmix[cli]") from None
+    from skmix.engine.compute import how_to_install
+
+    raise SystemExit(f"Error: the command line needs rich and typer: {how_to_install('cli')}") from None
 
 # Importing a module registers its commands; help lists them in this order.
 from skmix.cli import fit  # isort: skip

@@ -12,6 +12,7 @@ import typer
 
 from skmix import plots
 from skmix.cli import _common as cli
+from skmix.engine.compute import how_to_install
 from skmix.experiments import field
 from skmix.experiments.harness import Store, Table, claims_table, writable_folder, write_lines
 from skmix.io import replacing
@@ -133,7 +134,7 @@ def _results(out: Path, as_json: bool) -> Iterator[list[Table]]:
     """Yield a list for tables, which `--json` prints; stop with a one-line message on errors."""
     # Check before the work, whose results could not be drawn.
     if importlib.util.find_spec("matplotlib") is None:
-        cli.stop("The pictures need matplotlib: pip install skmix[plot]", cli.NOT_INSTALLED)
+        cli.stop(f"The pictures need matplotlib: {how_to_install('plot')}", cli.NOT_INSTALLED)
     tables: list[Table] = []
     stored = "interrupted. Finished cells are stored; run the same command again to continue."
     failed = f"cannot read the data or write into {out}"

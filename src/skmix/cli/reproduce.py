@@ -23,6 +23,7 @@ import skmix
 from skmix import plots, report
 from skmix.cli import _common as cli
 from skmix.cli._progress import display
+from skmix.engine.compute import how_to_install
 from skmix.engine.compute.dask import ClusterError, connect
 from skmix.experiments import harness
 from skmix.experiments import paper as study
@@ -81,7 +82,7 @@ def reproduce(
     same command again to continue after an interruption.
     """
     if importlib.util.find_spec("jinja2") is None:
-        cli.stop("The report needs jinja2: pip install skmix[report]", cli.NOT_INSTALLED)
+        cli.stop(f"The report needs jinja2: {how_to_install('report')}", cli.NOT_INSTALLED)
     settings = study.Settings(seed=seed, dither=dither)
     stored = "interrupted. Finished runs are stored; run the same command again to continue."
     with cli.guarded(cli.WRONG_USE, stored), cli.failing(f"cannot write the results into {out}"):

@@ -82,9 +82,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     feature_groups : list of lists of int or str, default=None
         The product form: one shared-kernel model for each group of columns, given by index or name; class
         likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns.
+        When to change: where groups of features are known to be independent within the classes, and rows are
+        few.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
+        When to change: where classes will not be as frequent as in the training rows.
     reject_below : float, default=None
         A share of rows, between 0 and 1: `predict` then refuses rows whose log-density log p(x) is below a
         threshold that this share of new rows of the same kind is below, and returns `outlier_label` for them.
@@ -92,9 +95,12 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         of the rows each, until 2000 rows were held out. Where more rows than a sample of starting rows are in
         a file or a Dask collection, and of the first batch of a stream, it is that of the training rows
         themselves; of later batches, that of the batch before it is learnt.
+        When to change: where rows may come that belong to none of the classes; 0.01 refuses one in a hundred
+        usual rows.
     outlier_label : default=-1
         What `predict` returns for refused rows. It must fit beside the labels: with labels that are strings,
         a string or None.
+        When to change: where -1 is a label of yours, or labels are strings.
 
     Attributes
     ----------

@@ -18,6 +18,7 @@ from scipy.special import digamma, ndtri_exp
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import density, shares
+from ..engine.compute import how_to_install
 from ..engine.covariances import structure_of
 from ..engine.em import fit
 from ..engine.model import FloatArray, IntArray, Status
@@ -77,7 +78,7 @@ def pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("Tables of groups need pandas: pip install skmix[tables]") from error
+        raise ImportError(f"Tables of groups need pandas: {how_to_install('tables')}") from error
     return pandas
 
 

@@ -65,13 +65,19 @@ _PARAMETERS = """
         where n is the geometric mean of the numbers of rows of the classes. With ``init='class'`` they are
         then not shared: other classes have no weight on them. With a given start, None takes its kernels, and
         in `partial_fit` one for each class.
+        When to change: nearly always, if you know how many clusters to expect; or let
+        `SharedKernelClassifierCV` or `SharedKernelMixtureCV` choose. More kernels fit finer detail, and need
+        more rows.
     covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='auto'
         Structure of the kernels' covariances. 'auto' is 'full', but 'diag', with a warning, for more than 500
         features that are also more than the rows (of the first batch, in `partial_fit`). 'low_rank' is for
         many features: `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
+        When to change: 'diag' or 'tied' where rows are few for the features; 'low_rank' for
+        hundreds of features that vary together.
     n_factors : int, default=None
         Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
         features. At most one less than there are features is used, which can make any covariance.
+        When to change: more where held-out rows become likelier by it; each costs M numbers for every kernel.
     kernel : {'gaussian', 't'} or tuple, default='gaussian'
         Density of the kernels. 't' is Student's t distribution, whose heavy tails keep outliers from pulling
         at means and covariances: ('t', 4.0) has that many degrees of freedom, at least 1, and 't' alone
@@ -79,12 +85,14 @@ _PARAMETERS = """
         with ν > 2 degrees of freedom has the covariance ν / (ν − 2) P. Starts are drawn from the three
         quarters of some 8192 rows that have the closest neighbours. It runs on the CPU, without `device`, by
         EM without `accelerate`, and neither in `partial_fit` nor in `tune`.
+        When to change: 't' where the data have outliers or heavy tails.
     background : bool, default=False
         Whether each class also has rows that come from no kernel but from a background whose density is
         constant, 1 / V with V the volume of the bounding box of the training rows: p(x | j) =
         (1 − b_j) Σ_k π_kj p_k(x) + b_j / V. Rows outside of the box have the same. The b_j are learnt.
         Responsibilities of a row then sum to the probability that it is not background. What is said of
         `kernel` about starts and what it does not go with holds here too.
+        When to change: where a part of the rows belongs to no cluster: debris, noise, wrong measurements.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' in a classifier and 'k-means++' in a mixture. 'class' seeds kernels
         by k-means++ inside each class. 'k-means++' seeds them among all rows, and then moves seeds to where
@@ -95,21 +103,29 @@ _PARAMETERS = """
         covariances 0.3·I. A dict with `means` (K, M) and optionally `covariances`, `weights` (K, L) and, for
         t kernels, `degrees` (K,) is used as it is; a classifier with `feature_groups` takes a list of dicts,
         one for each group.
+        When to change: 'k-means' where clusters are many and well apart; 'class' where classes share little;
+        a dict to continue from known parameters.
     n_init : int, default=1
         Number of starts; the best is kept. They run as one batch, or in several where they are large.
+        When to change: 5 to 20 for a density or clusters that matter; a classifier from 'class' starts rarely
+        gains by it.
     max_iter : int, default=200
         Largest number of passes over the data.
+        When to change: raise it if a ConvergenceWarning says that the fit was stopped.
     tol : float, default=1e-4
         Tolerance of the stopping rule.
+        When to change: lower it where parameters are compared between fits, raise it for a quick look.
     stopping : {'total', 'per-class'}, default='total'
         'total' stops when the mean log-likelihood per row changes by less than `tol`. 'per-class' is the
         paper's rule: a class latches when the log-likelihood of its rows changes by less than `tol`, and the
         fit ends when all have (the paper uses ``tol=0.1``).
+        When to change: only to repeat the paper.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
         not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
         it. Below 1e-8, where features are collinear and covariances full or tied, the likelihood may fall by
         rounding, and below 1e-15 kernels that are singular to rounding fail.
+        When to change: raise it if kernels end on a few equal rows, with a prior that is None.
     covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
         Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
         strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
@@ -129,6 +145,8 @@ _PARAMETERS = """
         step between distinct values of others; a hundredth of the variance where more than a tenth of the
         rows have one value beside such others; at most a third of the variance. In a stream it is the finest
         of all batches.
+        When to change: None for maximum likelihood, as scikit-learn has it; a larger number where kernels
+        have few rows.
     weight_prior : float or 'hierarchical', default=None
         Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
         positive number for a variational fit, where None is 1 / K. 'hierarchical' learns one prior,
@@ -139,18 +157,24 @@ _PARAMETERS = """
         mode at zero where α β_k < 1; α and β are those of the highest bound. It needs several classes to
         learn from, and with one it is maximum likelihood. It does not go with pruning, `accelerate`,
         ``freeze='weights'`` or ``stopping='per-class'``; `tune` has no prior on weights then.
+        When to change: 'hierarchical' for many groups with few rows each, if kernels lie apart.
     inference : {'em', 'variational'}, default='em'
         'em' finds the most likely parameters. 'variational' finds their posterior by mean-field variational
         Bayes; `n_kernels` is then the most there can be, and kernels that explain less than one row are left
         out. Densities are those of the expected weights and means and the inverse expected precisions. There
         is always a prior on covariances, by default of M + 2 rows (3 where features do not vary together),
         and one on means of K^(-2/M) rows: means are expected to be as far apart as rows are.
+        When to change: 'variational' for uncertainties of all parameters, or to have superfluous kernels
+        removed.
     accelerate : bool, default=False
         Whether to extrapolate between passes (SQUAREM), which needs a fraction of the passes where kernels
         overlap. The likelihood still never falls.
+        When to change: where fits need hundreds of passes, as kernels that overlap do.
     freeze : {'kernels', 'weights'}, default=None
         What keeps the value it has in a given start: means and covariances, so that weights alone are fitted,
         or the weights.
+        When to change: to learn new classes or groups without touching kernels that are in use, or the other
+        way round.
     device : str, default=None
         Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
         sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
@@ -158,12 +182,16 @@ _PARAMETERS = """
         device has no room for, and rows in files, are streamed. Sums over rows are of float64; 'cuda/float32'
         and 'cuda/tf32' take single precision, which keeps about five digits of means and covariances, or
         TF32, which keeps two to three. Sums over chunks and the M-step are of float64 always.
+        When to change: where there is a GPU and rows are many; a thousand are quicker on the CPU.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
+        When to change: -1 on a machine of your own; 1 inside of a search that runs in parallel itself.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts, of `sample` and of `sample_conditional`.
+        When to change: an integer makes results repeatable.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit.
+        When to change: to go on with a fit that was stopped, or to follow data that change slowly.
 """
 
 _FITTED = """
@@ -742,6 +770,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         they are told the group, and the common means otherwise. `add_class` adapts the means of a new group
         the same way. It needs ``inference='em'`` and ``stopping='total'``, and does not go with pruning,
         `partial_fit`, unlabelled rows, or rows that are streamed to a device.
+        When to change: where the same population lies elsewhere in each sample, by batch effects or by
+        speaker.
 
     Attributes
     ----------

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.compute import how_to_install
+
 NUMERIC = ("boolean", "number", "decimal", "null")
 """Kinds of columns that can be features and weights."""
 PANDAS_INDEX = "__index_level_"
@@ -18,7 +20,7 @@ def pyarrow() -> Any:
     try:
         import pyarrow
     except ModuleNotFoundError:
-        raise ImportError("Tables and data frames need pyarrow: pip install skmix[cli]") from None
+        raise ImportError(f"Tables and data frames need pyarrow: {how_to_install('cli')}") from None
     return pyarrow
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..engine.compute import how_to_install
 from .writing import replacing
 
 FloatArray = NDArray[np.float64]
@@ -235,7 +236,7 @@ def read_header(reopen: Callable[[], Any], name: str) -> FcsFile:
         from flowio import FlowData
         from flowio.exceptions import FlowIOException, MultipleDataSetsError
     except ImportError:
-        raise ImportError("FCS files need flowio: pip install skmix[cytometry]") from None
+        raise ImportError(f"FCS files need flowio: {how_to_install('cytometry')}") from None
     try:
         with reopen() as file:
             header = FlowData(file, ignore_offset_discrepancy=True, only_text=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..engine.compute import how_to_install
 from .encoding import Kind
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def build_graph(
     try:
         from onnx import TensorProto, checker, helper
     except ImportError as error:
-        raise ImportError("Export to ONNX needs onnx: pip install skmix[onnx]") from error
+        raise ImportError(f"Export to ONNX needs onnx: {how_to_install('onnx')}") from error
 
     graph = _Graph()
     outside = helper.np_dtype_to_tensor_dtype(dtype)

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..engine.compute import how_to_install
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
 from .encoding import ColumnError, Notation
@@ -335,7 +336,7 @@ def values_of(thing: Any, name: str) -> Values:
         try:
             import zarr
         except ImportError:
-            raise ImportError("Zarr arrays need zarr: pip install skmix[zarr]") from None
+            raise ImportError(f"Zarr arrays need zarr: {how_to_install('zarr')}") from None
         thing, name = zarr.open(str(path), mode="r"), str(path)
     if is_zarr(thing, name):
         return _zarr(thing)

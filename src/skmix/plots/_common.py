@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skmix.engine.compute import how_to_install
 from skmix.io import replacing
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _need_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise ImportError("Plots need matplotlib: pip install skmix[plot]") from error
+        raise ImportError(f"Plots need matplotlib: {how_to_install('plot')}") from error
 
 
 def panels_for(

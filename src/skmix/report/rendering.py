@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from skmix.engine.compute import how_to_install
 from skmix.plots import kernels
 
 
@@ -23,7 +24,7 @@ def render_page(template: str, data: Mapping[str, Any]) -> str:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup
     except ImportError as error:
-        raise ImportError("The report needs jinja2: pip install skmix[report]") from error
+        raise ImportError(f"The report needs jinja2: {how_to_install('report')}") from error
     folder = files("skmix.report") / "template"
 
     def read(name: str) -> str:

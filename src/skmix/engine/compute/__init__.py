@@ -18,3 +18,8 @@ def can_compile() -> bool:
 def is_loaded() -> bool:
     """Return whether this process uses compiled code already: what is on disk is then loaded quickly."""
     return can_compile.cache_info().currsize > 0 and can_compile()
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs an extra, for errors. Released packages will have a shorter one."""
+    return f'pip install ".[{extra}]" in a checkout of skmix'

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from . import operations
+from . import how_to_install, operations
 from .operations import CupyOperations, JaxOperations, Operations
 
 FloatArray = NDArray[np.float64]
@@ -96,7 +96,7 @@ def _torch(device: str) -> Any:
         from . import torch
     except ImportError as error:
         raise ImportError(
-            f"device={device!r} needs PyTorch: pip install 'skmix[torch]', or leave device out."
+            f"device={device!r} needs PyTorch: {how_to_install('torch')}, or leave device out."
         ) from error
     return torch
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from . import how_to_install
 from .blocks import Block, encode
 from .threads import workers
 
@@ -318,7 +319,7 @@ def connect(address: str, version: str) -> Iterator[Any]:
     try:
         import distributed
     except ImportError:
-        raise ImportError("Working on a cluster needs Dask: pip install skmix[dask]") from None
+        raise ImportError(f"Working on a cluster needs Dask: {how_to_install('dask')}") from None
     try:
         client = distributed.Client(address, timeout=_CONNECT)
     except (OSError, ValueError) as error:

@@ -56,16 +56,21 @@ _PARAMETERS = """
     cv : int, splitter or iterable, default=None
         Cross-validation. None is five shuffled stratified folds, three from 500 rows on, and one split from
         4000 on; rows that are alone in their class always train. Rows without a label always train.
+        When to change: a splitter such as GroupKFold, where rows of one person or site must stay together.
     time_limit : float, default=None
         After so many seconds no further candidate is tried: the best so far is fitted to all rows.
+        When to change: for a choice that must end; fits in progress are finished.
     device : str, default=None
         Where candidates are fitted, see `SharedKernelMixture`; None leaves it to the estimator. Under
         scikit-learn's ``array_api_dispatch``, or with a device, it is that of a PyTorch or JAX array. Folds,
         reductions of features and tuning are always on the CPU.
+        When to change: where there is a GPU and rows are many; a thousand are quicker on the CPU.
     n_jobs : int, default=None
         Number of threads of each fit; the result does not depend on it.
+        When to change: -1 on a machine of your own.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of folds and starts.
+        When to change: an integer makes results repeatable.
 """
 _RESULTS = """
     best_index_ : int

@@ -530,29 +530,37 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         `covariance_prior`, and with feature groups its `weight_prior`, are searched unless they differ from
         the default. None stops fits after 100 passes, or when the mean log-likelihood changes by less than
         0.01.
+        When to change: for another kind of fit in all candidates, such as `kernel='t'` or class `priors`.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. With ``kernels='own'`` every class has as many: a number is rounded down to
         a multiple of the number of classes.
+        When to change: a list, if the search takes too long or its best number is the largest tried.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is tied and full, with feature groups full.
+        When to change: 'diag' where there are hundreds of features.
     kernels : {'auto', 'shared', 'own'}, default='auto'
         Whether all classes share the kernels, or each kernel belongs to one class. 'auto' tries both, but
         only shared ones with given `n_kernels`, feature groups, a `weight_prior` or variational inference.
+        When to change: 'shared' to see what classes have in common; 'own' for kernels of one class each.
     feature_groups : list of lists of int or str, or 'auto', default=None
         Feature groups of the product form, see `SharedKernelClassifier`. 'auto' searches for groups, and for
         features to leave out, with the first number of kernels. With groups features are not reduced, and 4,
         8 and 16 kernels are tried for each group.
+        When to change: 'auto' where features may be independent in blocks; it takes a multiple of the time.
     tune : {'auto', False} or float, default='auto'
         Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto' does
         so where held-out rows are predicted better; a number is the share of the likelihood, and always used,
         for a single model.
+        When to change: False where densities matter as well: tuning gives them up for the classes.
     n_members : int, default=8
         How many fitted models have their probabilities averaged, unless that predicts held-out rows clearly
         worse; 1 is the best candidate alone, and so is any `scoring` but the log-loss.
+        When to change: 1 for a single model that can be looked at, and smaller files.
     scoring : str or callable, default='neg_log_loss'
         What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``,
         which gets weights if it takes a `sample_weight`.
         The log-loss is that at the best temperature, of all held-out rows together.
+        When to change: 'accuracy' or another, if probabilities do not matter; they are then worse.
     {parameters}
 
     Attributes

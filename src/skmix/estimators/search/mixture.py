@@ -66,14 +66,17 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
         other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
         log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
+        When to change: for another kind of fit in all candidates, such as `kernel='t'` or more starts.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one to four for each class, at least to 10 and at most to
         40, in steps of a quarter, and on while the largest is the best. With ``init='class'`` it begins with
         one for each class and has no such limit; by stability it ends as if there were one class.
+        When to change: a list, if the search takes too long or its best number is the largest tried.
     covariance_type : str, list of str or 'auto', default='auto'
         Covariance types to try; 'auto' is full, tied, diag and spherical, and full alone by stability, which
         does not tell a good shape from a bad one. For more than 500 features that are also more than the rows
         it is diag and spherical, with a warning.
+        When to change: one type, if you know it: the search takes a fraction of the time.
     criterion : {'auto', 'log_likelihood', 'bic', 'icl', 'aic', 'stability'}, default='auto'
         What the choice is made by: the log-density of held-out rows, each in its own class, by
         cross-validation, for the best density; the Bayesian information criterion, for the number of
@@ -88,15 +91,19 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         stable pair counts. The largest number of kernels is chosen whose stability, the median over halvings,
         is at least 0.85 (Hennig, 2007, calls such clusters highly stable), or else the most stable one. One
         kernel is always stable.
+        When to change: 'bic' for the number of clusters, and for speed; 'stability' where other rows
+        should show the same clusters.
     n_members : int, default=8
         How many candidates at most are averaged, by the log-density of held-out rows: those of the largest
         shares in the average of all candidates that gives these rows the highest density, and always the
         best. 1 is the best candidate alone, and so is any other criterion.
+        When to change: 1 for a single mixture whose kernels are what you want.
     strategy : {'grid', 'prune'}, default='grid'
         'grid' fits every candidate. 'prune' starts with `n_kernels` and removes those that do not explain
         enough rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes
         the number of the lowest BIC; of a variational fit, that of the highest bound. At least one kernel for
         each class stays.
+        When to change: 'prune' where many numbers of kernels would have to be fitted.
     {parameters}
 
     Attributes

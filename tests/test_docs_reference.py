@@ -1,0 +1,79 @@
+"""Every parameter and method of an estimator has its place in the reference, and says when to change it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import skmix
+
+DOCS = Path(__file__).parents[1] / "docs"
+ARRANGED = tomllib.loads((DOCS / "api" / "parameters.toml").read_text(encoding="utf-8"))
+PAGES = [page for pages in ARRANGED["parameters"].values() for page in pages.items()]
+ESTIMATORS = [
+    skmix.SharedKernelMixture,
+    skmix.SharedKernelMixtureCV,
+    skmix.SharedKernelClassifier,
+    skmix.SharedKernelClassifierCV,
+]
+# What scikit-learn adds to every estimator; docs/extensions/inherited.py leaves it out.
+MACHINERY = re.compile(r"_|(get_params|set_params|set_output|get_metadata_routing|set_\w+_request)$")
+
+of_each_estimator = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda each: each.__name__)
+
+
+def described(estimator: type) -> dict[str, str]:
+    """Return what the docstring says of each parameter."""
+    text = inspect.getdoc(estimator) or ""
+    text = re.split(r"^[A-Z]\w+\n-+$", text.partition("Parameters\n----------\n")[2], flags=re.MULTILINE)[0]
+    entries = re.split(r"^(\w+) : .*\n", text, flags=re.MULTILINE)[1:]
+    return dict(zip(entries[::2], entries[1::2], strict=True))
+
+
+@of_each_estimator
+def test_every_parameter_says_when_to_change_it(estimator: Any) -> None:
+    found = described(estimator)
+    assert set(found) == set(inspect.signature(estimator).parameters)
+    assert [name for name, text in found.items() if text.count("When to change: ") != 1] == []
+
+
+def test_every_parameter_has_one_place_and_a_page_that_exists() -> None:
+    ours = {name for estimator in ESTIMATORS for name in inspect.signature(estimator).parameters}
+    assert sorted(name for name, _ in PAGES) == sorted(ours)
+    for name, page in PAGES:
+        assert (DOCS / f"{page}.md").is_file(), name
+
+
+def test_every_method_has_one_place() -> None:
+    listed = [name for names in ARRANGED["methods"].values() for name in names]
+    ours = {
+        name
+        for estimator in (*ESTIMATORS, skmix.GaussianMixture)
+        for name, _ in inspect.getmembers(estimator, callable)
+        if not MACHINERY.match(name)
+    }
+    assert sorted(listed) == sorted(ours)
+
+
+def test_pages_link_to_parameters_that_exist() -> None:
+    for page in DOCS.glob("**/*.md"):
+        for owner, name in re.findall(r"\{parameter\}`[^<`]*<?(\w+)\.(\w+)>?`", page.read_text("utf-8")):
+            assert name in inspect.signature(getattr(skmix, owner)).parameters, f"{page.name}: {name}"
+
+
+def test_terms_that_pages_name_are_in_the_glossary() -> None:
+    glossary = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    terms = {
+        line
+        for block in re.findall(r"```\{glossary\}\n(.*?)```", glossary, re.DOTALL)
+        for line in re.findall(r"^\S.*$", block, re.MULTILINE)
+    }
+    assert {"row", "pass", "start", "kernel", "group", "class", "population"} <= terms
+    for page in DOCS.glob("**/*.md"):
+        named = re.findall(r"\{term\}`(?:[^<`]*<)?([^<>`]+)>?`", page.read_text("utf-8"))
+        assert set(named) <= terms, page.name

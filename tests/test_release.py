@@ -1,0 +1,156 @@
+"""What is published beside the code agrees with it: metadata, workflows, recipe and paper."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import pytest
+import yaml
+
+import skmix
+from skmix.experiments.field import Outcome, make_tables
+from skmix.experiments.harness import read_lines
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+URLS = PROJECT.get("urls", {})
+TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+YAML_FILES = [
+    *sorted((ROOT / ".github").rglob("*.yml")),
+    *(ROOT / name for name in (".readthedocs.yaml", "CITATION.cff", "conda/recipe.yaml")),
+]
+# Names that conda has for the same library.
+IN_CONDA = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+
+def read_yaml(name: str | Path) -> Any:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def read_results(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text(encoding="utf-8"))
+
+
+def commands_of(node: Any) -> list[str]:
+    """Return all commands of a workflow, wherever they stand in it."""
+    if isinstance(node, dict):
+        own = [node["run"]] if isinstance(node.get("run"), str) else []
+        return own + [each for value in node.values() for each in commands_of(value)]
+    return [each for value in node for each in commands_of(value)] if isinstance(node, list) else []
+
+
+@pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_yaml_files_can_be_read(path: Path) -> None:
+    assert isinstance(read_yaml(path), dict)
+
+
+def test_workflows_call_targets_that_exist() -> None:
+    workflow = read_yaml(".github/workflows/ci.yml")
+    commands = [*commands_of(workflow["jobs"]), *read_yaml(".readthedocs.yaml")["build"]["commands"]]
+    called = {found for each in commands for found in re.findall(r"\bmake ([a-z-]+)", each)}
+    assert called == {"lint", "test", "test-oldest", "docs", "dist"}
+    assert called <= TARGETS
+
+
+def test_workflows_test_python_versions_that_are_supported() -> None:
+    jobs = read_yaml(".github/workflows/ci.yml")["jobs"]
+    tested = jobs["test"]["strategy"]["matrix"]["python"]
+    supported = [each.split(" :: ")[-1] for each in PROJECT["classifiers"] if " :: 3." in each]
+    assert len(tested) >= 3
+    assert set(tested) <= set(supported)
+    assert {supported[0], supported[-1]} <= set(tested)
+    assert PROJECT["requires-python"] == f">={supported[0]}"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    said = {
+        "pyproject.toml": PROJECT["version"],
+        "CITATION.cff": str(read_yaml("CITATION.cff")["version"]),
+        "conda/recipe.yaml": read_yaml("conda/recipe.yaml")["context"]["version"],
+    }
+    assert said == dict.fromkeys(said, skmix.__version__)
+
+
+def test_the_address_is_that_of_the_project() -> None:
+    assert read_yaml("CITATION.cff").get("repository-code") == URLS.get("Repository")
+    for name in ("SECURITY.md", "CODE_OF_CONDUCT.md"):
+        assert "`Contact` in `[project.urls]`" in (ROOT / name).read_text(encoding="utf-8").replace("\n", " ")
+
+
+def requirements(*lists: list[str]) -> set[str]:
+    """Return requirements as conda writes them, without those on ourselves."""
+    found = set()
+    for each in (each for group in lists for each in group if not each.startswith("skmix[")):
+        name, version = re.fullmatch(r"([\w-]+)(?:\[.*\])?(>=[\d.]+)", each).groups()  # type: ignore[union-attr]
+        found.add(f"{IN_CONDA.get(name, name)} {version}")
+    return found
+
+
+def test_the_recipe_needs_what_the_package_needs() -> None:
+    recipe = read_yaml("conda/recipe.yaml")
+    needs = recipe["requirements"]
+    ours = {f"python {PROJECT['requires-python']}", *requirements(PROJECT["dependencies"], EXTRAS["cli"])}
+    assert set(needs["run"]) == ours
+    optional = [EXTRAS[name] for name in EXTRAS if name not in ("cli", "test", "dev", "docs")]
+    assert set(needs["run_constraints"]) == requirements(*optional)
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert requirements(build) <= set(needs["host"])
+    scripts = [f"{name} = {where}" for name, where in PROJECT["scripts"].items()]
+    assert recipe["build"]["python"]["entry_points"] == scripts
+    assert recipe["about"]["summary"] == PROJECT["description"]
+    assert recipe["about"]["license"] == PROJECT["license"]
+
+
+def test_hints_name_extras_that_exist_and_how_to_install_them_is_said_once() -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
+    hinted = {name for text in sources.values() for name in re.findall(r"how_to_install\('(\w+)'\)", text)}
+    assert hinted >= {"cli", "dask", "onnx", "plot", "report", "torch", "zarr"}
+    assert hinted <= set(EXTRAS)
+    assert [path.parent.name for path, text in sources.items() if "pip install" in text] == ["compute"]
+
+
+def test_pages_install_from_a_checkout() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r"pip install .?skmix", text), page.name
+        assert set(re.findall(r'pip install "\.\[(\w+)', text)) <= set(EXTRAS), page.name
+
+
+def test_numbers_of_the_paper_are_those_that_were_measured() -> None:
+    paper = " ".join((ROOT / "paper" / "paper.md").read_text(encoding="utf-8").split())
+    ratios = [case["ratio_1"] for cases in read_results("speed.json")["fits"].values() for case in cases]
+    assert f"{min(ratios):.1f} to {max(ratios):.1f} times as long" in paper
+    gains = [row["gain"] for row in read_results("densities.json") if row["half"] == "judging"]
+    assert f"{mean(gains):.2f} nats a row" in paper
+    assert f"(median {median(gains):.2f})" in paper
+    covered = [
+        100 * case["coverage"]
+        for case in read_results("composition.json")["coverage"]
+        if not case["weight_prior"]
+    ]
+    assert f"{min(covered):.1f} to {max(covered):.1f} %" in paper
+    outcomes = [
+        Outcome.from_dict(record) for record in read_lines(ROOT / "benchmarks" / "results" / "accuracy.jsonl")
+    ]
+    error = next(found for found in make_tables(outcomes) if found.name == "error").markdown()
+    ranks = re.search(r"^\| mean rank \| judging \| (.*) \|$", error, re.MULTILINE)
+    assert ranks is not None
+    own, *others = (float(each) for each in ranks[1].split(" | "))
+    assert f"mean rank of {own:.1f} by test error among eleven" in paper
+    assert len(others) == 10
+    assert f"the next has {min(others):.1f}" in paper
+
+
+def test_references_of_the_paper_are_in_its_bibliography() -> None:
+    text = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^@\w+\{(\w+),", (ROOT / "paper" / "paper.bib").read_text("utf-8"), re.MULTILINE)
+    assert set(re.findall(r"@(\w+\d{4})", text)) == set(entries)
+    for picture in re.findall(r"\]\(([^)]+\.png)\)", text):
+        assert (ROOT / "paper" / picture).is_file()
