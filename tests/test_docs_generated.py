@@ -99,11 +99,6 @@ def test_times_are_those_of_the_results(generated: ModuleType) -> None:
     assert f"{cluster['passes'][0]['seconds']:.2f} s" in generated.cluster()
 
 
-def test_the_speed_is_the_readme_s(generated: ModuleType) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert generated.speed() in readme
-
-
 def test_errors_are_means_of_the_outcomes(generated: ModuleType) -> None:
     lines = [json.loads(line) for line in (RESULTS / "accuracy.jsonl").read_text().splitlines()]
     errors = [r["error"] for r in lines if (r["data"], r["classifier"]) == ("iris", "LDA")]

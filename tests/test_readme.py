@@ -1,79 +1,95 @@
-"""The README's code runs and prints what the README says."""
+"""The README's code runs and prints what the README says, and its numbers are those that were measured."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
+from shown import compare
 from typer.testing import CliRunner
 
 from skmix.cli import app
+from skmix.experiments.field import half_of
+from skmix.experiments.harness import read_lines
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
-
-
-def block(language: str) -> str:
-    """Return all blocks of a language, one after the other."""
-    found = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-    assert found, f"the README has no {language} block"
-    return "".join(found)
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# As it is read: links without their targets, lines joined.
+PROSE = re.sub(r"\s+", " ", re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", README))
 
 
-@pytest.mark.slow
+def block(language: str, text: str = README) -> str:
+    """Return the first block of a language."""
+    found = re.search(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert found, f"there is no {language} block"
+    return found[1]
+
+
 def test_the_code_runs_and_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    namespace: dict[str, object] = {}
-    exec(compile(block("python"), "README.md", "exec"), namespace)
-    printed, shown = capsys.readouterr().out, block("text")
-    assert NUMBER.sub("#", printed) == NUMBER.sub("#", shown)
-    compare_numbers(printed, shown)
+    exec(compile(block("python"), "README.md", "exec"), {})
+    compare(capsys.readouterr().out, block("text"))
 
 
-def compare_numbers(printed: str, shown: str) -> None:
-    for now, then in zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True):
-        # A hundredth more or less is another machine's rounding: percentages are whole numbers here.
-        assert float(now) == pytest.approx(float(then), abs=0.02 if "." in then else 2)
-
-
-@pytest.mark.slow
-def test_the_commands_run_and_print_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["README.md", "docs/command-line.md"])
+def test_the_commands_run_and_print_what_is_shown(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    steps = re.findall(r"^\$ skmix (.*)\n((?:(?!\$ ).*\n)*)", block("console"), re.MULTILINE)
-    assert [arguments.split()[0] for arguments, _ in steps] == [
-        "digits",
-        "fit",
-        "digits",
-        "evaluate",
-        "predict",
-    ]
+    steps = re.findall(r"^\$ skmix (.*)\n((?:(?!\$ ).*\n)*)", block("console", text), re.MULTILINE)
+    assert {arguments.split()[0] for arguments, _ in steps} >= {"digits", "fit", "predict"}
     for arguments, shown in steps:
         result = CliRunner().invoke(app, shlex.split(arguments))
         assert result.exit_code == 0, result.output
-        # Three dots stand for the rest.
-        kept = shown.split("...\n")[0]
-        printed = (
-            result.output if kept == shown else "".join(result.output.splitlines(True)[: kept.count("\n")])
-        )
-        if arguments.startswith("fit"):
-            # Which of nearly equal candidates a search chooses may differ between machines.
-            ends = [0, -1]
-            printed, kept = ("\n".join(np.array(text.splitlines())[ends]) for text in (printed, kept))
-        assert NUMBER.sub("#", printed) == NUMBER.sub("#", kept)
-        compare_numbers(printed, kept)
+        compare(result.output, shown)
     assert len(Path("predictions.csv").read_text().splitlines()) == 1001
 
 
-def test_links_and_pictures_exist() -> None:
-    root = Path(__file__).parents[1]
+def test_it_is_short_and_its_links_and_pictures_exist() -> None:
+    assert 3_000 < len(README.encode()) < 6_000
     links = re.findall(r"\]\(([^)#]+)\)", README)
     local = [link for link in links if not link.startswith("http")]
     assert "docs/images/illustration.png" in local
-    assert [link for link in local if not (root / link).is_file()] == []
+    assert [link for link in local if not (ROOT / link).is_file()] == []
 
 
-def test_the_speed_table_has_its_place() -> None:
-    assert README.count("<!-- speed:begin -->") == README.count("<!-- speed:end -->") == 1
-    assert README.index("<!-- speed:begin -->") < README.index("<!-- speed:end -->")
+def read(name: str) -> Any:
+    """Return what a benchmark has written."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+
+
+def test_speed_memory_and_coverage_are_those_of_the_results() -> None:
+    speed = read("speed.json")
+    ratios = [row["ratio_1"] for rows in speed["fits"].values() for row in rows]
+    assert f"{min(ratios):.0f} to {max(ratios):.0f} times as long" in PROSE
+    memory = speed["memory_mb"]
+    assert f"{memory['mixture']:.0f} MB beyond the data instead of {memory['sklearn']:.0f}." in PROSE
+    small = [row["ratios"] for row in read("peers.json")["cases"] if row["rows"] == 1000]
+    slower = {name: 1 / min(ratios[name]["one"] for ratios in small) for name in small[0]}
+    assert f"scikit-learn's (up to {slower['scikit-learn']:.1f} times)" in PROSE
+    assert f"mlpack's ({slower['mlpack']:.1f}) and gmmx's ({slower['gmmx']:.0f})" in PROSE
+    coverage = [100 * case["coverage"] for case in read("composition.json")["coverage"]]
+    assert f"{min(coverage):.0f} to {max(coverage):.0f} % of cases" in PROSE
+
+
+def test_ranks_and_errors_are_those_of_the_results() -> None:
+    outcomes = pd.DataFrame(read_lines(RESULTS / "accuracy.jsonl"))
+    judging = outcomes[outcomes["data"].map(half_of) == "judging"]
+    for measure, said in (
+        ("error", "{:.1f} by error (the next {:.1f})"),
+        ("log_loss", "{:.1f} by log-loss (the next {:.1f})"),
+    ):
+        means = judging.pivot_table(index="data", columns="classifier", values=measure)
+        assert means.shape == (11, 11)
+        ranks = means.rank(axis=1).mean()
+        own = ranks.pop("shared kernels")
+        assert own < ranks.min()
+        assert said.format(own, ranks.min()) in PROSE
+    errors = 100 * outcomes[outcomes["data"] == "segment"].groupby("classifier")["error"].mean()
+    assert f"({errors['shared kernels']:.1f} % errors, boosting {errors['gradient boosting']:.1f} %)" in PROSE
