@@ -72,8 +72,3 @@ def test_links_and_pictures_exist() -> None:
     local = [link for link in links if not link.startswith("http")]
     assert "docs/images/illustration.png" in local
     assert [link for link in local if not (root / link).is_file()] == []
-
-
-def test_the_speed_table_has_its_place() -> None:
-    assert README.count("<!-- speed:begin -->") == README.count("<!-- speed:end -->") == 1
-    assert README.index("<!-- speed:begin -->") < README.index("<!-- speed:end -->")
