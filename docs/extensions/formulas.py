@@ -10,7 +10,7 @@ _BAR = re.compile(r'<mo( class="mathopen")?>([|‖])</mo>')
 
 
 def refuse_shorthand(text: str) -> None:
-    r"""Raise ValueError unless both parts of each fraction are in braces; docutils reads \frac12 X as 12/X."""
+    r"""Refuse fractions without braces around both parts; docutils reads \frac12 X as 12 / X."""
     for found in _FRACTION.finditer(text):
         rest = text[found.end() :]
         for _ in range(2):
