@@ -23,7 +23,7 @@ OLDEST_TESTS := engine estimators io cli test_import.py
 .DELETE_ON_ERROR:
 # Two installs into one environment must not run at the same time.
 .NOTPARALLEL:
-.PHONY: help setup reproduce test test-oldest lint bench docs dist clean
+.PHONY: help setup reproduce test test-oldest lint bench tables docs dist clean
 
 help: ## show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -49,12 +49,16 @@ lint: $(DEV) ## check style, types and the rules on imports
 
 bench: $(DEV) ## measure speed beside other libraries, into benchmarks/results/
 	@mkdir -p benchmarks/results
-	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json --readme README.md
-	$(BIN)/python benchmarks/peers.py --out benchmarks/results/peers.json --readme README.md
+	$(BIN)/python benchmarks/speed.py --out benchmarks/results/speed.json
+	$(BIN)/python benchmarks/peers.py --out benchmarks/results/peers.json
 	$(BIN)/python benchmarks/study.py --out benchmarks/results/study.json
 	$(BIN)/python benchmarks/acceleration.py
 	$(BIN)/python benchmarks/out_of_core.py --out benchmarks/results/out_of_core.json
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
+	$(BIN)/python docs/write_tables.py
+
+tables: $(DEV) ## write the tables of benchmarks/results, and the help texts, into the pages
+	$(BIN)/python docs/write_tables.py
 
 docs: $(DOCS) $(GALLERY) ## build the documentation, into docs/_build/html
 	@rm -rf docs/api/generated  # pages of what is no longer there would be errors

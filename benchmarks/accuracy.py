@@ -2,8 +2,8 @@
 
     python benchmarks/accuracy.py --files tables
 
-writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; its tables are
-made when the documentation is built. iris, wine, breast_cancer and digits are scikit-learn's; the others are
+writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; ``make tables``
+then writes its tables. iris, wine, breast_cancer and digits are scikit-learn's; the others are
 tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last). Sets of more
 than 4000 rows are cut to 4000, drawn at random. All of it takes some hours on one core.
 
@@ -28,14 +28,13 @@ from skmix.experiments.field import (
     HALVES,
     Outcome,
     Settings,
-    check_claims,
     contenders,
     find_data,
     key_of,
     run_comparison,
 )
 from skmix.experiments.field import make_tables as tables_of
-from skmix.experiments.harness import Store, claims_table, read_lines, write_lines
+from skmix.experiments.harness import Store, read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000
@@ -159,7 +158,7 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     console = Console(width=200)
-    for table in [*tables_of(outcomes), claims_table(check_claims(outcomes))]:
+    for table in tables_of(outcomes):
         console.print(table.text(), highlight=False)
     if not arguments.no_images:
         draw(outcomes, arguments.images)

@@ -32,7 +32,7 @@ from rich.table import Table
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 from sklearn.exceptions import ConvergenceWarning
-from speed import SPREADS, best_of, clusters, replace_part
+from speed import SPREADS, best_of, clusters
 from threadpoolctl import threadpool_limits
 
 from skmix.experiments.harness import processor
@@ -244,33 +244,10 @@ def show(results: dict[str, Any], console: Console) -> None:
         console.print(f"not installed: {', '.join(missing)}")
 
 
-def sentence(results: dict[str, Any]) -> str:
-    """Return the README's sentence: the range of the ratios to each peer."""
-    large = [row for row in results["cases"] if row["rows"] > CASES[0][0]] or results["cases"]
-    parts = []
-    for name in large[0]["ratios"]:
-        ratios = [row["ratios"][name]["one"] for row in large]
-        parts.append(f"{name} {results['versions'][name]} {min(ratios):.1f} to {max(ratios):.1f}")
-    features = [row["features"] for row in large]
-    small = [row for row in results["cases"] if row not in large]
-    lost = []
-    for name in large[0]["ratios"]:
-        worst = min((row["ratios"][name]["one"] for row in small), default=1.0)
-        if worst < 1.0:
-            lost.append(f"{name} up to {1.0 / worst:.1f}")
-    ending = f" On {small[0]['rows']} rows they are quicker: {', '.join(lost)} times." if lost else ""
-    return (
-        f"A pass with full covariances of {min(features)} to {max(features)} features takes other libraries "
-        f"several times as long on one core: {', '.join(parts)} times.{ending} "
-        "[All figures](docs/benchmarks.md)."
-    )
-
-
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--readme", type=Path, help="file whose sentence between the markers to replace")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
     arguments = parser.parse_args()
@@ -281,8 +258,6 @@ def main() -> None:
     if arguments.out:
         with replacing(arguments.out) as file:
             file.write((json.dumps(results, indent=2) + "\n").encode())
-    if arguments.readme:
-        replace_part(arguments.readme, "peers", sentence(results))
 
 
 if __name__ == "__main__":

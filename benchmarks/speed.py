@@ -1,6 +1,7 @@
 """Time and memory beside scikit-learn, both measured in this run.
 
-Run by ``make bench``. Prints tables, writes a JSON file, and (with ``--readme``) the table of the README.
+Run by ``make bench``. Prints tables and writes a JSON file, from which ``make tables`` makes the table of the
+documentation.
 Nothing here is a test: timings belong to the machine they were taken on.
 """
 
@@ -307,68 +308,10 @@ def show(results: dict[str, Any], console: Console) -> None:
     console.print("peak memory beyond the data (MB):", results["memory_mb"])
 
 
-def readme_table(results: dict[str, Any]) -> str:
-    """Return the README's table in Markdown."""
-    machine = results["machine"]
-    lines = [
-        "| a pass of a whole fit | scikit-learn | skmix | ratio | all cores |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for spread in SPREADS:
-        for row in results["fits"][spread]:
-            lines.append(
-                f"| {row['covariances']}, N={row['rows'] // 1000}k, M={row['features']}, K={row['kernels']}, "
-                f"clusters {spread} "
-                f"| {row['sklearn_1_ms']:.0f} ms | {row['skmix_1_ms']:.1f} ms | **{row['ratio_1']:.1f}×** "
-                f"| {row['skmix_all_ms']:.1f} ms |"
-            )
-    for row in results["starts"]:
-        lines.append(
-            f"| one of 200 starts in a batch: N=1000, M={row['features']}, K=10, 10 classes "
-            f"| {row['sklearn_us']:.0f} µs | {row['skmix_1_us']:.0f} µs | **{row['ratio_1']:.1f}×** "
-            f"| {row['skmix_all_us']:.0f} µs |"
-        )
-    for row in results["compilation"]:
-        for name, when in (
-            ("compile", "compiled, once on a computer"),
-            ("load", "loaded, once in a process"),
-        ):
-            lines.append(f"| code {when}: M={row['features']} | | {row[f'{name}_s']:.1f} s | | |")
-    iris, memory = results["iris"], results["memory_mb"]
-    lines += [
-        "",
-        f"A whole fit of iris takes {iris['drop_in_ms']:.1f} ms as a drop-in and "
-        f"{iris['shared_kernel_mixture_ms']:.1f} ms as `SharedKernelMixture` (scikit-learn "
-        f"{iris['sklearn_ms']:.1f} ms). "
-        "The last four lines are by how much compiled code prolongs the first large fit. "
-        + (
-            f"A fit of 1M × 16 with 16 kernels needs {memory['mixture']:.0f} MB beyond its data, "
-            f"{memory['labelled']:.0f} MB with labels (scikit-learn {memory['sklearn']:.0f} MB)."
-            if memory
-            else ""
-        ),
-        "",
-        f"Measured by `make bench` on {machine['cores']} cores of {machine['processor']}, Python "
-        f"{machine['python']}, NumPy {machine['numpy']}, scikit-learn {machine['sklearn']}; both in "
-        "the same run, on one thread unless the column says otherwise, from the same start to the same "
-        "log-likelihood. All numbers are in `benchmarks/results/speed.json`.",
-    ]
-    return "\n".join(lines)
-
-
-def replace_part(path: Path, name: str, part: str) -> None:
-    """Replace what is between the markers of that name in a file."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    before, _, rest = path.read_text().partition(begin)
-    _, _, after = rest.partition(end)
-    path.write_text(f"{before}{begin}\n{part}\n{end}{after}")
-
-
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--readme", type=Path, help="file whose table between the speed markers to replace")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
     arguments = parser.parse_args()
@@ -412,8 +355,6 @@ def main() -> None:
     if arguments.out:
         with replacing(arguments.out) as file:
             file.write((json.dumps(results, indent=2) + "\n").encode())
-    if arguments.readme:
-        replace_part(arguments.readme, "speed", readme_table(results))
 
 
 if __name__ == "__main__":

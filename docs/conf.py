@@ -32,7 +32,6 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
-    "generated",
     "inherited",
     "mathml",
     "reference",
@@ -111,7 +110,8 @@ html_theme_options = {
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": [],
-    "secondary_sidebar_items": ["page-toc"],
+    # The table of eleven classifiers needs the room.
+    "secondary_sidebar_items": {"**": ["page-toc"], "guide/comparison": []},
     "logo": {"text": "skmix"},
     "search_bar_text": "Search the documentation",
     "icon_links": [

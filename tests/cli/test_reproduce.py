@@ -91,9 +91,9 @@ def test_a_small_study_from_end_to_end(
         assert f"Table {number}: " in done.stdout
         assert (folder / "tables" / f"table{number}.md").read_text().startswith(f"# Table {number}: ")
         lines = (folder / "tables" / f"table{number}.csv").read_text().splitlines()
-        assert lines[0].endswith(",published,rerun,robust,class-wise")
+        assert lines[0].endswith(',"paper, printed","paper\'s algorithm, rerun",robust,class-wise')
     assert "What must come out" in done.stdout
-    assert "Why runs of the published method failed" in done.stdout
+    assert "Paper's algorithm, rerun: singular and failed runs" in done.stdout
     names = study_files(folder / "figures")
     assert {name for name in names if name.endswith(".png")} == {
         name.replace(".pdf", ".png") for name in names if name.endswith(".pdf")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.experiments.paper.records import Run, StudyResults
-from skmix.experiments.paper.variants import METHODS, VARIANTS
+from skmix.experiments.paper.variants import LABELS, METHODS, VARIANTS
 from skmix.plots import (
     paper_figures,
     plot_accuracy_against_kernels,
@@ -117,7 +117,7 @@ def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) ->
     (shown,) = (line for line in below.get_lines() if line.get_marker() == "D")
     assert_array_equal(shown.get_ydata(), [0.0, 0.2])
     legend = plot_accuracy_against_kernels(results.runs)[0, 0].get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == list(METHODS)
+    assert [text.get_text() for text in legend.get_texts()] == list(LABELS.values())
 
 
 def test_all_runs_lost(results: StudyResults) -> None:

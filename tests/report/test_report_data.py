@@ -101,7 +101,7 @@ def test_headlines_count_the_runs() -> None:
     assert (published["mean"], published["best"]) == ("0.300", "0.500")
     assert (robust["failures"], robust["runs"], robust["mean"]) == (0, 2, "0.750")
     page = render(data)
-    assert "With the published method, run again, 3 of 4 runs fail and the mean accuracy is 0.300" in page
+    assert "With the paper’s algorithm, rerun, 3 of 4 runs fail and the mean accuracy is 0.300" in page
     assert "engine, none of 2 runs fails, and the mean accuracy is 0.750.</p>" in page
     assert "class-wise" not in data["sources"]
 
@@ -120,17 +120,15 @@ def test_reasons_are_counted_by_variant() -> None:
     assert failures["variants"] == ["3D", "13D"]
     assert counts["constant feature"] == [2, 0]
     assert counts["overflow"] == [1, 0]
-    assert counts["too few rows"] == [0, 1]
-    assert counts["finite, but wrong"] == [1, 0]
+    assert counts["too few rows"] == [1, 1]
+    assert (failures["singular"], failures["above"], failures["finite"]) == ([4, 1], [1, 0], [1, 0])
     assert (failures["totals"], failures["paper"]) == ([4, 1], [19, 82])
     page = render(report_data(results))
-    assert "5 of 6 runs failed; the commonest reason, constant feature, ended 2 of them" in page
-    for reason, total in {
-        "constant feature": 2,
-        "overflow": 1,
-        "too few rows": 1,
-        "finite, but wrong": 1,
-    }.items():
+    assert "5 of 6 runs end singular" in page
+    assert "the commonest reason, constant feature, ends 2 of them" in page
+    assert "5 runs fail" in page
+    assert "4 that end singular and 1 that stay finite" in page
+    for reason, total in {"constant feature": 2, "overflow": 1, "too few rows": 2}.items():
         assert re.search(rf'<th scope="row">{reason}</th>.*<td class="strong">{total}</td></tr>', page)
         assert re.search(rf"<strong>{reason}</strong>: \w.*\.</li>", page)
 

@@ -14,7 +14,7 @@ from skmix import plots
 from skmix.cli import _common as cli
 from skmix.engine.compute import how_to_install
 from skmix.experiments import field
-from skmix.experiments.harness import Store, Table, claims_table, writable_folder, write_lines
+from skmix.experiments.harness import Store, Table, writable_folder, write_lines
 from skmix.io import replacing
 
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
@@ -75,8 +75,6 @@ def accuracy(
         with Store(folder / "cells.sqlite") as store:
             outcomes = field.run_comparison(sets, classifiers, settings, store, _print_outcome)
         tables.extend(field.make_tables(outcomes))
-        if checked := field.check_claims(outcomes):
-            tables.append(claims_table(checked))
         ranks = plots.new_figure(5.2, 0.32 * len(classifiers) + 0.8)
         plots.plot_ranks(outcomes, axes=ranks.add_subplot())
         lines = -(-len(sets) // 4)

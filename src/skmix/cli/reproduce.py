@@ -53,7 +53,12 @@ def reproduce(
     ] = None,
     method: Annotated[
         list[MethodChoice] | None,
-        typer.Option("--method", "--way", help="Only this method; may be given several times."),
+        typer.Option(
+            "--method",
+            "--way",
+            help="Only this method: published (the paper's algorithm, rerun), robust or class-wise; may be "
+            "given several times.",
+        ),
     ] = None,
     jobs: Annotated[
         int | None, typer.Option(help="Processes to use; by default one for each core.", min=1)
@@ -219,7 +224,7 @@ def _print_table(printed: harness.Table) -> None:
     """Print a table: a heading for each of its rows, and a line for each source.
 
     Rows that share their first key, such as the K of table 5, are printed as one, with their values side by
-    side. Of the table of failures, only those of the published method at the paper's K are printed.
+    side. Of the table of failures, only those of the paper's algorithm at its K are printed.
     """
     if printed.name == "failures":
         found = [
@@ -228,8 +233,8 @@ def _print_table(printed: harness.Table) -> None:
             if row.keys[0] == str(study.MAIN_KERNELS) and any(printed.source_lines(row)[0][1])
         ]
         if found:
-            title = f"Why runs of the published method failed, K = {study.MAIN_KERNELS}"
-            _show(title, cli.table(["", *printed.columns], found, wrap=True))
+            title = f"Paper's algorithm, rerun: singular and failed runs, K = {study.MAIN_KERNELS}"
+            _show(title, cli.table(["", *printed.columns], found, wrap=True), printed.note)
         return
     shown = cli.table(["", *printed.columns])
     for key, group in itertools.groupby(printed.rows, key=lambda row: row.keys[0]):
@@ -250,18 +255,18 @@ def _print_claims(
     _show("Beyond the paper's features", cli.table(["classifier", "accuracy", "mean IoU"], beyond))
     rows = [[each.claim, each.target, each.measured, "yes" if each.holds else "NO"] for each in claims]
     _show(
-        "What must come out", cli.table(["claim", "target", "measured", "holds"], rows, wrap=True, lines=True)
+        "Claims, checked", cli.table(["claim", "criterion", "measured", "holds"], rows, wrap=True, lines=True)
     )
     for each in claims:
         if each.note:
             cli.console().print(f"{each.claim}: {each.note}", style="dim")
     if differences:
-        headings = ["variant", "quantity", "published", "rerun", "likely reason"]
+        headings = ["variant", "quantity", study.PRINTED, study.LABELS["published"], "likely reason"]
         rows = [
-            [each.variant, each.quantity, text_of(each.published), text_of(each.rerun), each.reason]
+            [each.variant, each.quantity, text_of(each.printed), text_of(each.rerun), each.reason]
             for each in differences
         ]
-        title = "Where the published method, run again, differs from the paper"
+        title = "Where the paper's algorithm, rerun, differs from the paper"
         _show(title, cli.table(headings, rows, wrap=True, lines=True))
 
 

@@ -136,7 +136,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     References
     ----------
-    Pulford, "Learning Shared Kernel Models: the Shared Kernel EM algorithm", 2020, arXiv:2205.09041.
+    Pulford, "Learning Shared Kernel Models: the Shared Kernel EM algorithm", 2022, arXiv:2205.09041.
 
     Examples
     --------

@@ -43,6 +43,7 @@ __all__ = [
     "Store",
     "StoreError",
     "Table",
+    "bold_best",
     "cell_key",
     "claims_table",
     "generator",
@@ -408,7 +409,8 @@ Value = float | int | str | None
 # One value for each source of the table, or a single one.
 Entry = tuple[Value, ...]
 
-_NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|")
+_NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
+_LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -431,6 +433,7 @@ class Table:
     sources: tuple[str, ...]  # where the values of an entry come from; empty for a single value
     rows: tuple[Row, ...]
     note: str = ""
+    compared: tuple[str, ...] = ()  # columns of which the least value of a line is bold in Markdown
 
     def value(self, keys: str | tuple[str, ...], column: str, source: str = "") -> Value:
         """Return one value by the names of its row, column and source."""
@@ -472,10 +475,12 @@ class Table:
         return "\n".join([self.title, *map(str.rstrip, shown), *([self.note] if self.note else [])])
 
     def markdown(self, heading: str = "###") -> str:
-        """Return the table in Markdown, under a heading."""
+        """Return the table in Markdown, under a heading if one is given."""
         rule = ["--:" if is_number else "---" for is_number in self._numeric()]
-        rows = [self.headings, rule, *([cell.replace("|", "\\|") for cell in line] for line in self.lines)]
-        shown = [f"{heading} {self.title}", "", *("| " + " | ".join(row) + " |" for row in rows)]
+        places = [self.headings.index(name) for name in self.compared]
+        lines = [bold_best([cell.replace("|", "\\|") for cell in line], places) for line in self.lines]
+        above = [f"{heading} {self.title}", ""] if heading else []
+        shown = [*above, *("| " + " | ".join(row) + " |" for row in (self.headings, rule, *lines))]
         return "\n".join([*shown, *(["", self.note] if self.note else [])])
 
     def csv(self) -> str:
@@ -493,15 +498,41 @@ class Table:
         """Return for each heading whether its column holds numbers, which are right-aligned."""
         columns = list(zip(*self.lines, strict=True)) or [()] * len(self.headings)
         return [
-            place >= len(self.key_names) and any(column) and all(map(_NUMBER.fullmatch, column))
+            place >= len(self.key_names)
+            and any(column)
+            and all(_NUMBER.fullmatch(cell.strip("*")) for cell in column)
             for place, column in enumerate(columns)
         ]
 
 
-def plain_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]], name: str = "") -> Table:
+def plain_table(
+    title: str,
+    headings: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    name: str = "",
+    compared: Sequence[str] = (),
+) -> Table:
     """Return a table of text whose first column has the keys of its rows."""
     rows = tuple(Row((key,), tuple((cell,) for cell in cells)) for key, *cells in lines)
-    return Table(name, title, (headings[0],), "column", tuple(headings[1:]), (), rows)
+    columns = tuple(headings[1:])
+    return Table(name, title, (headings[0],), "column", columns, (), rows, compared=tuple(compared))
+
+
+def bold_best(
+    cells: Sequence[str], places: Iterable[int], choose: Callable[[Iterable[float]], float] = min
+) -> list[str]:
+    """Return the cells of a line in Markdown, with the best of those at `places` bold.
+
+    Numbers are compared as they are shown, without what follows them, and equal ones are all bold. Cells with
+    words take no part.
+    """
+    shown = {place: cells[place] for place in places if _NUMBER.fullmatch(cells[place])}
+    values = {place: float(found[0]) for place, cell in shown.items() if (found := _LEADING.match(cell))}
+    best = choose(values.values()) if values else None
+    return [
+        f"**{cell}**" if best is not None and values.get(place) == best else cell
+        for place, cell in enumerate(cells)
+    ]
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,10 @@ from skmix.experiments.paper.records import (
 )
 from skmix.experiments.paper.variants import (
     FEATURES,
+    LABELS,
     MAIN_KERNELS,
     METHODS,
+    PRINTED,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
     VARIANTS,
@@ -63,7 +65,6 @@ _STYLES: dict[Method, Line] = {
     "robust": {"color": CLASS_COLOURS[0], "marker": "s"},
     "class-wise": {"color": CLASS_COLOURS[2], "marker": "^"},
 }
-_PRINTED = "printed in the paper"
 _MAX_DOTS = 500
 _LANE = 0.36
 """Half the height of the band that the dots of one configuration fill."""
@@ -139,7 +140,7 @@ def _drawn(
 def _plot_confusions(runs: Sequence[Run], *, figure: Figure) -> None:
     """Plot the confusion matrices of runs side by side."""
     for run, panel in zip(runs, figure.subplots(1, len(runs), squeeze=False)[0], strict=True):
-        title = f"{run.variant}, {run.method}: {run.accuracy:.3f}"
+        title = f"{run.variant}, {LABELS[run.method]}: {run.accuracy:.3f}"
         plot_confusion(run.confusion, title=title, axes=panel)
 
 
@@ -150,7 +151,7 @@ def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Ca
     features, _ = features_of(results.data, variant_of(run.variant), results.settings)
     for label in model.classes_.tolist():
         rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
-        draw = partial(_projection, model, rows, label, f"{run.variant}, {run.method}: digit {label}")
+        draw = partial(_projection, model, rows, label, f"{run.variant}, {LABELS[run.method]}: digit {label}")
         yield f"projections_{run.variant}_{run.method}_class{label}", draw
 
 
@@ -213,7 +214,7 @@ def plot_accuracy_distribution(
             note = f"{n_failed} of {len(own)} failed" if n_failed else "none failed"
             panel.text(FAILED_BELOW - 0.015, lane, note, ha="right", va="center", fontsize=SMALL, **look)
         panel.set(xlim=(-0.02, 1.02), ylim=(len(METHODS) - 0.45, -0.55), xlabel="accuracy on the test set")
-        panel.set_yticks(range(len(METHODS)), METHODS)
+        panel.set_yticks(range(len(METHODS)), [LABELS[each].replace(", ", ",\n") for each in METHODS])
         panel.set_title(variant, fontsize=MEDIUM, loc="left", pad=2)
         panel.tick_params(axis="y", length=0)
     finish(*panels, outer=True)
@@ -222,7 +223,7 @@ def plot_accuracy_distribution(
 
 def plot_accuracy_against_kernels(
     runs: Iterable[Run],
-    published: Mapping[tuple[str, int], tuple[float, float]] | None = None,
+    printed: Mapping[tuple[str, int], tuple[float, float]] | None = None,
     *,
     axes: Any = None,
     figure: Figure | None = None,
@@ -236,8 +237,8 @@ def plot_accuracy_against_kernels(
     ----------
     runs : iterable of Run
         Runs of any variants and methods; variants with only one K are left out.
-    published : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
-        The published values, shown for comparison.
+    printed : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
+        The paper's values, shown for comparison.
     axes, figure : default=None
         Axes to draw into, one for each variant for accuracies and then one for each for shares of lost runs,
         or an empty figure for new axes. By default a new figure.
@@ -263,14 +264,14 @@ def plot_accuracy_against_kernels(
             # Offsets in K, so that error bars do not cover one another.
             ks = np.array([k for k, _ in by_kernels]) + 0.15 * (place - 1)
             means, deviations, lost = np.array([_summary(own) for _, own in by_kernels]).T
-            look = {"ms": 3.5, "lw": 1.2, "label": method, **_STYLES[method]}
+            look = {"ms": 3.5, "lw": 1.2, "label": LABELS[method], **_STYLES[method]}
             above.errorbar(ks, means, deviations, elinewidth=0.8, **look)
             below.plot(ks, lost, **look)
-        points = sorted((k, *value) for (name, k), value in (published or {}).items() if name == variant)
+        points = sorted((k, *value) for (name, k), value in (printed or {}).items() if name == variant)
         for panel, column in ((above, 1), (below, 2)):
             if points:
                 across, up = np.array(points)[:, [0, column]].T
-                panel.plot(across, up, "D", mfc="none", mec="black", ms=5, label=_PRINTED, zorder=5)
+                panel.plot(across, up, "D", mfc="none", mec="black", ms=5, label=PRINTED, zorder=5)
             panel.set(ylim=(-0.03, 1.03), axisbelow=True)
             panel.grid(axis="y", color="0.92", lw=0.6)
         above.set_title(variant)
@@ -280,7 +281,7 @@ def plot_accuracy_against_kernels(
         )
     panels[0, 0].set_ylabel("mean accuracy")
     panels[1, 0].set_ylabel("share of runs lost")
-    entries = handles_of(panels[0], (*METHODS, _PRINTED))
+    entries = handles_of(panels[0], (*LABELS.values(), PRINTED))
     panels[0, 0].legend(*entries, **LEGEND | {"fontsize": SMALL - 1}, loc="lower right")
     finish(*panels.flat)
     return panels

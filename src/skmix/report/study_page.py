@@ -9,7 +9,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -35,23 +35,19 @@ from skmix.experiments.paper.records import (
 from skmix.experiments.paper.tables import METHOD_OF_SOURCE, TAU, make_tables
 from skmix.experiments.paper.variants import (
     FEATURES,
+    LABELS,
     MAIN_KERNELS,
     MAIN_RUNS,
     METHODS,
+    PRINTED,
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
-    Method,
     variant_of,
 )
 from skmix.io import replacing
 from skmix.report.rendering import decimals, kernel_values, line_styles, render_page, text
 
-_LABELS: dict[Method, str] = {
-    "published": "published method",
-    "robust": "robust",
-    "class-wise": "class-wise",
-}
 _BIN = 0.01
 """Width of the histograms' bins."""
 _ROWS_PER_DIGIT = 150
@@ -121,7 +117,7 @@ def report_data(
     ]
     return {
         "title": "Shared kernel models: the whole paper, run again",
-        "methods": [{"key": method, "label": _LABELS[method]} for method in METHODS],
+        "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
         "digits": list(range(10)),
         "main_kernels": MAIN_KERNELS,
         "sources": _sources(runs, paper),
@@ -315,19 +311,24 @@ def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
 
 
 def _failures(runs: Runs, paper: PublishedValues) -> dict[str, Any]:
-    """Return how often each reason ended a run of the published method, by variant."""
+    """Return how often each reason ended a run of the paper's algorithm, and how many failed, by variant."""
     made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
     made = {variant: own for variant, own in made.items() if own}
-    low = "finite, but wrong"
-    counts = [Counter(run.reason or low for run in own if run.failed) for own in made.values()]
-    found = {reason for counter in counts for reason in counter}
+
+    def counted(chosen: Callable[[Run], bool]) -> list[int]:
+        return [sum(map(chosen, own)) for own in made.values()]
+
+    found = sorted({run.reason for own in made.values() for run in own if run.singular})
     return {
         "variants": list(made),
         "reasons": [
-            {"name": reason, "counts": [counter[reason] for counter in counts]}
-            for reason in dict.fromkeys([*REASONS, *([low] if low in found else []), *sorted(found)])
+            {"name": reason, "counts": [sum(run.reason == reason for run in own) for own in made.values()]}
+            for reason in dict.fromkeys([*REASONS, *found])
         ],
-        "totals": [counter.total() for counter in counts],
+        "singular": counted(lambda run: run.singular),
+        "above": counted(lambda run: run.singular and not run.failed),
+        "finite": counted(lambda run: run.failed and not run.singular),
+        "totals": counted(lambda run: run.failed),
         "runs": sum(map(len, made.values())),
         "paper": [_failed_in_paper(paper, variant) for variant in made],
         "paper_runs": MAIN_RUNS,
@@ -353,12 +354,12 @@ def _failed_means(made: Mapping[str, Sequence[Run]], paper: PublishedValues) -> 
 
 
 def _differences(results: StudyResults) -> list[dict[str, str]]:
-    """Return where the published method, run again, differs from the paper, and the likely reasons."""
+    """Return where the paper's algorithm, rerun, differs from the paper, and the likely reasons."""
     rows = []
     for found in claims.differences(results):
         share = found.quantity.startswith("share")
         paper, ours = (
-            f"{100 * value:.1f} %" if share else text(value) for value in (found.published, found.rerun)
+            f"{100 * value:.1f} %" if share else text(value) for value in (found.printed, found.rerun)
         )
         what = f"{found.variant}: {found.quantity}"
         rows.append({"what": what, "paper": paper, "ours": ours, "reason": found.reason})
@@ -388,7 +389,7 @@ def _table(table: Table) -> dict[str, Any]:
             rows.append(
                 {
                     "source": method or "paper",
-                    "label": _LABELS[method] if method else "paper",
+                    "label": LABELS[method] if method else PRINTED,
                     "cells": [_cell([entry[place] for entry in each], printed) for each in entries],
                 }
             )
@@ -442,7 +443,8 @@ def _picture(name: str, content: bytes) -> dict[str, Any]:
     else:
         raise ValueError(f"figure {name!r} is neither PNG nor SVG: it begins with {content[:8]!r}.")
     if found := _PROJECTIONS.fullmatch(name):
-        chosen_by = found.groupdict() | {"model": f"{found['variant']}, {found['method']}"}
+        label = LABELS.get(found["method"], found["method"])
+        chosen_by = found.groupdict() | {"method": label, "model": f"{found['variant']}, {label}"}
     return {
         "name": name,
         "uri": f"data:{kind};base64,{base64.b64encode(content).decode()}",

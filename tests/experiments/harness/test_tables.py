@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from skmix.experiments.harness import Claim, Row, Table, claims_table, plain_table
+from skmix.experiments.harness import Claim, Row, Table, bold_best, claims_table, plain_table
 
 TABLE = Table(
     "t",
@@ -57,6 +57,29 @@ def test_columns_of_numbers_are_aligned_at_the_right() -> None:
     ]
     assert table.csv().splitlines()[1] == "a,5.0 ± 1.0,good"
     assert plain_table("Empty", ("a", "b"), []).text() == "Empty\na  b"
+
+
+def test_the_least_of_the_compared_columns_is_bold() -> None:
+    lines = [
+        ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
+        ("b", "2", "2 of 3 failed", "30.0 ms"),
+        ("c", "3", "-1", ""),
+    ]
+    table = plain_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
+    assert table.markdown("").splitlines()[2:] == [
+        "| a | 1 | **5.0 ± 1.0** | **5.0 ± 0.2** |",
+        "| b | 2 | 2 of 3 failed | **30.0 ms** |",
+        "| c | 3 | **-1** |  |",
+    ]
+    assert "**" not in table.text()
+    assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]
+
+
+def test_columns_with_units_are_numbers_and_columns_with_words_are_not() -> None:
+    table = plain_table(
+        "", ("a", "b", "c", "d"), [("x", "3 ms", "**1.2×**", "3 of 4"), ("y", "", "4e-05", "2")]
+    )
+    assert table.markdown("").splitlines()[1] == "| --- | --: | --: | --- |"
 
 
 def test_claims_show_whether_they_hold() -> None:

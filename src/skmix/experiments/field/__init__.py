@@ -22,7 +22,7 @@ from .sharing import (
     sharing_table,
     sharing_tables,
 )
-from .tables import Standing, Summary, check_claims, make_tables, mean_ranks, standings, summarise
+from .tables import Standing, Summary, make_tables, mean_ranks, standings, summarise
 
 __all__ = [
     "FIELD",
@@ -40,7 +40,6 @@ __all__ = [
     "Summary",
     "TrueDensities",
     "TunedSVC",
-    "check_claims",
     "contenders",
     "count_parameters",
     "draw",

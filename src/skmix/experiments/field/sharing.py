@@ -235,7 +235,9 @@ def sharing_table(outcomes: Sequence[Outcome], measure: LearningMeasure = "error
         (data, str(rows), *(_mean(own.get(name, []), measure) for name in names))
         for (data, rows), own in _groups(outcomes).items()
     ]
-    return plain_table(_TITLES[measure], ("data", "rows", *names), lines, name=f"sharing_{measure}")
+    compared = [name for name in names if name != TRUE]
+    headings = ("data", "rows", *names)
+    return plain_table(_TITLES[measure], headings, lines, f"sharing_{measure}", compared)
 
 
 def gain_table(outcomes: Sequence[Outcome]) -> Table:

@@ -1,4 +1,4 @@
-"""Outcomes of a comparison: means with standard errors, ranks, tables and claims.
+"""Outcomes of a comparison: means with standard errors, ranks and tables.
 
 Means are over the splits that all classifiers of a data set have, ranks over the data sets that have all
 classifiers: an unfinished comparison is still a fair one.
@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 
 from skmix.engine.model import FloatArray
 
-from ..harness import Claim, Table, plain_table
+from ..harness import Table, plain_table
 from .classifiers import BOOSTING, FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
 from .comparison import Outcome
 from .data import HALVES, half_of
@@ -32,9 +32,8 @@ TITLES: dict[Measure, str] = {
 }
 _RANKED: tuple[Measure, ...] = ("error", "log_loss", "calibration_error")
 _TREES = (FOREST, BOOSTING)
-# What is to be shown of shared kernels.
-_WORST_RANK_BY_ERROR, _WORST_RANK_BY_LOG_LOSS = 2.2, 1.8
-_LARGEST_RATIO, _MOST_TIMES_THE_SVM = 1.25, 5.0
+# An error of more than this many times the best other one is marked.
+_LARGEST_RATIO = 1.25
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,8 @@ def make_tables(outcomes: Iterable[Outcome]) -> list[Table]:
                 own = [half or "all"] if halves else []
                 lines.append(("mean rank", *own, *(f"{ranks[name]:.2f}" for name in names)))
         headings = ("data", *(["half"] if halves else []), *names)
-        tables.append(plain_table(title, headings, lines, name=measure))
+        best = names if measure in _RANKED else ()
+        tables.append(plain_table(title, headings, lines, measure, best))
     if compared := standings(kept):
         tables.append(_standings_table(compared, halves))
     failures = [
@@ -189,46 +189,7 @@ def _standings_table(compared: Sequence[Standing], halves: bool) -> Table:
     headings = ("best other", "its error", "ratio", f"above {_LARGEST_RATIO:g}", "time over the SVM's")
     title = "Error of shared kernels in per cent, beside the best other classifier"
     own_headings = ("data", *(["half"] if halves else []), "error", *headings)
-    return plain_table(title, own_headings, lines, name="standings")
-
-
-def check_claims(outcomes: Iterable[Outcome]) -> list[Claim]:
-    """Check the claims about shared kernels compared with other classifiers, where there are outcomes.
-
-    Ranks are claimed of the whole field only.
-    """
-    kept = list(outcomes)
-    summaries, compared = summarise(kept), standings(kept)
-    names = _names(summaries)
-    if OURS not in names:
-        return []
-    checked = []
-    if {each.name for each in FIELD} <= set(names) and _complete(summaries):
-        ranks = mean_ranks(summaries)
-        others = min((name for name in names if name != OURS), key=lambda name: ranks[name])
-        first = ranks[OURS] < ranks[others]
-        target = f"at most {_WORST_RANK_BY_ERROR:g}, and first"
-        shown = f"{_own_ranks(summaries, 'error')}; {others} {ranks[others]:.2f}"
-        holds = first and ranks[OURS] <= _WORST_RANK_BY_ERROR
-        checked.append(Claim("mean rank by error", target, shown, holds))
-        own = mean_ranks(summaries, "log_loss")[OURS]
-        target, shown = f"at most {_WORST_RANK_BY_LOG_LOSS:g}", _own_ranks(summaries, "log_loss")
-        checked.append(Claim("mean rank by log-loss", target, shown, own <= _WORST_RANK_BY_LOG_LOSS))
-    if compared:
-        behind = [f"{each.data} ({_factor(each.ratio)})" for each in compared if each.far_behind]
-        claim = "error at most a quarter above that of the best other classifier"
-        target = "on all data sets, unless only trees are far ahead"
-        shown = f"above on {', '.join(behind)}" if behind else f"on {len(compared)} of {len(compared)}"
-        checked.append(Claim(claim, target, shown, not behind))
-    timed = {each.data: each.times_the_svm for each in compared if not np.isnan(each.times_the_svm)}
-    if timed:
-        data, worst = max(timed.items(), key=lambda pair: pair[1])
-        claim, target = f"time to fit, over that of {SUPPORT_VECTORS}", f"at most {_MOST_TIMES_THE_SVM:g}"
-        shown = f"median {np.median(list(timed.values())):.1f}, largest {worst:.1f} on {data}"
-        checked.append(Claim(claim, target, shown, worst <= _MOST_TIMES_THE_SVM))
-    n_failed = sum(each.n_failed for each in summaries if each.classifier == OURS)
-    checked.append(Claim("no failures", "0 failed", f"{n_failed} failed", n_failed == 0))
-    return checked
+    return plain_table(title, own_headings, lines, "standings", ("error", "its error"))
 
 
 def corrected_standard_error(values: FloatArray, test_over_train: float) -> float:
@@ -275,13 +236,6 @@ def _ranks_of_halves(summaries: Sequence[Summary], measure: Measure) -> dict[str
         if own:
             ranks[half] = mean_ranks(own, measure)
     return ranks
-
-
-def _own_ranks(summaries: Sequence[Summary], measure: Measure) -> str:
-    """Return the mean rank of shared kernels, and in brackets those of the halves."""
-    ranks = {half: own[OURS] for half, own in _ranks_of_halves(summaries, measure).items()}
-    halves = ", ".join(f"{half} {rank:.2f}" for half, rank in ranks.items() if half)
-    return f"{ranks['']:.2f}" + (f" ({halves})" if halves else "")
 
 
 def _times_the_svm(outcomes: Sequence[Outcome]) -> float:

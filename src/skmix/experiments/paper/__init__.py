@@ -23,12 +23,14 @@ from .records import (
 )
 from .study import Study, make_study, run_study, stored_runs, study_results
 from .tables import make_tables, write_tables
-from .variants import MAIN_KERNELS, MAIN_RUNS, METHODS, VARIANTS, Cell, Method, study_cells
+from .variants import LABELS, MAIN_KERNELS, MAIN_RUNS, METHODS, PRINTED, VARIANTS, Cell, Method, study_cells
 
 __all__ = [
+    "LABELS",
     "MAIN_KERNELS",
     "MAIN_RUNS",
     "METHODS",
+    "PRINTED",
     "VARIANTS",
     "Beyond",
     "Cell",

@@ -1,7 +1,7 @@
 """Three methods of fitting a variant, a batch of runs at a time, and what their models predict.
 
 published
-    The paper's start and arithmetic, without safeguards.
+    The paper's algorithm, rerun: its start and arithmetic, without safeguards.
 robust
     The paper's start and stopping rule on our engine.
 class-wise

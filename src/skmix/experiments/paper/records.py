@@ -105,7 +105,7 @@ class Run:
     run: int  # number of the run, from 0
     accuracy: float
     mean_iou: float  # mean over the digits of the Jaccard index
-    reason: str  # why the run stopped being finite, one of published.REASONS; empty if it did not
+    reason: str  # why a covariance became singular, one of published.REASONS; empty if none did
     failing_pass: int | None
     n_iter: int  # passes, the most over the feature groups
     converged: bool
@@ -113,8 +113,16 @@ class Run:
     confusion: IntArray  # (10, 10) counts on the test set; rows are true digits, columns predicted ones
 
     @property
+    def singular(self) -> bool:
+        """Whether a covariance became singular, after which every number is undefined.
+
+        Such a run is tested with the parameters that entered the failing pass, and need not fail.
+        """
+        return bool(self.reason)
+
+    @property
     def failed(self) -> bool:
-        """Whether the paper would count the run as failed: accuracy of at most one half, or not finite."""
+        """Whether the run fails as the paper counts: an accuracy of at most one half."""
         return not self.accuracy > FAILED_BELOW
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The paper's tables 1 to 6, with each printed number next to ours, and their files.
 
-Each table compares four sources: ``published``, the number printed in the paper; ``rerun``, the published
-method run again; ``robust`` and ``class-wise``, the methods on our engine. A number that is not known, for
-instance because a variant was not run, is None.
+Each table compares four sources, `SOURCES`: the number that the paper prints, the paper's algorithm, rerun,
+and the methods on our engine, robust and class-wise. A number that is not known, for instance because a
+variant was not run, is None.
 """
 
 from __future__ import annotations
@@ -22,9 +22,19 @@ from .claims import Difference
 from .published import REASONS
 from .published_values import METRICS, OK_RUNS, RANKED_METRICS, published_values
 from .records import FAILED_BELOW, Run, Runs, StudyResults
-from .variants import MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_RUNS, SWEEP_VARIANTS, VARIANTS, Method
+from .variants import (
+    LABELS,
+    MAIN_KERNELS,
+    METHODS,
+    PRINTED,
+    SWEEP_KERNELS,
+    SWEEP_RUNS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    Method,
+)
 
-SOURCES = ("published", "rerun", "robust", "class-wise")
+SOURCES = (PRINTED, *LABELS.values())
 METHOD_OF_SOURCE: dict[str, Method] = dict(zip(SOURCES[1:], METHODS, strict=True))
 TAU = "tau"
 
@@ -81,12 +91,12 @@ def _metric_table(
     runs: Runs,
     metrics: tuple[str, ...],
     counted: Counted,
-    published: dict[tuple[str, str], float],
+    paper: dict[tuple[str, str], float],
 ) -> Table:
     """Tables 1 and 3: a row for each metric, a column for each variant."""
     rows = []
     for metric in metrics:
-        printed = {variant: published[metric, variant] for variant in runs.variants}
+        printed = {variant: paper[metric, variant] for variant in runs.variants}
         if metric == OK_RUNS:
             printed = {variant: int(value) for variant, value in printed.items()}
         rows.append(_row((metric,), runs, partial(_statistic, metric, counted), printed))
@@ -94,12 +104,12 @@ def _metric_table(
 
 
 def _ranking_table(
-    name: str, title: str, runs: Runs, counted: Counted, published: dict[str, tuple[str, ...]]
+    name: str, title: str, runs: Runs, counted: Counted, paper: dict[str, tuple[str, ...]]
 ) -> Table:
     """Tables 2 and 4: the variants from best to worst by each metric, and agreement with the paper."""
     rows = []
     for metric in RANKED_METRICS:
-        printed = [variant for variant in published[metric] if variant in runs.variants]
+        printed = [variant for variant in paper[metric] if variant in runs.variants]
         orders: list[list[str | None]] = [[*printed]]
         agreements: list[Value] = [1.0 if len(printed) > 1 else None]
         for method in METHODS:
@@ -111,7 +121,7 @@ def _ranking_table(
             agreements.append(agreement(printed, values) if complete else None)
         rows.append(Row((metric,), (*zip(*orders, strict=True), tuple(agreements))))
     columns = (*(str(rank) for rank in range(1, len(runs.variants) + 1)), TAU)
-    note = "tau is Kendall's rank correlation with the published order: 1 is the same order, -1 the reverse."
+    note = "tau is Kendall's rank correlation with the printed order: 1 is the same order, -1 the reverse."
     return Table(name, title, ("metric",), "rank", columns, SOURCES, tuple(rows), note)
 
 
@@ -124,13 +134,13 @@ def agreement(order: Sequence[str], values: Mapping[str, float]) -> float | None
 
 def _sweep_table(runs: Runs) -> Table:
     """Table 5: mean and standard deviation of the accuracy, and the runs counted, for each K."""
-    published = published_values().sweep
+    paper = published_values().sweep
     variants = tuple(name for name in SWEEP_VARIANTS if name in runs.variants)
     rows = []
     for n_kernels in SWEEP_KERNELS:
         for part, metric in (("mean", "Mean Acc"), ("std", "Std Acc"), ("counted", OK_RUNS)):
             measure = partial(_statistic, metric, records.counted_in_sweep)
-            printed = {name: getattr(published[n_kernels, name], part) for name in variants}
+            printed = {name: getattr(paper[n_kernels, name], part) for name in variants}
             rows.append(_row((str(n_kernels), part), runs, measure, printed, n_kernels, SWEEP_RUNS))
     title = "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)"
     note = "Runs with accuracy above 0.5 are counted; at K = 3, where none can be, all are."
@@ -151,19 +161,22 @@ def _extremes_table(runs: Runs) -> Table:
 
 
 def _failures_table(runs: Runs) -> Table:
-    """Which runs failed and why, at every K."""
-    finite = f"finite, accuracy <= {FAILED_BELOW}"
+    """How many runs end singular and why, and how many fail, at every K."""
+    above, below = f"singular, accuracy > {FAILED_BELOW}", f"finite, accuracy <= {FAILED_BELOW}"
 
     def counts(own: list[Run]) -> dict[str, Value]:
+        names = (*REASONS, "singular", above, below, "failed", "runs")
         if not own:
-            return dict.fromkeys((*REASONS, finite, "failed", "runs"))
-        failed = [run for run in own if run.failed]
-        return {
-            **{reason: sum(run.reason == reason for run in own) for reason in REASONS},
-            finite: sum(not run.reason for run in failed),
-            "failed": len(failed),
-            "runs": len(own),
-        }
+            return dict.fromkeys(names)
+        numbers = (
+            *(sum(run.reason == reason for run in own) for reason in REASONS),
+            sum(run.singular for run in own),
+            sum(run.singular and not run.failed for run in own),
+            sum(run.failed and not run.singular for run in own),
+            sum(run.failed for run in own),
+            len(own),
+        )
+        return dict(zip(names, numbers, strict=True))
 
     rows = []
     for n_kernels in SWEEP_KERNELS:
@@ -173,15 +186,16 @@ def _failures_table(runs: Runs) -> Table:
                 entries = zip(*(counts(own).values() for own in cells), strict=True)
                 rows.append(Row((str(n_kernels), variant.name), tuple(entries)))
     note = (
-        "A reason is counted whenever a run stopped being finite, even if its last finite parameters "
-        "classify more than half of the test images; failed are the runs with an accuracy of at most 0.5."
+        "A run ends singular when a covariance becomes singular, for one of the reasons; it is tested with "
+        "the parameters that entered that pass. A run fails, as the paper counts, when its accuracy is at "
+        f"most {FAILED_BELOW}: failed = singular - singular above {FAILED_BELOW} + finite."
     )
-    title, keys, columns = "Failed runs and their reasons", ("K", "variant"), tuple(counts([]))
+    title, keys, columns = "Runs that end singular, and runs that fail", ("K", "variant"), tuple(counts([]))
     return Table("failures", title, keys, "outcome", columns, SOURCES[1:], tuple(rows), note)
 
 
 def confusion_csv(results: StudyResults) -> str:
-    """Return the confusion matrices of the best runs and the published ones as CSV, digits in order 0..9."""
+    """Return the confusion matrices of the best runs and the printed ones as CSV, digits in order 0..9."""
     lines: list[Sequence[Value]] = [["variant", "source", "run", "true digit", *range(10)]]
     printed = published_values().confusion
     for variant in dict.fromkeys(variant for variant, _ in results.best):
@@ -198,11 +212,11 @@ def confusion_csv(results: StudyResults) -> str:
 def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
     """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
     claims = list(claims)
-    parts = [claims_table(claims, "What the study must show").markdown("#"), ""]
+    parts = [claims_table(claims, "Claims, checked").markdown("#"), ""]
     parts += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
-    rows = [[d.variant, d.quantity, text_of(d.published), text_of(d.rerun), d.reason] for d in differences]
-    title = "Where the published method, run again, differs from the paper"
-    headings = ("variant", "quantity", "published", "rerun", "likely reason")
+    rows = [[d.variant, d.quantity, text_of(d.printed), text_of(d.rerun), d.reason] for d in differences]
+    title = "Where the paper's algorithm, rerun, differs from the paper"
+    headings = ("variant", "quantity", *SOURCES[:2], "likely reason")
     if rows:
         parts += ["", plain_table(title, headings, rows).markdown("#")]
     else:

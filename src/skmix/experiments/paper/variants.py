@@ -13,6 +13,13 @@ Dither = Literal["paper", "all"]
 
 # In this order in tables, figures and report.
 METHODS: tuple[Method, ...] = ("published", "robust", "class-wise")
+# Where a number comes from: the paper's pages, or runs by one of the methods.
+PRINTED = "paper, printed"
+LABELS: dict[str, str] = {
+    "published": "paper's algorithm, rerun",
+    "robust": "robust",
+    "class-wise": "class-wise",
+}
 # The methods on our engine.
 OURS: tuple[Method, Method] = ("robust", "class-wise")
 

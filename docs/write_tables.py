@@ -1,12 +1,14 @@
-"""Parts of pages that are written by the build: tables of measurements, and the commands of the command line.
+"""Write the tables of measurements, and the commands of the command line, into the pages.
 
-A page asks for one by a comment of its own, ``<!-- generated: speed -->``, which the build replaces by what
-the function of that name returns. So no number that was measured is typed, and no option is described twice.
+    python docs/write_tables.py
+
+or ``make tables``. A page has a place for each between two comments, ``<!-- speed:begin -->`` and
+``<!-- speed:end -->``; what is between them is replaced by what the function of that name returns. So no
+number that was measured is typed, and a test fails where a page and benchmarks/results disagree.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import textwrap
@@ -14,33 +16,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from skmix.experiments.harness import bold_best, plain_table
+
+ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
+PLACE = re.compile(r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown; all columns but the first are numbers."""
-    rule = ["---", *("--:" for _ in headings[1:])]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (headings, rule, *rows))
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], compared: Sequence[str] = ()) -> str:
+    """Return a table in Markdown; in each row the least value of the compared columns is bold."""
+    return plain_table("", headings, rows, compared=compared).markdown("")
 
 
 def read(name: str) -> Any:
     """Return what a benchmark has written."""
     return json.loads((RESULTS / name).read_text(encoding="utf-8"))
-
-
-def benchmark(name: str) -> ModuleType:
-    """Return a script of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def thousands(number: float) -> str:
@@ -49,12 +41,79 @@ def thousands(number: float) -> str:
 
 
 def speed() -> str:
-    """Return the README's table of speed."""
-    text: str = benchmark("speed").readme_table(read("speed.json"))
-    return text
+    """Return times of whole fits beside scikit-learn's."""
+    found = read("speed.json")
+    rows = [
+        [
+            f"{row['covariances']}, N={row['rows'] // 1000}k, M={row['features']}, K={row['kernels']}, "
+            f"clusters {spread}",
+            f"{row['sklearn_1_ms']:.0f} ms",
+            f"{row['skmix_1_ms']:.1f} ms",
+            f"{row['ratio_1']:.1f}×",
+            f"{row['skmix_all_ms']:.1f} ms",
+        ]
+        for spread, fits in found["fits"].items()
+        for row in fits
+    ]
+    rows += [
+        [
+            f"one of 200 starts in a batch: N=1000, M={row['features']}, K=10, 10 classes",
+            f"{row['sklearn_us']:.0f} µs",
+            f"{row['skmix_1_us']:.0f} µs",
+            f"{row['ratio_1']:.1f}×",
+            f"{row['skmix_all_us']:.0f} µs",
+        ]
+        for row in found["starts"]
+    ]
+    iris, memory, machine = found["iris"], found["memory_mb"], found["machine"]
+    first = "; ".join(
+        f"{row['compile_s']:.1f} and {row['load_s']:.1f} s with {row['features']} features"
+        for row in found["compilation"]
+    )
+    headings = ["a pass of a whole fit", "scikit-learn", "skmix", "ratio", "skmix, all cores"]
+    return "\n".join(
+        [
+            table(headings, rows, headings[1:3]),
+            "",
+            f"Measured on {machine['cores']} cores of {machine['processor']}, Python {machine['python']}, "
+            f"NumPy {machine['numpy']}, scikit-learn {machine['sklearn']}.",
+            "",
+            f"A whole fit of iris takes {iris['drop_in_ms']:.1f} ms as a drop-in and "
+            f"{iris['shared_kernel_mixture_ms']:.1f} ms as `SharedKernelMixture` (scikit-learn "
+            f"{iris['sklearn_ms']:.1f} ms). A fit of 1M × 16 with 16 kernels needs "
+            f"{memory['mixture']:.0f} MB beyond its data, {memory['labelled']:.0f} MB with labels "
+            f"(scikit-learn {memory['sklearn']:.0f} MB).",
+            "",
+            "Code is compiled when it is first needed, for each number of features up to 16 and once for all "
+            "others, and kept on disk. Compiling it once on a computer and loading it once in a process "
+            f"prolong the first large fit by {first}.",
+        ]
+    )
 
 
 def peers() -> str:
+    """Return the range of the ratios to other libraries in a sentence."""
+    found = read("peers.json")
+    fewest = min(row["rows"] for row in found["cases"])
+    small, large = (
+        [row for row in found["cases"] if (row["rows"] == fewest) == is_small] for is_small in (True, False)
+    )
+    several, lost = [], []
+    for name in found["cases"][0]["ratios"]:
+        ratios = [row["ratios"][name]["one"] for row in large]
+        several.append(f"{name} {found['versions'][name]} {min(ratios):.1f} to {max(ratios):.1f}")
+        worst = min(row["ratios"][name]["one"] for row in small)
+        if worst < 1.0:
+            lost.append(f"{name} up to {1.0 / worst:.1f}")
+    features = [row["features"] for row in large]
+    return (
+        f"A pass with full covariances of {min(features)} to {max(features)} features takes other libraries "
+        f"several times as long on one core: {', '.join(several)} times."
+        + (f" On {fewest} rows they are quicker: {', '.join(lost)} times." if lost else "")
+    )
+
+
+def other_libraries() -> str:
     """Return how many times as long a pass of other libraries takes."""
     found = read("peers.json")
     names, machine, versions = list(found["cases"][0]["ratios"]), found["machine"], found["versions"]
@@ -78,7 +137,8 @@ def peers() -> str:
         [
             table(headings, rows),
             "",
-            f"Measured on {machine['processor']}, Python {machine['python']}, {used}"
+            f"In bold: quicker than skmix. Measured on {machine['processor']}, "
+            f"Python {machine['python']}, {used}"
             + (f" (JAX {machine['jax']})." if "jax" in machine else ".")
             + (f" Not installed: {', '.join(missing)}." if missing else ""),
         ]
@@ -86,8 +146,8 @@ def peers() -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio of times; one below 1 is marked as a loss."""
-    return f"{ratio:.1f}×" if ratio >= 1 else f"{ratio:.2f}×, **faster than skmix**"
+    """Return a ratio of times; one below 1, a loss, is bold."""
+    return f"{ratio:.1f}×" if ratio >= 1 else f"**{ratio:.2f}×**"
 
 
 def study() -> str:
@@ -95,7 +155,10 @@ def study() -> str:
     measured = read("study.json")
     methods = list(measured["main_study_seconds"])
     rows = [
-        [row["variant"], *(f"{row[method]:.0f}" for method in methods)] for row in measured["one_process"]
+        bold_best(
+            [row["variant"], *(f"{row[method]:.0f}" for method in methods)], range(1, len(methods) + 1), max
+        )
+        for row in measured["one_process"]
     ]
     return table(["runs a second, one process", *methods], rows)
 
@@ -120,7 +183,7 @@ def device() -> str:
     headings = ["rows × features, kernels", *precisions, *(f"error of means, {name}" for name in low)]
     return "\n".join(
         [
-            table(headings, rows),
+            table(headings, rows, precisions),
             "",
             f"Medians on {measured['device']}, PyTorch {measured['torch']}; errors of means after a pass, "
             "in standard deviations, against float64.",
@@ -160,7 +223,7 @@ def streaming() -> str:
     kinds = ("array", "file")
     rows = [
         [
-            size.replace(" x ", " × "),
+            re.sub(r"^\d+", lambda found: thousands(int(found[0])), size).replace(" x ", " × "),
             f"{own['in_memory_ms']:.0f} ms",
             *(f"{own[kind]['ms']:.0f} ms" for kind in kinds),
             *(f"{own[kind]['gigabytes_per_second']:.0f} GB/s" for kind in kinds),
@@ -260,14 +323,6 @@ def compared(*names: str) -> str:
     return "\n\n".join(tables[name].markdown() for name in names)
 
 
-def claims() -> str:
-    """Return what was claimed of the comparison, and whether it holds."""
-    from skmix.experiments.field import check_claims
-    from skmix.experiments.harness import claims_table
-
-    return claims_table(check_claims(outcomes("accuracy.jsonl")), "What is to be shown").markdown()
-
-
 def mnist() -> str:
     """Return errors, sizes and times on MNIST."""
     found = read("mnist.json")
@@ -287,6 +342,10 @@ def mnist() -> str:
                 f"{sum(seconds) / len(seconds):.0f} s",
             ]
         )
+    for place in (2, 4):
+        best = bold_best([row[place] for row in rows], range(len(rows)))
+        for row, cell in zip(rows, best, strict=True):
+            row[place] = cell
     headings = [
         "model", "errors, %", "mean", "held out, %", "log-loss", "parameters", "of the components", "training"
     ]  # fmt: skip
@@ -300,13 +359,17 @@ def densities() -> str:
     for half in dict.fromkeys(row["half"] for row in found):
         own = [row for row in found if row["half"] == half]
         rows = [
-            [
-                row["data"],
-                *(f"{row[name]}" for name in ("rows", "features")),
-                *(f"{row[name]:.2f}" for name in ("sklearn", "skmix")),
-                f"{row['gain']:+.2f} ± {row['error']:.2f}",
-                f"{row['skmix_seconds'] / row['sklearn_seconds']:.0f}×",
-            ]
+            bold_best(
+                [
+                    row["data"],
+                    *(f"{row[name]}" for name in ("rows", "features")),
+                    *(f"{row[name]:.2f}" for name in ("sklearn", "skmix")),
+                    f"{row['gain']:+.2f} ± {row['error']:.2f}",
+                    f"{row['skmix_seconds'] / row['sklearn_seconds']:.0f}×",
+                ],
+                (3, 4),
+                max,
+            )
             for row in own
         ]
         headings = [f"{half} half", "rows", "features", "scikit-learn", "skmix", "gain", "time"]
@@ -343,7 +406,8 @@ def populations() -> str:
         kernels = sum(run["kernels"] for run in runs) / len(runs)
         setting = [f"{case[name]}" for name in ("features", "rows", "distance")]
         rows.append([*setting, f"{kernels:.1f}", *cells])
-    return table(["features", "rows", "distance", "kernels", *names.values()], rows)
+    headings = ["features", "rows", "distance", "kernels", *names.values()]
+    return table(headings, rows, list(names.values()))
 
 
 def coverage() -> str:
@@ -450,7 +514,6 @@ def as_text(found: re.Match[str]) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
-    "claims": claims,
     "cluster": cluster,
     "commands": commands,
     "cores": cores,
@@ -461,6 +524,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fits": fits,
     "mnist": mnist,
     "numbers": numbers,
+    "other-libraries": other_libraries,
     "peers": peers,
     "populations": populations,
     "robust": robust,
@@ -474,23 +538,33 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def fill(text: str) -> str:
-    """Return a page with its comments replaced; one that asks for something unknown is an error."""
+    """Return a page with everything between its comments replaced; an unknown name is an error."""
 
     def written(found: re.Match[str]) -> str:
-        if found[1] not in PARTS:
-            raise ValueError(f"no part is named {found[1]}; there are {', '.join(PARTS)}.")
-        return PARTS[found[1]]()
+        name = found[1]
+        if name not in PARTS:
+            raise ValueError(f"no part is named {name}; there are {', '.join(PARTS)}.")
+        # In a narrow cell the line may break between a value and its error, not between it and its unit.
+        part = re.sub(r"(?<=±) | (?=(?:[mµ]?s|[kM]B|GB/s)\*{0,2} \|)", "\u00a0", PARTS[name]()).strip()
+        return f"<!-- {name}:begin -->\n\n{part}\n\n<!-- {name}:end -->"
 
     return PLACE.sub(written, text)
 
 
-def fill_page(app: Any, name: str, source: list[str]) -> None:
-    if not name.startswith(("api/generated/", "gallery/")) and "<!-- generated:" in source[0]:
-        source[0] = fill(source[0])
-        for path in RESULTS.glob("*.json*"):
-            app.env.note_dependency(str(path))
+def pages() -> list[Path]:
+    """Return the pages that have such places."""
+    own = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+    return [path for path in own if PLACE.search(path.read_text(encoding="utf-8"))]
 
 
-def setup(app: Any) -> dict[str, Any]:
-    app.connect("source-read", fill_page)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+def main() -> None:
+    """Write all pages, and name those that change."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if (new := fill(text)) != text:
+            path.write_text(new, encoding="utf-8")
+            print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""What the build writes into pages is what was measured, and what the command line has."""
+"""Tables of the pages are what was measured, and what the command line has."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 @pytest.fixture(scope="module")
-def generated() -> ModuleType:
-    path = ROOT / "docs" / "extensions" / "generated.py"
-    spec = importlib.util.spec_from_file_location("generated", path)
+def tables() -> ModuleType:
+    path = ROOT / "docs" / "write_tables.py"
+    spec = importlib.util.spec_from_file_location("write_tables", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,33 +32,35 @@ def generated() -> ModuleType:
 def cells(table: str) -> list[list[str]]:
     """Return the cells of the first table in a text, its headings first."""
     lines = [line for line in table.splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
     return [row for row in rows if not set("".join(row)) <= set("-: ")]
 
 
-def test_all_parts_are_asked_for_and_known(generated: ModuleType) -> None:
-    docs = ROOT / "docs"
-    pages = [
-        page.read_text(encoding="utf-8")
-        for page in sorted(docs.rglob("*.md"))
-        if "_build" not in page.relative_to(docs).parts
-    ]
-    asked = [name for text in pages for name in generated.PLACE.findall(text)]
-    assert sorted(asked) == sorted(generated.PARTS)
-    with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
-        generated.fill("before\n<!-- generated: sped -->\n")
+def test_pages_have_the_tables_of_the_results(tables: ModuleType) -> None:
+    pages = {page: page.read_text(encoding="utf-8") for page in tables.pages()}
+    assert {page.name for page in pages} >= {
+        f"{name}.md" for name in ("benchmarks", "command-line", "comparison", "mnist", "sharing")
+    }
+    shown = [found[1] for text in pages.values() for found in tables.PLACE.finditer(text)]
+    assert sorted(shown) == sorted(tables.PARTS)
+    old = [page.name for page, text in pages.items() if tables.fill(text) != text]
+    assert old == [], "make tables writes them"
 
 
-def test_a_comment_is_replaced_and_the_rest_is_kept(
-    generated: ModuleType, monkeypatch: pytest.MonkeyPatch
+def test_only_what_is_between_the_comments_is_replaced(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(generated.PARTS, "study", lambda: "| a |")
-    assert generated.fill("one\n\n<!-- generated: study -->\n\ntwo\n") == "one\n\n| a |\n\ntwo\n"
+    monkeypatch.setitem(tables.PARTS, "study", lambda: "| 1 ± 2 |\n")
+    text = "one\n\n<!-- study:begin -->{}<!-- study:end -->\n\ntwo\n"
+    for old in ("\n", "\n\nold\n\nolder\n\n"):
+        assert tables.fill(text.format(old)) == text.format("\n\n| 1 ±\u00a02 |\n\n")
+    with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
+        tables.fill("<!-- sped:begin -->\n<!-- sped:end -->\n")
 
 
-def test_times_are_those_of_the_results(generated: ModuleType) -> None:
+def test_times_are_those_of_the_results(tables: ModuleType) -> None:
     study = json.loads((RESULTS / "study.json").read_text())["one_process"]
-    shown = cells(generated.study())
+    shown = cells(tables.study())
     assert [row[0] for row in shown[1:]] == [row["variant"] for row in study]
     column = shown[0].index("robust")
     assert [float(row[column]) for row in shown[1:]] == pytest.approx(
@@ -67,49 +69,49 @@ def test_times_are_those_of_the_results(generated: ModuleType) -> None:
 
     device = json.loads((RESULTS / "device.json").read_text())
     passes = [row for row in device["passes"] if row["clusters"] == "of unit variance"]
-    shown = cells(generated.device())
+    shown = cells(tables.device())
     for precision in ("float64", "tf32"):
         times = [float(row[shown[0].index(precision)].removesuffix(" ms")) for row in shown[1:]]
         measured = [row["median_ms"] for row in passes if row["precision"] == precision]
         assert times == pytest.approx(measured, abs=0.05, rel=0)
-    assert device["device"] in generated.device()
-    shown = cells(generated.fits())
+    assert device["device"] in tables.device()
+    shown = cells(tables.fits())
     apart = [row["pass_ms"] for row in device["fits"] if row["clusters"] == "apart"]
     assert [float(row[2].removesuffix(" ms")) for row in shown[1:]] == pytest.approx(apart, abs=0.05, rel=0)
     sizes = json.loads((RESULTS / "device_features.json").read_text())["streaming"].values()
-    shown = cells(generated.streaming())
+    shown = cells(tables.streaming())
     assert [row[2] for row in shown[1:]] == [f"{own['array']['ms']:.0f} ms" for own in sizes]
     several = json.loads((RESULTS / "cores.json").read_text())["cases"]
-    shown = cells(generated.cores())
+    shown = cells(tables.cores())
     assert [row[1] for row in shown[1:]] == [f"{row['ms']['1']:.1f} ms" for row in several]
 
     out_of_core = json.loads((RESULTS / "out_of_core.json").read_text())
-    shown = cells(generated.files())
+    shown = cells(tables.files())
     assert [row[2] for row in shown[1:]] == [
         f"{row['speed_of_memory']['npy']:.0%}" for row in out_of_core["speed"]
     ]
-    assert f"{out_of_core['memory']['peak_mb']:.0f} MB" in generated.files()
+    assert f"{out_of_core['memory']['peak_mb']:.0f} MB" in tables.files()
     peers = json.loads((RESULTS / "peers.json").read_text())
-    shown = cells(generated.peers())
+    shown = cells(tables.other_libraries())
     assert len(shown) == 1 + len(peers["cases"])
     assert shown[1][1] == f"{peers['cases'][0]['ms']['skmix']['one']:.1f} ms"
     for name, version in peers["versions"].items():
-        assert version is None or f"{name} {version}" in generated.peers() or name == "skmix"
+        assert version is None or f"{name} {version}" in tables.other_libraries() or name == "skmix"
     cluster = json.loads((RESULTS / "cluster.json").read_text())
-    assert f"{cluster['passes'][0]['seconds']:.2f} s" in generated.cluster()
+    assert f"{cluster['passes'][0]['seconds']:.2f} s" in tables.cluster()
 
 
-def test_errors_are_means_of_the_outcomes(generated: ModuleType) -> None:
+def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
     lines = [json.loads(line) for line in (RESULTS / "accuracy.jsonl").read_text().splitlines()]
     errors = [r["error"] for r in lines if (r["data"], r["classifier"]) == ("iris", "LDA")]
-    shown = cells(generated.accuracy())
+    shown = cells(tables.accuracy())
     row = next(row for row in shown if row[0] == "iris")
     assert float(row[shown[0].index("LDA")].split(" ± ")[0]) == pytest.approx(
         100 * sum(errors) / len(errors), abs=0.05
     )
 
 
-def test_gain_is_what_own_kernels_lose_in_the_same_draw(generated: ModuleType) -> None:
+def test_gain_is_what_own_kernels_lose_in_the_same_draw(tables: ModuleType) -> None:
     lines = [json.loads(line) for line in (RESULTS / "sharing.jsonl").read_text().splitlines()]
     own = [r for r in lines if r["data"] == "pool-100" and r["n_train"] == 100 * 100]
     errors = {(r["classifier"], r["repeat"]): r["error"] for r in own if not r["failure"]}
@@ -118,12 +120,12 @@ def test_gain_is_what_own_kernels_lose_in_the_same_draw(generated: ModuleType) -
         for (name, repeat), error in errors.items()
         if name == "own kernels" and ("shared kernels", repeat) in errors
     ]
-    shown = cells(generated.gain())
+    shown = cells(tables.gain())
     row = next(row for row in shown if row[:3] == ["pool-100", "100", "shared kernels"])
     found = row[shown[0].index("error, points")].split(" ± ")[0]
     assert float(found) == pytest.approx(sum(gains) / len(gains), abs=0.05001)
 
-    shown = cells(generated.sharing())
+    shown = cells(tables.sharing())
     row = next(row for row in shown if row[:2] == ["pool-100", "100"])
     truth = [error for (name, _), error in errors.items() if name == "true densities"]
     assert float(row[shown[0].index("true densities")].split(" ± ")[0]) == pytest.approx(
@@ -131,8 +133,8 @@ def test_gain_is_what_own_kernels_lose_in_the_same_draw(generated: ModuleType) -
     )
 
 
-def test_every_command_and_option_is_on_the_page(generated: ModuleType) -> None:
-    text = generated.commands()
+def test_every_command_and_option_is_on_the_page(tables: ModuleType) -> None:
+    text = tables.commands()
     # Follow --help, which is what users see, instead of the objects that the page is made from.
     pending, seen = [[]], []
     while pending:
@@ -149,17 +151,17 @@ def test_every_command_and_option_is_on_the_page(generated: ModuleType) -> None:
     assert "**Commands**" not in text
 
 
-def test_examples_of_help_texts_keep_their_lines(generated: ModuleType) -> None:
+def test_examples_of_help_texts_keep_their_lines(tables: ModuleType) -> None:
     head = "# `skmix`\n\nHelp.\n\n**Commands**:\n\n* `fit`: Fit a...\n\n"
     text = head + "## `skmix fit`\n\nExamples:\n\n\b\n  one\n    two\n\nEnd.\n"
-    assert generated.as_page(text) == (
+    assert tables.as_page(text) == (
         "\nHelp.\n\n## `skmix fit`\n\nExamples:\n\n```text\none\n  two\n```\n\nEnd.\n"
     )
 
 
-def test_gains_in_density_are_those_of_the_results(generated: ModuleType) -> None:
+def test_gains_in_density_are_those_of_the_results(tables: ModuleType) -> None:
     measured = {row["data"]: row for row in json.loads((RESULTS / "densities.json").read_text())}
-    text = generated.densities()
+    text = tables.densities()
     shown = [row for row in cells(text) if row[0] in measured]
     assert len(shown) == len(measured) == 21
     for row in shown:
@@ -168,9 +170,9 @@ def test_gains_in_density_are_those_of_the_results(generated: ModuleType) -> Non
     assert f"Mean gain {sum(gains) / len(gains):+.2f}" in text
 
 
-def test_errors_with_outliers_are_those_of_the_results(generated: ModuleType) -> None:
+def test_errors_with_outliers_are_those_of_the_results(tables: ModuleType) -> None:
     measured = json.loads((RESULTS / "robust.json").read_text())
-    shown = cells(generated.robust())[1:]
+    shown = cells(tables.robust())[1:]
     for case in measured["outliers"]:
         for name in case["runs"][0]:
             row = next(row for row in shown if row[0] == case["start"] and row[2] == name)
@@ -198,9 +200,9 @@ def test_errors_with_outliers_are_those_of_the_results(generated: ModuleType) ->
     assert max(seconds.values()) < 1.5 * seconds["gaussian"]
 
 
-def test_errors_of_populations_are_those_of_the_results(generated: ModuleType) -> None:
+def test_errors_of_populations_are_those_of_the_results(tables: ModuleType) -> None:
     measured = json.loads((RESULTS / "populations.json").read_text())["merging"]
-    shown = cells(generated.populations())
+    shown = cells(tables.populations())
     assert shown[0][4:] == [
         "BIC's kernels", "three kernels", "entropy", "overlap", "elbow", "three by entropy"
     ]  # fmt: skip
@@ -215,9 +217,9 @@ def test_errors_of_populations_are_those_of_the_results(generated: ModuleType) -
         assert max(run[name] for run in case["runs"] for name in ("entropy", "overlap")) <= 0.07
 
 
-def test_numbers_of_kernels_are_those_of_the_results(generated: ModuleType) -> None:
+def test_numbers_of_kernels_are_those_of_the_results(tables: ModuleType) -> None:
     measured = json.loads((RESULTS / "populations.json").read_text())["numbers"]
-    shown = cells(generated.numbers())
+    shown = cells(tables.numbers())
     assert len(shown) == len(measured) + 1
     for row, case in zip(shown[1:], measured, strict=True):
         chosen = [run["stability"] for run in case["runs"]]
@@ -227,9 +229,9 @@ def test_numbers_of_kernels_are_those_of_the_results(generated: ModuleType) -> N
         assert case["kernels"] is None or counts[case["kernels"]] >= 0.9 * len(chosen)
 
 
-def test_errors_on_mnist_are_those_of_the_results(generated: ModuleType) -> None:
+def test_errors_on_mnist_are_those_of_the_results(tables: ModuleType) -> None:
     measured = json.loads((RESULTS / "mnist.json").read_text())["outcomes"]
-    shown = {row[0].partition(":")[0]: row for row in cells(generated.mnist())[1:]}
+    shown = {row[0].partition(":")[0]: row for row in cells(tables.mnist())[1:]}
     assert shown.keys() - {"---"} == measured.keys()
     for name, outcomes in measured.items():
         mean = 100 * sum(each["error"] for each in outcomes) / len(outcomes)
