@@ -19,6 +19,9 @@ OLDEST_VENV := build/oldest
 OLDEST := $(OLDEST_VENV)/.installed
 OLDEST_TESTS := engine estimators io cli test_import.py
 
+# Without byte code, every process of the tests would parse all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Two installs into one environment must not run at the same time.
