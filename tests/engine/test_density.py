@@ -134,7 +134,7 @@ def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
     """Squared distances overflow; log-densities stay finite, in compiled code too."""
     structure = structure_of(covariance_type, 1)
     means = np.stack([np.zeros(n_features), np.full(n_features, 1e130)])
-    covariances = structure.from_common(np.eye(n_features)[None], 2)[0]
+    covariances = structure.from_common(structure.common(np.ones(n_features))[None], 2)[0]
     model = Parameters(np.full((2, 1), 0.5), means, covariances)
     X = np.repeat([[1e300], [-1e140], [0.0]], n_features, axis=1)
     with workers(1) as pool:

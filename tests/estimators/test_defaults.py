@@ -382,8 +382,20 @@ def test_the_prior_of_diagonal_covariances_is_that_of_each_feature() -> None:
     model = SharedKernelClassifier(3, covariance_type="diag", random_state=0).fit(X, y)
     within = np.mean([X[y == c].var(axis=0) for c in range(3)], axis=0)
     (mixture,) = (part for _, part in model._parts())
-    assert_allclose(np.diag(mixture.covariance_prior_[1]), within, rtol=0.3)
-    assert_array_equal(mixture.covariance_prior_[1], np.diag(np.diag(mixture.covariance_prior_[1])))
+    rows, common = mixture.covariance_prior_
+    assert common.shape == (4,)
+    assert_allclose(common, within, rtol=0.3)
+    # It is accepted back, as variances or as a matrix; full covariances take it as a diagonal matrix.
+    for kind in ("diag", "spherical", "full"):
+        one, other = (
+            SharedKernelMixture(2, covariance_type=kind, covariance_prior=(rows, given), random_state=0).fit(
+                X
+            )
+            for given in (common, np.diag(common))
+        )
+        assert_array_equal(one.covariances_, other.covariances_)
+    given = SharedKernelMixture(2, covariance_type="diag", covariance_prior=(rows, common)).fit(X)
+    assert_array_equal(given.marginal([0, 2]).covariance_prior[1], common[[0, 2]])
 
 
 def test_defaults_are_as_documented() -> None:

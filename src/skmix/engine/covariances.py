@@ -83,6 +83,7 @@ class Structure:
     name = "full"
     isotropic = False  # whether rescaling must use one scale for all features
     shared = False  # whether all kernels have the same covariance
+    by_feature = False  # whether features are independent within kernels
     triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals, or factors
     projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
     # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
@@ -135,8 +136,12 @@ class Structure:
         """Return the structure's approximation of full covariances (R, K, M, M), averaged if shared."""
         return covariances
 
+    def common(self, covariance: FloatArray) -> FloatArray:
+        """Return a covariance (M, M), or variances (M,), as (M, M); as (M,) if features are independent."""
+        return np.diag(covariance) if covariance.ndim == 1 else covariance
+
     def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
-        """Return starting covariances of K kernels from a common one (R, M, M)."""
+        """Return starting covariances of K kernels from a common one, (R, M, M) or (R, M) as by `common`."""
         one = self.from_full(covariances[:, None])
         return one if self.shared else np.repeat(one, n_kernels, axis=1)
 
@@ -192,7 +197,7 @@ class Structure:
         return (namespace(whitener).matrix_transpose(whitener) @ (whitener @ vectors[..., None]))[..., 0]
 
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
-        """Return tr(ΣP⁻¹), shape (R, K or 1), of one covariance Σ (M, M)."""
+        """Return tr(ΣP⁻¹), shape (R, K or 1), of one covariance Σ as by `common`."""
         whitener = factor.whitener
         return namespace(whitener).sum((whitener @ covariance) * whitener, axis=(-2, -1))
 
@@ -480,6 +485,7 @@ class Diagonal(Structure):
     """A variance for every kernel and feature: shape (R, K, M)."""
 
     name = "diag"
+    by_feature = True
     triangular = False
     pools_as: str | None = "diag"
 
@@ -505,6 +511,12 @@ class Diagonal(Structure):
 
     def from_full(self, covariances: FloatArray) -> FloatArray:
         return np.diagonal(covariances, axis1=-2, axis2=-1).copy()
+
+    def common(self, covariance: FloatArray) -> FloatArray:
+        return covariance if covariance.ndim == 1 else np.diagonal(covariance).copy()
+
+    def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
+        return np.repeat(covariances[:, None], n_kernels, axis=1)
 
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         return self.variances(covariances)[..., None] * np.eye(n_features)
@@ -532,7 +544,7 @@ class Diagonal(Structure):
         return factor.whitener**2 * vectors
 
     def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
-        trace: FloatArray = factor.whitener**2 @ namespace(covariance).linalg.diagonal(covariance)
+        trace: FloatArray = factor.whitener**2 @ covariance
         return trace
 
     def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
@@ -554,7 +566,7 @@ class Diagonal(Structure):
     ) -> tuple[FloatArray, Factor]:
         variances, xp = second - mass[..., None] * offset**2, namespace(mass)
         if regulariser.prior_rows:
-            variances += regulariser.prior_rows * xp.linalg.diagonal(regulariser.prior_covariance)
+            variances += regulariser.prior_rows * regulariser.prior_covariance
             mass = mass + regulariser.prior_rows
         variances /= mass[..., None]
         if regulariser.ridge is not None:
@@ -634,6 +646,9 @@ class Spherical(Diagonal):
     def from_full(self, covariances: FloatArray) -> FloatArray:
         return super().from_full(covariances).mean(axis=-1)
 
+    def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
+        return super().from_common(covariances, n_kernels).mean(axis=-1)
+
     def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
         return covariances * scale[0] ** 2
 
@@ -659,6 +674,7 @@ class LowRank(Diagonal):
     """
 
     name = "low_rank"
+    by_feature = False
     pools_as = "low_rank"
     projects = True
     # Hundreds of features, some of them nearly constant, reach 2^24 without harm. This limit leaves an
@@ -703,6 +719,9 @@ class LowRank(Diagonal):
         factors[..., :n_used] = deviations[..., None] * vectors[..., :n_used] * lengths[..., None, :]
         own = np.maximum(variances - (factors**2).sum(axis=-1), _SMALLEST_SHARE * variances)
         return np.concatenate([factors, own[..., None]], axis=-1)
+
+    def common(self, covariance: FloatArray) -> FloatArray:
+        return Structure.common(self, covariance)
 
     def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
         found = self.from_full(covariances)
@@ -895,6 +914,11 @@ class LowRank(Diagonal):
 # The candidates of 'auto'.
 STRUCTURES: dict[str, Structure] = {s.name: s for s in (Structure(), Tied(), Diagonal(), Spherical())}
 COVARIANCE_TYPES = (*STRUCTURES, LowRank.name)
+
+
+def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return the covariance (M, M), or the variances (M,), of x · scale, scale (M,)."""
+    return covariance * scale * (scale if covariance.ndim == 1 else scale[:, None])
 
 
 def structure_of(covariance_type: str, n_factors: int | None = None) -> Structure:

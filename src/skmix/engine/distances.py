@@ -66,7 +66,7 @@ def _pairs(
     """
     n_features = first.means.shape[1]
     structures = structure_of(first_type), structure_of(second_type)
-    if any(each.triangular or each.projects for each in structures):
+    if not all(each.by_feature for each in structures):
         full = [
             structure.to_full(
                 np.asarray(each.covariances, dtype=np.float64)[None], len(each.means), n_features

@@ -16,7 +16,7 @@ import numpy as np
 
 from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .covariances import Structure, structure_of
+from .covariances import Structure, rescaled, structure_of
 from .model import (
     BoolArray,
     Factor,
@@ -170,11 +170,9 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
     n_features, rows = len(frame.scale), options.covariance_prior
     if rows is None and options.inference == "variational":
         rows = default_rows(structure, n_features)
+    prior = frame.variance / n_kernels ** (2.0 / n_features)
     if options.covariance_prior_scale is not None:
-        prior = options.covariance_prior_scale / frame.scale
-        prior /= frame.scale[:, None]
-    else:
-        prior = np.diag(frame.variance / n_kernels ** (2.0 / n_features))
+        prior = rescaled(options.covariance_prior_scale, 1.0 / frame.scale)
     floor = options.floor * frame.variance
     if options.resolution is not None:
         floor = np.maximum(floor, options.resolution / frame.scale**2)
@@ -182,7 +180,7 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         floor=floor,
         ridge=options.ridge / frame.scale**2 if options.ridge else None,
         prior_rows=rows or 0.0,
-        prior_covariance=prior,
+        prior_covariance=structure.common(prior),
         weight_prior=1.0 if isinstance(options.weight_prior, str) else options.weight_prior or 1.0,
         annihilation=price_of_kernel(structure, n_features) if options.annihilate else 0.0,
         hierarchical=_HIERARCHICAL.get(options.weight_prior),

@@ -142,7 +142,7 @@ class Regulariser(Record):
     floor: FloatArray  # (M,): every covariance P has P − diag(floor) positive semidefinite
     ridge: FloatArray | None  # (M,): added to every covariance's diagonal
     prior_rows: float  # strength of the inverse-Wishart prior on covariances, in pseudo-rows; 0: no prior
-    prior_covariance: FloatArray  # (M, M): of those pseudo-rows
+    prior_covariance: FloatArray  # (M, M), or (M,) if features are independent: of those pseudo-rows
     weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1: no prior
     annihilation: float = 0.0  # mass below which a kernel loses its weight; 0: never
     # 'learnt' or 'given': weights have a posterior, and their prior is the `concentration` of the parameters
@@ -174,7 +174,9 @@ class Options:
     resolution: FloatArray | None = None  # (M,): another floor, in the units of the data
     ridge: float = 0.0  # added to every variance, in the units of the data (scikit-learn's ``reg_covar``)
     covariance_prior: float | None = None  # strength of the inverse-Wishart prior, in rows
-    covariance_prior_scale: FloatArray | None = None  # (M, M): its covariance; None: variances over K^(2/M)
+    covariance_prior_scale: FloatArray | None = (
+        None  # (M, M) or (M,): its covariance; None: variances over K^(2/M)
+    )
     # Concentration of the Dirichlet prior on weights, at least 1 for EM; 'hierarchical': one for each kernel,
     # learnt from all classes; 'given': that of the starts.
     weight_prior: float | Literal["hierarchical", "given"] | None = None

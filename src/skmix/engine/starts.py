@@ -59,7 +59,8 @@ def uniform(
 ) -> Parameters:
     """Return the paper's starts: means uniform on [0, 1] in each coordinate, covariances 0.3·I."""
     means = random_state.uniform(size=(n_starts, n_kernels, n_features))
-    covariances = structure.from_common(np.tile(0.3 * np.eye(n_features), (n_starts, 1, 1)), n_kernels)
+    common = np.stack([structure.common(np.full(n_features, 0.3))] * n_starts)
+    covariances = structure.from_common(common, n_kernels)
     return Parameters(uniform_weights(n_starts, n_kernels, n_classes), means, covariances)
 
 
@@ -83,9 +84,9 @@ def random_from_data(
     chances = None if row_weights is None else row_weights / row_weights.sum()
     chosen = [random_state.choice(n_rows, n_kernels, replace=again, p=chances) for _ in range(n_starts)]
     means = np.stack([to_numpy(_rows(X, index, frame)) for index in chosen])
-    covariance = np.diag(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
+    covariance = structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
     weights = uniform_weights(n_starts, n_kernels, n_classes)
-    return _leave(weights, means, np.tile(covariance, (n_starts, 1, 1)), frame, structure)
+    return _leave(weights, means, np.stack([covariance] * n_starts), frame, structure)
 
 
 def k_means_plus_plus(
@@ -146,7 +147,7 @@ def k_means(
     covariances += _SHRINKAGE * np.diag(frame.variance)
     weights = own[..., :n_classes] / own[..., :n_classes].sum(axis=1, keepdims=True)
     weights = (1.0 - _SPREAD_WEIGHT) * weights + _SPREAD_WEIGHT / n_kernels
-    return _leave(weights, means, covariances, frame, structure)
+    return _leave(weights, means, np.stack([structure.common(c) for c in covariances]), frame, structure)
 
 
 def class_wise(
@@ -196,7 +197,7 @@ def class_wise(
         scatter *= 1.0 - _SHRINKAGE
         np.einsum("dd->d", scatter)[...] += _SHRINKAGE * frame.variance
         # One at a time: with many features, those of all starts may not fit in memory.
-        covariances.append(structure.from_common(scatter[None], n_kernels))
+        covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
         order, sizes = np.concatenate(kernels), [len(own) for own in kernels]
         means[r, order] = to_numpy(centres)
         weights[r][:, seeded] *= spread
@@ -310,7 +311,7 @@ def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
 def _leave(
     weights: FloatArray, means: FloatArray, covariances: FloatArray, frame: Frame, structure: Structure
 ) -> Parameters:
-    """Return starts with a covariance (R, M, M) common to all kernels, in the data's coordinates."""
+    """Return starts with a covariance, (R, M, M) or (R, M), of all kernels, in the data's coordinates."""
     common = structure.from_common(covariances, means.shape[1])
     return frame.leave(Parameters(weights, means, common), structure)
 

@@ -173,8 +173,8 @@ def check_start(
         raise ValueError("means must be finite.")
     n_kernels = len(means)
     if start.get("covariances") is None:
-        full = np.diag(default_covariance / n_kernels ** (2.0 / n_features))
-        covariances = structure.from_common(full[None], n_kernels)[0]
+        common = structure.common(default_covariance / n_kernels ** (2.0 / n_features))
+        covariances = structure.from_common(common[None], n_kernels)[0]
     else:
         covariances = check_covariances(start["covariances"], structure, n_kernels, n_features)
     if start.get("weights") is None:
@@ -261,9 +261,19 @@ def check_covariance_prior(prior: Any, n_features: int) -> tuple[float, FloatArr
         if len(prior) != 2:
             raise ValueError(f"covariance_prior as a tuple is (rows, covariance), got {len(prior)} entries.")
         rows, covariance = prior
-        scale = check_covariances(covariance, structure_of("tied"), 1, n_features)
+        if np.ndim(covariance) == 1:
+            scale = check_covariances([covariance], structure_of("diag"), 1, n_features)[0]
+        else:
+            scale = check_covariances(covariance, structure_of("tied"), 1, n_features)
     else:
         rows, scale = prior, None
     if not isinstance(rows, Real) or not 0 < float(rows) < np.inf:
         raise ValueError(f"covariance_prior must be a positive number of rows, got {rows!r}.")
     return float(rows), scale
+
+
+def prior_of_columns(prior: Any, columns: list[int], n_features: int) -> tuple[float, FloatArray]:
+    """Return the part of a pair of rows and covariance that some of the features have."""
+    rows, covariance = check_covariance_prior(prior, n_features)
+    assert covariance is not None
+    return rows, covariance[columns] if covariance.ndim == 1 else covariance[np.ix_(columns, columns)]

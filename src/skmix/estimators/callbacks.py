@@ -280,7 +280,7 @@ class SavedRun:
     """The passes of one model's fit in a file: arrays and plain values, nothing that could run.
 
     The file says which fit it belongs to, by the settings of the model, the frame of the rows, and the labels
-    and sizes (L,) of the classes. `prior` are rows and covariance (M, M) of the prior that shrinks, found
+    and sizes (L,) of the classes. `prior` are rows and covariance of the prior that shrinks, found
     before the first pass that is saved.
     """
 

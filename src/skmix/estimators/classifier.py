@@ -29,10 +29,10 @@ from ..io import source_of
 from . import decisions, densities
 from ._settings import (
     check_count,
-    check_covariance_prior,
     check_distribution,
     check_feature_groups,
     is_robust,
+    prior_of_columns,
 )
 from .crossfit import N_PARTS_TO_TUNE, parts_of, refit
 from .io import kernels_of, log_probabilities, savable
@@ -280,9 +280,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
-                rows, covariance = check_covariance_prior(self.covariance_prior, n_features)
-                assert covariance is not None
-                settings["covariance_prior"] = (rows, covariance[np.ix_(columns, columns)])
+                settings["covariance_prior"] = prior_of_columns(self.covariance_prior, columns, n_features)
             if last == groups and (stream or self.warm_start):
                 # A copy: should this fit fail, the last one must be left as it was.
                 model: SharedKernelMixture = copy(self.models_[group]).set_params(**settings)

@@ -24,7 +24,7 @@ from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
 from ..engine.sources import gaps
-from ._settings import check_features, check_given
+from ._settings import check_features, check_given, prior_of_columns
 from .rows import columns_of
 from .solving import OF_POPULATIONS
 
@@ -354,8 +354,9 @@ def _derive(
     if not isinstance(model.init, str):
         derived.set_params(init="auto")
     if isinstance(model.covariance_prior, tuple):
-        rows, covariance = model.covariance_prior
-        derived.set_params(covariance_prior=(rows, np.asarray(covariance)[np.ix_(columns, columns)]))
+        derived.set_params(
+            covariance_prior=prior_of_columns(model.covariance_prior, columns, model.n_features_in_)
+        )
     derived.n_features_in_ = len(columns)
     if hasattr(model, "feature_names_in_"):
         derived.feature_names_in_ = model.feature_names_in_[columns]

@@ -128,23 +128,23 @@ _PARAMETERS = """
         When to change: raise it if kernels end on a few equal rows, with a prior that is None.
     covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
         Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
-        strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair
-        (rows, covariance of shape (M, M)) gives both; feature groups take their blocks of it. 'auto' is a
-        mild prior, of one row with the covariance that kernels have in common at the start. Where kernels
-        have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows, its strength is that of the
-        highest marginal likelihood, and a first fit finds the common covariance. Where classes have kernels
-        to themselves, the strength is the likeliest too, unless another predicts the classes of rows left
-        out clearly better: as in regularised discriminant analysis, the stronger, the
-        more linear. There is no prior with `freeze`, when pruning and in `partial_fit`; with a given start,
-        and with ``init='uniform'``, there is none where kernels have enough rows. A warm start keeps the
-        prior of the last fit. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be much
-        narrower than others in some features; `SharedKernelMixtureCV` tries both.
+        strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair (rows,
+        covariance of shape (M, M), or variances (M,)) gives both; feature groups take their part of it.
+        'auto' is a mild prior, of one row with the covariance that kernels have in common at the start. Where
+        kernels have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows, its strength is that of
+        the highest marginal likelihood, and a first fit finds the common covariance. Where classes have
+        kernels to themselves, the strength is the likeliest too, unless another predicts the classes of rows
+        left out clearly better: as in regularised discriminant analysis, the stronger, the more linear. There
+        is no prior with `freeze`, when pruning and in `partial_fit`; with a given start, and with
+        ``init='uniform'``, there is none where kernels have enough rows. A warm start keeps the prior of the
+        last fit. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be much narrower
+        than others in some features; `SharedKernelMixtureCV` tries both.
 
-        In EM, every prior also raises the variance floor to the resolution of each feature, unless
-        parameters are frozen: step² / 12 for whole numbers and other multiples of a step, and for the median
-        step between distinct values of others; a hundredth of the variance where more than a tenth of the
-        rows have one value beside such others; at most a third of the variance. In a stream it is the finest
-        of all batches.
+        In EM, every prior also raises the variance floor to the resolution of each feature, unless parameters
+        are frozen: step² / 12 for whole numbers and other multiples of a step, and for the median step
+        between distinct values of others; a hundredth of the variance where more than a tenth of the rows
+        have one value beside such others; at most a third of the variance. In a stream it is the finest of
+        all batches.
         When to change: None for maximum likelihood, as scikit-learn has it; a larger number where kernels
         have few rows.
     weight_prior : float or 'hierarchical', default=None
@@ -781,8 +781,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         Share of each class among the training rows, estimated where rows have no label.
     n_kernels_ : int
         Number K of kernels.
-    covariance_prior_ : tuple of float and ndarray of shape (M, M)
-        The prior of ``covariance_prior='auto'`` or 'weak': its strength in rows, and the common covariance.
+    covariance_prior_ : tuple of float and ndarray of shape (M, M) or (M,)
+        The prior of ``covariance_prior='auto'`` or 'weak': its strength in rows, and the common covariance,
+        its diagonal alone for diagonal and spherical kernels.
     prior_setting_ : {'auto', 'weak'}
         The `covariance_prior` that found it.
     resolution_ : ndarray of shape (M,)

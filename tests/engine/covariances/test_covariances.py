@@ -159,7 +159,7 @@ def expected_update(
     mass: FloatArray, scatter: FloatArray, structure: Structure, regulariser: Regulariser
 ) -> FloatArray:
     """Return the structure's covariances from scatters, with prior and ridge, by their definition."""
-    prior, rows = regulariser.prior_covariance, regulariser.prior_rows
+    prior, rows = structure_of("full").common(regulariser.prior_covariance), regulariser.prior_rows
     if structure.name == "tied":
         pooled = (scatter.sum(axis=1) + rows * prior) / (mass.sum(axis=1) + rows)[:, None, None]
         return pooled + np.diag(regulariser.ridge)
@@ -189,7 +189,7 @@ def test_update_with_prior_and_ridge(structure: Structure, n_features: int) -> N
     regulariser = replace(
         no_regulariser(n_features),
         prior_rows=3.5,
-        prior_covariance=random_covariances(random, 1, n_features)[0],
+        prior_covariance=structure.common(random_covariances(random, 1, n_features)[0]),
         ridge=random.uniform(0.1, 1.0, size=n_features),
     )
     covariances, _ = structure.update(mass, offset, second, regulariser)
@@ -330,7 +330,9 @@ def test_log_prior_is_the_inverse_wisharts_up_to_a_constant(structure: Structure
     """−ν/2 (log|P| + tr(Σ₀ P⁻¹)), once for each matrix that the structure has."""
     own, full = batch_of_covariances(13, structure, n_features)
     prior = random_covariances(np.random.default_rng(13), 1, n_features)[0]
-    regulariser = replace(no_regulariser(n_features), prior_rows=2.5, prior_covariance=prior)
+    own_form = structure.common(prior)
+    assert own_form.ndim == (1 if structure.name in ("diag", "spherical") else 2)
+    regulariser = replace(no_regulariser(n_features), prior_rows=2.5, prior_covariance=own_form)
     found = structure.log_prior(structure.factor(own, n_features), regulariser)
     matrices = full[:, :1] if structure.name == "tied" else full
     trace = np.trace(np.linalg.solve(matrices, np.broadcast_to(prior, matrices.shape)), axis1=2, axis2=3)

@@ -60,7 +60,8 @@ class Problem:
         """Put priors on covariances and weights beside ten times the rows."""
         unit = self.frame.scale[:, None] * self.frame.scale
         none = np.zeros(len(covariance))
-        regulariser = Regulariser(none, none, rows, covariance / unit, concentration)
+        common = self.structure.common(covariance / unit)
+        regulariser = Regulariser(none, none, rows, common, concentration)
         inside = self.objective.parameters
         self.objective = Objective(
             inside, self.structure, self.frame, self.prior, regulariser, 10.0 * self.rows.size

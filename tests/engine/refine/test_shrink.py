@@ -204,8 +204,7 @@ def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest
     rows, common = prior_of_start(X, classes, None, start, structure, regulariser, frame)
     scatters = np.stack([n * np.cov(X[classes == c].T, bias=True) for c, n in enumerate(sizes)])
     pooled = scatters.sum(axis=0) / 160.0
-    diagonal = np.diag(np.diag(pooled))
-    expected = diagonal if covariance_type == "diag" else reduce_correlations(pooled, 157.0)
+    expected = np.diag(pooled) if covariance_type == "diag" else reduce_correlations(pooled, 157.0)
     assert_allclose(common, expected, rtol=1e-9)
     if covariance_type == "diag":
         scatters = np.diagonal(scatters, axis1=1, axis2=2)
@@ -244,7 +243,8 @@ def test_rows_are_predicted_without_themselves(by_feature: bool) -> None:
     whole = sum(moments(masses, k)[2] for k in range(4)) / masses.sum()
     parts = [Part(x[part == k], masses[part == k]) for k in range(4)]
     target = common(masses)
-    found = errors_left_out(x, masses, part, parts, classes, strengths, target, kept, by_feature=by_feature)
+    target = np.diagonal(target) if by_feature else target
+    found = errors_left_out(x, masses, part, parts, classes, strengths, target, kept)
     for n in range(23):
         left = masses - np.minimum(masses, 1.0) * (np.arange(23) == n)
         for rows, error in zip(strengths, found[n], strict=True):
@@ -261,9 +261,7 @@ def test_rows_are_predicted_without_themselves(by_feature: bool) -> None:
 def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
     x, part = np.array([[0.0], [1.0], [5.0]]), np.array([0, 0, 1])
     parts = [Part(x[part == k], np.ones(np.sum(part == k))) for k in range(2)]
-    errors = errors_left_out(
-        x, np.ones(3), part, parts, np.arange(2), np.ones(1), np.eye(1), 1.0, by_feature=False
-    )
+    errors = errors_left_out(x, np.ones(3), part, parts, np.arange(2), np.ones(1), np.eye(1), 1.0)
     assert errors[2, 0] == 0.0 < errors[0, 0]
 
 

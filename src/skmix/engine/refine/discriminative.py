@@ -301,7 +301,7 @@ class Objective:
             value += float(self.structure.log_prior(point.factor, regulariser)[0])
             # A shared covariance has one prior for all kernels.
             mass += regulariser.prior_rows * self._shape[0] / n_kernels
-            wanted = self.structure.from_full(np.tile(regulariser.prior_covariance, (1, n_kernels, 1, 1)))
+            wanted = self.structure.from_common(regulariser.prior_covariance[None], n_kernels)
             second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
         return value, classes, mass, second
 

@@ -46,7 +46,7 @@ def prune_kernels(
     if options.covariance_prior_scale is None:
         # The default depends on the number of kernels, which would give each round another objective.
         spread = frame.variance * frame.scale**2 / n_kernels ** (2.0 / n_features)
-        options = replace(options, covariance_prior_scale=np.diag(spread))
+        options = replace(options, covariance_prior_scale=structure.common(spread))
     price, active = price_of_kernel(structure, n_features), np.arange(n_starts)
     best: Result | None = None
     paths: list[list[FloatArray]] = [[] for _ in active]

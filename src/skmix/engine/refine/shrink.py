@@ -30,7 +30,7 @@ from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
 from ..compute.threads import workers
-from ..covariances import Structure, structure_of, unpack
+from ..covariances import Structure, rescaled, structure_of, unpack
 from ..em import expect, fit
 from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
 from ..sources import RowSource, make_setting
@@ -77,10 +77,13 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
     mass, scatters = _scatters(source, best, common, first, frame)
     if not mass.any():  # every row is background
         return options
-    # Each kernel's mean takes one degree of freedom.
-    target = reduce_correlations(_mean_covariance(best, common, mass), float(mass.sum()) - n_kernels)
+    if common.by_feature:
+        target = mass @ best.covariances[0] / mass.sum()
+    else:
+        # Each kernel's mean takes one degree of freedom.
+        target = reduce_correlations(_mean_covariance(best, common, mass), float(mass.sum()) - n_kernels)
     own = mass > _FEWEST_ROWS
-    spreads = relative_spreads(scatters[own], target / (frame.scale[:, None] * frame.scale), mass[own])
+    spreads = relative_spreads(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
     rows = likeliest_rows(mass[own], spreads, n_features if scatters.ndim == 3 else 1)
     return replace(options, covariance_prior=rows, covariance_prior_scale=target)
 
@@ -94,13 +97,14 @@ def prior_of_start(
     regulariser: Regulariser,
     frame: Frame,
 ) -> tuple[float, FloatArray]:
-    """Return ν and T (M, M) of a mild prior, from labelled rows X (n, M) and one start, without a fit.
+    """Return ν and T of a mild prior, from labelled rows X (n, M) and one start, without a fit.
 
-    T is the mean covariance within kernels, each row in the nearest kernel of its class (n,). Where each
-    class has kernels to itself, ν is that of the highest marginal likelihood, or, where rows are not Gaussian
-    enough for that to be good, the one with which rows predict each other's classes best: the more ν, the
-    more the classifier is like linear discriminant analysis. Elsewhere ν is one row, enough to keep a kernel
-    from collapsing: kernels that overlap differ more than the parts into which they divide the rows.
+    T, (M, M) or (M,), is the mean covariance within kernels, each row in the nearest kernel of its class
+    (n,). Where each class has kernels to itself, ν is that of the highest marginal likelihood, or, where rows
+    are not Gaussian enough for that to be good, the one with which rows predict each other's classes best:
+    the more ν, the more the classifier is like linear discriminant analysis. Elsewhere ν is one row, enough
+    to keep a kernel from collapsing: kernels that overlap differ more than the parts into which they divide
+    the rows.
     """
     n_kernels, n_classes = start.weights.shape
     floor = np.maximum(regulariser.floor, _LEAST * frame.variance) * frame.scale**2
@@ -116,10 +120,9 @@ def prior_of_start(
     x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
     parts = [Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
     total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
-    by_feature = not (structure.triangular or structure.projects)
-    if by_feature:
+    if structure.by_feature:
         squares = reduce(np.add, (own.squares for own in parts))
-        target = np.diag(np.maximum(squares / total, floor))
+        target = np.maximum(squares / total, floor)
     else:
         scatter = reduce(np.add, (own.scatter for own in parts))
         raised, _ = structure_of("tied").raised(scatter[None] / total, floor)
@@ -134,7 +137,7 @@ def prior_of_start(
         some = np.unique(np.linspace(0, len(x) - 1, min(len(x), n_some)).astype(np.int64))
         errors = errors_left_out(
             x[some], masses[some], part[some], parts, start.weights[kernels].argmax(axis=1), tried, target,
-            1.0 - by_chance, by_feature=by_feature,
+            1.0 - by_chance,
         )  # fmt: skip
         counts = masses[some]
         best = int(np.argmin(counts @ errors))
@@ -143,7 +146,7 @@ def prior_of_start(
         # where classes are far apart, gains are what rounding leaves of nothing.
         if counts @ gain > np.sqrt(1.0 + counts @ (gain - np.average(gain, weights=counts)) ** 2):
             strength = float(tried[best])
-    return strength, target * (frame.scale[:, None] * frame.scale)
+    return strength, rescaled(target, frame.scale)
 
 
 class Part:
@@ -190,8 +193,6 @@ def errors_left_out(
     strengths: FloatArray,
     target: FloatArray,
     kept: float,
-    *,
-    by_feature: bool,
 ) -> FloatArray:
     """Return squared errors (n, G) of the class probabilities of rows, each left out, for strengths ν (G,).
 
@@ -200,9 +201,10 @@ def errors_left_out(
     scatter of its part and in T, of whose correlations a share was `kept`; of a mass above one, which stands
     for several rows, one is left out. That changes matrices by a
     multiple of u uᵀ, for the row's deviation u from the mean of its part, so one eigendecomposition for each
-    part serves all rows and strengths. `by_feature`, covariances are diagonal. Rows whose class has no other
+    part serves all rows and strengths. With T (M,), covariances are diagonal. Rows whose class has no other
     rows have no error.
     """
+    by_feature = target.ndim == 1
     total = sum(own.mass for own in parts)
     own_mass = np.array([own.mass for own in parts])[part]
     deviations = x - np.stack([own.mean for own in parts])[part]
@@ -214,13 +216,12 @@ def errors_left_out(
     # What a row contributes to the scatter of its part is this multiple of u uᵀ.
     lost = np.where(alone, 0.0, masses * own_mass / left)[:, None]
     joint = np.full((len(x), len(strengths), int(classes.max()) + 1), -np.inf)
-    variances = np.diagonal(target)
     for k, own in enumerate(parts):
         mine = part == k
         less = lost * (mine[:, None] + strengths * (1.0 if by_feature else kept) / total)
         mass = np.where(mine, left, own.mass)[:, None]
         if by_feature:
-            spreads, roots = own.squares / variances, np.sqrt(variances)
+            spreads, roots = own.squares / target, np.sqrt(target)
             a, u = (x - own.mean) / roots, deviations / roots
         else:
             spreads, axes = eigh(own.scatter, target)
@@ -301,14 +302,14 @@ def _reduced(covariance: FloatArray, share: float) -> FloatArray:
 
 
 def relative_spreads(scatters: FloatArray, target: FloatArray, mass: FloatArray) -> FloatArray:
-    """Return the eigenvalues (K, M) of scatters (K, M, M) relative to a covariance T (M, M).
+    """Return the eigenvalues (K, M) of scatters (K, M, M) relative to a covariance T, (M, M) or (M,).
 
     For diagonals (K, M), the ratios to that of T are returned. Features that hardly vary among a kernel's
     `mass` (K,) rows are left out of its scatter and of T, and replaced by NaN eigenvalues: pixels that are
     white in all images of a class would otherwise drive ν to zero.
     """
     variances = scatters if scatters.ndim == 2 else np.diagonal(scatters, axis1=-2, axis2=-1)
-    ratios = variances / np.diagonal(target)
+    ratios = variances / (target if target.ndim == 1 else np.diagonal(target))
     varies = ratios > _CONSTANT * np.maximum(mass, 1.0)[:, None]
     if scatters.ndim == 2:
         return np.where(varies, ratios, np.nan)

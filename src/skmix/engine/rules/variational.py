@@ -68,9 +68,7 @@ class Variational:
     ) -> Variational:
         """Return the rule for K kernels, with its arrays where passes run."""
         n_features = len(floor)
-        covariance = structure.from_full(
-            np.broadcast_to(prior.covariance, (1, n_kernels, n_features, n_features))
-        )
+        covariance = structure.from_common(prior.covariance[None], n_kernels)
         rows = prior.covariance_rows / (n_kernels if structure.shared else 1)
         terms = rows * structure.terms_of(covariance, n_kernels, n_features)
         return cls(structure, prior, to_device(floor), to_device(terms), hierarchical)
@@ -100,7 +98,9 @@ class Variational:
         # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
         left = prior.covariance_rows - (n_kernels if structure.shared else 1) * prior.mean_rows
         none = constant(np.zeros, n_features, example=origins)
-        nothing = constant(np.zeros, (n_features, n_features), example=origins)
+        nothing = (
+            none if structure.by_feature else constant(np.zeros, (n_features, n_features), example=origins)
+        )
         bare = Regulariser(none, None, left, nothing, 1.0)
         covariances, next_factor = structure.update(mass, offset, second, bare)
         concentration = previous.concentration
@@ -202,7 +202,7 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
     dimension, copies, repeats = wishart.dimension, wishart.copies, wishart.repeats
     now = degrees_of_freedom(counts, wishart, prior.covariance_rows)
     before = repeats * prior.covariance_rows
-    covariance = structure.from_full(prior.covariance[None, None])
+    covariance = structure.from_common(prior.covariance[None], 1)
     determinant = structure.factor(covariance, n_features).log_determinant
     # log|W|, as E[Λ] = νW.
     log_now = -to_numpy(factor.log_determinant) / repeats - copies * dimension * np.log(now)
