@@ -21,7 +21,9 @@ author = "The skmix developers"
 copyright = "2026, the skmix developers"
 release = version = installed_version("skmix")
 # Addresses are set in one place, before the first release; until then there are none.
-URLS = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+URLS = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+].get("urls", {})
 
 extensions = [
     "sphinx.ext.autodoc",
@@ -46,12 +48,20 @@ exclude_patterns = [
     "gallery/**/*.py",
 ]
 templates_path = ["_templates"]
-suppress_warnings = ["config.cache"]  # the gallery's sort key is a class, which cannot be kept between builds
+suppress_warnings = [
+    "config.cache"
+]  # the gallery's sort key is a class, which cannot be kept between builds
 smartquotes_action = "qe"  # the two dashes of an option stay two
 # A reference to a function that is not there is a warning, and warnings are errors.
 nitpicky = True
 
-myst_enable_extensions = ["amsmath", "attrs_block", "colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = [
+    "amsmath",
+    "attrs_block",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 
@@ -73,7 +83,9 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/\w+\.py$",
-    "subsection_order": ExplicitOrder([*(f"../examples/{name}" for name in SECTIONS), "*"]),
+    "subsection_order": ExplicitOrder(
+        [*(f"../examples/{name}" for name in SECTIONS), "*"]
+    ),
     "within_subsection_order": FileNameSortKey,
     "backreferences_dir": "gallery/backreferences",
     "doc_module": ("skmix",),

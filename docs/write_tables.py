@@ -19,13 +19,18 @@ from statistics import median
 from typing import Any
 
 from skmix.experiments.harness import bold_best, plain_table
+from skmix.experiments.paper import LABELS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PLACE = re.compile(r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL)
+PLACE = re.compile(
+    r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL
+)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], compared: Sequence[str] = ()) -> str:
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], compared: Sequence[str] = ()
+) -> str:
     """Return a table in Markdown; in each row the least value of the compared columns is bold."""
     return plain_table("", headings, rows, compared=compared).markdown("")
 
@@ -70,7 +75,13 @@ def speed() -> str:
         f"{row['compile_s']:.1f} and {row['load_s']:.1f} s with {row['features']} features"
         for row in found["compilation"]
     )
-    headings = ["a pass of a whole fit", "scikit-learn", "skmix", "ratio", "skmix, all cores"]
+    headings = [
+        "a pass of a whole fit",
+        "scikit-learn",
+        "skmix",
+        "ratio",
+        "skmix, all cores",
+    ]
     return "\n".join(
         [
             table(headings, rows, headings[1:3]),
@@ -96,12 +107,15 @@ def peers() -> str:
     found = read("peers.json")
     fewest = min(row["rows"] for row in found["cases"])
     small, large = (
-        [row for row in found["cases"] if (row["rows"] == fewest) == is_small] for is_small in (True, False)
+        [row for row in found["cases"] if (row["rows"] == fewest) == is_small]
+        for is_small in (True, False)
     )
     several, lost = [], []
     for name in found["cases"][0]["ratios"]:
         ratios = [row["ratios"][name]["one"] for row in large]
-        several.append(f"{name} {found['versions'][name]} {min(ratios):.1f} to {max(ratios):.1f}")
+        several.append(
+            f"{name} {found['versions'][name]} {min(ratios):.1f} to {max(ratios):.1f}"
+        )
         worst = min(row["ratios"][name]["one"] for row in small)
         if worst < 1.0:
             lost.append(f"{name} up to {1.0 / worst:.1f}")
@@ -109,14 +123,22 @@ def peers() -> str:
     return (
         f"A pass with full covariances of {min(features)} to {max(features)} features takes other libraries "
         f"several times as long on one core: {', '.join(several)} times."
-        + (f" On {fewest} rows they are quicker: {', '.join(lost)} times." if lost else "")
+        + (
+            f" On {fewest} rows they are quicker: {', '.join(lost)} times."
+            if lost
+            else ""
+        )
     )
 
 
 def other_libraries() -> str:
     """Return how many times as long a pass of other libraries takes."""
     found = read("peers.json")
-    names, machine, versions = list(found["cases"][0]["ratios"]), found["machine"], found["versions"]
+    names, machine, versions = (
+        list(found["cases"][0]["ratios"]),
+        found["machine"],
+        found["versions"],
+    )
     columns = [(name, on) for name in names for on in found["cases"][0]["ratios"][name]]
     rows = [
         [
@@ -129,9 +151,16 @@ def other_libraries() -> str:
     cores = {"one": "one core", "all": f"{machine['cores']} cores"}
     headings = [
         "full covariances",
-        *(f"{name}, {cores[on]}" for name, on in (("skmix", "one"), ("skmix", "all"), *columns)),
+        *(
+            f"{name}, {cores[on]}"
+            for name, on in (("skmix", "one"), ("skmix", "all"), *columns)
+        ),
     ]
-    used = ", ".join(f"{name} {own}" for name, own in versions.items() if own is not None and name != "skmix")
+    used = ", ".join(
+        f"{name} {own}"
+        for name, own in versions.items()
+        if own is not None and name != "skmix"
+    )
     missing = [name for name, own in versions.items() if own is None]
     return "\n".join(
         [
@@ -156,21 +185,29 @@ def study() -> str:
     methods = list(measured["main_study_seconds"])
     rows = [
         bold_best(
-            [row["variant"], *(f"{row[method]:.0f}" for method in methods)], range(1, len(methods) + 1), max
+            [row["variant"], *(f"{row[method]:.0f}" for method in methods)],
+            range(1, len(methods) + 1),
+            max,
         )
         for row in measured["one_process"]
     ]
-    return table(["runs a second, one process", *methods], rows)
+    return table(
+        ["runs a second, one process", *(LABELS[method] for method in methods)], rows
+    )
 
 
 def device() -> str:
     """Return times and errors of a pass on an accelerator."""
     measured = read("device.json")
-    passes = [row for row in measured["passes"] if row["clusters"] == "of unit variance"]
+    passes = [
+        row for row in measured["passes"] if row["clusters"] == "of unit variance"
+    ]
     precisions = list(dict.fromkeys(row["precision"] for row in passes))
     by_size: dict[tuple[int, int, int], dict[str, dict[str, Any]]] = {}
     for row in passes:
-        by_size.setdefault((row["rows"], row["features"], row["kernels"]), {})[row["precision"]] = row
+        by_size.setdefault((row["rows"], row["features"], row["kernels"]), {})[
+            row["precision"]
+        ] = row
     low = [name for name in precisions if name != "float64"]
     rows = [
         [
@@ -180,7 +217,11 @@ def device() -> str:
         ]
         for (n, m, k), found in by_size.items()
     ]
-    headings = ["rows × features, kernels", *precisions, *(f"error of means, {name}" for name in low)]
+    headings = [
+        "rows × features, kernels",
+        *precisions,
+        *(f"error of means, {name}" for name in low),
+    ]
     return "\n".join(
         [
             table(headings, rows, precisions),
@@ -201,15 +242,31 @@ def fits() -> str:
         [
             f"{name}, {precision}",
             *(f"{found[kind]['pass_ms']:.1f} ms" for kind in ("overlapping", "apart")),
-            *(f"{found[kind]['mean_pass_ms']:.1f} ms" for kind in ("overlapping", "apart")),
+            *(
+                f"{found[kind]['mean_pass_ms']:.1f} ms"
+                for kind in ("overlapping", "apart")
+            ),
             *(f"{found[kind]['start_ms']:.0f} ms" for kind in ("overlapping", "apart")),
         ]
         for (name, precision), found in by_case.items()
     ]
-    headings = ["covariances, rows × features, kernels", "a pass, overlapping clusters", "apart"]
+    headings = [
+        "covariances, rows × features, kernels",
+        "a pass, overlapping clusters",
+        "apart",
+    ]
     return "\n".join(
         [
-            table([*headings, "mean, overlapping", "apart", "the start, overlapping", "apart"], rows),
+            table(
+                [
+                    *headings,
+                    "mean, overlapping",
+                    "apart",
+                    "the start, overlapping",
+                    "apart",
+                ],
+                rows,
+            ),
             "",
             f"Whole fits from host arrays on {measured['device']}, PyTorch {measured['torch']}: medians and "
             f"means over the {measured['fits'][0]['passes']} passes of one fit, of which the first are "
@@ -223,14 +280,21 @@ def streaming() -> str:
     kinds = ("array", "file")
     rows = [
         [
-            re.sub(r"^\d+", lambda found: thousands(int(found[0])), size).replace(" x ", " × "),
+            re.sub(r"^\d+", lambda found: thousands(int(found[0])), size).replace(
+                " x ", " × "
+            ),
             f"{own['in_memory_ms']:.0f} ms",
             *(f"{own[kind]['ms']:.0f} ms" for kind in kinds),
             *(f"{own[kind]['gigabytes_per_second']:.0f} GB/s" for kind in kinds),
         ]
         for size, own in read("device_features.json")["streaming"].items()
     ]
-    headings = ["rows × features, kernels", "a pass, on the device", "from an array", "from a file"]
+    headings = [
+        "rows × features, kernels",
+        "a pass, on the device",
+        "from an array",
+        "from a file",
+    ]
     return table([*headings, "copied from an array", "from a file"], rows)
 
 
@@ -260,7 +324,12 @@ def files() -> str:
         ]
         for row in found["speed"]
     ]
-    headings = ["rows × features", "a pass in memory", "speed from .npy", "from Parquet"]
+    headings = [
+        "rows × features",
+        "a pass in memory",
+        "speed from .npy",
+        "from Parquet",
+    ]
     memory = found["memory"]
     return "\n".join(
         [
@@ -298,7 +367,10 @@ def cluster() -> str:
             f"{thousands(max(r['rows'] for r in found['bytes']))} rows",
             f"{min(traffic):.0f} to {max(traffic):.0f} kB",
         ],
-        ["rows in memory, one thread", f"{found['in_memory_seconds_per_row'] * 1e9:.0f} ns a row"],
+        [
+            "rows in memory, one thread",
+            f"{found['in_memory_seconds_per_row'] * 1e9:.0f} ns a row",
+        ],
     ]
     heading = f"{found['n_features']} features, {found['n_kernels']} kernels, {found['machine']}"
     return table([heading, "measured"], lines)
@@ -328,7 +400,10 @@ def mnist() -> str:
     found = read("mnist.json")
     rows = []
     for name, own in found["outcomes"].items():
-        recipe, seconds = own[0]["recipe"], [sum(each["seconds"].values()) for each in own]
+        recipe, seconds = (
+            own[0]["recipe"],
+            [sum(each["seconds"].values()) for each in own],
+        )
         averaged = f", average of {recipe['members']}" if recipe["members"] > 1 else ""
         rows.append(
             [
@@ -372,7 +447,15 @@ def densities() -> str:
             )
             for row in own
         ]
-        headings = [f"{half} half", "rows", "features", "scikit-learn", "skmix", "gain", "time"]
+        headings = [
+            f"{half} half",
+            "rows",
+            "features",
+            "scikit-learn",
+            "skmix",
+            "gain",
+            "time",
+        ]
         gains = [row["gain"] for row in own]
         level = sum(row["gain"] > -max(row["error"], 0.02) for row in own)
         parts += [
@@ -425,15 +508,35 @@ def coverage() -> str:
                 f"{100 * case['new']:.1f}",
             ]
         )
-    return table(["gap", "rows of a group", "weights", "all", "by rows of a group", "new groups"], rows)
+    return table(
+        [
+            "gap",
+            "rows of a group",
+            "weights",
+            "all",
+            "by rows of a group",
+            "new groups",
+        ],
+        rows,
+    )
 
 
 def numbers() -> str:
     """Return how often each number of kernels was chosen."""
-    names, rows = {"stability": "stability", "bic": "BIC", "adjusted_rand": "highest adjusted Rand index"}, []
+    names, rows = (
+        {
+            "stability": "stability",
+            "bic": "BIC",
+            "adjusted_rand": "highest adjusted Rand index",
+        },
+        [],
+    )
     for case in read("populations.json")["numbers"]:
         counts = [Counter(run[name] for run in case["runs"]) for name in names]
-        chosen = [", ".join(f"{number}: {each[number]}" for number in sorted(each)) for each in counts]
+        chosen = [
+            ", ".join(f"{number}: {each[number]}" for number in sorted(each))
+            for each in counts
+        ]
         kernels = "not Gaussian" if case["kernels"] is None else f"{case['kernels']}"
         rows.append([kernels, f"{case['features']}", f"{case['rows']}", *chosen])
     return table(["kernels", "features", "rows", *names.values()], rows)
@@ -445,7 +548,11 @@ def robust() -> str:
     for case in read("robust.json")["outliers"]:
         for name in case["runs"][0]:
             means = [
-                {key: sum(run[name][kind][key] for run in case["runs"]) / len(case["runs"]) for key in names}
+                {
+                    key: sum(run[name][kind][key] for run in case["runs"])
+                    / len(case["runs"])
+                    for key in names
+                }
                 for kind in ("clean", "outliers")
             ]
             accuracy = " → ".join(f"{100 * each['accuracy']:.1f}" for each in means)
@@ -454,7 +561,15 @@ def robust() -> str:
                 for key in names[1:]
             ]
             rows.append([case["start"], f"{case['kernels']}", name, accuracy, *errors])
-    headings = ["start", "kernels", "density", "accuracy, %", "error of means", "of weights", "of shapes"]
+    headings = [
+        "start",
+        "kernels",
+        "density",
+        "accuracy, %",
+        "error of means",
+        "of weights",
+        "of shapes",
+    ]
     return table(headings, rows)
 
 
@@ -501,10 +616,17 @@ def commands() -> str:
 def as_page(text: str) -> str:
     """Return typer's Markdown as part of a page."""
     # The page has a title of its own, and lists of commands, cut short, stand above their sections.
-    body = re.sub(r"^\*\*Commands\*\*:\n\n(?:\* .*\n)+\n", "", text.partition("\n")[2], flags=re.MULTILINE)
+    body = re.sub(
+        r"^\*\*Commands\*\*:\n\n(?:\* .*\n)+\n",
+        "",
+        text.partition("\n")[2],
+        flags=re.MULTILINE,
+    )
     # Lines that are to stay as they are begin with spaces: examples, exit codes.
     body = re.sub(r"^(?:\x08\n)?((?: {2,}\S.*\n)+)", as_text, body, flags=re.MULTILINE)
-    return body.replace("[required]", "(required)").replace("```console\n$ ", "```text\n")
+    return body.replace("[required]", "(required)").replace(
+        "```console\n$ ", "```text\n"
+    )
 
 
 def as_text(found: re.Match[str]) -> str:
@@ -545,7 +667,9 @@ def fill(text: str) -> str:
         if name not in PARTS:
             raise ValueError(f"no part is named {name}; there are {', '.join(PARTS)}.")
         # In a narrow cell the line may break between a value and its error, not between it and its unit.
-        part = re.sub(r"(?<=±) | (?=(?:[mµ]?s|[kM]B|GB/s)\*{0,2} \|)", "\u00a0", PARTS[name]()).strip()
+        part = re.sub(
+            r"(?<=±) | (?=(?:[mµ]?s|[kM]B|GB/s)\*{0,2} \|)", "\u00a0", PARTS[name]()
+        ).strip()
         return f"<!-- {name}:begin -->\n\n{part}\n\n<!-- {name}:end -->"
 
     return PLACE.sub(written, text)
@@ -553,7 +677,9 @@ def fill(text: str) -> str:
 
 def pages() -> list[Path]:
     """Return the pages that have such places."""
-    own = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+    own = sorted(
+        path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts
+    )
     return [path for path in own if PLACE.search(path.read_text(encoding="utf-8"))]
 
 

@@ -39,5 +39,7 @@ def set_spaces(markup: str) -> str:
         form = "prefix" if bar[1] else "postfix"
         return f'<mo form="{form}" stretchy="false" lspace="0" rspace="0">{bar[2]}</mo>'
 
-    spaced = _FUNCTION.sub('<mo>&ApplyFunction;</mo><mspace width="0.1667em"></mspace>', markup)
+    spaced = _FUNCTION.sub(
+        '<mo>&ApplyFunction;</mo><mspace width="0.1667em"></mspace>', markup
+    )
     return _BAR.sub(even, spaced)

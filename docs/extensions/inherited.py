@@ -7,16 +7,22 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-MACHINERY = re.compile(r"(get_params|set_params|set_output|get_metadata_routing|set_\w+_request)$")
+MACHINERY = re.compile(
+    r"(get_params|set_params|set_output|get_metadata_routing|set_\w+_request)$"
+)
 # Labels and classes of scikit-learn's own documentation, which is on the network.
 FOREIGN = re.compile(r":ref:`([^`<]+?)\s*(?:<[^`>]+>)?`")
 
 
-def is_machinery(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+def is_machinery(
+    app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any
+) -> bool | None:
     return True if MACHINERY.match(name) else None
 
 
-def plain_references(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def plain_references(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     if getattr(obj, "__module__", "").startswith("sklearn"):
         lines[:] = [FOREIGN.sub(r"\1", line) for line in lines]
 

@@ -19,7 +19,9 @@ from sphinx.environment import BuildEnvironment
 
 import skmix
 
-ARRANGED = tomllib.loads((Path(__file__).parents[1] / "api" / "parameters.toml").read_text(encoding="utf-8"))
+ARRANGED = tomllib.loads(
+    (Path(__file__).parents[1] / "api" / "parameters.toml").read_text(encoding="utf-8")
+)
 WHEN = "When to change:"
 # Whose parameter the guide means: that of the last of these that has it.
 OWNERS = {
@@ -34,7 +36,9 @@ OWNERS = {
 }
 
 
-def arrange(app: Sphinx, domain: str, objtype: str, content: addnodes.desc_content) -> None:
+def arrange(
+    app: Sphinx, domain: str, objtype: str, content: addnodes.desc_content
+) -> None:
     """Rearrange the page of a class."""
     if domain != "py" or objtype != "class":
         return
@@ -47,7 +51,11 @@ def arrange(app: Sphinx, domain: str, objtype: str, content: addnodes.desc_conte
     links = {method: node[0]["ids"][0] for method, node in methods.items()}
     for fields in list(content.children):
         if isinstance(fields, nodes.field_list):
-            parts = [part for field in fields for part in arranged(app.env, name, field, links)]
+            parts = [
+                part
+                for field in fields
+                for part in arranged(app.env, name, field, links)
+            ]
             place = content.index(fields)
             content.remove(fields)
             content[place:place] = parts
@@ -58,11 +66,15 @@ def arrange(app: Sphinx, domain: str, objtype: str, content: addnodes.desc_conte
         content[first:first] = [nodes.rubric("", "Methods"), summary(methods, links)]
 
 
-def arranged(env: BuildEnvironment, name: str, field: nodes.field, links: dict[str, str]) -> list[nodes.Node]:
+def arranged(
+    env: BuildEnvironment, name: str, field: nodes.field, links: dict[str, str]
+) -> list[nodes.Node]:
     """Return what stands for a field of a docstring: for parameters of estimators, headings and anchors."""
     title, body = field[0].astext(), list(field[1].children)
     parts: list[nodes.Node] = [nodes.rubric("", title)]
-    entries = [item for part in body for item in part.findall(nodes.definition_list_item)]
+    entries = [
+        item for part in body for item in part.findall(nodes.definition_list_item)
+    ]
     found = {item[0][0].astext(): item for item in entries}
     if title != "Parameters" or not set(found) <= set(OWNERS):
         return [*parts, *body]
@@ -70,7 +82,9 @@ def arranged(env: BuildEnvironment, name: str, field: nodes.field, links: dict[s
         links[parameter] = anchor = f"{name}.{parameter}"
         item[0]["ids"].append(anchor)
         item[-2] += nodes.reference("", "#", refid=anchor, classes=["headerlink"])
-        env.domains.standard_domain.note_object("parameter", anchor, anchor, location=item)
+        env.domains.standard_domain.note_object(
+            "parameter", anchor, anchor, location=item
+        )
         say_when(item[-1])
     for heading, pages in ARRANGED["parameters"].items():
         own = [key for key in pages if key in found]
@@ -94,14 +108,18 @@ def say_when(definition: nodes.Element) -> None:
             for each in (text, *rest):
                 paragraph.remove(each)
             paragraph += nodes.Text(before.rstrip())
-            own = nodes.paragraph("", "", nodes.strong("", WHEN), nodes.Text(after), *rest)
+            own = nodes.paragraph(
+                "", "", nodes.strong("", WHEN), nodes.Text(after), *rest
+            )
             definition.insert(definition.index(paragraph) + 1, own)
 
 
 def see_guide(docname: str, page: str) -> nodes.paragraph:
     """Return a line with a link to a page of the guide."""
     link = link_to("doc", f"/{page}", docname, nodes.inline("", page))
-    return nodes.paragraph("", "", nodes.Text("See "), link, nodes.Text("."), classes=["see-guide"])
+    return nodes.paragraph(
+        "", "", nodes.Text("See "), link, nodes.Text("."), classes=["see-guide"]
+    )
 
 
 def link_to(
@@ -123,7 +141,9 @@ def link_names(content: nodes.Element, links: dict[str, str], docname: str) -> N
         if target:
             node.replace_self(nodes.reference("", "", code, refid=target))
         elif text in skmix.__all__:
-            node.replace_self(link_to("obj", f"skmix.{text}", docname, code, domain="py"))
+            node.replace_self(
+                link_to("obj", f"skmix.{text}", docname, code, domain="py")
+            )
         else:
             node.replace_self(code)
 
@@ -134,7 +154,9 @@ def summary(methods: dict[str, addnodes.desc], links: dict[str, str]) -> nodes.t
     listed = {name for names in headings.values() for name in names}
     rest = [name for name in links if name in methods and name not in listed]
     body = nodes.tbody()
-    for heading, names in ({**headings, "Others": rest} if len(rest) < len(methods) else {"": rest}).items():
+    for heading, names in (
+        {**headings, "Others": rest} if len(rest) < len(methods) else {"": rest}
+    ).items():
         own = [name for name in names if name in methods]
         if own and heading:
             body += nodes.row("", cell([nodes.strong("", heading)], morecols=1))
@@ -142,7 +164,9 @@ def summary(methods: dict[str, addnodes.desc], links: dict[str, str]) -> nodes.t
             link = nodes.reference("", "", nodes.literal("", name), refid=links[name])
             body += nodes.row("", cell([link]), cell(first_sentence(methods[name])))
     columns = [nodes.colspec(colwidth=width) for width in (30, 70)]
-    return nodes.table("", nodes.tgroup("", *columns, body, cols=2), classes=["method-summary"])
+    return nodes.table(
+        "", nodes.tgroup("", *columns, body, cols=2), classes=["method-summary"]
+    )
 
 
 def cell(content: Iterable[nodes.Node], **attributes: Any) -> nodes.entry:
@@ -161,10 +185,14 @@ def link_guide(app: Sphinx, document: nodes.document) -> None:
     linked = {"tune"}  # a method has the same name
     for code in list(document.findall(nodes.literal)):
         name = code.astext().partition("=")[0]
-        inside = isinstance(code.parent, (nodes.reference, nodes.title, addnodes.pending_xref))
+        inside = isinstance(
+            code.parent, (nodes.reference, nodes.title, addnodes.pending_xref)
+        )
         if name in OWNERS and name not in linked and not inside:
             linked.add(name)
-            link = link_to("parameter", f"{OWNERS[name]}.{name}", app.env.docname, code.deepcopy())
+            link = link_to(
+                "parameter", f"{OWNERS[name]}.{name}", app.env.docname, code.deepcopy()
+            )
             code.replace_self(link)
 
 

@@ -20,7 +20,9 @@ import matplotlib.pyplot as plt
 from skmix.plots import save_figure
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES = {path.stem: path for path in sorted((HERE.parents[1] / "examples").glob("*/*.py"))}
+EXAMPLES = {
+    path.stem: path for path in sorted((HERE.parents[1] / "examples").glob("*/*.py"))
+}
 
 
 def picture_of(name: str, folder: Path = HERE) -> Path:
@@ -40,11 +42,17 @@ def draw(name: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of examples, without .py")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="of examples, without .py"
+    )
     parser.add_argument("--into", type=Path, default=HERE, metavar="FOLDER")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - EXAMPLES.keys():
-        parser.error(f"no example is called {', '.join(sorted(unknown))}; there are {', '.join(EXAMPLES)}")
-    for name in arguments.names or [name for name in EXAMPLES if picture_of(name).is_file()]:
+        parser.error(
+            f"no example is called {', '.join(sorted(unknown))}; there are {', '.join(EXAMPLES)}"
+        )
+    for name in arguments.names or [
+        name for name in EXAMPLES if picture_of(name).is_file()
+    ]:
         draw(name, arguments.into)
         print(picture_of(name, arguments.into).name)

@@ -34,8 +34,12 @@ def rows_of(
     n_common: int, n_rare: int, seed: int, *, elsewhere: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of the three classes; `elsewhere` moves those of the rare one away from the others."""
-    X, y = make_shared_kernel_data(MEANS, COVARIANCES, SHARED, max(n_common, n_rare), random_state=seed)
-    kept = np.concatenate([np.flatnonzero(y == c)[: n_rare if c == RARE else n_common] for c in range(3)])
+    X, y = make_shared_kernel_data(
+        MEANS, COVARIANCES, SHARED, max(n_common, n_rare), random_state=seed
+    )
+    kept = np.concatenate(
+        [np.flatnonzero(y == c)[: n_rare if c == RARE else n_common] for c in range(3)]
+    )
     X, y = X[kept], y[kept]
     if elsewhere:
         X[y == RARE] += [3.0, -3.0]
@@ -47,7 +51,13 @@ def fitted(X: np.ndarray, y: np.ndarray, *, shared: bool) -> SharedKernelMixture
 
     Both have four kernels, the same prior on covariances and the same number of starts.
     """
-    settings = {"init": "k-means++", "n_init": 5, "covariance_prior": 2, "random_state": 0, "max_iter": 500}
+    settings = {
+        "init": "k-means++",
+        "n_init": 5,
+        "covariance_prior": 2,
+        "random_state": 0,
+        "max_iter": 500,
+    }
     if shared:
         return SharedKernelMixture(4, **settings).fit(X, y)
     rare = X[y == RARE]
@@ -66,7 +76,8 @@ def draw_densities() -> None:
     across, up = np.meshgrid(np.linspace(-3.5, 9.0, 200), np.linspace(-3.5, 7.0, 200))
     grid = np.column_stack([across.ravel(), up.ravel()])
     true = np.log(
-        SHARED[:, RARE] @ [gaussian(grid, *kernel) for kernel in zip(MEANS, COVARIANCES, strict=True)]
+        SHARED[:, RARE]
+        @ [gaussian(grid, *kernel) for kernel in zip(MEANS, COVARIANCES, strict=True)]
     )
     own, shared = fitted(X, y, shared=False), fitted(X, y, shared=True)
     panels = {
@@ -78,7 +89,9 @@ def draw_densities() -> None:
     levels = np.linspace(-9.0, -2.0, 8)
     for place, (title, values) in enumerate(panels.items()):
         axes = figure.add_subplot(1, 3, place + 1)
-        axes.contourf(across, up, values.reshape(across.shape), levels, cmap="Blues", extend="max")
+        axes.contourf(
+            across, up, values.reshape(across.shape), levels, cmap="Blues", extend="max"
+        )
         if place < 2:
             if place == 1:
                 axes.plot(*X[y != RARE].T, "o", color="0.6", ms=1.6, mew=0.0, alpha=0.6)
@@ -95,10 +108,15 @@ def gaussian(X: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndar
     return np.exp(-0.5 * distances) / np.sqrt(np.linalg.det(2.0 * np.pi * covariance))
 
 
-def draw_curves(repeats: int = 12, counts: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)) -> None:
+def draw_curves(
+    repeats: int = 12, counts: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
+) -> None:
     """Draw how well new rows of the rare class are described, against its number of rows."""
     figure = new_figure(10.0, 3.9)
-    titles = ("the rare class uses the kernels of the others", "the rare class lies elsewhere")
+    titles = (
+        "the rare class uses the kernels of the others",
+        "the rare class lies elsewhere",
+    )
     for place, title in enumerate(titles):
         axes = figure.add_subplot(1, 2, place + 1)
         scores = np.empty((2, len(counts), repeats))
@@ -107,16 +125,26 @@ def draw_curves(repeats: int = 12, counts: tuple[int, ...] = (4, 8, 16, 32, 64, 
             for i, count in enumerate(counts):
                 X, y = rows_of(300, count, seed=repeat, elsewhere=bool(place))
                 for which, shared in enumerate((True, False)):
-                    scores[which, i, repeat] = score_of_rare(fitted(X, y, shared=shared), new[labels == RARE])
+                    scores[which, i, repeat] = score_of_rare(
+                        fitted(X, y, shared=shared), new[labels == RARE]
+                    )
         for values, colour, marker, name in zip(
-            scores, (BLUE, ORANGE), "os", ("shared kernels", "kernels of its own"), strict=True
+            scores,
+            (BLUE, ORANGE),
+            "os",
+            ("shared kernels", "kernels of its own"),
+            strict=True,
         ):
             low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], axis=1)
             axes.fill_between(counts, low, high, color=colour, alpha=0.2, lw=0.0)
             axes.plot(counts, middle, marker + "-", color=colour, label=name)
         axes.set_xscale("log", base=2)
         axes.set_xticks(counts, [str(count) for count in counts])
-        axes.set(xlabel="rows of the rare class", ylabel="log-density of its new rows", ylim=(-7.0, -3.0))
+        axes.set(
+            xlabel="rows of the rare class",
+            ylabel="log-density of its new rows",
+            ylim=(-7.0, -3.0),
+        )
         axes.set_title(title, fontsize=11)
         axes.legend(frameon=False, loc="lower right")
         axes.spines[["top", "right"]].set_visible(False)

@@ -33,7 +33,9 @@ def draw_gain(points: list[Outcome]) -> None:
     plot_gain(points, axes=left, legend=False)
     plot_gain(points, measure="log_loss", axes=right, legend=False)
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=3, fontsize=8, frameon=False
+    )
     save_figure(figure, IMAGES / "sharing.png")
 
 

@@ -20,7 +20,9 @@ random = np.random.default_rng(2)
 y = random.integers(0, 3, size=9000)
 quantity = 1.2 * y + random.normal(size=9000)
 X = quantity[:, None] + 0.4 * random.normal(size=(9000, 6))
-model = SharedKernelClassifier(feature_groups=[[d] for d in range(6)], max_iter=500, random_state=0)
+model = SharedKernelClassifier(
+    feature_groups=[[d] for d in range(6)], max_iter=500, random_state=0
+)
 model.fit(X[:1000], y[:1000])
 
 # %%
@@ -30,8 +32,11 @@ X_test, y_test = X[2000:], y[2000:]
 before = model.predict_proba(X_test)
 model.calibrate(X[1000:2000], y[1000:2000])
 after = model.predict_proba(X_test)
-print(f"temperature {model.temperature_:.1f}; log-loss {log_loss(y_test, before):.2f} before, "
-      f"{log_loss(y_test, after):.2f} after; accuracy {model.score(X_test, y_test):.2f}")  # fmt: skip
+print(
+    f"temperature {model.temperature_:.1f}; log-loss {log_loss(y_test, before):.2f} "
+    f"before, {log_loss(y_test, after):.2f} after; "
+    f"accuracy {model.score(X_test, y_test):.2f}"
+)
 
 # %%
 # Left: how often predictions are right, against how sure they are. Right: the probability of each class
@@ -48,11 +53,20 @@ for c, colour in enumerate(("#0072b2", "#d55e00", "#009e73")):
     right.plot(line, tempered[:, c], color=colour, lw=2.6)
     right.plot(line, sharp[:, c], color=colour, lw=1.4, ls=":")
     right.text(
-        (-2.2, 4.3, 4.9)[c], (0.82, 0.2, 0.84)[c], f"class {c}", color=colour, ha="center", weight="bold"
+        (-2.2, 4.3, 4.9)[c],
+        (0.82, 0.2, 0.84)[c],
+        f"class {c}",
+        color=colour,
+        ha="center",
+        weight="bold",
     )
 right.plot([], [], color="0.3", lw=2.6, label="calibrated")
 right.plot([], [], color="0.3", lw=1.4, ls=":", label="as fitted")
 right.legend(frameon=False, loc="center left")
-right.set(xlabel="what all six readings say", ylabel="probability of the class", ylim=(0, 1.02))
+right.set(
+    xlabel="what all six readings say",
+    ylabel="probability of the class",
+    ylim=(0, 1.02),
+)
 right.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -21,11 +21,18 @@ from skmix import SharedKernelClassifier
 images, digits = load_digits(return_X_y=True)
 known = digits < 8
 X, X_test, y, y_test = train_test_split(images[known], digits[known], random_state=0)
-classifier = SharedKernelClassifier(8, covariance_prior=20.0, reject_below=0.02, random_state=0)
+classifier = SharedKernelClassifier(
+    8, covariance_prior=20.0, reject_below=0.02, random_state=0
+)
 model = make_pipeline(PCA(20, random_state=0), classifier).fit(X, y)
-rows = {"digits 0 to 7": X_test, "8 and 9": images[~known], "negatives of 0 to 7": 16 - X_test}
+rows = {
+    "digits 0 to 7": X_test,
+    "8 and 9": images[~known],
+    "negatives of 0 to 7": 16 - X_test,
+}
 refused = {
-    name: f"{name}: {np.mean(model.predict(values) == -1):.0%} refused" for name, values in rows.items()
+    name: f"{name}: {np.mean(model.predict(values) == -1):.0%} refused"
+    for name, values in rows.items()
 }
 print(*refused.values(), sep="\n")
 
@@ -34,9 +41,18 @@ print(*refused.values(), sep="\n")
 figure = plt.figure(figsize=(12, 4.4), layout="constrained")
 left, right = figure.subfigures(1, 2, width_ratios=[1, 1])
 axes = left.subplots()
-for (name, values), colour in zip(rows.items(), ("#0072b2", "#d55e00", "#009e73"), strict=True):
+for (name, values), colour in zip(
+    rows.items(), ("#0072b2", "#d55e00", "#009e73"), strict=True
+):
     scores = model.score_samples(values)
-    axes.hist(scores, np.arange(-240, -40, 4), density=True, color=colour, alpha=0.65, label=refused[name])
+    axes.hist(
+        scores,
+        np.arange(-240, -40, 4),
+        density=True,
+        color=colour,
+        alpha=0.65,
+        label=refused[name],
+    )
 axes.axvline(classifier.threshold_, color="black", ls="--", lw=2, label="threshold")
 axes.legend(frameon=False, loc="upper left")
 axes.set(xlabel="log-density", yticks=[])

@@ -33,10 +33,14 @@ for number in range(12):
     usual = np.array([weight for _, weight in CELLS.values()])
     usual[1] *= 2.0 if number >= 6 else 1.0
     cell = random.choice(len(CELLS), 3000, p=random.dirichlet(usual))
-    scaled = np.array([centre for centre, _ in CELLS.values()])[cell] + 0.4 * random.normal(size=(3000, 4))
+    scaled = np.array([centre for centre, _ in CELLS.values()])[
+        cell
+    ] + 0.4 * random.normal(size=(3000, 4))
     scaled[:, 3] += np.where(cell == 2, 0.9 * random.gamma(2.0, size=3000), 0.0)
     name = f"{'treated' if number >= 6 else 'control'}-{number % 6}"
-    pd.DataFrame(5.0 * np.sinh(scaled), columns=MARKERS).to_csv(Path(folder.name, f"{name}.csv"), index=False)
+    pd.DataFrame(5.0 * np.sinh(scaled), columns=MARKERS).to_csv(
+        Path(folder.name, f"{name}.csv"), index=False
+    )
 
 # %%
 # A folder is opened as groups, each file one. There are more kernels than populations, because some need
@@ -57,21 +61,41 @@ print(difference.round(4))
 # %%
 # Left: cells drawn from the model, in the colours of their populations. Middle: the composition of each
 # sample, with 95 % intervals. Right: the differences and their intervals.
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+figure, (left, middle, right) = plt.subplots(
+    1, 3, figsize=(13, 4.2), layout="constrained"
+)
 drawn = pd.DataFrame(model.sample(2000)[0], columns=MARKERS)
 draw_populations(model, drawn, left, features=("CD8", "CD4"))
-left.set(xlabel="CD8", ylabel="CD4", title=f"{model.n_kernels_} kernels, {len(difference)} populations")
+left.set(
+    xlabel="CD8",
+    ylabel="CD4",
+    title=f"{model.n_kernels_} kernels, {len(difference)} populations",
+)
 left.legend(title="population")
 lines, _ = left.get_legend_handles_labels()
 for (number, own), line in zip(shares.groupby("population"), lines, strict=True):
     errors = [own["share"] - own["lower"], own["upper"] - own["share"]]
     place = np.arange(12) + 0.12 * number
-    middle.errorbar(own["share"], place, xerr=errors, fmt="o", ms=4, color=line.get_color())
-middle.set(yticks=np.arange(12), yticklabels=model.classes_, xlabel="share", title="composition")
-errors = [difference["difference"] - difference["lower"], difference["upper"] - difference["difference"]]
-right.errorbar(difference["difference"], difference["population"], xerr=errors, fmt="ko")
+    middle.errorbar(
+        own["share"], place, xerr=errors, fmt="o", ms=4, color=line.get_color()
+    )
+middle.set(
+    yticks=np.arange(12),
+    yticklabels=model.classes_,
+    xlabel="share",
+    title="composition",
+)
+errors = [
+    difference["difference"] - difference["lower"],
+    difference["upper"] - difference["difference"],
+]
+right.errorbar(
+    difference["difference"], difference["population"], xerr=errors, fmt="ko"
+)
 right.axvline(0.0, color="0.7", zorder=0)
-right.set(yticks=difference["population"], ylabel="population", xlabel="treated − control")
+right.set(
+    yticks=difference["population"], ylabel="population", xlabel="treated − control"
+)
 right.set_title("difference")
 folder.cleanup()
 plt.show()

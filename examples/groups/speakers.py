@@ -45,11 +45,17 @@ enrolment, who = make_shared_kernel_data(means, covariances, new, 60, random_sta
 for number in range(20):
     model.add_class(enrolment[who == number], 80 + number)
 recordings, by = make_shared_kernel_data(means, covariances, new, 60, random_state=2)
-ratios = model.class_log_likelihood(recordings)[:, 80:] - model.score_samples(recordings)[:, None]
+ratios = (
+    model.class_log_likelihood(recordings)[:, 80:]
+    - model.score_samples(recordings)[:, None]
+)
 evidence = np.stack([ratios[by == number].sum(axis=0) for number in range(20)])
 own = np.eye(20, dtype=bool)
 right_ones = evidence.argmax(axis=1) == np.arange(20)
-print(f"{np.mean(right_ones):.0%} of the recordings have the highest evidence for their own speaker")
+print(
+    f"{np.mean(right_ones):.0%} of the recordings have the highest evidence for their "
+    "own speaker"
+)
 
 # %%
 # Left: errors of the weights against the number of rows. Right: evidence for the speakers of the recordings,
@@ -57,11 +63,18 @@ print(f"{np.mean(right_ones):.0%} of the recordings have the highest evidence fo
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.0), layout="constrained")
 for name, colour in (("independent", "0.6"), ("hierarchical", "C0")):
     left.scatter(n_rows, errors[name], s=14, color=colour, label=name)
-left.set(xscale="log", xlabel="rows of a speaker", ylabel="error of the weights", ylim=(0, None))
+left.set(
+    xscale="log",
+    xlabel="rows of a speaker",
+    ylabel="error of the weights",
+    ylim=(0, None),
+)
 left.legend()
 bins = np.linspace(evidence.min(), evidence.max(), 30)
 right.hist(evidence[~own], bins, density=True, color="0.6", label="another speaker")
-right.hist(evidence[own], bins, density=True, color="C0", alpha=0.7, label="the speaker")
+right.hist(
+    evidence[own], bins, density=True, color="C0", alpha=0.7, label="the speaker"
+)
 right.set(xlabel="log-likelihood ratio", yticks=[])
 right.legend()
 plt.show()

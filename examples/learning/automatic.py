@@ -17,19 +17,30 @@ from skmix.plots import plot_search
 
 # %%
 # Images of digits by 14 features of very different scales. They need no preparation.
-(images, y_train), (others, y_test) = (make_seven_segment_digits(n, random_state=n) for n in (60, 200))
+(images, y_train), (others, y_test) = (
+    make_seven_segment_digits(n, random_state=n) for n in (60, 200)
+)
 X_train, X_test = digit_features(images), digit_features(others)
 search = SharedKernelClassifierCV(random_state=0).fit(X_train, y_train)
 default = SharedKernelClassifier(random_state=0).fit(X_train, y_train)
 for model in (default, search):
     loss = log_loss(y_test, model.predict_proba(X_test))
-    print(f"{type(model).__name__}: {model.score(X_test, y_test):.1%} correct, log-loss {loss:.3f}")
+    print(
+        f"{type(model).__name__}: {model.score(X_test, y_test):.1%} correct, "
+        f"log-loss {loss:.3f}"
+    )
 
 # %%
 # What was chosen, and the best candidates. The models that are averaged are in ``classifiers_``.
 print(f"the best of {len(search.classifiers_)} models: {search.best_params_}")
 table = pd.DataFrame(search.cv_results_).nsmallest(4, "rank_test_score")
-settings = ["param_transform", "param_reduction", "param_kernels", "param_n_kernels", "param_trade_off"]
+settings = [
+    "param_transform",
+    "param_reduction",
+    "param_kernels",
+    "param_n_kernels",
+    "param_trade_off",
+]
 print(table[[*settings, "mean_test_score", "member"]].to_string(index=False))
 
 # %%

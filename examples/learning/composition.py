@@ -27,7 +27,9 @@ for name in names:
     populations = random.choice(4, 1500, p=shares)
     X.append(centres[populations] + random.normal(size=(1500, 2)))
     y += [name] * 1500
-model = SharedKernelMixture(4, init="k-means", tol=1e-7, accelerate=True, max_iter=1000, random_state=0)
+model = SharedKernelMixture(
+    4, init="k-means", tol=1e-7, accelerate=True, max_iter=1000, random_state=0
+)
 model.fit(np.concatenate(X), y).sort_kernels()
 
 # %%
@@ -46,7 +48,9 @@ print(model.compare(treated, control).round(4).to_string(index=False))
 # unusual one must stand out from all.
 unusual = model.unusual_groups()
 print(
-    unusual[["group", "kernel", "share", "usual_share", "q_value", "unusual"]].round(4).to_string(index=False)
+    unusual[["group", "kernel", "share", "usual_share", "q_value", "unusual"]]
+    .round(4)
+    .to_string(index=False)
 )
 
 plot_composition(table, unusual)

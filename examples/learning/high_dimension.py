@@ -17,7 +17,9 @@ from sklearn.pipeline import make_pipeline
 from skmix import SharedKernelClassifier
 
 X, y = load_digits(return_X_y=True)
-X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=1000, stratify=y, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    X, y, train_size=1000, stratify=y, random_state=0
+)
 
 # %%
 # One kernel for each digit, in four versions. `covariance_prior=None` is plain maximum likelihood; by default
@@ -25,7 +27,11 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=1000, strat
 settings = {"tol": 1e-3, "random_state": 0}
 low_rank = {"covariance_type": "low_rank", "n_factors": 8, "variance_floor": 0.01}
 versions = {
-    "full, maximum likelihood": (SharedKernelClassifier(covariance_prior=None, **settings), "#D55E00", "s"),
+    "full, maximum likelihood": (
+        SharedKernelClassifier(covariance_prior=None, **settings),
+        "#D55E00",
+        "s",
+    ),
     "full, shrunk (default)": (SharedKernelClassifier(**settings), "#0072B2", "o"),
     "8 factors": (SharedKernelClassifier(**low_rank, **settings), "#009E73", "^"),
     "15 components, then the default": (
@@ -37,9 +43,13 @@ versions = {
 sizes = np.array([6, 10, 20, 40, 70, 100])
 errors = {name: [] for name in versions}
 for size in sizes:
-    own = np.concatenate([np.flatnonzero(y_train == digit)[:size] for digit in range(10)])
+    own = np.concatenate(
+        [np.flatnonzero(y_train == digit)[:size] for digit in range(10)]
+    )
     for name, (model, *_) in versions.items():
-        errors[name].append(100.0 - 100.0 * model.fit(X_train[own], y_train[own]).score(X_test, y_test))
+        errors[name].append(
+            100.0 - 100.0 * model.fit(X_train[own], y_train[own]).score(X_test, y_test)
+        )
 
 # %%
 # What factors are: the directions in which the images of a digit differ from their mean. Any rotation of them
@@ -48,20 +58,37 @@ factors = versions["8 factors"][0].fit(X_train, y_train)
 heaviest = [int(np.argmax(factors.weights_[:, digit])) for digit in (0, 3, 7)]
 tiles = []
 for k in heaviest:
-    axes, lengths, _ = np.linalg.svd(factors.covariances_[k][:, :-1], full_matrices=False)
+    axes, lengths, _ = np.linalg.svd(
+        factors.covariances_[k][:, :-1], full_matrices=False
+    )
     mean = factors.means_[k]
-    tiles.append([mean, *(mean + sign * 1.5 * lengths[i] * axes[:, i] for i in range(2) for sign in (-1, 1))])
+    tiles.append(
+        [
+            mean,
+            *(
+                mean + sign * 1.5 * lengths[i] * axes[:, i]
+                for i in range(2)
+                for sign in (-1, 1)
+            ),
+        ]
+    )
 sheet = np.full((3 * 9 - 1, 5 * 9 - 1), np.nan)
 for i, j in np.ndindex(3, 5):
     sheet[9 * i : 9 * i + 8, 9 * j : 9 * j + 8] = tiles[i][j].reshape(8, 8)
 
 # %%
 # With few rows maximum likelihood fails first; beside shrinking, principal components do best.
-figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4.4), layout="constrained", width_ratios=[5, 4])
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(11.5, 4.4), layout="constrained", width_ratios=[5, 4]
+)
 for name, (_, colour, marker) in versions.items():
     left.plot(sizes, errors[name], marker=marker, color=colour, label=name)
 left.set(
-    xscale="log", yscale="log", xlabel="training images of each digit", ylabel="test error, %", ylim=(1.5, 30)
+    xscale="log",
+    yscale="log",
+    xlabel="training images of each digit",
+    ylabel="test error, %",
+    ylim=(1.5, 30),
 )
 left.set_xticks(sizes, sizes, minor=False)
 left.set_xticks([], minor=True)
@@ -71,7 +98,9 @@ left.set_title("64 features, few rows")
 left.legend(frameon=False)
 
 right.imshow(sheet, cmap="Greys", vmin=0, vmax=16)
-right.set_xticks(9 * np.arange(5) + 3.5, ["mean", "first −", "first +", "second −", "second +"])
+right.set_xticks(
+    9 * np.arange(5) + 3.5, ["mean", "first −", "first +", "second −", "second +"]
+)
 right.xaxis.tick_top()
 right.set_yticks([])
 right.spines[:].set_visible(False)

@@ -15,8 +15,12 @@ from skmix.datasets import make_shared_kernel_data
 # %%
 # What is known of a missing value: a mean, by ``impute``, or draws that spread as rows do.
 means = np.array([[0.0, 0.0], [4.0, 4.5], [7.0, -0.5]])
-covariances = np.array([[[1.6, 1.0], [1.0, 1.0]], [[1.2, -0.7], [-0.7, 0.9]], [[0.8, 0.4], [0.4, 0.6]]])
-complete, _ = make_shared_kernel_data(means, covariances, [[0.4], [0.35], [0.25]], 500, random_state=0)
+covariances = np.array(
+    [[[1.6, 1.0], [1.0, 1.0]], [[1.2, -0.7], [-0.7, 0.9]], [[0.8, 0.4], [0.4, 0.6]]]
+)
+complete, _ = make_shared_kernel_data(
+    means, covariances, [[0.4], [0.35], [0.25]], 500, random_state=0
+)
 model = SharedKernelMixture(3, random_state=0).fit(complete)
 seen = np.linspace(-4.0, 10.0, 300)
 rows = np.column_stack([seen, np.full_like(seen, np.nan)])
@@ -38,27 +42,51 @@ for seed in range(8):
     for i, share in enumerate(shares):
         gaps = uniform < share
         some, whole = ~gaps.all(axis=1), ~gaps.any(axis=1)
-        with_gaps = SharedKernelMixture(init=start, tol=1e-3).fit(np.where(gaps, np.nan, X)[some], y[some])
+        with_gaps = SharedKernelMixture(init=start, tol=1e-3).fit(
+            np.where(gaps, np.nan, X)[some], y[some]
+        )
         without = SharedKernelMixture(init=start, tol=1e-3).fit(X[whole], y[whole])
-        squares[:, i, seed] = [np.mean((fit.means_ - means) ** 2) for fit in (with_gaps, without)]
+        squares[:, i, seed] = [
+            np.mean((fit.means_ - means) ** 2) for fit in (with_gaps, without)
+        ]
 
 # %%
 # Left: the mean may lie between the kernels, where hardly any row does. Right: EM with gaps loses little.
 blue, orange, green = "#0072b2", "#d55e00", "#009e73"
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 left.plot(*complete.T, "o", color="0.75", ms=3, mew=0, label="complete rows")
-left.plot(np.tile(seen, 2), draws.ravel(), "o", color=orange, ms=3, mew=0, label="sample_conditional")
+left.plot(
+    np.tile(seen, 2),
+    draws.ravel(),
+    "o",
+    color=orange,
+    ms=3,
+    mew=0,
+    label="sample_conditional",
+)
 left.plot(*model.impute(rows).T, color=blue, lw=2.6, label="impute")
-left.set(xlabel="feature that was seen", ylabel="feature that is missing", xlim=(-4, 10))
+left.set(
+    xlabel="feature that was seen", ylabel="feature that is missing", xlim=(-4, 10)
+)
 left.legend(loc="upper left", frameon=False, markerscale=2)
 left.set_title("What is known of a missing value")
 
 names = ("EM with gaps", "complete rows only")
-for name, values, colour, marker in zip(names, squares, (blue, green), "os", strict=True):
+for name, values, colour, marker in zip(
+    names, squares, (blue, green), "os", strict=True
+):
     right.plot(
-        100 * shares, np.sqrt(values.mean(axis=1)), marker + "-", color=colour, lw=2.2, ms=7, label=name
+        100 * shares,
+        np.sqrt(values.mean(axis=1)),
+        marker + "-",
+        color=colour,
+        lw=2.2,
+        ms=7,
+        label=name,
     )
-right.set(xlabel="missing values, %", ylabel="error of the kernel means", ylim=(0, None))
+right.set(
+    xlabel="missing values, %", ylabel="error of the kernel means", ylim=(0, None)
+)
 right.legend(loc="upper left", frameon=False)
 right.set_title("What missing values cost")
 for axes in (left, right):

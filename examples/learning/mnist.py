@@ -36,7 +36,9 @@ if place:
     name = "MNIST, a tenth of its training images"
 else:
     digits = load_digits()
-    X, X_test, y, y_test = train_test_split(digits.images, digits.target, test_size=0.5, random_state=0)
+    X, X_test, y, y_test = train_test_split(
+        digits.images, digits.target, test_size=0.5, random_state=0
+    )
     name = "scikit-learn's 8 × 8 digits in place of MNIST"
 print(f"{name}: {len(X)} images to train, {len(X_test)} to test")
 
@@ -45,7 +47,9 @@ print(f"{name}: {len(X)} images to train, {len(X_test)} to test")
 model = make_pipeline(
     Deskew(),
     PCA(30, random_state=0),
-    SharedKernelClassifier(30, covariance_prior=20.0, max_iter=500, tol=1e-3, random_state=0),
+    SharedKernelClassifier(
+        30, covariance_prior=20.0, max_iter=500, tol=1e-3, random_state=0
+    ),
 ).fit(X, y)
 chances = model.predict_proba(X_test)
 predicted = chances.argmax(axis=1)
@@ -61,8 +65,12 @@ figure = plt.figure(figsize=(12, 5), layout="constrained")
 left, right = figure.subfigures(1, 2)
 left.suptitle("Means of the 30 kernels, and whose they are")
 owner = classifier.weights_.argmax(axis=1)
-for axes, k in zip(left.subplots(5, 6).ravel(), np.argsort(owner, kind="stable"), strict=True):
-    axes.imshow(pca.inverse_transform(classifier.means_[[k]]).reshape(side, side), cmap="Greys")
+for axes, k in zip(
+    left.subplots(5, 6).ravel(), np.argsort(owner, kind="stable"), strict=True
+):
+    axes.imshow(
+        pca.inverse_transform(classifier.means_[[k]]).reshape(side, side), cmap="Greys"
+    )
     axes.set_title(owner[k], size=10, pad=2)
     axes.axis("off")
 right.suptitle(f"{name}: {error:.1%} wrong")

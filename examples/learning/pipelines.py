@@ -19,9 +19,14 @@ from skmix.plots import plot_confusion
 
 # %%
 # A prior worth 20 rows keeps covariances wide where a kernel has few rows.
-X_train, X_test, y_train, y_test = train_test_split(*load_digits(return_X_y=True), random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    *load_digits(return_X_y=True), random_state=0
+)
 pipeline = make_pipeline(
-    PCA(random_state=0), SharedKernelClassifier(covariance_prior=20.0, tol=1e-2, random_state=0)
+    PCA(random_state=0),
+    SharedKernelClassifier(
+        covariance_prior=20.0, max_iter=500, tol=1e-3, random_state=0
+    ),
 )
 grid = {
     "pca__n_components": [5, 10, 20],
@@ -41,10 +46,16 @@ best = np.unravel_index(scores.argmax(), scores.shape)
 for (i, j), score in np.ndenumerate(scores):
     colour = "white" if score < (scores.min() + scores.max()) / 2 else "black"
     left.text(j, i, f"{score:.1%}", color=colour, ha="center", va="center")
-left.add_patch(plt.Rectangle((best[1] - 0.5, best[0] - 0.5), 1, 1, fill=False, ec="#d55e00", lw=4))
+left.add_patch(
+    plt.Rectangle((best[1] - 0.5, best[0] - 0.5), 1, 1, fill=False, ec="#d55e00", lw=4)
+)
 left.set_xticks(range(len(kernels)), kernels)
 left.set_yticks(range(len(components)), components)
-left.set(xlabel="kernels", ylabel="principal components", title="Cross-validated accuracy")
+left.set(
+    xlabel="kernels", ylabel="principal components", title="Cross-validated accuracy"
+)
 confusion = confusion_matrix(y_test, search.predict(X_test))
-plot_confusion(confusion, range(10), axes=right).set_title(f"Test digits: {accuracy:.1%} correct")
+plot_confusion(confusion, range(10), axes=right).set_title(
+    f"Test digits: {accuracy:.1%} correct"
+)
 plt.show()

@@ -17,14 +17,20 @@ from skmix.plots import draw_populations, plot_merges
 random = np.random.default_rng(1)
 bend = random.normal(size=1500)
 bent = np.stack([2.0 * bend, bend**2 + 0.35 * random.normal(size=1500)], axis=1)
-skewed = np.stack([random.gamma(1.5, size=900) + 4.0, 0.6 * random.normal(size=900) - 4.0], axis=1)
-angle, radius = random.uniform(0.0, 2.0 * np.pi, size=600), 1.6 * np.sqrt(random.uniform(size=600))
+skewed = np.stack(
+    [random.gamma(1.5, size=900) + 4.0, 0.6 * random.normal(size=900) - 4.0], axis=1
+)
+angle, radius = (
+    random.uniform(0.0, 2.0 * np.pi, size=600),
+    1.6 * np.sqrt(random.uniform(size=600)),
+)
 even = np.stack([radius * np.cos(angle), 6.5 + radius * np.sin(angle)], axis=1)
 X = np.concatenate([bent, skewed, even])
 true = np.repeat([0, 1, 2], [1500, 900, 600])
 
-start = SharedKernelMixture(init="k-means", n_init=3)
-search = SharedKernelMixtureCV(start, covariance_type="full", criterion="bic", random_state=0)
+search = SharedKernelMixtureCV(
+    SharedKernelMixture(init="k-means", n_init=3), criterion="bic", random_state=0
+)
 model = search.fit(X).best_estimator_.sort_kernels()
 print(f"BIC: {model.n_kernels_} kernels")
 
@@ -34,8 +40,13 @@ print(f"BIC: {model.n_kernels_} kernels")
 model.merge_kernels()
 found = model.predict(X, populations=True)
 for population in np.unique(found):
-    shares = np.bincount(true[found == population], minlength=3) / np.sum(found == population)
-    print(f"population {population}: {np.sum(found == population)} rows, of the true ones {shares.round(3)}")
+    shares = np.bincount(true[found == population], minlength=3) / np.sum(
+        found == population
+    )
+    print(
+        f"population {population}: {np.sum(found == population)} rows, "
+        f"of the true ones {shares.round(3)}"
+    )
 
 # %%
 # Left: every row in the colour of its kernel. Middle: the tree of merges, cut at the dashed line. Right:

@@ -21,10 +21,16 @@ angles = 2 * np.pi * np.arange(5) / 5
 means = 3.0 * np.column_stack([np.cos(angles), np.sin(angles)])
 spread = np.array([[1.0, 0.6], [0.6, 0.8]])
 weights = np.array([[6, 3, 1, 0, 0], [0, 1, 6, 3, 0], [2, 0, 0, 3, 5]]).T / 10
-X, y = make_shared_kernel_data(means, np.tile(spread, (5, 1, 1)), weights, 2000, random_state=0)
+X, y = make_shared_kernel_data(
+    means, np.tile(spread, (5, 1, 1)), weights, 2000, random_state=0
+)
 order = np.random.default_rng(0).permutation(len(X))
 X, y = X[order], y[order]
-whole = SharedKernelMixture(5, init="k-means++", n_init=5, random_state=0).fit(X, y).score(X, y)
+whole = (
+    SharedKernelMixture(5, init="k-means++", n_init=5, random_state=0)
+    .fit(X, y)
+    .score(X, y)
+)
 
 # %%
 # Two streams of the same rows, in small and in large batches: after each batch, the log-likelihood of all
@@ -48,7 +54,14 @@ figure, (*panels, last) = plt.subplots(
 for panel, (seen, model) in zip(panels, kept.items(), strict=True):
     panel.scatter(*X[max(seen - 500, 0) : seen].T, s=8, color="0.75", lw=0)
     draw_kernels(model, None, panel, style="accessible", n_std=2.0)
-    panel.set(title=f"after {seen} rows", xlim=(-6, 6), ylim=(-6, 6), aspect="equal", xticks=[], yticks=[])
+    panel.set(
+        title=f"after {seen} rows",
+        xlim=(-6, 6),
+        ylim=(-6, 6),
+        aspect="equal",
+        xticks=[],
+        yticks=[],
+    )
 for (size, values), colour in zip(scores.items(), ("#d55e00", "#0072b2"), strict=True):
     seen = size * np.arange(1, len(values) + 1)
     last.plot(seen, values, color=colour, lw=2, label=f"batches of {size}")

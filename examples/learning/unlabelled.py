@@ -32,7 +32,10 @@ alone, helped = np.empty((2, len(counts), n_repeats))
 for i, count in enumerate(counts):
     for repeat in range(n_repeats):
         random = np.random.default_rng(repeat)
-        shown = [random.choice(np.flatnonzero(digits == d), count, replace=False) for d in range(10)]
+        shown = [
+            random.choice(np.flatnonzero(digits == d), count, replace=False)
+            for d in range(10)
+        ]
         shown = np.concatenate(shown)
         y = np.full(len(digits), -1)
         y[shown] = digits[shown]
@@ -48,8 +51,18 @@ for name, values, colour, marker in (
     ("with the rows that have no label", helped, "#0072b2", "o"),
     ("labelled rows alone", alone, "#d55e00", "s"),
 ):
-    axes.fill_between(counts, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.15, lw=0)
-    axes.plot(counts, values.mean(axis=1), marker=marker, color=colour, lw=2.2, ms=7, label=name)
+    axes.fill_between(
+        counts, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.15, lw=0
+    )
+    axes.plot(
+        counts,
+        values.mean(axis=1),
+        marker=marker,
+        color=colour,
+        lw=2.2,
+        ms=7,
+        label=name,
+    )
     print(name, values.mean(axis=1).round(3))
 axes.set_xscale("log")
 axes.set_xticks(counts, [str(count) for count in counts])

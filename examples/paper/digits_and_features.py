@@ -42,9 +42,17 @@ aside = {
 for digit, colour in enumerate(colours):
     own = digits == digit
     axes.scatter(upper[own], lower[own], s=9, color=colour, alpha=0.5, lw=0)
-    name = {"color": colour, "size": 17, "weight": "bold", "ha": "center", "va": "center"}
+    name = {
+        "color": colour,
+        "size": 17,
+        "weight": "bold",
+        "ha": "center",
+        "va": "center",
+    }
     middle = upper[own].mean(), lower[own].mean()
-    axes.annotate(str(digit), middle, aside.get(digit, (0, 0)), textcoords="offset points", **name)
+    axes.annotate(
+        str(digit), middle, aside.get(digit, (0, 0)), textcoords="offset points", **name
+    )
 axes.set(xlabel="q2, upper left", ylabel="q3, lower left")
 axes.spines[["top", "right"]].set_visible(False)
 right.suptitle("shares of quadrants")

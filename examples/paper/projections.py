@@ -20,13 +20,21 @@ from skmix.plots import plot_projections
 # The paper's variant 4D: three quadrants and one entry of the principal axis. A frame's columns name the
 # features.
 images, digits = make_seven_segment_digits(100, random_state=0)
-X = pd.DataFrame(digit_features(images), columns=DIGIT_FEATURES)[["q2", "q3", "q4", "pca 4"]]
-model = SharedKernelClassifier(10, init="random_from_data", random_state=0).fit(X, digits)
+X = pd.DataFrame(digit_features(images), columns=DIGIT_FEATURES)[
+    ["q2", "q3", "q4", "pca 4"]
+]
+model = SharedKernelClassifier(10, init="random_from_data", random_state=0).fit(
+    X, digits
+)
 
 # %%
 # 0 and 8 differ in the middle bar alone. 0 has one kernel; 8 borrows it and has another one for itself.
 for digit in (0, 8):
-    weights = {k: round(w, 2) for k, w in enumerate(model.weights_[:, digit].tolist()) if w >= 0.1}
+    weights = {
+        k: round(w, 2)
+        for k, w in enumerate(model.weights_[:, digit].tolist())
+        if w >= 0.1
+    }
     print(f"digit {digit}, weights of kernels: {weights}")
 
 # %%

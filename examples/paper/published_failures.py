@@ -23,7 +23,11 @@ images, y = make_seven_segment_digits(50, random_state=0)
 X = dither(digit_features(images), random_state=0)[:, [1, 3, 4, 11, 12, 13]]
 random = np.random.default_rng(3)
 starts = [
-    Parameters(np.full((10, 10), 0.1), random.uniform(size=(10, 6)), np.tile(0.3 * np.eye(6), (10, 1, 1)))
+    Parameters(
+        np.full((10, 10), 0.1),
+        random.uniform(size=(10, 6)),
+        np.tile(0.3 * np.eye(6), (10, 1, 1)),
+    )
     for _ in range(18)
 ]
 
@@ -38,14 +42,25 @@ def narrowest(covariances: np.ndarray) -> float:
 
 
 in_the_paper = [list(published_passes(X, y, start, max_iter=60)) for start in starts]
-ends = np.array([passes[-1].class_log_likelihood.sum() for passes in in_the_paper]) / len(X)
+ends = np.array(
+    [passes[-1].class_log_likelihood.sum() for passes in in_the_paper]
+) / len(X)
 on_engine = []
 for start in starts:
-    given = {"weights": start.weights, "means": start.means, "covariances": start.covariances}
-    on_engine.append(SharedKernelMixture(init=given, stopping="per-class", tol=0.1).fit(X, y))
+    given = {
+        "weights": start.weights,
+        "means": start.means,
+        "covariances": start.covariances,
+    }
+    on_engine.append(
+        SharedKernelMixture(init=given, stopping="per-class", tol=0.1).fit(X, y)
+    )
 reached = np.array([model.log_likelihood_ for model in on_engine]) / len(X)
 failed = np.flatnonzero(np.isnan(ends))
-print(f"{len(failed)} of 18 runs of the paper's algorithm end singular, none on the engine")
+print(
+    f"{len(failed)} of 18 runs of the paper's algorithm end singular, "
+    "none on the engine"
+)
 
 # %%
 # Left: the failed runs. The engine bounds variances from below (dashed: where it ends). Right: runs that
@@ -60,7 +75,9 @@ for i in failed:
     left.axhline(narrowest(on_engine[i].covariances_), color=blue, ls="--", lw=1.2)
 left.text(0.3, 1e-9, "where the\nengine ends", color=blue, va="top")
 left.text(8.0, 1e-20, "singular:\nnext pass NaN", color=orange, ha="right")
-left.set(xlabel="pass", ylabel="smallest variance of any kernel", title="Runs that fail")
+left.set(
+    xlabel="pass", ylabel="smallest variance of any kernel", title="Runs that fail"
+)
 
 order = np.argsort(reached)
 places = np.arange(18)
@@ -68,9 +85,27 @@ bottom = reached.min() - 0.15
 lost = np.isnan(ends[order])
 right.vlines(places[lost], bottom, reached[order][lost], color="0.85", lw=2, zorder=0)
 right.plot(places, reached[order], "o", color=blue, label="on the engine")
-right.plot(places, ends[order], "s", mfc="none", mec=orange, ms=10, mew=1.8, label="paper's algorithm")
-right.plot(places[lost], np.full(lost.sum(), bottom), "X", color=orange, ms=9, label="paper's algorithm: NaN")
-right.set(xlabel="start, sorted", ylabel="log-likelihood per row", title="All 18 starts")
+right.plot(
+    places,
+    ends[order],
+    "s",
+    mfc="none",
+    mec=orange,
+    ms=10,
+    mew=1.8,
+    label="paper's algorithm",
+)
+right.plot(
+    places[lost],
+    np.full(lost.sum(), bottom),
+    "X",
+    color=orange,
+    ms=9,
+    label="paper's algorithm: NaN",
+)
+right.set(
+    xlabel="start, sorted", ylabel="log-likelihood per row", title="All 18 starts"
+)
 right.legend(frameon=False, loc="center", bbox_to_anchor=(0.6, 0.35))
 for axes in (left, right):
     axes.xaxis.get_major_locator().set_params(integer=True)

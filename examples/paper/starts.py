@@ -32,11 +32,21 @@ kinds = {
 ends = {}
 for init in kinds:
     models = [
-        SharedKernelClassifier(10, init=init, max_iter=500, tol=1e-3, random_state=seed).fit(X, y)
+        SharedKernelClassifier(
+            10, init=init, max_iter=500, tol=1e-3, random_state=seed
+        ).fit(X, y)
         for seed in range(15)
     ]
-    ends[init] = np.array([[model.log_likelihood_ / len(X), model.score(X_test, y_test)] for model in models])
-    print(f"{init}: accuracy {ends[init][:, 1].mean():.3f} on average, {ends[init][:, 1].min():.3f} at worst")
+    ends[init] = np.array(
+        [
+            [model.log_likelihood_ / len(X), model.score(X_test, y_test)]
+            for model in models
+        ]
+    )
+    print(
+        f"{init}: accuracy {ends[init][:, 1].mean():.3f} on average, "
+        f"{ends[init][:, 1].min():.3f} at worst"
+    )
 
 # %%
 # A point is a run: how well it describes the training rows, and how well it classifies others. The
@@ -48,9 +58,17 @@ random = np.random.default_rng(0)
 for place, (init, (colour, marker, _)) in enumerate(kinds.items()):
     left.scatter(*ends[init].T, s=42, color=colour, marker=marker, alpha=0.6, lw=0)
     aside = place + random.uniform(-0.25, 0.25, size=15)
-    right.scatter(aside, ends[init][:, 1], s=42, color=colour, marker=marker, alpha=0.6, lw=0)
-    right.hlines(ends[init][:, 1].mean(), place - 0.35, place + 0.35, color="black", lw=2)
-left.set(xlabel="log-likelihood per training row", ylabel="accuracy on test digits", title="60 runs")
+    right.scatter(
+        aside, ends[init][:, 1], s=42, color=colour, marker=marker, alpha=0.6, lw=0
+    )
+    right.hlines(
+        ends[init][:, 1].mean(), place - 0.35, place + 0.35, color="black", lw=2
+    )
+left.set(
+    xlabel="log-likelihood per training row",
+    ylabel="accuracy on test digits",
+    title="60 runs",
+)
 right.set_xticks(range(4), [label for *_, label in kinds.values()])
 right.set_title("by start; lines are averages")
 for axes in (left, right):

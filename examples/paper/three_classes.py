@@ -27,25 +27,44 @@ start = {
     "covariances": truth.start_covariances,
     "weights": truth.start_weights,
 }
-model = SharedKernelMixture(init=start, stopping="per-class", tol=0.1, max_iter=50).fit(X, y)
-print(f"{model.n_iter_} passes, weights off by {np.abs(model.weights_ - truth.weights).max():.3f} at most")
+model = SharedKernelMixture(init=start, stopping="per-class", tol=0.1, max_iter=50).fit(
+    X, y
+)
+print(
+    f"{model.n_iter_} passes, "
+    f"weights off by {np.abs(model.weights_ - truth.weights).max():.3f} at most"
+)
 
 # %%
 # Left: from the starts (crosses) the means went where the rows are; the ellipses hold 2 standard
 # deviations. Right: how much each class uses each kernel, estimated (bars) and true (lines).
 colours = ["#0072b2", "#d55e00", "#009e73"]
 markers = ["o", "^", "s"]
-figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", width_ratios=[3, 2])
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(11, 4.4), layout="constrained", width_ratios=[3, 2]
+)
 for c in range(3):
     rows = X[y == c][:250]
-    left.scatter(*rows.T, s=9, color=colours[c], marker=markers[c], alpha=0.45, lw=0, label=f"class {c + 1}")
+    left.scatter(
+        *rows.T,
+        s=9,
+        color=colours[c],
+        marker=markers[c],
+        alpha=0.45,
+        lw=0,
+        label=f"class {c + 1}",
+    )
 draw_kernels(model, None, left, style="accessible", n_std=2.0)
 for k, (before, after) in enumerate(zip(truth.start_means, model.means_, strict=True)):
     left.annotate("", after, before, arrowprops={"arrowstyle": "->", "lw": 1.4})
     left.plot(*before, "kx", ms=8, mew=2)
-    left.annotate(f"kernel {k + 1}", (after[0], after[1] + 1.5), ha="center", weight="bold")
+    left.annotate(
+        f"kernel {k + 1}", (after[0], after[1] + 1.5), ha="center", weight="bold"
+    )
 left.set(xlabel="feature 1", ylabel="feature 2", xlim=(-3.5, 9.5), ylim=(-2.2, 6.2))
-key = left.legend(loc="lower right", frameon=False, markerscale=2, ncols=3, handletextpad=0.1)
+key = left.legend(
+    loc="lower right", frameon=False, markerscale=2, ncols=3, handletextpad=0.1
+)
 for handle in key.legend_handles:
     handle.set_alpha(1.0)
 
@@ -53,7 +72,9 @@ places = np.arange(3)
 for c in range(3):
     across = places + 0.27 * (c - 1)
     right.bar(across, model.weights_[:, c], width=0.25, color=colours[c])
-    right.hlines(truth.weights[:, c], across - 0.125, across + 0.125, color="black", lw=2)
+    right.hlines(
+        truth.weights[:, c], across - 0.125, across + 0.125, color="black", lw=2
+    )
 right.set_xticks(places, ["kernel 1", "kernel 2", "kernel 3"])
 right.set(ylabel="weight in the class", title="estimated (bars) and true (lines)")
 for axes in (left, right):

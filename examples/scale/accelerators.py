@@ -15,24 +15,38 @@ import numpy as np
 # %%
 # The measurements, with the machine they were made on. Run this anywhere inside the repository.
 here = Path.cwd()
-folder = next(path / "benchmarks" for path in (here, *here.parents) if (path / "benchmarks").is_dir())
+folder = next(
+    path / "benchmarks"
+    for path in (here, *here.parents)
+    if (path / "benchmarks").is_dir()
+)
 measured = json.loads((folder / "results" / "device.json").read_text())
 rows = [row for row in measured["passes"] if row["clusters"] == "of unit variance"]
-sizes = list(dict.fromkeys((row["rows"], row["features"], row["kernels"]) for row in rows))
+sizes = list(
+    dict.fromkeys((row["rows"], row["features"], row["kernels"]) for row in rows)
+)
 
 # %%
 # Left: one pass, by size and precision. The M-step is always in double precision. Right: passes of whole
 # fits, of clusters that overlap and that lie apart.
-figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.6), layout="constrained", width_ratios=[3, 2.2])
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(12.5, 4.6), layout="constrained", width_ratios=[3, 2.2]
+)
 places = np.arange(len(sizes))
 for i, (precision, colour) in enumerate(
     {"float64": "#0072b2", "float32": "#e69f00", "tf32": "#009e73"}.items()
 ):
     times = [row["median_ms"] for row in rows if row["precision"] == precision]
-    bars = left.bar(places + 0.27 * (i - 1), times, width=0.25, color=colour, label=precision)
+    bars = left.bar(
+        places + 0.27 * (i - 1), times, width=0.25, color=colour, label=precision
+    )
     left.bar_label(bars, [f"{time:.1f}" for time in times], fontsize=9, padding=2)
 left.set_yscale("log")
-left.set_xticks(places, [f"{n:,} × {m}\n{k} kernels".replace(",", " ") for n, m, k in sizes], fontsize=9)
+left.set_xticks(
+    places,
+    [f"{n:,} × {m}\n{k} kernels".replace(",", " ") for n, m, k in sizes],
+    fontsize=9,
+)
 left.set(
     ylim=(0.7, 100),
     ylabel="milliseconds",
@@ -47,7 +61,13 @@ for row in measured["fits"]:
     fits.setdefault(f"{case}, {row['precision']}", {})[row["clusters"]] = row["pass_ms"]
 places = np.arange(len(fits))
 for shift, kind, colour in ((-0.2, "overlapping", "#0072b2"), (0.2, "apart", "0.7")):
-    right.barh(places + shift, [own[kind] for own in fits.values()], height=0.36, color=colour, label=kind)
+    right.barh(
+        places + shift,
+        [own[kind] for own in fits.values()],
+        height=0.36,
+        color=colour,
+        label=kind,
+    )
 right.set_yticks(places, fits, fontsize=8)
 right.invert_yaxis()
 right.set_xscale("log")

@@ -17,7 +17,11 @@ import numpy as np
 # The measurements: bytes of a pass for growing data, and passes over many rows and over next to none. Run
 # this anywhere inside the repository.
 here = Path.cwd()
-folder = next(path / "benchmarks" for path in (here, *here.parents) if (path / "benchmarks").is_dir())
+folder = next(
+    path / "benchmarks"
+    for path in (here, *here.parents)
+    if (path / "benchmarks").is_dir()
+)
 measured = json.loads((folder / "results" / "cluster.json").read_text())
 row_bytes = 8 * measured["n_features"]
 large, tiny = measured["passes"][:2]
@@ -29,7 +33,10 @@ same_number, same_size = measured["bytes"][:3], measured["bytes"][3:]
 compute = large["seconds"] / large["rows"] * 1e12 / row_bytes
 scheduling = tiny["seconds"] / tiny["blocks"] * 1e12 / 256e6
 workers = np.geomspace(10, 1000, 60)
-print(f"a pass over a terabyte: {compute / 100 + scheduling:.0f} s on 100 workers, extrapolated")
+print(
+    f"a pass over a terabyte: {compute / 100 + scheduling:.0f} s on 100 workers, "
+    "extrapolated"
+)
 
 # %%
 # Left: traffic hardly depends on the data. Right: where more workers stop to help.
@@ -41,15 +48,26 @@ for rows, colour, marker, label in (
 ):
     megabytes = [row["rows"] * row_bytes / 1e6 for row in rows]
     kilobytes = [row["bytes_per_pass"] / 1e3 for row in rows]
-    left.plot(megabytes, kilobytes, f"{marker}-", color=colour, lw=2.2, ms=7, label=label)
+    left.plot(
+        megabytes, kilobytes, f"{marker}-", color=colour, lw=2.2, ms=7, label=label
+    )
 left.set(
-    xlabel="data, MB", ylabel="over the network in a pass, kB", title="Traffic on two workers", ylim=(0, 400)
+    xlabel="data, MB",
+    ylabel="over the network in a pass, kB",
+    title="Traffic on two workers",
+    ylim=(0, 400),
 )
 left.legend(frameon=False, loc="lower right")
 right.loglog(workers, compute / workers, color=blue, lw=2.2, ls="--", label="computing")
-right.axhline(scheduling, color=orange, lw=2.2, ls=":", label="scheduling blocks of 256 MB")
-right.loglog(workers, compute / workers + scheduling, color="black", lw=2.6, label="a pass")
-right.set(xlabel="workers of one core", ylabel="seconds", title="One terabyte, extrapolated")
+right.axhline(
+    scheduling, color=orange, lw=2.2, ls=":", label="scheduling blocks of 256 MB"
+)
+right.loglog(
+    workers, compute / workers + scheduling, color="black", lw=2.6, label="a pass"
+)
+right.set(
+    xlabel="workers of one core", ylabel="seconds", title="One terabyte, extrapolated"
+)
 right.legend(frameon=False)
 for axes in (left, right):
     axes.spines[["top", "right"]].set_visible(False)

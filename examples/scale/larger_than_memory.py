@@ -45,7 +45,10 @@ with tempfile.TemporaryDirectory() as folder:
         np.save(path, random.normal(size=(size * 1_000_000 // (8 * 16), 16)))
         in_memory.append(peak_of(path, np.load))
         from_file.append(peak_of(path, lambda path: open_rows(path, chunk_rows=8192)))
-print(f"{sizes[-1]} MB of rows: {in_memory[-1]} MB in memory, {from_file[-1]} MB from the file")
+print(
+    f"{sizes[-1]} MB of rows: {in_memory[-1]} MB in memory, "
+    f"{from_file[-1]} MB from the file"
+)
 
 # %%
 # From a file, the memory needed is that of its blocks.
@@ -55,9 +58,18 @@ axes.plot(sizes, in_memory, "s-", color=orange, lw=2.2, ms=7)
 axes.plot(sizes, from_file, "o-", color=blue, lw=2.2, ms=7)
 axes.plot((0, sizes[-1]), (0, sizes[-1]), color="0.5", ls="--", lw=1.2)
 aside = {"textcoords": "offset points", "ha": "right"}
-axes.annotate("numpy.load(path)", (sizes[-2], in_memory[-2]), (-10, 6), color=orange, **aside)
-axes.annotate("open_rows(path)", (sizes[-1], from_file[-1]), (0, 8), color=blue, **aside)
+axes.annotate(
+    "numpy.load(path)", (sizes[-2], in_memory[-2]), (-10, 6), color=orange, **aside
+)
+axes.annotate(
+    "open_rows(path)", (sizes[-1], from_file[-1]), (0, 8), color=blue, **aside
+)
 axes.annotate("the file itself", (sizes[-1], sizes[-1]), (0, -42), color="0.4", **aside)
-axes.set(xlabel="size of the file, MB", ylabel="peak of allocated memory, MB", xlim=(0, None), ylim=(0, None))
+axes.set(
+    xlabel="size of the file, MB",
+    ylabel="peak of allocated memory, MB",
+    xlim=(0, None),
+    ylim=(0, None),
+)
 axes.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -37,7 +37,9 @@ with tempfile.TemporaryDirectory() as folder:
     model.save(Path(folder) / "moons.skmix")
     loaded = load(Path(folder) / "moons.skmix").predict_proba(grid)
     model.to_onnx(Path(folder) / "moons.onnx")
-    session = onnxruntime.InferenceSession(Path(folder) / "moons.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        Path(folder) / "moons.onnx", providers=["CPUExecutionProvider"]
+    )
     in_runtime = session.run(["probabilities"], {"X": grid})[0]
 print("loaded again, the same bits:", np.array_equal(loaded, ours))
 print(f"in onnxruntime, off by {np.abs(in_runtime - ours).max():.0e} at most")
@@ -52,12 +54,16 @@ lost = ~densities.any(axis=1)
 # %%
 # Colours mix as probabilities do.
 colours = np.array([to_rgb(colour) for colour in ("#0072b2", "#d55e00", "#009e73")])
-figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained", sharey=True)
+figure, (left, middle, right) = plt.subplots(
+    1, 3, figsize=(13, 4.4), layout="constrained", sharey=True
+)
 options = {"origin": "lower", "extent": (across[0], across[-1], up[0], up[-1])}
 mixed = in_runtime @ (0.35 + 0.65 * colours)
 left.imshow(mixed.reshape(side, side, 3), **options)
 left.set_title("Probabilities in onnxruntime")
-gap = np.log10(np.maximum(np.abs(in_runtime - ours).max(axis=1), 1e-18)).reshape(side, side)
+gap = np.log10(np.maximum(np.abs(in_runtime - ours).max(axis=1), 1e-18)).reshape(
+    side, side
+)
 drawn = middle.imshow(gap, cmap="cividis", vmin=-18, vmax=-12, **options)
 bar = figure.colorbar(drawn, ax=middle, ticks=[-18, -16, -14, -12], shrink=0.8)
 bar.ax.set_yticklabels(["≤ 10⁻¹⁸", "10⁻¹⁶", "10⁻¹⁴", "10⁻¹²"])
@@ -66,6 +72,8 @@ right.imshow(np.where(lost[:, None], 0.82, mixed).reshape(side, side, 3), **opti
 right.set_title("Grey: lost without logarithms")
 for axes in (left, right):
     for c, marker in enumerate("o^s"):
-        axes.scatter(*X[y == c].T, s=4, color=colours[c], marker=marker, lw=0, label=f"class {c}")
+        axes.scatter(
+            *X[y == c].T, s=4, color=colours[c], marker=marker, lw=0, label=f"class {c}"
+        )
 left.legend(loc="upper left", markerscale=3, framealpha=0.9)
 plt.show()

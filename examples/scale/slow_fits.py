@@ -23,7 +23,9 @@ centres = 2.5 * random.normal(size=(4, 2))
 X = centres[random.integers(4, size=500)] + random.normal(size=(500, 2))
 plain, fast = (
     [
-        SharedKernelMixture(4, tol=0.0, max_iter=passes, accelerate=accelerate, random_state=seed).fit(X)
+        SharedKernelMixture(
+            4, tol=0.0, max_iter=passes, accelerate=accelerate, random_state=seed
+        ).fit(X)
         for seed in range(2)
     ]
     for accelerate, passes in ((False, 420), (True, 150))
@@ -44,9 +46,21 @@ for models, colour, style, name in (
         axes.semilogy(np.arange(1, len(left) + 1), left, style, color=colour, lw=1.8)
         reached.append(1 + np.argmax(left < 1e-3))
         axes.plot(reached[-1], 1e-3, "o", color=colour, ms=9)
-    axes.plot([], [], style, color=colour, lw=1.8, label=f"{name}: {min(reached)} to {max(reached)} passes")
+    axes.plot(
+        [],
+        [],
+        style,
+        color=colour,
+        lw=1.8,
+        label=f"{name}: {min(reached)} to {max(reached)} passes",
+    )
 axes.axhline(1e-3, color="0.6", lw=1, zorder=0)
-axes.set(xlabel="passes", ylabel="log-likelihood still to gain", xlim=(0, 420), ylim=(1e-6, 1e3))
+axes.set(
+    xlabel="passes",
+    ylabel="log-likelihood still to gain",
+    xlim=(0, 420),
+    ylim=(1e-6, 1e3),
+)
 axes.legend(frameon=False, loc="upper right", title="two starts each, to the dots")
 axes.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -84,7 +84,8 @@ def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
     result = run(*arguments, "--seed", 3, "-o", tmp_path / "m")
     assert "120 rows, 4 features, 3 classes (setosa 40, versicolor 40, virginica 40)" in result.stdout
     assert re.search(
-        r"^\d+ kernels( shared by all classes|, each of one class)(, in \d discriminants)?, "
+        r"^\d+ kernels, (each of one class|(all|\d+) of which serves? more than one class)"
+        r"(, in \d discriminants)?, "
         r"(full|tied) covariances, \d+ parameters$",
         result.stdout,
         re.M,

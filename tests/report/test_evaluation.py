@@ -12,8 +12,9 @@ from sklearn import metrics
 from sklearn.datasets import load_iris
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, report
+from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.report import describe, evaluate, predict_columns
-from skmix.report.description import traits
+from skmix.report.description import serving, traits
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -124,6 +125,32 @@ def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
     assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
     assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
     assert describe(model)["outlier_threshold"] == model.threshold_
+
+
+def test_kernels_that_serve_several_classes_are_counted() -> None:
+    truth = illustration()
+    rows, groups = make_shared_kernel_data(truth.means, truth.covariances, truth.weights, 100, random_state=0)
+    shared = describe(SharedKernelMixture(3, random_state=0).fit(rows, groups))["groups"]
+    # Each of the three kernels has a tenth of every group or more.
+    assert [group["n_shared"] for group in shared] == [3]
+    # Two classes far from each other have nothing of the other one's kernels.
+    two = np.repeat([0, 1], 50)
+    apart = SharedKernelClassifier(2, random_state=0).fit(X[:100] + 100.0 * two[:, None], two)
+    assert [group["n_shared"] for group in describe(apart)["groups"]] == [0]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shared", "words"),
+    [
+        ([3], [0], "each of one class"),
+        ([1], [1], "which serves more than one class"),
+        ([3], [3], "all of which serve more than one class"),
+        ([3, 2], [0, 1], "1 of which serves more than one class"),
+        ([3, 2], [2, 1], "3 of which serve more than one class"),
+    ],
+)
+def test_it_is_said_how_many_serve_several_classes(numbers: list[int], shared: list[int], words: str) -> None:
+    assert serving(numbers, shared) == words
 
 
 def test_shares_of_kernels_follow_the_priors_of_the_model() -> None:

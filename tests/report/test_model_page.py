@@ -84,7 +84,10 @@ def test_classes_and_facts() -> None:
     # Four kernels of two means, three entries of a covariance; three weights for each of three classes.
     assert data["n_parameters"] == 4 * 5 + 3 * 3
     page = model_page(model, title="model")
-    assert "4 Gaussian kernels that 3 classes share, in 2 features." in page
+    n_shared = sum((weights >= 0.01).sum() > 1 for weights in model.weights_)
+    said = {0: "each of one class", 1: "1 of which serves more than one class"}
+    whose = said.get(n_shared, f"{n_shared} of which serve more than one class")
+    assert f"4 Gaussian kernels, {whose}, in 2 features." in page
     assert '<div class="number">29</div><div class="note">free parameters</div>' in page
     settings = dict(data["settings"])
     assert settings["estimator"] == "SharedKernelClassifier"

@@ -32,6 +32,7 @@ from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
 from skmix.io.encoding import Kind, feature_names
+from skmix.report.description import serving
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -336,9 +337,7 @@ def fit(
             "n_unlabelled": int(np.count_nonzero(~known)),
             **{name: described[name] for name in (*facts, "covariance_type", "n_parameters", *end)},
             "n_kernels": [group["n_kernels"] for group in described["groups"]],
-            "shared": any(
-                np.count_nonzero(kernel) > 1 for g in described["groups"] for kernel in g["weights"]
-            ),
+            "n_shared": [group["n_shared"] for group in described["groups"]],
             "groups": [group["features"] for group in described["groups"]],
             "n_candidates": None if search is None else len(set(map(repr, search.cv_results_["params"]))),
             "reduction": None if search is None else search.best_params_.get("reduction"),
@@ -368,9 +367,7 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     if outcome["n_unlabelled"]:
         lines[0] += f", {outcome['n_unlabelled']} rows without a label"
     kernels = ", ".join(map(str, numbers)) + (" kernel" if numbers == [1] else " kernels")
-    whose = ""
-    if classes and len(numbers) == 1:
-        whose = " shared by all classes" if outcome["shared"] else ", each of one class"
+    whose = f", {serving(numbers, outcome['n_shared'])}" if len(classes) > 1 else ""
     if outcome["n_components"]:
         whose += f", in {outcome['n_components']} {outcome['reduction'] or 'components'}"
     shape = outcome["covariance_type"].replace("_", " ")

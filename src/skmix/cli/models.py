@@ -16,7 +16,7 @@ from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
 from skmix.datasets import ColumnError, labels_like
 from skmix.io.encoding import decode_columns
-from skmix.report.description import traits
+from skmix.report.description import serving, traits
 
 _BAR = 6
 _MAX_LINES = 20
@@ -321,6 +321,8 @@ def print_evaluation(found: report.Evaluation) -> None:
 def _print_model(described: dict[str, Any], name: str) -> None:
     classes, groups = described["classes"], described["groups"]
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
+    numbers, n_shared = ([group[name] for group in groups] for name in ("n_kernels", "n_shared"))
+    shared = f", {serving(numbers, n_shared)}" if len(classes) > 1 else ""
     facts = {
         "features": f"{len(described['features'])}: {cli.listed(described['features'], _MAX_NAMES)}",
         "ranks" if described["by_rank"] else "powers": described["n_transformed"]
@@ -328,7 +330,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
         "components": described["n_components"],
         "averaged": described["n_members"] and f"{described['n_members']} models; the best one follows",
         "target": described["target"],
-        "kernels": ", ".join(str(group["n_kernels"]) for group in groups),
+        "kernels": ", ".join(map(str, numbers)) + shared,
         "covariances": described["covariance_type"].replace("_", " "),
         "parameters": described["n_parameters"],
         "fit": f"{'converged' if described['converged'] else 'did not converge'} in "

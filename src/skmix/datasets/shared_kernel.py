@@ -43,7 +43,7 @@ def illustration() -> Illustration:
     >>> from skmix.datasets import illustration, make_shared_kernel_data
     >>> example = illustration()
     >>> X, y = make_shared_kernel_data(
-    ...     example.means, example.covariances, example.weights, example.n_per_class, random_state=0
+    ...     example.means, example.covariances, example.weights, 2000, random_state=0
     ... )
     >>> X.shape
     (6000, 2)

@@ -1027,7 +1027,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         >>> from skmix import SharedKernelMixture
         >>> random = np.random.default_rng(0)
         >>> X = np.append(random.exponential(size=400), random.normal(12.0, size=200))[:, None]
-        >>> model = SharedKernelMixture(4, init="k-means", random_state=0).fit(X).merge_kernels()
+        >>> model = SharedKernelMixture(4, init="k-means", random_state=0).fit(X)
+        >>> model = model.merge_kernels()
         >>> model.predict([[0.1], [3.0], [11.0]], populations=True)
         array([0, 0, 1])
         """

@@ -182,7 +182,8 @@ def read_rows(
     --------
     >>> import io
     >>> from skmix.datasets import read_rows
-    >>> rows = read_rows(io.BytesIO(b"a,colour,kind\n1,red,x\n3,blue,y\n,NA,x\n"), target="kind")
+    >>> file = io.BytesIO(b"a,colour,kind\n1,red,x\n3,blue,y\n,NA,x\n")
+    >>> rows = read_rows(file, target="kind")
     >>> rows.X
     array([[ 1.,  1.],
            [ 3.,  0.],

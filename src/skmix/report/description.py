@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,8 @@ from skmix.estimators.densities import n_parameters
 from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
 
 _ROWS_AT_A_TIME = 1 << 14
+# A kernel serves a class that has at least this weight on it.
+_SERVED = 0.01
 
 
 def metadata_of(model: Any) -> dict[str, Any]:
@@ -104,7 +106,8 @@ def describe(model: Any) -> dict[str, Any]:
         (whether by rank, and not by a power),
         ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
         about the best of them), ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
-        kernels and weights of each feature group; usually there is one; with t kernels their ``degrees`` of
+        kernels and weights of each feature group, and ``n_shared``, how many of its kernels have a weight of
+        0.01 or more in at least two classes; usually there is one group; with t kernels their ``degrees`` of
         freedom, with a background its share in each class), ``group_shift`` (the strength of the prior on
         shifts), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
         temperature, and the ``settings`` that differ from their defaults.
@@ -134,6 +137,7 @@ def describe(model: Any) -> dict[str, Any]:
             {
                 "features": [own[d] for d in kernels.columns],
                 "n_kernels": len(kernels.means),
+                "n_shared": int(np.count_nonzero((kernels.weights >= _SERVED).sum(axis=1) > 1)),
                 "weights": kernels.weights.tolist(),
                 "shares": kernels.weights_of(None).tolist(),
                 "means": kernels.means.tolist(),
@@ -150,6 +154,15 @@ def describe(model: Any) -> dict[str, Any]:
         "temperature": float(getattr(model, "temperature_", 1.0)),
         "settings": settings,
     }
+
+
+def serving(n_kernels: Sequence[int], n_shared: Sequence[int]) -> str:
+    """Return how many kernels of a model, by feature group, serve more than one class, in words."""
+    n, shared = sum(n_kernels), sum(n_shared)
+    if shared == 0:
+        return "each of one class"
+    which = "" if n == 1 else "all of " if shared == n else f"{shared} of "
+    return f"{which}which {'serves' if shared == 1 else 'serve'} more than one class"
 
 
 def _listed(part: Any, name: str) -> list[float] | None:

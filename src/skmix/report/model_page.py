@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, chosen_model, groups_of
 from skmix.plots.kernels import STEPS
-from skmix.report.description import describe, traits
+from skmix.report.description import describe, serving, traits
 from skmix.report.rendering import (
     decimals,
     joined,
@@ -61,7 +61,8 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     >>> from skmix import SharedKernelClassifier
     >>> from skmix.report import model_page
     >>> X, y = load_iris(return_X_y=True)
-    >>> page = model_page(SharedKernelClassifier(random_state=0).fit(X, y), title="Iris", X=X, y=y)
+    >>> model = SharedKernelClassifier(random_state=0).fit(X, y)
+    >>> page = model_page(model, title="Iris", X=X, y=y)
     >>> page.splitlines()[0]
     '<!doctype html>'
     """
@@ -82,6 +83,9 @@ def model_data(
     return {
         "title": title,
         "n_kernels": [len(kernels.means) for kernels in groups],
+        "serving": serving(
+            *([each[name] for each in described["groups"]] for name in ("n_kernels", "n_shared"))
+        ),
         "n_features": [len(kernels.names) for kernels in groups],
         # As many kernels of equal weight have the same entropy.
         "n_effective": [text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in groups],

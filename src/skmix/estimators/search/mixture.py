@@ -124,7 +124,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     --------
     >>> import numpy as np
     >>> from skmix import SharedKernelMixtureCV
-    >>> X = np.random.default_rng(0).normal(size=(200, 1)) + np.repeat([[0.0], [9.0]], 100, axis=0)
+    >>> X = np.random.default_rng(0).normal(size=(200, 1))
+    >>> X[100:] += 9.0
     >>> SharedKernelMixtureCV(random_state=0).fit(X).best_params_["n_kernels"]
     2
     """
