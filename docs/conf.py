@@ -37,6 +37,7 @@ extensions = [
     "inherited",
     "mathml",
     "reference",
+    "search",
     "tables",
 ]
 exclude_patterns = [
@@ -112,6 +113,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "skmix"
 html_static_path = ["_static"]
 html_css_files = ["skmix.css"]
+html_search_scorer = str(HERE / "search-scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -19,7 +19,7 @@ def compare(printed: str, shown: str) -> None:
     assert words(found) == words(expected), f"this was printed:\n{printed}"
     for now, then in zip(NUMBER.findall(found), NUMBER.findall(expected), strict=True):
         # Other machines round otherwise: a hundredth more or less, of whole numbers (often percentages) two.
-        near = pytest.approx(float(then), rel=0.03, abs=0.02 if "." in then else 2)
+        near = pytest.approx(float(then), rel=0.05, abs=0.02 if "." in then else 2)
         assert float(now) == near, f"this was printed:\n{printed}"
 
 

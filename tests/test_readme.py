@@ -67,7 +67,9 @@ def read(name: str) -> Any:
 def test_speed_memory_and_coverage_are_those_of_the_results() -> None:
     speed = read("speed.json")
     ratios = [row["ratio_1"] for rows in speed["fits"].values() for row in rows]
-    assert f"{min(ratios):.0f} to {max(ratios):.0f} times as long" in PROSE
+    said = f"{min(ratios):.0f} to {max(ratios):.0f} times as long"
+    assert said in PROSE
+    assert said in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     memory = speed["memory_mb"]
     assert f"{memory['mixture']:.0f} MB beyond the data instead of {memory['sklearn']:.0f}." in PROSE
     small = [row["ratios"] for row in read("peers.json")["cases"] if row["rows"] == 1000]

@@ -1,0 +1,14 @@
+// What counts in the site's search. The numbers are Sphinx's own, but pages of the guide come before others in which a
+// word is found as often; names of classes and functions (16 and more) still come before a word in a page's text (5 + 8).
+var Scorer = {
+  score: ([docname, title, anchor, descr, score]) =>
+    score + (docname.startsWith("guide/") ? 8 : 0) + (docname.startsWith("development/") ? -4 : 0),
+  objNameMatch: 11,
+  objPartialMatch: 6,
+  objPrio: { 0: 15, 1: 5, 2: -5 },
+  objPrioDefault: 0,
+  title: 15,
+  partialTitle: 7,
+  term: 5,
+  partialTerm: 2,
+};
