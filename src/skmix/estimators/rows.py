@@ -50,6 +50,7 @@ from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, encode_frame, is_elsewhere, open_rows, source_of
 from ..io.joined import JoinedRows
+from ..io.sources import labels_in
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -729,12 +730,6 @@ def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
         f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} "
         f"features as input{where}."
     )
-
-
-def labels_in(block: Block) -> np.ndarray:
-    """Return the labels (n,) of a block."""
-    assert block.y is not None
-    return block.y if block.names is None else block.names[block.y]
 
 
 def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any, name: str) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..engine.compute.blocks import Block
 from .arrow import kind_of
-from .sources import ArrowRows, FcsRows, Source
+from .sources import ArrowRows, FcsRows, Source, labels_in
 
 # Rows of a fit that need no more bytes are kept in memory after its first pass.
 HELD_BYTES = 1 << 28
@@ -34,10 +34,6 @@ class JoinedRows(Source):
     columns: list[int] | None = None
     # The blocks without labels, by number, once they were read.
     held: dict[int, Block] = field(default_factory=dict)
-
-    @property
-    def named(self) -> bool:
-        return next(iter(self.parts.values())).named
 
     @property
     def reading(self) -> dict[str, Any] | None:
@@ -87,7 +83,9 @@ class JoinedRows(Source):
 
     def select(self, names: Sequence[str]) -> Self:
         if self.transform is None:
-            return self._with_parts({name: part.select(names) for name, part in self.parts.items()})
+            return replace(
+                self, parts={name: part.select(names) for name, part in self.parts.items()}, held={}
+            )
         # What belongs to a channel in the transformer is found by its place.
         known = self.feature_names or []
         missing = [name for name in names if name not in known]
@@ -109,14 +107,14 @@ class JoinedRows(Source):
                 raise ValueError(
                     f"Labels differ in kind: column {y!r} is {one} in {first} and {type_} in {other}."
                 )
-        return replace(self._with_parts(parts), label=y, labels=None, grouped=False)
+        return replace(self, parts=parts, held={}, label=y, labels=None, grouped=False)
 
     def weighted(self, weights: Any) -> Self:
         """Return the rows with weights: a column of all parts, or other values."""
         if not self._has_column(weights):
             return super().weighted(weights)
         parts = {name: part.weighted(weights) for name, part in self.parts.items()}
-        return replace(self._with_parts(parts), weight=weights, weights=None)
+        return replace(self, parts=parts, held={}, weight=weights, weights=None)
 
     def unlabelled(self) -> Self:
         """Return the rows without labels and weights."""
@@ -127,9 +125,6 @@ class JoinedRows(Source):
         """Return whether labels or weights are given as the name of a column."""
         return isinstance(values, str) and all(isinstance(part, ArrowRows) for part in self.parts.values())
 
-    def _with_parts(self, parts: dict[str, Source]) -> Self:
-        return replace(self, parts=parts, held={})
-
     def comes_from(self, path: Path) -> bool:
         """Return whether a path is one of the files that have the rows, their labels or weights."""
         return super().comes_from(path) or any(part.comes_from(path) for part in self.parts.values())
@@ -137,7 +132,7 @@ class JoinedRows(Source):
     def each(self) -> Iterator[tuple[str, Self]]:
         """Yield the name of each part, and its rows."""
         for name, part in self.parts.items():
-            yield name, replace(self._with_parts({name: part}), n_rows=part.n_rows, codes={})
+            yield name, replace(self, parts={name: part}, held={}, n_rows=part.n_rows, codes={})
 
     def row_labels(self) -> np.ndarray:
         """Return the label (N,) of each row."""
@@ -182,10 +177,9 @@ class JoinedRows(Source):
             has_value = False
             for block in part.read(labels=labels):
                 has_value |= _check_finite(part, block)
-                y = block.y if block.y is None or block.names is None else block.names[block.y]
-                rest = replace(
-                    block, y=np.full(len(block.X), index) if labels and self.grouped else y, names=None
-                )
+                y = None if block.y is None else labels_in(block)
+                y = np.full(len(block.X), index) if labels and self.grouped else y
+                rest = replace(block, y=y, names=None)
                 while len(rest.X):
                     n_more = min(self.chunk_rows - n_waiting, len(rest.X))
                     waiting.append(rest.rows(slice(0, n_more)))
@@ -223,9 +217,9 @@ def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
     """Yield the parts whose features are not those of most others, and what is wrong with them."""
     most = _reference(parts)
     for group, part in parts.items():
-        for wrong in _differences(part, most):
+        wrong = next(_differences(part, most), None)
+        if wrong is not None:
             yield group, wrong
-            break
 
 
 def _reference(parts: Mapping[str, Source]) -> Source:
@@ -236,7 +230,8 @@ def _reference(parts: Mapping[str, Source]) -> Source:
 
 
 def _differences(part: Source, other: Source) -> Iterator[str]:
-    if part.feature_names is None or other.feature_names is None:
+    own, others = part.feature_names, other.feature_names
+    if own is None or others is None:
         if part.named != other.named:
             yield f"{part.name} has {'names' if part.named else 'no names'} of features, unlike {other.name}."
         elif part.n_features != other.n_features:
@@ -244,19 +239,18 @@ def _differences(part: Source, other: Source) -> Iterator[str]:
         return
     what = "channel" if isinstance(part, FcsRows) else "column"
     advice = "Choose the features with open_rows(..., columns=[...])."
-    for name in other.feature_names:
-        if name not in part.feature_names:
+    for name in (*others, *own):
+        if name not in own:
             yield f"{part.name} has no {what} {name!r}, and {other.name} has one. {advice}"
-    for name in part.feature_names:
-        if name not in other.feature_names:
+        elif name not in others:
             yield f"{part.name} has a {what} {name!r}, and {other.name} has none. {advice}"
     if isinstance(part, FcsRows) and isinstance(other, FcsRows):
-        markers = dict(zip(other.feature_names, other.markers, strict=True))
-        for name, own in zip(part.feature_names, part.markers, strict=True):
+        markers = dict(zip(others, other.markers, strict=True))
+        for name, mine in zip(own, part.markers, strict=True):
             theirs = markers[name]
             # Some machines write how long a file took beside its time.
-            if own and theirs and own.casefold() != theirs.casefold() and name.casefold() != "time":
-                yield f"channel {name!r} is marker {theirs!r} in {other.name} and {own!r} in {part.name}."
+            if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
+                yield f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}."
 
 
 def check_values(part: Source, *, gaps: bool) -> None:

@@ -269,6 +269,7 @@ def _joined(name: str, parts: dict[str, Source], chunk_rows: int | None) -> Join
         name=name,
         n_rows=sum(part.n_rows for part in parts.values()),
         chunk_rows=chunk_rows or min(part.chunk_rows for part in parts.values()),
+        named=next(iter(parts.values())).named,
         stamps={path: stamp for part in parts.values() for path, stamp in part.stamps.items()},
         parts=parts,
         grouped=False,

@@ -48,8 +48,10 @@ class Source(ABC):
     name: str
     n_rows: int
     chunk_rows: int
+    # Whether features can be selected by name.
+    named: bool = False
     # State of the files when they were opened.
-    stamps: dict[Path, Stamp]
+    stamps: dict[Path, Stamp] = field(default_factory=dict)
     # The file that the rows were copied from when it was opened, and need no more.
     origin: Path | None = None
     # Labels (N,) and weights (N,): columns of Parquet files, or values that are not in the same file.
@@ -64,11 +66,6 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         return f"<{self.n_rows} rows of {self.name}>"
-
-    @property
-    def named(self) -> bool:
-        """Whether features can be selected by name."""
-        return False
 
     @property
     def reading(self) -> dict[str, Any] | None:
@@ -169,12 +166,8 @@ class Source(ABC):
 
     def row_labels(self) -> np.ndarray:
         """Return the label (N,) of each row."""
-        found = []
         with closing(self.blocks()) as blocks:
-            for block in blocks:
-                assert block.y is not None
-                found.append(block.y if block.names is None else block.names[block.y])
-        return np.concatenate(found)
+            return np.concatenate([labels_in(block) for block in blocks])
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
         """Return the answers of all blocks, merged in order."""
@@ -222,6 +215,12 @@ class Source(ABC):
             start = stop
 
 
+def labels_in(block: Block) -> np.ndarray:
+    """Return the labels (n,) of a block."""
+    assert block.y is not None
+    return block.y if block.names is None else block.names[block.y]
+
+
 def read_ahead(blocks: Iterator[Block]) -> Generator[Block, None, None]:
     """Yield blocks while a thread reads the next one."""
     with ThreadPoolExecutor(1, thread_name_prefix="skmix-reader") as pool:
@@ -259,10 +258,6 @@ class _ArrayRows(Source):
     columns: list[int]
     # Names of all columns of the matrix, if they have any.
     names: list[str] | None = None
-
-    @property
-    def named(self) -> bool:
-        return self.names is not None
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -321,6 +316,7 @@ def open_array(values: Values, chunk_rows: int | None, names: Sequence[str] | No
         stamps=values.stamps,
         values=values,
         columns=list(range(n_features)),
+        named=names is not None,
         names=None if names is None else list(names),
     )
 
@@ -441,14 +437,11 @@ def _zarr(array: Any) -> Values:
 class _NamedRows(Source):
     """Rows whose features all have names."""
 
+    named: bool = True
     # The features; None for all, but columns of labels and weights.
     columns: list[str] | None = None
     # None for single precision if no feature has more.
     precision: np.dtype[Any] | None = None
-
-    @property
-    def named(self) -> bool:
-        return True
 
     @property
     @abstractmethod
@@ -513,22 +506,21 @@ class ArrowRows(_NamedRows):
         """Return the rows with labels: a column, or other values."""
         if not isinstance(y, str):
             return super().labelled(y)
-        self._check_column(
-            y, ("boolean", "number", "text"), "labels must be whole numbers, strings or booleans"
-        )
-        return replace(self, label=y, labels=None)
+        rule = "labels must be whole numbers, strings or booleans"
+        return replace(self, label=self._checked(y, ("boolean", "number", "text"), rule), labels=None)
 
     def weighted(self, weights: Any) -> Self:
         """Return the rows with weights: a column, or other values."""
         if not isinstance(weights, str):
             return super().weighted(weights)
-        self._check_column(weights, NUMERIC, "weights must be numbers")
-        return replace(self, weight=weights, weights=None)
+        return replace(self, weight=self._checked(weights, NUMERIC, "weights must be numbers"), weights=None)
 
-    def _check_column(self, name: str, kinds: Sequence[str], rule: str) -> None:
+    def _checked(self, name: str, kinds: Sequence[str], rule: str) -> str:
+        """Return the name of a column, which must be of one of these kinds."""
         self._check_present([name])
         if kind_of(self.types[name]) not in kinds:
             raise ValueError(f"Column {name!r} of {self.name} is of type {self.types[name]}; {rule}.")
+        return name
 
     def _check_present(self, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in self.types]
@@ -545,17 +537,14 @@ class ArrowRows(_NamedRows):
         columns = list(dict.fromkeys(name for name in (*self.feature_names, label, self.weight) if name))
         full = (batch for batch in self.batches(self.chunk_rows, columns) if batch.num_rows)
         for number, batch in enumerate(full):
-            yield self._block(batch, label, number)
-
-    def _block(self, batch: Any, label: str | None, number: int) -> Block:
-        by_column = np.empty((self.n_features, batch.num_rows), dtype=self.dtype)
-        for values, name in zip(by_column, self.feature_names, strict=True):
-            values[:] = numbers_of(batch.column(name))
-        y, names = (None, None) if label is None else _labels_of(batch.column(label))
-        weights = None
-        if self.weight is not None:
-            weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
-        return Block(by_column.T, y, weights, number, names)
+            by_column = np.empty((self.n_features, batch.num_rows), dtype=self.dtype)
+            for values, name in zip(by_column, self.feature_names, strict=True):
+                values[:] = numbers_of(batch.column(name))
+            y, names = (None, None) if label is None else _labels_of(batch.column(label))
+            weights = None
+            if self.weight is not None:
+                weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
+            yield Block(by_column.T, y, weights, number, names)
 
 
 _ADVICE = "Choose the features with open_rows(..., columns=[...], label=...)."
@@ -571,8 +560,8 @@ def open_parquet(path: Path, chunk_rows: int | None) -> ArrowRows:
             schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
-    batches = partial(_batches_of_file, path)
-    return _open_arrow(str(path), schema, n_rows, batches, chunk_rows, stamps={path: stamp(path)})
+    found = _open_arrow(str(path), schema, n_rows, partial(_batches_of_file, path), chunk_rows)
+    return replace(found, stamps={path: stamp(path)})
 
 
 def open_table(table: Any, chunk_rows: int | None, name: str) -> ArrowRows:
@@ -651,24 +640,13 @@ def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[A
 
 
 def _open_arrow(
-    name: str,
-    schema: Any,
-    n_rows: int,
-    batches: Callable[[int, list[str]], Iterator[Any]],
-    chunk_rows: int | None,
-    stamps: dict[Path, Stamp] | None = None,
+    name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[Any]], chunk_rows: int | None
 ) -> ArrowRows:
     types = dict(zip(schema.names, schema.types, strict=True))
     if len(types) < len(schema.names):
         raise ValueError(f"{name} has two columns of the same name.")
-    return ArrowRows(
-        name=name,
-        n_rows=n_rows,
-        chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // (8 * max(1, len(types))))),
-        stamps=stamps or {},
-        types=types,
-        batches=batches,
-    )
+    chunk_rows = int(chunk_rows or max(256, BLOCK_BYTES // (8 * max(1, len(types)))))
+    return ArrowRows(name=name, n_rows=n_rows, chunk_rows=chunk_rows, types=types, batches=batches)
 
 
 def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -692,7 +670,7 @@ def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FcsRows(_NamedRows):
-    """The events of an FCS file."""
+    """The events of an FCS file; features are channels or, where they were chosen by marker, markers."""
 
     path: Path
     file: FcsFile
@@ -704,7 +682,7 @@ class FcsRows(_NamedRows):
 
     @cached_property
     def feature_names(self) -> list[str]:
-        """Names of the features: channels or, where they were chosen by marker, markers."""
+        """Names of the features."""
         return [channel.name for channel in self.file.channels] if self.columns is None else self.columns
 
     @cached_property
