@@ -23,7 +23,11 @@ class PublicIndex(sphinx.search.IndexBuilder):
 
     def get_objects(self, fn2index: dict[str, int]) -> Any:
         """Return the objects of public pages."""
-        public = {name: number for name, number in fn2index.items() if not name.startswith(INTERNAL)}
+        public = {
+            name: number
+            for name, number in fn2index.items()
+            if not name.startswith(INTERNAL)
+        }
         return super().get_objects(public)
 
 
