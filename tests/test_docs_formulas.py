@@ -57,3 +57,11 @@ def test_bars_are_a_pair_and_divisions_stay(formulas: ModuleType) -> None:
     found = formulas.set_spaces('<mo class="mathopen">|</mo><mi>P</mi><mo>|</mo><mo>∣</mo>')
     even = 'stretchy="false" lspace="0" rspace="0"'
     assert found == f'<mo form="prefix" {even}>|</mo><mi>P</mi><mo form="postfix" {even}>|</mo><mo>∣</mo>'
+
+
+def test_subscripts_of_accented_letters_are_beside_them_and_limits_of_sums_stay(formulas: ModuleType) -> None:
+    math = '<math xmlns="http://www.w3.org/1998/Math/MathML"><munderover>{}<mi>k</mi>{}</munderover></math>'
+    letter = formulas.lower_subscripts(math.format("<mi>x</mi>", "<mo>ˉ</mo>"))
+    assert "<msub><mover><mi>x</mi><mo>ˉ</mo></mover><mi>k</mi></msub>" in letter
+    total = math.format("<mo>∑</mo>", "<mi>K</mi>")
+    assert formulas.lower_subscripts(total) == total

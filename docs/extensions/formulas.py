@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 _FRACTION = re.compile(r"\\[dt]?frac(?![a-zA-Z])")
 _FUNCTION = re.compile(r"<mo>&ApplyFunction;</mo>(?=\s*<(?!mo\b))")
+_NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 _BAR = re.compile(r'<mo( class="mathopen")?>([|‖])</mo>')
 
 
@@ -42,4 +44,23 @@ def set_spaces(markup: str) -> str:
     spaced = _FUNCTION.sub(
         '<mo>&ApplyFunction;</mo><mspace width="0.1667em"></mspace>', markup
     )
+    # The line over several letters is as long as they are.
+    spaced = spaced.replace('<mo accent="true">_</mo>', '<mo stretchy="true">¯</mo>')
     return _BAR.sub(even, spaced)
+
+
+def lower_subscripts(markup: str) -> str:
+    """Return MathML in which the subscript of an accented letter is beside it; docutils sets it below."""
+    if "<munderover>" not in markup:
+        return markup
+    ElementTree.register_namespace("", _NAMESPACE)
+    tree = ElementTree.fromstring(markup.replace("&ApplyFunction;", "&#x2061;"))
+    for found in list(tree.iter(f"{{{_NAMESPACE}}}munderover")):
+        base, subscript, accent = found
+        # Limits of a sum have an operator for their base.
+        if base.tag != f"{{{_NAMESPACE}}}mo":
+            letter = ElementTree.Element(f"{{{_NAMESPACE}}}mover")
+            letter.extend([base, accent])
+            found.tag = f"{{{_NAMESPACE}}}msub"
+            found[:] = [letter, subscript]
+    return ElementTree.tostring(tree, encoding="unicode")

@@ -7,7 +7,7 @@ from typing import Any
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
-from formulas import refuse_shorthand, set_spaces
+from formulas import lower_subscripts, refuse_shorthand, set_spaces
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 from sphinx.util.math import get_node_equation_number
@@ -25,7 +25,7 @@ def translate(node: nodes.Element, *, block: bool) -> str:
     text = node.astext().strip()
     try:
         refuse_shorthand(text)
-        return set_spaces(tex2mathml(text, as_block=block))
+        return lower_subscripts(set_spaces(tex2mathml(text, as_block=block)))
     except (MathError, ValueError) as error:
         raise FormulaError(f"{node.source}:{node.line}: {text}: {error}") from error
 
