@@ -362,8 +362,12 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     classes, numbers, held = outcome["classes"], outcome["n_kernels"], outcome["held_out"]
     lines = [f"{outcome['n_rows']} rows, {cli.counted(len(outcome['features']), 'feature')}"]
     if classes:
+        sizes = {each["n_rows"] for each in classes}
         shown = ", ".join(f"{each['label']} {each['n_rows']:g}" for each in classes[:10])
-        lines[0] += f", {len(classes)} classes ({shown}{' ...' if len(classes) > 10 else ''})"
+        shown += " ..." if len(classes) > 10 else ""
+        if len(sizes) == 1:
+            shown = f"{sizes.pop():g} rows each"
+        lines[0] += f", {len(classes)} classes ({shown})"
     if outcome["n_unlabelled"]:
         lines[0] += f", {outcome['n_unlabelled']} rows without a label"
     kernels = ", ".join(map(str, numbers)) + (" kernel" if numbers == [1] else " kernels")
