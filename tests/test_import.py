@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from skmix.__main__ import main
+
 # What `import skmix` and fitting do not need, whether it comes with an extra or not.
 OPTIONAL = (
     "dask",
@@ -85,3 +89,31 @@ for act in (
         'The report needs jinja2: pip install ".[report]" in a checkout of skmix',
         'Tables and data frames need pyarrow: pip install ".[cli]" in a checkout of skmix',
     ]
+
+
+def test_importing_skmix_loads_its_parts_when_they_are_used() -> None:
+    said = run_python(
+        "import sys, skmix\n"
+        "print('numpy' in sys.modules, set(skmix.__all__) <= set(dir(skmix)))\n"
+        "print(skmix.SharedKernelMixture.__name__, 'sklearn' in sys.modules, hasattr(skmix, 'nothing'))"
+    )
+    assert said == "False True\nSharedKernelMixture True False"
+
+
+def test_an_interrupt_while_the_command_line_loads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupting:
+        @staticmethod
+        def find_spec(name: str, *others: object) -> None:
+            if name == "skmix.cli":
+                raise KeyboardInterrupt
+
+    for name in [name for name in sys.modules if name.startswith("skmix.cli")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("skmix.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupting, *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Error: interrupted.\n"

@@ -50,7 +50,7 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
         about = message_from_bytes(packed.read(f"{folder}/METADATA"))
         commands = packed.read(f"{folder}/entry_points.txt").decode()
     assert about["Version"] == skmix.__version__
-    assert "skmix = skmix.cli:app" in commands
+    assert "skmix = skmix.__main__:main" in commands
     needed = {each.split(";")[0] for each in about.get_all("Requires-Dist") if "extra ==" not in each}
     names = {each.split(">")[0] for each in needed}
     assert names == {

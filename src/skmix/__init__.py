@@ -1,16 +1,21 @@
 """Shared-kernel mixture models."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__ as __version__
-from .estimators import (
-    Checkpoint,
-    GaussianMixture,
-    SharedKernelClassifier,
-    SharedKernelClassifierCV,
-    SharedKernelMixture,
-    SharedKernelMixtureCV,
-    load,
-)
-from .io import open_rows
+
+if TYPE_CHECKING:
+    from .estimators import (
+        Checkpoint,
+        GaussianMixture,
+        SharedKernelClassifier,
+        SharedKernelClassifierCV,
+        SharedKernelMixture,
+        SharedKernelMixtureCV,
+        load,
+    )
+    from .io import open_rows
 
 __all__ = [
     "Checkpoint",
@@ -22,3 +27,16 @@ __all__ = [
     "load",
     "open_rows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # NumPy and scikit-learn take seconds to load on some machines: the command line can be interrupted then.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(".io" if name == "open_rows" else ".estimators", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -161,7 +161,7 @@ def test_many_classes_fit_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
 def test_output_without_a_place_is_one_line(folder: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "skmix.cli", "show", folder / "model.skmix"],
+            [sys.executable, "-m", "skmix", "show", folder / "model.skmix"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

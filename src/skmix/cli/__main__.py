@@ -1,5 +1,0 @@
-"""``python -m skmix.cli`` is ``skmix``."""
-
-from skmix.cli import app
-
-app()
