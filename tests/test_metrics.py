@@ -23,3 +23,15 @@ def test_bins_are_those_that_have_rows() -> None:
     low, high = reliability_bins(PROBABILITIES, CODES)
     assert low == pytest.approx((0.6, 1.0, 3))
     assert high == pytest.approx((2.8 / 3, 2 / 3, 3))
+
+
+def test_a_row_of_weight_two_counts_twice() -> None:
+    often = np.array([2, 1, 0, 0, 0, 3])
+    repeated = np.repeat(PROBABILITIES, often, axis=0), np.repeat(CODES, often)
+    bins = reliability_bins(PROBABILITIES, CODES, sample_weight=often.astype(float))
+    assert bins == reliability_bins(*repeated)
+    assert isinstance(bins[0].n_rows, int)
+    error = calibration_error(PROBABILITIES, CODES, sample_weight=0.5 * often)
+    assert error == pytest.approx(calibration_error(*repeated))
+    with pytest.raises(ValueError, match="zero"):
+        calibration_error(PROBABILITIES, CODES, sample_weight=0 * often)

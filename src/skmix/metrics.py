@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight
 
 __all__ = ["ReliabilityBin", "calibration_error", "reliability_bins"]
 
@@ -15,11 +16,14 @@ class ReliabilityBin(NamedTuple):
 
     confidence: float  #: mean probability of the predicted class
     accuracy: float  #: share of correct predictions
-    n_rows: int  #: number of rows
+    n_rows: float  #: number of rows, or the sum of their weights
 
 
 def reliability_bins(
-    probabilities: NDArray[np.float64], codes: NDArray[np.int64], n_bins: int = 10
+    probabilities: NDArray[np.float64],
+    codes: NDArray[np.int64],
+    n_bins: int = 10,
+    sample_weight: ArrayLike | None = None,
 ) -> list[ReliabilityBin]:
     """Sort rows into bins of equal width by the probability of their predicted class.
 
@@ -31,6 +35,8 @@ def reliability_bins(
         The true classes, 0 to L - 1.
     n_bins : int, default=10
         Number of bins between 0 and 1.
+    sample_weight : array-like of shape (n,), default=None
+        How often each row counts; None for once.
 
     Returns
     -------
@@ -40,15 +46,23 @@ def reliability_bins(
     confidence = probabilities.max(axis=1)
     correct = probabilities.argmax(axis=1) == codes
     bins = np.minimum((confidence * n_bins).astype(np.int64), n_bins - 1)
-    members = [bins == each for each in np.unique(bins)]
+    counts = row_counts(sample_weight, len(codes))
+    members = [bins == each for each in np.unique(bins[counts > 0])]
     return [
-        ReliabilityBin(float(confidence[own].mean()), float(correct[own].mean()), int(own.sum()))
+        ReliabilityBin(
+            float(np.average(confidence[own], weights=counts[own])),
+            float(np.average(correct[own], weights=counts[own])),
+            counts[own].sum().item(),
+        )
         for own in members
     ]
 
 
 def calibration_error(
-    probabilities: NDArray[np.float64], codes: NDArray[np.int64], n_bins: int = 10
+    probabilities: NDArray[np.float64],
+    codes: NDArray[np.int64],
+    n_bins: int = 10,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy.
 
@@ -56,7 +70,7 @@ def calibration_error(
 
     Parameters
     ----------
-    probabilities, codes, n_bins
+    probabilities, codes, n_bins, sample_weight
         As for `reliability_bins`.
 
     Examples
@@ -66,5 +80,19 @@ def calibration_error(
     >>> round(calibration_error(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])), 2)
     0.45
     """
-    bins = reliability_bins(probabilities, codes, n_bins)
-    return sum(each.n_rows * abs(each.confidence - each.accuracy) for each in bins) / len(codes)
+    bins = reliability_bins(probabilities, codes, n_bins, sample_weight)
+    gaps = sum(each.n_rows * abs(each.confidence - each.accuracy) for each in bins)
+    return gaps / sum(each.n_rows for each in bins)
+
+
+def row_counts(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[Any]:
+    """Return how often each row (n,) counts: weights, as integers where all are whole; 1 without weights."""
+    if sample_weight is None:
+        return np.ones(n_rows, dtype=np.int64)
+    weights = _check_sample_weight(
+        sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+    )
+    if not weights.any():
+        raise ValueError("sample_weight is zero for all rows.")
+    whole = weights.astype(np.int64)
+    return whole if np.array_equal(whole, weights) else weights

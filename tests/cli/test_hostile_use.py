@@ -340,8 +340,8 @@ def test_a_class_without_weight(tmp_path: Path) -> None:
         return said(run(*fitting, "--kernels", 3, *options, code=1))
 
     assert "class 'v' has no row with a weight above 0. Give" in fit()
-    lines.append("6.5,v,1")  # alone in one of the folds
-    assert "class 'v' has no row with a weight above 0 in a part of --folds." in fit("--folds", 3)
+    lines.append("6.5,v,1")  # the only one that counts
+    assert "--folds needs two rows of each class, but 'v' has one" in fit("--folds", 3)
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 

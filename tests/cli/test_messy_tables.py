@@ -172,15 +172,40 @@ def test_weights_count_rows(folder: Path, tmp_path: Path) -> None:
     fit = ("-t", "kind", "--kernels", 1, "--covariance-prior", "none", "--outliers", 0)
     run("fit", tmp_path / "w.csv", *fit, "--weight", "often", "-o", tmp_path / "w")
     run("fit", tmp_path / "r.csv", *fit, "-o", tmp_path / "r")
-    tested = run(
-        "fit", tmp_path / "w.csv", *fit, "--weight", "often", "--hold-out", 0.2, "-o", tmp_path / "h"
-    )
-    assert "--weight counts in the fit alone" in tested.stderr
     weighted, repeated = skmix.load(tmp_path / "w"), skmix.load(tmp_path / "r")
     assert weighted.feature_names_in_.tolist() == repeated.feature_names_in_.tolist()
     assert_allclose(weighted.means_, repeated.means_, rtol=1e-6, atol=1e-6)
     # The column of weights is not a feature, and this goes without saying.
     assert run("predict", tmp_path / "w", tmp_path / "w.csv").stderr == ""
+
+
+def test_weights_count_in_all_measures(tmp_path: Path) -> None:
+    often = np.arange(N) // 2 % 3
+    FRAME.assign(often=often).to_csv(tmp_path / "w.csv", index=False)
+    FRAME.loc[np.repeat(np.arange(N), often)].to_csv(tmp_path / "r.csv", index=False)
+    FRAME[often > 0].assign(often=often[often > 0]).to_csv(tmp_path / "some.csv", index=False)
+
+    def printed(*arguments: object) -> Any:
+        return json.loads(run(*arguments, "--json").stdout)
+
+    fit = ("-t", "kind", "--kernels", 1, "--outliers", 0, "--weight", "often", "-o", tmp_path / "m")
+    tested = printed("fit", tmp_path / "w.csv", *fit, "--folds", 2)
+    assert tested["folds"]["n_rows"] == np.sum(tested["folds"]["confusion"]) == often.sum()
+    # The model's column of weights is used where the table has it, unless another one is named.
+    expected = printed("evaluate", tmp_path / "m", tmp_path / "r.csv")
+    assert expected["accuracy"] == pytest.approx(tested["training_accuracy"])
+    found = printed("evaluate", tmp_path / "m", tmp_path / "w.csv")
+    assert found["confusion"] == expected["confusion"]
+    assert found["log_loss"] == pytest.approx(expected["log_loss"])
+    assert "'often', the weights of the fit" in run("evaluate", tmp_path / "m", tmp_path / "r.csv").stderr
+    wrong = run("evaluate", tmp_path / "m", tmp_path / "w.csv", "--weight", "n", code=1)
+    assert "there is no column 'n' of weights" in wrong.stderr
+    # Rows of weight zero are in no split.
+    all_rows, some = (
+        printed("fit", tmp_path / name, *fit, "--hold-out", 0.3) for name in ("w.csv", "some.csv")
+    )
+    assert all_rows["held_out"] == some["held_out"]
+    assert all_rows["n_rows"] == some["n_rows"]
 
 
 def test_cross_validation(folder: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, 
 from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.report import describe, evaluate, predict_columns
 from skmix.report.description import serving, traits
+from skmix.report.evaluation import evaluation_data
 
 X, CODES = load_iris(return_X_y=True)
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
@@ -75,6 +76,29 @@ def test_classes_that_do_not_occur_are_left_out_of_the_mean(model: SharedKernelC
         "iou": None,
     }
     assert content["n_rows"] == 20
+
+
+def test_a_row_of_weight_two_counts_twice_and_one_of_weight_zero_not_at_all(
+    model: SharedKernelClassifier,
+) -> None:
+    often = np.arange(150) % 3
+    found = evaluate(model, X[:, :2], SPECIES, often).as_dict()
+    repeated = np.repeat(np.arange(150), often)
+    expected = evaluate(model, X[repeated, :2], SPECIES[repeated]).as_dict()
+    for name in ("classes", "confusion", "n_rows"):
+        assert found[name] == expected[name]
+    for name in ("accuracy", "mean_iou", "log_loss", "calibration_error", "outliers"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-12), name
+    for own, other in zip(found["reliability"], expected["reliability"], strict=True):
+        assert own == pytest.approx(other)
+    # Weights that are not whole have sums without rounding errors in what is shown.
+    tenth = evaluate(model, X[:, :2], SPECIES, 0.1 * often)
+    shown = evaluation_data(tenth, title="")
+    assert shown["n_rows"] == 15.0
+    assert shown["accuracy"] == pytest.approx(expected["accuracy"])
+    assert [each["n_rows"] for each in shown["classes"]] == [n / 10 for n in often.reshape(3, 50).sum(axis=1)]
+    with pytest.raises(ValueError, match="zero"):
+        evaluate(model, X[:, :2], SPECIES, 0 * often)
 
 
 def test_unknown_labels_are_named(model: SharedKernelClassifier) -> None:

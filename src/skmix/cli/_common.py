@@ -157,6 +157,11 @@ def counted(number: int, one: str, several: str | None = None) -> str:
     return f"{number} {one if number == 1 else several or one + 's'}"
 
 
+def count(number: float) -> str:
+    """Return a number of rows as text; it need not be whole where they have weights."""
+    return str(int(number)) if float(number).is_integer() else f"{number:.6g}"
+
+
 def print_json(content: Any) -> None:
     """Print numbers, strings, lists and dictionaries as JSON in ASCII, with null for NaN and infinities."""
     plain = json.loads(json.dumps(content), parse_constant=lambda name: None)

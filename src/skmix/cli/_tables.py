@@ -181,8 +181,8 @@ def _like_fit(model: Any, rows: TableRows) -> TableRows:
 
 def read_labelled(
     watch: Watch, model: Any, data: str, target: str | None, **options: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Read the rows that have a label, and their labels as the model's classes."""
+) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
+    """Read the rows that have a label, their labels as the model's classes, and their weights."""
     column = target or metadata_of(model)["target"]
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
@@ -193,7 +193,7 @@ def read_labelled(
         stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
     if not known.all():
         note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
-    return rows.X[known], labels[known]
+    return rows.X[known], labels[known], None if rows.weights is None else rows.weights[known]
 
 
 def load_model(path: str) -> Any:

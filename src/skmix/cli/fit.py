@@ -309,9 +309,7 @@ def fit(
                 each.feature_names_in_ = model.feature_names_in_
         model.metadata_ = metadata
         tables.write_model(out, model)
-        if weight is not None and (held is not None or folds is not None):
-            cli.note("--weight counts in the fit alone: in the test, each row counts once.")
-        tested = None if held is None else report.evaluate(model, held.X, held.y)
+        tested = None if held is None else held.test(model)
         by_fold: list[float] = []
         if parts is not None:
             tested, by_fold = _cross_validate(watch, fitting, training, parts)
@@ -341,7 +339,7 @@ def fit(
             "groups": [group["features"] for group in described["groups"]],
             "n_candidates": None if search is None else len(set(map(repr, search.cv_results_["params"]))),
             "reduction": None if search is None else search.best_params_.get("reduction"),
-            "training_accuracy": None if y is None else report.evaluate(model, X[known], y[known]).accuracy,
+            "training_accuracy": None if y is None else training.take(known).test(model).accuracy,
             "held_out": None if tested is None or folds is not None else tested.as_dict(),
             "folds": None if tested is None or folds is None else {**tested.as_dict(), "by_fold": by_fold},
         }
@@ -363,10 +361,10 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
     lines = [f"{outcome['n_rows']} rows, {cli.counted(len(outcome['features']), 'feature')}"]
     if classes:
         sizes = {each["n_rows"] for each in classes}
-        shown = ", ".join(f"{each['label']} {each['n_rows']:g}" for each in classes[:10])
+        shown = ", ".join(f"{each['label']} {cli.count(each['n_rows'])}" for each in classes[:10])
         shown += " ..." if len(classes) > 10 else ""
         if len(sizes) == 1:
-            shown = f"{sizes.pop():g} rows each"
+            shown = f"{cli.count(sizes.pop())} rows each"
         lines[0] += f", {len(classes)} classes ({shown})"
     if outcome["n_unlabelled"]:
         lines[0] += f", {outcome['n_unlabelled']} rows without a label"
@@ -397,7 +395,7 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
         lines.append(f"{share:.1f} % of the training rows are classified correctly")
     if held is not None:
         lines.append(
-            f"{100 * held['accuracy']:.1f} % of {held['n_rows']} held-out rows, "
+            f"{100 * held['accuracy']:.1f} % of {cli.count(held['n_rows'])} held-out rows, "
             f"log-loss {held['log_loss']:.3f}, calibration error {held['calibration_error']:.3f}"
         )
     if outcome["folds"] is not None:
@@ -485,6 +483,10 @@ class _Rows:
         y, weights = (None if each is None else each[chosen] for each in (self.y, self.weights))
         return _Rows(self.X[chosen], y, self.known[chosen], weights)
 
+    def test(self, model: Any) -> report.Evaluation:
+        """Return the evaluation of a classifier on the rows, which have labels."""
+        return report.evaluate(model, self.X, self.y, self.weights)
+
 
 def _training_rows(
     rows: TableRows, target: str | None, unlabelled: str, hold_out: float, seed: int
@@ -509,7 +511,7 @@ def _training_rows(
     every = _Rows(rows.X, y, known, rows.weights)
     if unlabelled == "drop":
         every = every.take(known)
-    _check_weights(every)
+    every = _weighted(every)
     if not hold_out:
         return every, None
     labelled, labels = _labelled(every, "--hold-out")
@@ -522,20 +524,21 @@ def _training_rows(
         )
     kept, held = train_test_split(labelled, test_size=hold_out, stratify=labels, random_state=seed)
     training = np.sort(np.concatenate([kept, np.flatnonzero(~every.known)]))
-    _check_weights(every.take(training), " after --hold-out")
     return every.take(training), every.take(held)
 
 
-def _check_weights(rows: _Rows, when: str = "") -> None:
-    """Refuse weights that are zero in all rows of a class."""
-    if rows.weights is not None:
-        labels = rows.y[rows.known].astype(str)
-        lost = np.setdiff1d(labels, labels[rows.weights[rows.known] > 0.0])
-        if len(lost):
-            raise ValueError(
-                f"class {str(lost[0])!r} has no row with a weight above 0{when}. Give one of its rows a "
-                "weight, or leave the class out."
-            )
+def _weighted(rows: _Rows) -> _Rows:
+    """Leave out rows of weight zero; refuse to leave out all rows of a class."""
+    if rows.weights is None:
+        return rows
+    labels = rows.y[rows.known].astype(str)
+    lost = np.setdiff1d(labels, labels[rows.weights[rows.known] > 0.0])
+    if len(lost):
+        raise ValueError(
+            f"class {str(lost[0])!r} has no row with a weight above 0. Give one of its rows a weight, or "
+            "leave the class out."
+        )
+    return rows.take(rows.weights > 0.0)
 
 
 def _labelled(rows: _Rows, option: str) -> tuple[NDArray[np.intp], NDArray[Any]]:
@@ -573,10 +576,7 @@ def _folds(rows: _Rows, n_folds: int, seed: int) -> list[tuple[NDArray[np.intp],
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes with fewer rows than folds
         helds = [labelled[held] for _, held in splitter.split(labelled, labels)]
-    parts = [(np.setdiff1d(np.arange(len(rows.X)), held), held) for held in helds]
-    for training, _ in parts:
-        _check_weights(rows.take(training), " in a part of --folds")
-    return parts
+    return [(np.setdiff1d(np.arange(len(rows.X)), held), held) for held in helds]
 
 
 def _cross_validate(
@@ -589,14 +589,12 @@ def _cross_validate(
         for training, held in parts:
             model, _ = fitting(rows.take(training))
             tested = rows.take(held)
-            accuracies.append(report.evaluate(model, tested.X, tested.y).accuracy)
+            accuracies.append(tested.test(model).accuracy)
             if probabilities is None:
                 probabilities = np.empty((len(rows.X), len(model.classes_)))
             probabilities[held] = model.predict_proba(tested.X)
             report_step()
-    of_all = rows.take(rows.known)
-    evaluated = report.evaluate(_HeldOut(model.classes_, probabilities[rows.known]), of_all.X, of_all.y)
-    return evaluated, accuracies
+    return rows.take(rows.known).test(_HeldOut(model.classes_, probabilities[rows.known])), accuracies
 
 
 def _fit(

@@ -150,6 +150,14 @@ def evaluate(
     model: tables.Model,
     data: tables.Data,
     target: tables.Target = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of weights: how many rows each row stands for. By default the one of the fit, if "
+            "DATA has it.",
+        ),
+    ] = None,
     drop: tables.Drop = None,
     no_header: tables.NoHeader = False,
     sep: tables.Sep = None,
@@ -162,8 +170,8 @@ def evaluate(
     """Evaluate a classifier on rows that it was not fitted to.
 
     Prints accuracy, mean IoU, log-loss, calibration error, the confusion matrix
-    and precision, recall and IoU of each class. Rows without a label are left
-    out.
+    and precision, recall and IoU of each class. A row of weight 2 counts as two
+    rows. Rows without a label are left out.
     """
     written = tables.written(no_header, sep, decimal, encoding, missing)
     tables.check_place(html, reading=[model, data])
@@ -171,9 +179,16 @@ def evaluate(
         fitted = tables.load_model(model)
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
-        X, y = tables.read_labelled(watch, fitted, data, target, drop=drop, **written)
+        noted = getattr(fitted, "metadata_", {}).get("weight")
+        X, y, weights = tables.read_labelled(
+            watch, fitted, data, target, weight=weight or noted, drop=drop, **written
+        )
+        if weights is None and weight is not None:
+            cli.stop(f"there is no column {weight!r} of weights in {data}.", cli.BAD_INPUT)
+        if weights is None and noted is not None:
+            cli.note(f"there is no column {noted!r}, the weights of the fit: each row counts once.")
         with watch.steps("evaluating", None):
-            found = report.evaluate(fitted, X, y)
+            found = report.evaluate(fitted, X, y, weights)
         if html is not None:
             source = "standard input" if data == cli.STANDARD else Path(data).name
             title = f"{Path(model).name} on {source}"
@@ -218,7 +233,7 @@ def show(
         if html is not None:
             X = y = None
             if data is not None and is_classifier(fitted):
-                X, y = tables.read_labelled(watch, fitted, data, target, **written)
+                X, y, _ = tables.read_labelled(watch, fitted, data, target, **written)
             elif data is not None:
                 X = tables.read_for(watch, fitted, data, **written).X
             with watch.steps("drawing", None):
@@ -281,7 +296,7 @@ def _print(content: dict[str, Any], in_words: Callable[[], None], html: str | No
 
 def print_evaluation(found: report.Evaluation) -> None:
     """Print measures, classes and the confusion matrix."""
-    cli.say(f"{found.n_rows} rows, {len(found.classes)} classes")
+    cli.say(f"{cli.count(found.n_rows)} rows, {len(found.classes)} classes")
     measures = {
         "accuracy": found.accuracy,
         "mean IoU": found.mean_iou,
@@ -300,7 +315,7 @@ def print_evaluation(found: report.Evaluation) -> None:
     rows = [
         [
             found.classes[place],
-            str(found.confusion[place].sum()),
+            cli.count(found.confusion[place].sum()),
             *("" if np.isnan(share) else f"{share:.3f}" for share in shares[place]),
         ]
         for place in places
@@ -311,10 +326,14 @@ def print_evaluation(found: report.Evaluation) -> None:
         cli.say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
     cli.say()
     headings = ["true \\ predicted", *found.classes]
-    rows = [[label, *map(str, line)] for label, line in zip(found.classes, found.confusion, strict=True)]
+    rows = [
+        [label, *map(cli.count, line)] for label, line in zip(found.classes, found.confusion, strict=True)
+    ]
     if len(found.classes) > _MAX_CLASSES:
         headings = ["most frequent mistakes", "taken for", "rows"]
-        rows = [[found.classes[true], found.classes[taken], str(n)] for true, taken, n in found.mistakes()]
+        rows = [
+            [found.classes[true], found.classes[taken], cli.count(n)] for true, taken, n in found.mistakes()
+        ]
     cli.console().print(cli.table(headings, rows))
 
 

@@ -141,7 +141,7 @@ def read_rows(
     target : str or int, default=None
         Column of labels: its name or its position, -1 for the last.
     weight : str, default=None
-        Column of weights.
+        Column of weights. It need not exist if `features` are given.
     drop : list of str, default=()
         Columns to leave out. They need not exist if `features` are given.
     keep : list of str, default=()
@@ -198,9 +198,11 @@ def read_rows(
             if not -len(table.names) <= target < len(table.names):
                 raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
             target = table.names[target]
+        notes = list(table.notes)
+        if features is not None and weight not in positions:
+            weight = None
         aside = [name for name in (target, weight, *keep) if name is not None]
         kinds = dict(features) if isinstance(features, Mapping) else None
-        notes = list(table.notes)
         if features is None:
             for name in drop:
                 if name in (target, weight, *categorical):

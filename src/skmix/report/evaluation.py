@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import confusion_matrix, log_loss
 
-from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins
+from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from skmix.report.description import outlier_threshold
 from skmix.report.rendering import render_page
 
@@ -19,11 +19,12 @@ class Evaluation:
     """Measures of a classifier on labelled rows.
 
     The predicted class is the one of largest posterior probability, even if the classifier rejects the row.
+    With weights, a row of weight 2 counts as two rows everywhere below, and one of weight 0 not at all.
 
     Attributes
     ----------
-    n_rows : int
-        Number n of rows.
+    n_rows : int or float
+        Number n of rows; a float where weights are not whole numbers, as in `confusion`.
     classes : tuple of str
         The L classes.
     accuracy : float
@@ -44,46 +45,47 @@ class Evaluation:
         Share of the rows that are outliers; None if the classifier has no threshold.
     """
 
-    n_rows: int
+    n_rows: float
     classes: tuple[str, ...]
     accuracy: float
     mean_iou: float
     log_loss: float
     calibration_error: float
-    confusion: NDArray[np.int64]
+    confusion: NDArray[Any]
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
     iou: NDArray[np.float64]
     reliability: list[ReliabilityBin]
     outliers: float | None = None
 
-    def mistakes(self, most: int = 10) -> list[tuple[int, int, int]]:
+    def mistakes(self, most: int = 10) -> list[tuple[int, int, float]]:
         """Return the most frequent mistakes: indices of true and predicted class, and the number of rows."""
         wrong = self.confusion - np.diag(np.diagonal(self.confusion))
         largest = np.argsort(-wrong, axis=None, kind="stable")[:most]
         pairs = [divmod(int(place), len(wrong)) for place in largest]
-        return [(true, taken, int(wrong[true, taken])) for true, taken in pairs if wrong[true, taken] > 0]
+        return [(true, taken, _plain(wrong[true, taken])) for true, taken in pairs if wrong[true, taken] > 0]
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
-        names = ("n_rows", "accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")
+        names = ("accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")
         measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "iou")}
         return {
+            "n_rows": _plain(self.n_rows),
             **{name: getattr(self, name) for name in names},
             "classes": [
                 {
                     "label": label,
-                    "n_rows": int(counts.sum()),
+                    "n_rows": _plain(counts.sum()),
                     **{name: None if np.isnan(each[c]) else each[c] for name, each in measures.items()},
                 }
                 for c, (label, counts) in enumerate(zip(self.classes, self.confusion, strict=True))
             ],
             "confusion": self.confusion.tolist(),
-            "reliability": [each._asdict() for each in self.reliability],
+            "reliability": [each._replace(n_rows=_plain(each.n_rows))._asdict() for each in self.reliability],
         }
 
 
-def evaluate(model: Any, X: ArrayLike, y: ArrayLike) -> Evaluation:
+def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Evaluation:
     """Evaluate a fitted classifier on labelled rows.
 
     Parameters
@@ -94,6 +96,8 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike) -> Evaluation:
         Rows that were not used for training.
     y : array-like of shape (n,)
         Their labels.
+    sample_weight : array-like of shape (n,), default=None
+        How often each row counts; None for once.
 
     Returns
     -------
@@ -103,7 +107,7 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike) -> Evaluation:
     Raises
     ------
     ValueError
-        If a label is not one of the model's classes, or X and y differ in length.
+        If a label is not one of the model's classes, X and y differ in length, or all weights are zero.
 
     Examples
     --------
@@ -118,24 +122,26 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike) -> Evaluation:
     """
     probabilities = np.asarray(model.predict_proba(X))
     codes = _codes(np.asarray(y).ravel().tolist(), model.classes_.tolist(), len(probabilities))
-    every = np.arange(len(model.classes_))
-    confusion = confusion_matrix(codes, probabilities.argmax(axis=1), labels=every)
+    every, weights = np.arange(len(model.classes_)), row_counts(sample_weight, len(codes))
+    confusion = confusion_matrix(codes, probabilities.argmax(axis=1), labels=every, sample_weight=weights)
     found, labelled, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     iou = _share(found, labelled + predicted - found)
-    threshold = outlier_threshold(model)
+    threshold, outliers = outlier_threshold(model), None
+    if threshold > -np.inf:
+        outliers = float(np.average(model.score_samples(X) < threshold, weights=weights))
     return Evaluation(
-        n_rows=len(codes),
+        n_rows=weights.sum().item(),
         classes=tuple(str(label) for label in model.classes_.tolist()),
-        accuracy=float(found.sum() / len(codes)),
+        accuracy=float(found.sum() / confusion.sum()),
         mean_iou=float(np.nanmean(iou)),
-        log_loss=float(log_loss(codes, probabilities, labels=every)),
-        calibration_error=calibration_error(probabilities, codes),
+        log_loss=float(log_loss(codes, probabilities, labels=every, sample_weight=weights)),
+        calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
         confusion=confusion,
         precision=_share(found, predicted),
         recall=_share(found, labelled),
         iou=iou,
-        reliability=reliability_bins(probabilities, codes),
-        outliers=None if threshold == -np.inf else float(np.mean(model.score_samples(X) < threshold)),
+        reliability=reliability_bins(probabilities, codes, sample_weight=weights),
+        outliers=outliers,
     )
 
 
@@ -152,7 +158,12 @@ def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int
     return np.array([places[label] for label in labels], dtype=np.int64)
 
 
-def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
+def _plain(count: Any) -> float:
+    """Return a number of rows without the rounding errors of a sum of weights."""
+    return int(count) if isinstance(count, (int, np.integer)) else float(f"{count:.12g}")
+
+
+def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
     return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
 
 
@@ -182,7 +193,7 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     return {
         **evaluation.as_dict(),
         "title": title,
-        "n_wrong": int(counts.sum() - np.trace(counts)),
+        "n_wrong": _plain(counts.sum() - np.trace(counts)),
         "mistakes": [
             {
                 "true": names[i],

@@ -2,7 +2,8 @@
 // The confusion matrix, the table of classes, the reliability curve.
 
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
-const sum = (values) => values.reduce((total, value) => total + value, 0);
+// Without rounding errors of weights.
+const sum = (values) => Number(values.reduce((total, value) => total + value, 0).toPrecision(12));
 const truth = report.confusion.map(sum);
 const names = report.classes.map(({ label }) => label);
 const predictions = names.map((_, j) => sum(report.confusion.map((row) => row[j])));
