@@ -32,6 +32,7 @@ extensions = [
     "generated",
     "inherited",
     "mathml",
+    "pictures",
     "tables",
 ]
 exclude_patterns = [
@@ -85,6 +86,7 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
     "nested_sections": False,
     "thumbnail_size": (400, 280),
+    "image_scrapers": ("pictures.scrape",),
     "default_thumb_file": str(HERE / "images" / "illustration.png"),
 }
 # Examples silence the warnings that they expect.
