@@ -335,7 +335,7 @@ def test_pictures_are_inside_and_small() -> None:
     assert [figure["name"] for figure in data["figures"]] == ["fig4_images", "something_new"]
     first, second = data["figures"]
     content = base64.b64decode(first["uri"].removeprefix("data:image/png;base64,"))
-    assert struct.unpack(">II", content[16:24]) == (first["width"], first["height"]) == (1700, 425)
+    assert struct.unpack(">II", content[16:24]) == (first["width"], first["height"]) == (1200, 300)
     assert len(content) < len(figures["fig4_images"]) / 2
     assert base64.b64decode(second["uri"].removeprefix("data:image/svg+xml;base64,")) == svg
     page = render(data)

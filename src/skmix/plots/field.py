@@ -196,7 +196,8 @@ def plot_gain(
     _mark_rows(panel, points)
     bottom, top = panel.get_ylim()
     room = 0.18 * (top - bottom)
-    bottom, top = min(bottom, -room), max(top, room) + 0.3 * room
+    # With room for the words above and below the lines.
+    bottom, top = min(bottom, -room) - 0.5 * room, max(top, room) + 0.5 * room
     panel.set_ylim(bottom, top)
     panel.axhspan(bottom, 0.0, color="0.96", lw=0.0, zorder=0)
     style: dict[str, Any] = {"transform": panel.transAxes, "fontsize": SMALL, "color": "0.35", "ha": "right"}

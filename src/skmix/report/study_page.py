@@ -462,7 +462,7 @@ def _number(value: Value, printed: bool) -> str:
 
 # ---------------------------------------------------------------- pictures
 
-_WIDEST = 1700
+_WIDEST = 1200
 """Pixels; wider pictures are scaled down."""
 _COLOURS = 128
 """Size of the palette, which reduces files to a third."""
