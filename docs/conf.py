@@ -36,6 +36,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "inherited",
     "mathml",
+    "pictures",
     "reference",
     "search",
     "tables",
@@ -102,6 +103,7 @@ sphinx_gallery_conf = {
     "matplotlib_animations": False,
     "nested_sections": False,
     "thumbnail_size": (400, 280),
+    "image_scrapers": ("pictures.scrape",),
     "default_thumb_file": str(HERE / "images" / "illustration.png"),
 }
 # Examples silence the warnings that they expect.

@@ -379,3 +379,14 @@ def test_hostile_fits_are_clean_or_refused(tmp_path: Path, benchmark: Script) ->
     assert list(module["bad_attributes"](model)) == ["means_ has NaN"]
     model.covariance_prior, model.log_likelihood_path_ = None, np.array([[1.0], [0.9], [2.0]])
     assert "log-likelihood falls" in next(module["falls"](model, 4))
+
+
+def test_the_repeats_of_the_pictures_run(tmp_path: Path, benchmark: Script) -> None:
+    out = tmp_path / "pictures.json"
+    benchmark("pictures", "--small", "--jobs", 1, "--out", out)
+    kept = json.loads((ROOT / "benchmarks/results/pictures.json").read_text())
+    for results, n_repeats in ((json.loads(out.read_text()), 2), (kept, 20)):
+        for part, values in (("unlabelled", "accuracy"), ("high_dimension", "error")):
+            for sizes in results[part][values].values():
+                assert {len(repeats) for repeats in sizes} == {n_repeats}
+    assert all(row["ms"] > 0 for row in kept["passes"])

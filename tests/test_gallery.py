@@ -31,7 +31,7 @@ SMALLER = {
         "load_wine()": "load_wine(); wine.data, wine.target = wine.data[::2], wine.target[::2]",
         "cv=3": "cv=2",
     },
-    "high_dimension": {"train_size=1000": "train_size=200", "[6, 10, 20, 40, 70, 100]": "[6, 10]"},
+    "high_dimension": {"train_size=1000": "train_size=200"},
     "pipelines": {"[5, 10, 20]": "[5, 10]", "[10, 20, 30]": "[10, 12]", "cv=3": "cv=2"},
     "populations": {
         "1500": "300",
@@ -128,3 +128,29 @@ def test_every_example_that_the_guide_names_exists() -> None:
     named = {name for page in pages for name in re.findall(r"examples/[\w/]+\.py", page.read_text("utf-8"))}
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_a_thumbnail_shows_the_largest_panel_with_its_labels() -> None:
+    pictures = runpy.run_path(str(ROOT / "docs" / "extensions" / "pictures.py"))
+    figure, (small, large) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=[1, 3])
+    large.set_ylabel("kernels")
+    sheet, _ = plt.subplots(5, 5)
+    box = pictures["panel_of"](figure)
+    frame = large.get_position()
+    # With its label left of the frame, but without the other panel.
+    assert 10 * small.get_position().x1 < box.x0 < 10 * frame.x0 - 0.2
+    assert box.x1 >= 10 * frame.x1
+    assert pictures["panel_of"](sheet) is None
+    plt.close("all")
+
+
+def test_pictures_of_pages_lead_to_their_files() -> None:
+    link = runpy.run_path(str(ROOT / "docs" / "extensions" / "pictures.py"))["link"]
+    picture = '<p><img alt="a" src="../_images/start.png" /></p>'
+    assert link(picture) == f'<p><a class="picture" href="../_images/start.png">{picture[3:-4]}</a></p>'
+    for other in (
+        '<a href="b"><img src="_images/b.png"></a>',
+        '<img src="_images/sphx_glr_b_thumb.png">',
+        '<img src="_static/logo.png">',
+    ):
+        assert link(other) == other

@@ -56,7 +56,14 @@ axes[0].legend(loc="upper left", frameon=False, markerscale=2)
 axes[0].set(xlabel="feature 0", ylabel="feature 1", ylim=(-4.5, 6.5))
 for letter, cut, rest, panel in zip("abc", cuts, slices, axes[1:], strict=True):
     axes[0].axvline(cut, color="black", lw=1.4, ls="--")
-    axes[0].text(cut, -4.4, f" {letter}", weight="bold", size=12)
+    axes[0].annotate(
+        letter,
+        (cut, 6.5),
+        (0, 3),
+        textcoords="offset points",
+        ha="center",
+        weight="bold",
+    )
     parts = rest.class_prior_ * np.exp(rest.class_log_likelihood(heights[:, None]))
     panel.fill_betweenx(heights, 0, parts[:, 0], color=blue, alpha=0.85, lw=0)
     panel.fill_betweenx(

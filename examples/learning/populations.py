@@ -54,7 +54,9 @@ for population in np.unique(found):
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained", width_ratios=[1, 1.1, 1]
 )
-left.scatter(*X.T, c=model.predict(X), cmap="tab20", s=3)
+kernel_of = model.predict(X)
+for k in range(model.n_kernels_):
+    left.plot(*X[kernel_of == k].T, "os^"[k // 10], color=f"C{k % 10}", ms=2, mew=0)
 left.set_title(f"{model.n_kernels_} kernels as clusters")
 plot_merges(model, middle)
 middle.set_title("merges")

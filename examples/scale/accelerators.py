@@ -3,7 +3,8 @@ What a pass costs on a GPU
 ==========================
 
 A pass of EM is two matrix products, which is what a GPU is best at. ``benchmarks/device.py`` has measured
-one; this draws its numbers. To use a GPU, write ``SharedKernelClassifier(device="cuda")``.
+one, and ``benchmarks/pictures.py`` the same on the processor; this draws both. To use a GPU, write
+``SharedKernelClassifier(device="cuda")``.
 """
 
 import json
@@ -25,22 +26,38 @@ rows = [row for row in measured["passes"] if row["clusters"] == "of unit varianc
 sizes = list(
     dict.fromkeys((row["rows"], row["features"], row["kernels"]) for row in rows)
 )
+on_cores = json.loads((folder / "results" / "pictures.json").read_text())
+cores = {
+    (row["rows"], row["features"], row["kernels"]): row["ms"]
+    for row in on_cores["passes"]
+}
 
 # %%
-# Left: one pass, by size and precision. The M-step is always in double precision. Right: passes of whole
-# fits, of clusters that overlap and that lie apart.
+# Left: one pass, on the processor and on the GPU by precision. The M-step is always in double precision.
+# Right: passes of whole fits, of clusters that overlap and that lie apart.
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(12.5, 4.6), layout="constrained", width_ratios=[3, 2.2]
 )
 places = np.arange(len(sizes))
-for i, (precision, colour) in enumerate(
-    {"float64": "#0072b2", "float32": "#e69f00", "tf32": "#009e73"}.items()
-):
+series = {
+    f"{on_cores['cores']} cores, float64": ([cores[size] for size in sizes], "0.55")
+}
+for precision, colour in {
+    "float64": "#0072b2",
+    "float32": "#e69f00",
+    "tf32": "#009e73",
+}.items():
     times = [row["median_ms"] for row in rows if row["precision"] == precision]
+    series[f"GPU, {precision}"] = times, colour
+for i, (name, (times, colour)) in enumerate(series.items()):
     bars = left.bar(
-        places + 0.27 * (i - 1), times, width=0.25, color=colour, label=precision
+        places + 0.22 * (i - 1.5), times, width=0.21, color=colour, label=name
     )
-    left.bar_label(bars, [f"{time:.1f}" for time in times], fontsize=9, padding=2)
+    left.bar_label(
+        bars,
+        [f"{time:.1f}" if time < 100 else f"{time:.0f}" for time in times],
+        fontsize=8,
+    )
 left.set_yscale("log")
 left.set_xticks(
     places,
@@ -48,11 +65,11 @@ left.set_xticks(
     fontsize=9,
 )
 left.set(
-    ylim=(0.7, 100),
+    ylim=(0.6, 5 * max(cores.values())),
     ylabel="milliseconds",
-    title=f"One pass on an {measured['device'].removeprefix('NVIDIA ')}",
+    title=f"One pass on {on_cores['cores']} cores and on an {measured['device'].removeprefix('NVIDIA ')}",
 )
-left.legend(frameon=False, loc="upper left")
+left.legend(frameon=False, loc="upper left", ncols=2, fontsize=9)
 
 fits = {}
 for row in measured["fits"]:

@@ -57,6 +57,9 @@ def test_the_background_is_the_last_column() -> None:
     table["population"] = [0, 1, "background"] * 4
     axes = plot_composition(table, unusual)
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "1", "background"]
+    # Kernels are not numbered like populations or shares.
+    axes = plot_composition(table.rename(columns={"population": "kernel"}))
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["k0", "k1", "background"]
     np.testing.assert_allclose(axes.images[0].get_array() ** 2, table["share"].to_numpy().reshape(4, 3))
 
 

@@ -33,7 +33,7 @@ def test_the_tree_has_a_colour_for_each_population_and_a_line_at_the_cut(model: 
     level = lines[0].get_ydata()[0]
     assert model.merge_tree_[2, 2] < level < model.merge_tree_[3, 2]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1"]
-    assert sorted(text.get_text() for text in axes.get_xticklabels()) == list("01234")
+    assert sorted(text.get_text() for text in axes.get_xticklabels()) == ["k0", "k1", "k2", "k3", "k4"]
     drawn = [to_hex(colour) for links in axes.collections for colour in links.get_colors()]
     inside = {CLASS_COLOURS[g] for g in (0, 1) if np.sum(model.populations_ == g) > 1}
     assert inside < set(drawn)

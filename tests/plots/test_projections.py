@@ -76,7 +76,7 @@ def test_every_kernel_is_an_ellipse_on_the_given_axes() -> None:
 
 def test_lines_follow_the_papers_table() -> None:
     _, axes = plt.subplots()
-    draw_kernels(with_weights(WEIGHTS), "only", axes)
+    draw_kernels(with_weights(WEIGHTS), "only", axes, style="paper")
     # Heaviest last, and so on top.
     for ellipse, (width, colour, dash) in zip(reversed(ellipses(axes)), TABLE_7, strict=True):
         assert ellipse.get_linewidth() == width
@@ -88,7 +88,7 @@ def test_lines_follow_the_papers_table() -> None:
 @pytest.mark.parametrize(("weight", "width"), [(0.0, 0.5), (0.01, 0.5), (0.1, 1.0), (0.5, 5.0), (1.0, 5.0)])
 def test_a_step_begins_at_its_lower_edge(weight: float, width: float) -> None:
     _, axes = plt.subplots()
-    draw_kernels(with_weights([weight]), "only", axes)
+    draw_kernels(with_weights([weight]), "only", axes, style="paper")
     assert ellipses(axes)[0].get_linewidth() == width
 
 
@@ -139,7 +139,7 @@ def test_without_a_label_weights_are_those_of_all_classes() -> None:
     model.weights_ = np.array([[1.0, 0.0], [0.0, 1.0]])
     model.classes_, model.class_prior_ = np.array([0, 1]), np.array([0.75, 0.25])
     _, axes = plt.subplots()
-    draw_kernels(model, None, axes)
+    draw_kernels(model, None, axes, style="paper")
     assert [ellipse.get_linewidth() for ellipse in ellipses(axes)] == [2.0, 5.0]
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the study of sharing show its means, its true densities, and the gain from sharing."""
+"""Pictures of the study of sharing show its medians, its true densities, and the gain from sharing."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def heights(handle: Any) -> list[float]:
     return [float(value) for value in handle[0].get_ydata()]
 
 
-def test_curves_are_means_with_the_true_densities_below() -> None:
+def test_curves_are_medians_with_the_true_densities_below() -> None:
     points = [
-        point("pool-100", name, rows, repeat, 100, error=error + 0.01 * repeat)
+        point("pool-100", name, rows, repeat, 100, error=error + 0.01 * repeat**2)
         for name, error in (("QDA", 0.95), ("shared kernels", 0.9))
         for rows in (5, 2)
         for repeat in range(3)
@@ -46,9 +46,9 @@ def test_curves_are_means_with_the_true_densities_below() -> None:
     found = curves(panel)
     assert found["shared kernels"][0].get_xdata().tolist() == [2, 5]
     assert_allclose(heights(found["shared kernels"]), [91.0, 91.0])
-    # The standard deviation of 90, 91 and 92 is one.
+    # The quartiles of 90, 91 and 94.
     (bars,) = found["shared kernels"][2]
-    assert_allclose(bars.get_segments()[0][:, 1], 91.0 + np.array([-1, 1]) / np.sqrt(3))
+    assert_allclose(bars.get_segments()[0][:, 1], [90.5, 92.5])
     floor = found["true densities"]
     assert_allclose(floor.get_ydata(), 80.0)
     assert floor.get_linewidth() < 1.0
@@ -105,10 +105,10 @@ def test_gain_is_drawn_within_draws_and_by_pairs() -> None:
     words = "100 classes in 6 parts of 5 kernels"
     assert list(found) == [words, f"{words}, by parts"]
     for handle in found.values():
-        # Differences of 3, 1 and 2 points: mean 2, standard deviation 1.
+        # Differences of 3, 1 and 2 points: quartiles 1.5, 2 and 2.5.
         assert handle[0].get_xdata()[0] == pytest.approx(5, rel=0.05)
         assert_allclose(heights(handle), [2.0])
-        assert_allclose(handle[2][0].get_segments()[0][:, 1], 2.0 + np.array([-1, 1]) / np.sqrt(3))
+        assert_allclose(handle[2][0].get_segments()[0][:, 1], [1.5, 2.5])
     assert axes.get_ylim()[0] < 0.0 < axes.get_ylim()[1]
     assert {text.get_text() for text in axes.texts} == {"sharing pays", "own kernels better"}
     losses = plot_gain(points, measure="log_loss", legend=False)

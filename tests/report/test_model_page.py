@@ -239,7 +239,7 @@ def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
         before = drawn(chromium)
     shown = chromium.execute_script(
         "return [...document.querySelectorAll('#model-weights tr')]"
-        ".map((r) => [Number(r.children[0].textContent), Number(r.children[1].textContent)])"
+        ".map((r) => [Number(r.children[0].textContent.slice(1)), Number(r.children[1].textContent)])"
     )
     assert_allclose([dict(shown)[k + 1] for k in range(4)], model.weights_[:, 1], atol=5.6e-4)
     assert chromium.get_log("browser") == []
@@ -280,9 +280,9 @@ def test_kernels_and_weights_take_the_keyboard(chromium: Any, tmp_path: Path) ->
     assert len(chromium.find_elements("css selector", "#model-plot [tabindex='0']")) == 1
     chromium.execute_script("arguments[0].focus()", kernel)
     tip = chromium.find_element("id", "tip")
-    assert f"kernel {by_weight[0] + 1}, weight {overall[by_weight[0]]:.3f} in all classes" in tip.text
+    assert f"kernel k{by_weight[0] + 1}, weight {overall[by_weight[0]]:.3f} in all classes" in tip.text
     kernel.send_keys(Keys.ARROW_RIGHT)
-    assert f"kernel {by_weight[1] + 1}, weight" in tip.text
+    assert f"kernel k{by_weight[1] + 1}, weight" in tip.text
 
     choose(chromium, "heat-order", "number")
     heat = chromium.find_element("id", "heat")

@@ -21,7 +21,7 @@ import pytest
 from synthetic import synthetic_results
 
 from skmix.experiments.paper.methods import run_one
-from skmix.experiments.paper.records import BestRun, Margin, Run, Settings, StudyResults, make_data
+from skmix.experiments.paper.records import BestRun, Beyond, Margin, Run, Settings, StudyResults, make_data
 from skmix.report import render, report_data, write_report
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -194,14 +194,18 @@ def test_tables_stand_source_under_source() -> None:
     group = table["groups"][0]
     assert group["label"] == "Med Acc"
     assert "<span>Median accuracy</span>" in render(report_data(synthetic_results()))
-    assert [row["source"] for row in group["rows"]] == ["paper", "published", "robust", "class-wise"]
+    sources = ["paper", "published", "difference", "robust", "class-wise"]
+    assert [row["source"] for row in group["rows"]] == sources
     assert group["rows"][0]["cells"][:3] == ["0.847", "0.838", "0.896"]
     runs = [
         r.accuracy
         for r in synthetic_results().runs
         if (r.variant, r.n_kernels, r.method) == ("3D", 10, "robust")
     ]
-    assert group["rows"][2]["cells"][0] == f"{np.median(runs):.3f}"
+    assert group["rows"][3]["cells"][0] == f"{np.median(runs):.3f}"
+    printed, rerun, gap = (float(group["rows"][row]["cells"][0]) for row in range(3))
+    assert gap == pytest.approx(rerun - printed, abs=1.1e-3)
+    assert group["rows"][2]["cells"][0][0] in "+-"
     fifth = report_data(synthetic_results())["tables"][4]
     assert [group["label"] for group in fifth["groups"]][-1] == "K = 18"
     assert fifth["groups"][-1]["rows"][0]["cells"] == [
@@ -228,12 +232,58 @@ def test_the_claim_over_data_sets_is_in_the_summary() -> None:
     margins = tuple(Margin(seed, "3D", 100, 0.9, 0.895 - 0.002 * seed) for seed in range(5))
     data = report_data(dataclasses.replace(synthetic_results(), margins=margins))
     assert data["headline"] == (
-        "Over data sets of seeds 0 to 4, with 100 runs of each variant and method, the mean class-wise run "
-        "is at most 0.01 below the best robust run in 3 of 5 comparisons; the largest distance is 0.0130 "
+        "Over data sets of seeds 0 to 4, with 100 runs of each variant and method, none of 1000 robust and "
+        "class-wise runs scores 0.5 or less, and the mean class-wise run is at most 0.01 below the best "
+        "robust run in 3 of 5 comparisons; the largest distance is 0.0130 "
         "(3D, seed 4)."
     )
     assert not data["claims"][0]["holds"]
     assert data["claims"][0]["measured"].startswith("3 of 5 comparisons")
+
+
+def test_features_variants_and_dither_are_defined() -> None:
+    page = render(report_data(synthetic_results()))
+    assert 'product of 2</td><td class="words wrap">{pca 4, pca 5} × {q2, q3, q4}</td>' in page
+    assert 'joint</td><td class="words wrap">pca 1 … pca 10, q2, q3, q4</td>' in page
+    assert "N(0, 0.01²)" in page
+    assert "applied in every variant" in page
+    named = dataclasses.replace(synthetic_results(), settings=Settings(dither="paper", test_per_digit=20))
+    page = render(report_data(named))
+    assert "applied to the pca features of these two" in page
+    assert "pca 1 … pca 10, dithered</td>" in page
+
+
+def test_differences_have_their_size_and_the_test_behind_them() -> None:
+    data = report_data(synthetic_results(40))
+    assert data["level"] == 0.001
+    assert "Fisher’s exact test, level 0.001" in render(data)
+    found = {row["what"]: row for row in data["differences"]}
+    (lost,) = [row for what, row in found.items() if what == "3x1D: share of failed runs"]
+    paper, ours = (float(lost[source].removesuffix(" %")) for source in ("paper", "ours"))
+    points, _, p_value = lost["difference"].partition(" points, p ")
+    assert float(points) == pytest.approx(ours - paper, abs=0.1)
+    assert p_value
+
+
+def test_a_better_classifier_on_the_same_features_is_named() -> None:
+    def beyond(name: str, ours: bool, errors: int) -> Beyond:
+        confusion = np.diag([100 - errors, *[100] * 9])
+        confusion[0, 1] = errors
+        return Beyond(name, "", ours, 1.0 - errors / 1000, 0.9, confusion)
+
+    rows = (
+        beyond("shared kernels, principal components", True, 0),
+        beyond("support vector machine, principal components", False, 0),
+        beyond("shared kernels, paper's features", True, 7),
+        beyond("support vector machine, paper's features", False, 3),
+    )
+    data = report_data(dataclasses.replace(synthetic_results(), beyond=rows))
+    assert data["beaten"] == (
+        "On the paper's features the support vector machine is better than shared kernels: accuracy 0.9970 "
+        "against 0.9930, 3 errors against 7."
+    )
+    assert "support vector machine is better" in render(data)
+    assert report_data(dataclasses.replace(synthetic_results(), beyond=rows[:2]))["beaten"] == ""
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:
@@ -283,12 +333,12 @@ def test_pictures_are_inside_and_small() -> None:
     assert [figure["name"] for figure in data["figures"]] == ["fig4_images", "something_new"]
     first, second = data["figures"]
     content = base64.b64decode(first["uri"].removeprefix("data:image/png;base64,"))
-    assert struct.unpack(">II", content[16:24]) == (first["width"], first["height"]) == (1700, 425)
+    assert struct.unpack(">II", content[16:24]) == (first["width"], first["height"]) == (1200, 300)
     assert len(content) < len(figures["fig4_images"]) / 2
     assert base64.b64decode(second["uri"].removeprefix("data:image/svg+xml;base64,")) == svg
     page = render(data)
     assert "<figcaption>Something new</figcaption>" in page
-    assert "<figcaption>Images of the training set.</figcaption>" in page
+    assert "<figcaption>Figure 4. Images of the training set.</figcaption>" in page
     (projection,) = data["projections"]
     assert projection["chosen_by"]["model"] == "4D, class-wise"
     assert projection["chosen_by"]["digit"] == "7"

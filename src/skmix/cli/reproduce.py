@@ -30,7 +30,7 @@ from skmix.experiments import paper as study
 from skmix.experiments.harness import text_of
 
 # Formats of the figures, and their resolutions.
-_FORMATS = (("png", 120), ("pdf", 300))
+_FORMATS = (("png", 300), ("pdf", 300))
 
 
 class MethodChoice(enum.StrEnum):

@@ -28,10 +28,22 @@ ROWS_COLOUR = "0.72"
 INK = "#1a3a5c"
 SMALL, MEDIUM = 8, 10
 """Font sizes of labels, ticks and notes, and of titles of panels."""
-CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""The colours of Okabe and Ito, which are safe for colour-blind readers."""
+CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#332288", "#882255")
+"""Six colours of Okabe and Ito and two of Tol: safe for colour-blind readers, and legible on white."""
+DASHES = ("-", "--", ":", "-.")
+MARKERS = "os^D"
 LEGEND: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False}
 _MAX_VECTORS = 1000
+
+
+def colour_of(number: int) -> str:
+    """Return the colour of a class or population; beyond the last, colours begin again."""
+    return CLASS_COLOURS[int(number) % len(CLASS_COLOURS)]
+
+
+def round_of(number: int) -> int:
+    """Return how often the colours were used up before this number, which chooses dashes and markers."""
+    return int(number) // len(CLASS_COLOURS) % len(DASHES)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 120.0) -> None:
@@ -158,7 +170,7 @@ def ellipses(
     axes.autoscale_view()
 
 
-def dots(axes: Axes, rows: FloatArray, size: float = 2.4, **style: Any) -> None:
+def dots(axes: Axes, rows: FloatArray, size: float = 2.4, marker: str = "o", **style: Any) -> None:
     """Draw rows (n, 2) beneath everything else, rasterised when there are many."""
     settings: dict[str, Any] = {"color": ROWS_COLOUR, "zorder": 0} | style
-    axes.plot(*rows.T, "o", ms=size, mew=0.0, rasterized=len(rows) > _MAX_VECTORS, **settings)
+    axes.plot(*rows.T, marker, ms=size, mew=0.0, rasterized=len(rows) > _MAX_VECTORS, **settings)

@@ -99,7 +99,7 @@ def plot_weights(
     if order == "class":
         places = np.lexsort((-kernels.weights.max(axis=1), kernels.weights.argmax(axis=1)))
     weights = kernels.weights[places]
-    names, labels = [str(k + 1) for k in places], [str(label) for label in kernels.classes]
+    names, labels = [f"k{k + 1}" for k in places], [str(label) for label in kernels.classes]
     size = _size(names, labels) if n_classes > 1 else (4.2, _size(names, [""])[1])
     (panel,) = panels_for(1, axes, figure, size=size)
     if n_classes == 1:

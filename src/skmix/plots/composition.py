@@ -55,7 +55,10 @@ def plot_composition(
             panel.text(
                 column, line, f"{100 * share:.2g}", ha="center", va="center", fontsize=SMALL - 1, color=colour
             )
-    panel.set(xlabel=part, xticks=range(n_parts), xticklabels=shares.columns)
+    # A bare number would be read as a share or a class.
+    prefix = "k" if part == "kernel" else ""
+    headings = [f"{each}" if each == "background" else f"{prefix}{each}" for each in shares.columns]
+    panel.set(xlabel=part, xticks=range(n_parts), xticklabels=headings)
     names = shares.index.tolist()
     found = {} if unusual is None else unusual[unusual["unusual"]].set_index("group").to_dict("index")
     if n_groups <= _MAX_NAMES or found:

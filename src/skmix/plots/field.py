@@ -16,7 +16,17 @@ from skmix.experiments.field.data import KINDS, in_words, kind_and_classes
 from skmix.experiments.field.sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, LearningMeasure
 from skmix.experiments.field.sharing import gain as gain_of
 from skmix.experiments.field.tables import Measure, mean_ranks, summarise
-from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, handles_of, panels_for
+from skmix.plots._common import (
+    CLASS_COLOURS,
+    DASHES,
+    LEGEND,
+    SMALL,
+    Axes,
+    Figure,
+    finish,
+    handles_of,
+    panels_for,
+)
 
 # Ours is always vermilion; in comparisons, other generative classifiers are blue and the rest grey.
 _VERMILION, _BLUE, _GREY = CLASS_COLOURS[1], CLASS_COLOURS[0], "0.55"
@@ -25,7 +35,6 @@ _COLOURS = tuple(CLASS_COLOURS[number] for number in (1, 0, 5, 2, 3, 4))
 _MARKERS = "osD^vPX*<>"
 _KIND_COLOURS = dict(zip(KINDS, CLASS_COLOURS, strict=False))
 _OTHER_COLOURS = ("0.25", "0.6", CLASS_COLOURS[3], CLASS_COLOURS[5])
-_DASHES = ("-", "--", ":", "-.")
 # Errors are drawn in per cent.
 _UNITS: dict[LearningMeasure, float] = {"error": 100.0, "log_loss": 1.0}
 
@@ -98,10 +107,10 @@ def plot_sharing(
 ) -> NDArray[Any]:
     """Plot test error or log-loss against the training rows of each class, a panel for each data set.
 
-    Lines are means over the draws, error bars one standard error; a classifier that failed in some draw has
-    no point. A thin grey line marks the true densities, the best possible. Log-losses far above that of
-    guessing are cut off. The legend is below the panels, or in the first one if their figure has no
-    constrained layout.
+    Lines are medians over the draws, bars reach from the lower to the upper quartile; a classifier that
+    failed in some draw has no point. A thin grey line marks the true densities, the best possible. Log-losses
+    far above that of guessing are cut off. The legend is below the panels, or in the first one if their
+    figure has no constrained layout.
 
     Parameters
     ----------
@@ -149,8 +158,8 @@ def plot_gain(
 ) -> Axes:
     """Plot how much shared kernels improve on own ones against the training rows of each class.
 
-    There is a line for each data set: the mean of the differences within draws, with one standard error.
-    Above zero sharing pays. Each kind of simulated classes has a colour.
+    There is a line for each data set: the median of the differences within draws, with bars from the lower to
+    the upper quartile. Above zero sharing pays. Each kind of simulated classes has a colour.
 
     Parameters
     ----------
@@ -183,11 +192,12 @@ def plot_gain(
         label += ", by parts" if shared == OURS_BY_PARTS else ""
         # A small offset separates the error bars of different lines.
         offset = 1.02 ** (number - (len(lines) - 1) / 2)
-        _draw_means(panel, values, offset, ms=4.5, lw=1.4, label=label, **styles[data, shared])
+        _draw_medians(panel, values, offset, ms=4.5, lw=1.4, label=label, **styles[data, shared])
     _mark_rows(panel, points)
     bottom, top = panel.get_ylim()
     room = 0.18 * (top - bottom)
-    bottom, top = min(bottom, -room), max(top, room) + 0.3 * room
+    # With room for the words above and below the lines.
+    bottom, top = min(bottom, -room) - 0.5 * room, max(top, room) + 0.5 * room
     panel.set_ylim(bottom, top)
     panel.axhspan(bottom, 0.0, color="0.96", lw=0.0, zorder=0)
     style: dict[str, Any] = {"transform": panel.transAxes, "fontsize": SMALL, "color": "0.35", "ha": "right"}
@@ -208,26 +218,29 @@ def _draw_curve(panel: Axes, name: str, curve: Sequence[Outcome], measure: Learn
     if name == TRUE:
         # The true densities have one value for each draw, regardless of the number of rows.
         floor = {point.repeat: _UNITS[measure] * getattr(point, measure) for point in curve}
-        panel.axhline(float(np.mean(list(floor.values()))), color="0.5", lw=0.9, label=name, zorder=1)
+        panel.axhline(float(np.median(list(floor.values()))), color="0.5", lw=0.9, label=name, zorder=1)
         return
     values = {}
     for size in _sizes(curve):
         outcomes = [point for point in curve if point.rows_per_class == size]
-        # A mean over only the draws that succeeded would be too optimistic.
+        # A median over only the draws that succeeded would be too optimistic.
         if not any(outcome.failure for outcome in outcomes):
             values[size] = _UNITS[measure] * np.array([getattr(outcome, measure) for outcome in outcomes])
     place = (*CLASSIFIERS, name).index(name)
     colour = _COLOURS[place] if place < len(_COLOURS) else "0.3"
     # The first classifier of the study is drawn on top.
     order = 2.0 + 0.1 * (len(_MARKERS) - place)
-    _draw_means(panel, values, color=colour, marker=_MARKERS[place], ms=4.0, lw=1.2, label=name, zorder=order)
+    _draw_medians(
+        panel, values, color=colour, marker=_MARKERS[place], ms=4.0, lw=1.2, label=name, zorder=order
+    )
 
 
-def _draw_means(axes: Axes, values: Mapping[int, NDArray[Any]], offset: float = 1.0, **style: Any) -> None:
-    """Draw means and standard errors of independent draws against rows per class."""
-    errors = [each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0 for each in values.values()]
-    means = [each.mean() for each in values.values()]
-    axes.errorbar([offset * rows for rows in values], means, errors, elinewidth=0.9, **style)
+def _draw_medians(axes: Axes, values: Mapping[int, NDArray[Any]], offset: float = 1.0, **style: Any) -> None:
+    """Draw medians and quartiles of independent draws against rows per class."""
+    quartiles = [np.quantile(each, [0.25, 0.5, 0.75]) for each in values.values()]
+    low, middle, high = np.reshape(quartiles, (-1, 3)).T
+    bars = [middle - low, high - middle]
+    axes.errorbar([offset * rows for rows in values], middle, bars, elinewidth=0.9, **style)
 
 
 def _styles(lines: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
@@ -239,7 +252,7 @@ def _styles(lines: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str,
     for number, (data, shared) in reversed(list(enumerate(lines))):
         kind = kind_and_classes(data)
         colour = _KIND_COLOURS[kind[0]] if kind else _OTHER_COLOURS[others.index(data) % len(_OTHER_COLOURS)]
-        marker, dashes = _MARKERS[number % len(_MARKERS)], _DASHES[used[colour] % len(_DASHES)]
+        marker, dashes = _MARKERS[number % len(_MARKERS)], DASHES[used[colour] % len(DASHES)]
         styles[data, shared] = {"color": colour, "marker": marker, "ls": dashes}
         used[colour] += 1
     return styles

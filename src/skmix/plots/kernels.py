@@ -52,7 +52,7 @@ def draw_kernels(
     axes: Axes | None = None,
     *,
     features: Sequence[Feature] | None = None,
-    style: Style = "paper",
+    style: Style = "accessible",
     n_std: float = 1.0,
 ) -> Axes:
     """Draw a fitted model's kernels as ellipses, their lines showing the weights in one class.
@@ -71,9 +71,9 @@ def draw_kernels(
     features : sequence of one or two of int or str, default=None
         The features on the horizontal and the vertical axis, by index or name; a single one is shown as
         curves. None takes the first two, or the only one.
-    style : {'paper', 'accessible'}, default='paper'
-        'paper' has the widths and colours of the paper's table 7; 'accessible' has colours of decreasing
-        lightness that are safe for colour-blind readers and legible on white.
+    style : {'accessible', 'paper'}, default='accessible'
+        'accessible' has colours of decreasing lightness that are safe for colour-blind readers and legible on
+        white; 'paper' has the widths and colours of the paper's table 7, yellow among them.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
     """
@@ -113,14 +113,14 @@ def _draw(
     axes.set_ylim(bottom=0.0)
 
 
-def weight_key(axes: Axes, *, style: Style = "paper", **legend: Any) -> Axes:
+def weight_key(axes: Axes, *, style: Style = "accessible", **legend: Any) -> Axes:
     """Add a legend of line styles and weights to axes.
 
     Parameters
     ----------
     axes : matplotlib axes
         Where to put it.
-    style : {'paper', 'accessible'}, default='paper'
+    style : {'accessible', 'paper'}, default='accessible'
         The style the kernels were drawn in.
     **legend
         Passed on to ``axes.legend``.
@@ -159,7 +159,7 @@ def plot_projections(
     *,
     figure: Figure | None = None,
     features: Sequence[Feature] | None = None,
-    style: Style = "paper",
+    style: Style = "accessible",
     n_std: float = 1.0,
 ) -> NDArray[Any]:
     """Plot a fitted model's kernels in every plane of two features, with the weights of one class.

@@ -43,6 +43,7 @@ from skmix.plots._common import (
     Figure,
     FloatArray,
     Line,
+    colour_of,
     dots,
     ellipses,
     finish,
@@ -212,7 +213,8 @@ def plot_accuracy_distribution(
             n_failed = sum(run.failed for run in own)
             look = {"fontweight": "bold", "color": colour} if n_failed else {"color": "0.35"}
             note = f"{n_failed} of {len(own)} failed" if n_failed else "none failed"
-            panel.text(FAILED_BELOW - 0.015, lane, note, ha="right", va="center", fontsize=SMALL, **look)
+            # Beside the panel, where no run lies.
+            panel.annotate(note, (1.03, lane), va="center", fontsize=SMALL, annotation_clip=False, **look)
         panel.set(xlim=(-0.02, 1.02), ylim=(len(METHODS) - 0.45, -0.55), xlabel="accuracy on the test set")
         panel.set_yticks(range(len(METHODS)), [LABELS[each].replace(", ", ",\n") for each in METHODS])
         panel.set_title(variant, fontsize=MEDIUM, loc="left", pad=2)
@@ -344,7 +346,7 @@ def plot_illustration(
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
 
-    colours = [CLASS_COLOURS[c % len(CLASS_COLOURS)] for c in range(len(classes))]
+    colours = [colour_of(c) for c in range(len(classes))]
     codes = np.searchsorted(model.classes_, record.y)
     # Shuffled, so that no class covers the others.
     order = np.random.RandomState(0).permutation(len(record.y))

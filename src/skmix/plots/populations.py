@@ -12,15 +12,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from skmix.plots._common import (
     CLASS_COLOURS,
+    DASHES,
     LEGEND,
+    MARKERS,
     MEDIUM,
     SMALL,
     Axes,
     Figure,
+    colour_of,
     dots,
     ellipses,
     finish,
     panels_for,
+    round_of,
 )
 from skmix.plots._models import Feature, kernels_of
 
@@ -50,7 +54,7 @@ def plot_merges(model: Any, axes: Axes | None = None, *, figure: Figure | None =
     from matplotlib.lines import Line2D
     from scipy.cluster.hierarchy import dendrogram
 
-    colours = [_colour(g) for g in populations]
+    colours = [colour_of(g) for g in populations]
     made = n_kernels - n_populations
     for step, one in enumerate(tree[:, 0].astype(int).tolist()):
         # Merges before the cut are inside of a population.
@@ -60,12 +64,13 @@ def plot_merges(model: Any, axes: Axes | None = None, *, figure: Figure | None =
         ax=panel,
         link_color_func=lambda node: colours[node],
         no_labels=n_kernels > _MAX_LEAVES,
+        leaf_label_func=lambda kernel: f"k{kernel}",
         leaf_rotation=0 if n_kernels <= 20 else 90,
     )
     levels = np.concatenate([[0.0], tree[:, 2], [1.05]])
     panel.axhline(0.5 * (levels[made] + levels[made + 1]), color="black", ls="--", lw=1.0)
     panel.set(xlabel="kernel", ylabel="height of the merge", ylim=(0.0, 1.05))
-    handles = [Line2D([], [], color=_colour(g), label=f"{g}") for g in range(n_populations)]
+    handles = [Line2D([], [], color=colour_of(g), label=f"{g}") for g in range(n_populations)]
     if n_populations <= 2 * len(CLASS_COLOURS):
         panel.legend(
             handles=handles, title="population", loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND
@@ -106,21 +111,18 @@ def draw_populations(
     if X is not None:
         found, rows = model.predict(X, populations=True), np.asarray(X, dtype=np.float64)[:, columns]
         for g in range(int(populations.max()) + 1):
-            dots(panel, rows[np.asarray(found) == g], color=_colour(g), alpha=0.35)
+            marker = MARKERS[round_of(g)]
+            dots(panel, rows[np.asarray(found) == g], marker=marker, color=colour_of(g), alpha=0.35)
     means, covariances = kernels.project(np.eye(len(kernels.names))[columns])
-    lines = [{"color": _colour(g), "lw": 1.4} for g in populations]
+    lines = [{"color": colour_of(g), "ls": DASHES[round_of(g)], "lw": 1.4} for g in populations]
     ellipses(panel, means, covariances, lines, n_std)
     for g in range(int(populations.max()) + 1):
-        panel.plot([], [], color=_colour(g), label=f"{g}")
+        panel.plot([], [], color=colour_of(g), ls=DASHES[round_of(g)], label=f"{g}")
     if axes is None:
         panel.set(xlabel=kernels.names[columns[0]], ylabel=kernels.names[columns[1]])
         panel.legend(title="population", **LEGEND | {"fontsize": SMALL + 1, "title_fontsize": SMALL + 1})
         finish(panel, label_size=MEDIUM)
     return panel
-
-
-def _colour(population: int) -> str:
-    return CLASS_COLOURS[int(population) % len(CLASS_COLOURS)]
 
 
 def _populations_of(model: Any) -> Any:

@@ -94,6 +94,10 @@ def test_the_class_wise_start_is_judged_on_all_data_sets(data: StudyData) -> Non
     assert claim.measured.startswith("4 of 5 comparisons")
     assert "4D with seed 1 by 0.0001" in claim.note
     assert "with 100 runs of each variant and method" in sentence
+    assert "none of 1000 robust and class-wise runs scores 0.5 or less" in sentence
+    lost = tuple(Margin(seed, "4D", 100, 0.9, 0.9, n_failed=seed) for seed in range(3))
+    sentence = headline(StudyResults(Settings(), data, (), {}, (), lost))
+    assert "3 of 600 robust and class-wise runs score 0.5 or less" in sentence
     assert headline(StudyResults(Settings(), data, (), {}, ())) == ""
 
 
@@ -254,10 +258,19 @@ def test_a_run_that_is_not_finite_is_lost_whatever_its_accuracy(
     assert found[f"{method}: no run fails or ends singular at K = 15 and 18"].holds is (n_kernels == 10)
 
 
-@pytest.mark.parametrize(("lost", "differs"), [(13, True), (14, False), (40, False), (41, True)])
-def test_shares_differ_by_more_than_three_standard_errors(lost: int, differs: bool) -> None:
-    """Of 100 runs, beside a quarter of 500: at 0.40 the error is √(0.4 · 0.6 / 100 + 0.25 · 0.75 / 500)."""
-    assert claims._differ(lost / 100, 100, 0.25, 500) is differs
+def test_shares_are_compared_by_fisher_s_exact_test() -> None:
+    """The lady tasting tea: 3 of 4 cups against 1 of 4 has 2 · (16 + 1) / 70."""
+    assert claims._p_of_shares(3, 4, 1, 4) == pytest.approx(34 / 70)
+    # Too few runs show nothing, however far apart the shares are.
+    assert claims._p_of_shares(3, 20, 0, 500) < claims.LEVEL < claims._p_of_shares(1, 20, 0, 500)
+
+
+def test_means_are_compared_by_welch_s_test() -> None:
+    """Equal spread and size: t = difference / (std · √(2 / n)) with 2n − 2 degrees of freedom."""
+    values = [0.8, 0.9]  # mean 0.85, standard deviation √0.005
+    t = 0.05 / np.sqrt(0.005)
+    assert claims._p_of_means(values, 0.9, np.sqrt(0.005), 2) == pytest.approx(1 - t / np.sqrt(2 + t**2))
+    assert claims._p_of_means([0.9], 0.1, 0.1, 50) == claims._p_of_means([0.9, 0.9], 0.1, 0.0, 50) == 1.0
 
 
 def test_only_classifiers_of_ours_count_beyond(data: StudyData, make_run: MakeRun) -> None:

@@ -19,6 +19,7 @@ from skmix.estimators import SharedKernelClassifier
 from .. import harness
 from .methods import N_CLASSES, fit_batch, run_batch, scores_of
 from .records import (
+    FAILED_BELOW,
     BestRun,
     Beyond,
     GroupModel,
@@ -176,7 +177,8 @@ def _margins(stored: Mapping[Cell, list[Run]], seed: int) -> Iterator[Margin]:
             n_runs = min(len(robust), len(class_wise))
             if n_runs >= ENOUGH_RUNS:
                 mean = float(np.mean(class_wise))
-                yield Margin(seed + data_set, variant.name, n_runs, max(robust), mean)
+                n_failed = sum(not accuracy > FAILED_BELOW for accuracy in (*robust, *class_wise))
+                yield Margin(seed + data_set, variant.name, n_runs, max(robust), mean, n_failed)
 
 
 def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
