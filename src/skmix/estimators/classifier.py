@@ -212,42 +212,30 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
     ) -> None:
-        super().__init__(
-            n_kernels,
-            covariance_type=covariance_type,
-            n_factors=n_factors,
-            kernel=kernel,
-            background=background,
-            init=init,  # type: ignore[arg-type]
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            stopping=stopping,
-            variance_floor=variance_floor,
-            covariance_prior=covariance_prior,
-            weight_prior=weight_prior,
-            inference=inference,
-            accelerate=accelerate,
-            freeze=freeze,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            warm_start=warm_start,
-        )
+        self.n_kernels = n_kernels
+        self.covariance_type = covariance_type
+        self.n_factors = n_factors
+        self.kernel = kernel
+        self.background = background
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.stopping = stopping
+        self.variance_floor = variance_floor
+        self.covariance_prior = covariance_prior
+        self.weight_prior = weight_prior
+        self.inference = inference
+        self.accelerate = accelerate
+        self.freeze = freeze
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
         self.feature_groups = feature_groups
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
-
-    @property
-    def group_shift(self) -> float | str | None:
-        """None: a parameter of mixtures, as classes of a classifier have no shifts."""
-        return None
-
-    @group_shift.setter
-    def group_shift(self, value: float | str | None) -> None:
-        if value is not None:
-            raise AttributeError("group_shift is a parameter of SharedKernelMixture, not of classifiers.")
 
     @property
     def n_kernels_(self) -> int | list[int]:
@@ -275,7 +263,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
         if len(groups) > 1 and isinstance(self.init, dict):
             raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature group.")
-        settings = {name: getattr(self, name) for name in SharedKernelMixture._get_param_names()}
+        own = SharedKernelMixture._get_param_names()
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
         parts: list[Part] = []
         for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
