@@ -41,6 +41,7 @@ from .rows import (
     check_rows,
     check_weights,
     code_labels,
+    from_files,
     refuse_paths,
     score_rows,
     updating,
@@ -498,6 +499,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
+        model, X, y = from_files(self, X, y)
         source = source_of(X, y)
         if source is not None:
             source = source if y is None else source.labelled(y)
@@ -505,7 +507,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
             X, y = source, source.row_labels()  # type: ignore[assignment]
         refuse_paths(X, y=y, sample_weight=sample_weight)
-        given: tuple[Any, ...] = (y, self.predict(X), sample_weight)
+        given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
         given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
         return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
 
