@@ -212,7 +212,7 @@ def test_weights_count_rows(folder: Path, tmp_path: Path) -> None:
 
 
 def test_weights_count_in_all_measures(tmp_path: Path) -> None:
-    often = np.arange(N) // 2 % 3
+    often = np.arange(N) // 2 % 4
     FRAME.assign(often=often).to_csv(tmp_path / "w.csv", index=False)
     FRAME.loc[np.repeat(np.arange(N), often)].to_csv(tmp_path / "r.csv", index=False)
     FRAME[often > 0].assign(often=often[often > 0]).to_csv(tmp_path / "some.csv", index=False)
@@ -220,7 +220,7 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     def printed(*arguments: object) -> Any:
         return json.loads(run(*arguments, "--json").stdout)
 
-    fit = ("-t", "kind", "--kernels", 1, "--outliers", 0, "--weight", "often", "-o", tmp_path / "m")
+    fit = ("-t", "kind", "--kernels", 2, "--outliers", 0, "--weight", "often", "-o", tmp_path / "m")
     tested = printed("fit", tmp_path / "w.csv", *fit, "--folds", 2)
     assert tested["folds"]["n_rows"] == np.sum(tested["folds"]["confusion"]) == often.sum()
     # The model's column of weights is used where the table has it, unless another one is named.
