@@ -22,18 +22,26 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
 
     if plt.get_fignums():
         figure = plt.figure(plt.get_fignums()[-1])
-        figure.savefig(next(block_vars["image_path_iterator"]), dpi=150, bbox_inches=panel_of(figure))
+        figure.savefig(
+            next(block_vars["image_path_iterator"]),
+            dpi=150,
+            bbox_inches=panel_of(figure),
+        )
     return str(matplotlib_scraper(block, block_vars, gallery_conf))
 
 
 def panel_of(figure: Any) -> Any:
     """Return the box, in inches, of the largest panel with its labels; None for a sheet of small ones."""
     figure.draw_without_rendering()
-    areas = [axes.get_position().width * axes.get_position().height for axes in figure.axes]
+    areas = [
+        axes.get_position().width * axes.get_position().height for axes in figure.axes
+    ]
     if max(areas, default=0.0) < _SMALLEST:
         return None
     # The first of equally large ones.
-    largest = figure.axes[max(range(len(areas)), key=lambda place: round(areas[place], 2))]
+    largest = figure.axes[
+        max(range(len(areas)), key=lambda place: round(areas[place], 2))
+    ]
     box = largest.get_tightbbox(figure.canvas.get_renderer())
     return box.transformed(figure.dpi_scale_trans.inverted()).padded(_MARGIN)
 
@@ -51,7 +59,9 @@ def link(body: str) -> str:
     return _PICTURE.sub(linked, body)
 
 
-def _on_page(app: Any, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+def _on_page(
+    app: Any, name: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
     if "body" in context:
         context["body"] = link(context["body"])
 

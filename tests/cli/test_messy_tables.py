@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_a_model_of_categories_takes_tables_and_frames(folder: Path) -> None:
     gaps[:, 1:4] = np.nan
     assert_allclose(other, own.predict_proba(gaps), rtol=1e-7)
     with pytest.warns(
-        UserWarning, match="columns that are not there: colour. They are taken as missing"
+        UserWarning, match="columns that are not there: colour; they are taken as missing"
     ) as told:
         assert_allclose(model.predict_proba(FRAME.drop(columns="colour")), other, rtol=1e-7)
     assert len(told) == 1
@@ -92,6 +93,35 @@ def test_a_model_of_categories_takes_tables_and_frames(folder: Path) -> None:
     # A new fit has its own columns.
     model.fit(FRAME[["width", "height"]], FRAME["kind"])
     assert not hasattr(model, "table_columns_")
+
+
+def test_a_model_of_categories_takes_files(folder: Path, tmp_path: Path) -> None:
+    model = skmix.load(folder / "m.skmix")
+    FRAME.to_parquet(tmp_path / "t.parquet")
+    expected = model.predict_proba(FRAME)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for path in (folder / "t.csv", tmp_path / "t.parquet", str(tmp_path)):
+            assert_allclose(model.predict_proba(path), expected, rtol=1e-9)
+        twice = model.predict_log_proba([folder / "t.csv", tmp_path / "t.parquet"])
+        assert_allclose(twice, np.log(np.tile(expected, (2, 1))), rtol=1e-9)
+        # Labels by the name of their column.
+        assert model.score(tmp_path / "t.parquet", "kind") == np.mean(model.predict(FRAME) == FRAME["kind"])
+        one = skmix.SharedKernelMixture(1).fit(features(FRAME), FRAME["kind"])
+        one.table_columns_ = model.table_columns_
+        one.feature_names_in_ = model.feature_names_in_
+        joint = one.score_samples(FRAME, FRAME["kind"].to_numpy())
+        assert_allclose(one.score_samples(folder / "t.csv", "kind"), joint, rtol=1e-9)
+    FRAME[["width", "kind"]].assign(kind=None).to_csv(tmp_path / "less.csv", index=False)
+    with pytest.warns(UserWarning, match="columns that are not there: colour, smoker, height; they are"):
+        model.predict(tmp_path / "less.csv")
+    with pytest.raises(ValueError, match="Column 'kind' has no label in 60 of 60 rows"):
+        model.score(tmp_path / "less.csv", "kind")
+    (tmp_path / "none.csv").write_text("a\n1\n")
+    with pytest.raises(ValueError, match=r"none.csv: there is no column 'width' \(and 3 more\)"):
+        model.predict(tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="features made of categories or dates"):
+        model.predict(skmix.open_rows(tmp_path / "t.parquet"))
 
 
 def test_the_encoding_is_in_the_graph(folder: Path, tmp_path: Path) -> None:
@@ -116,6 +146,8 @@ def test_a_search_takes_frames_with_categories(folder: Path, tmp_path: Path) -> 
     model = skmix.load(out)
     predicted = pd.read_csv(io.StringIO(run("predict", out, folder / "t.csv").stdout))
     assert_allclose(model.predict_proba(FRAME)[:, 0], predicted["p_a"], rtol=1e-7)
+    assert_array_equal(model.predict_proba(folder / "t.csv"), model.predict_proba(FRAME))
+    assert model.score(folder / "t.csv", "kind") == model.score(FRAME, FRAME["kind"])
 
 
 def test_columns_that_are_not_there_are_missing_values(folder: Path) -> None:
@@ -180,7 +212,7 @@ def test_weights_count_rows(folder: Path, tmp_path: Path) -> None:
 
 
 def test_weights_count_in_all_measures(tmp_path: Path) -> None:
-    often = np.arange(N) // 2 % 3
+    often = np.arange(N) // 2 % 4
     FRAME.assign(often=often).to_csv(tmp_path / "w.csv", index=False)
     FRAME.loc[np.repeat(np.arange(N), often)].to_csv(tmp_path / "r.csv", index=False)
     FRAME[often > 0].assign(often=often[often > 0]).to_csv(tmp_path / "some.csv", index=False)
@@ -188,7 +220,7 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     def printed(*arguments: object) -> Any:
         return json.loads(run(*arguments, "--json").stdout)
 
-    fit = ("-t", "kind", "--kernels", 1, "--outliers", 0, "--weight", "often", "-o", tmp_path / "m")
+    fit = ("-t", "kind", "--kernels", 2, "--outliers", 0, "--weight", "often", "-o", tmp_path / "m")
     tested = printed("fit", tmp_path / "w.csv", *fit, "--folds", 2)
     assert tested["folds"]["n_rows"] == np.sum(tested["folds"]["confusion"]) == often.sum()
     # The model's column of weights is used where the table has it, unless another one is named.

@@ -352,5 +352,8 @@ def test_few_rows_may_leave_a_fold_empty() -> None:
 def test_classifiers_have_no_group_shift() -> None:
     classifier = SharedKernelClassifier(2)
     assert "group_shift" not in classifier.get_params()
-    with pytest.raises(AttributeError, match="a parameter of SharedKernelMixture, not of classifiers"):
-        classifier.group_shift = 4.0
+    assert "group_shift" not in vars(classifier)
+    with pytest.raises(ValueError, match="Invalid parameter 'group_shift'"):
+        classifier.set_params(group_shift=4.0)
+    with pytest.raises(TypeError, match="group_shift"):
+        SharedKernelClassifier(2, group_shift=4.0)

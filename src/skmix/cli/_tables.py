@@ -23,7 +23,7 @@ from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.features import Arcsinh, Logicle
 from skmix.io import replacing
-from skmix.io.encoding import parse_scale
+from skmix.io.encoding import listed, parse_scale
 from skmix.io.writing import is_device
 from skmix.report import metadata_of
 
@@ -114,6 +114,10 @@ def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableR
         if options.get("target") is None:
             hint = f"{hint[:-1]}, or use --target {error.column!r} if it holds labels."
         stop(f"{error}{hint if error.is_feature and 'features' not in options else ''}", BAD_INPUT)
+    if rows.ignored:
+        note(
+            f"ignored, not a feature of the model: {listed([name or '(no name)' for name in rows.ignored])}."
+        )
     for each in rows.notes:
         note(each + ".")
     return rows

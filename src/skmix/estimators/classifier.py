@@ -41,6 +41,7 @@ from .rows import (
     check_rows,
     check_weights,
     code_labels,
+    from_files,
     refuse_paths,
     score_rows,
     updating,
@@ -212,42 +213,30 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
     ) -> None:
-        super().__init__(
-            n_kernels,
-            covariance_type=covariance_type,
-            n_factors=n_factors,
-            kernel=kernel,
-            background=background,
-            init=init,  # type: ignore[arg-type]
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            stopping=stopping,
-            variance_floor=variance_floor,
-            covariance_prior=covariance_prior,
-            weight_prior=weight_prior,
-            inference=inference,
-            accelerate=accelerate,
-            freeze=freeze,
-            device=device,
-            n_jobs=n_jobs,
-            random_state=random_state,
-            warm_start=warm_start,
-        )
+        self.n_kernels = n_kernels
+        self.covariance_type = covariance_type
+        self.n_factors = n_factors
+        self.kernel = kernel
+        self.background = background
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.stopping = stopping
+        self.variance_floor = variance_floor
+        self.covariance_prior = covariance_prior
+        self.weight_prior = weight_prior
+        self.inference = inference
+        self.accelerate = accelerate
+        self.freeze = freeze
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
         self.feature_groups = feature_groups
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
-
-    @property
-    def group_shift(self) -> float | str | None:
-        """None: a parameter of mixtures, as classes of a classifier have no shifts."""
-        return None
-
-    @group_shift.setter
-    def group_shift(self, value: float | str | None) -> None:
-        if value is not None:
-            raise AttributeError("group_shift is a parameter of SharedKernelMixture, not of classifiers.")
 
     @property
     def n_kernels_(self) -> int | list[int]:
@@ -275,7 +264,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
         if len(groups) > 1 and isinstance(self.init, dict):
             raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature group.")
-        settings = {name: getattr(self, name) for name in SharedKernelMixture._get_param_names()}
+        own = SharedKernelMixture._get_param_names()
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
         parts: list[Part] = []
         for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
@@ -509,6 +499,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
+        model, X, y = from_files(self, X, y)
         source = source_of(X, y)
         if source is not None:
             source = source if y is None else source.labelled(y)
@@ -516,7 +507,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
             X, y = source, source.row_labels()  # type: ignore[assignment]
         refuse_paths(X, y=y, sample_weight=sample_weight)
-        given: tuple[Any, ...] = (y, self.predict(X), sample_weight)
+        given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
         given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
         return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
 

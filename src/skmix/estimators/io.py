@@ -95,8 +95,8 @@ class FileMixin:
 
         A model that `skmix fit` made of a table with categories or dates, or with `--missing`, keeps its
         columns in the attribute `table_columns_`: None for numbers, "date", or the list of categories. With
-        it, methods take frames with these columns, in any order, in place of arrays of the features.
-        Columns that a frame lacks are missing values, with a warning.
+        it, methods take frames and files of tables with these columns, in any order, in place of arrays of
+        the features. Columns that a table lacks are missing values, with a warning.
 
         The attribute `metadata_` is yours: a dictionary of plain values that you set is saved too. `skmix
         fit` notes the names of the columns of labels and weights there, words for missing values, and the

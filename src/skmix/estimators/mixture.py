@@ -1,6 +1,6 @@
 """The density model: one mixture for each class, all over the same kernels.
 
-`SharedKernelBase` has the parameters and methods that the classifier made of such models shares with it.
+`SharedKernelBase` has the methods that the classifier made of such models shares with it.
 """
 
 from __future__ import annotations
@@ -297,12 +297,13 @@ def _check_streams(estimator: Any) -> None:
 
 
 class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
-    """Parameters and methods of a mixture, or of a product of mixtures of disjoint features."""
+    """Methods of a mixture, or of a product of mixtures of disjoint features; each has its own parameters."""
 
     n_features_in_: int
     classes_: np.ndarray
     class_prior_: FloatArray
-    # A classifier's share of rows to refuse, and what it says of them.
+    # Parameters that only mixtures or only classifiers have.
+    group_shift: float | str | None = None
     reject_below: float | None = None
     outlier_label: Any = None
     threshold_: float
@@ -333,53 +334,6 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         "random_state": ["random_state"],
         "warm_start": ["boolean"],
     }
-
-    def __init__(
-        self,
-        n_kernels: int | None = None,
-        *,
-        covariance_type: str = "auto",
-        n_factors: int | None = None,
-        kernel: str | tuple[str, float] = "gaussian",
-        background: bool = False,
-        init: str | Mapping[str, Any] = "auto",
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        stopping: str = "total",
-        variance_floor: float = 1e-6,
-        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
-        weight_prior: float | str | None = None,
-        group_shift: float | str | None = None,
-        inference: str = "em",
-        accelerate: bool = False,
-        freeze: str | None = None,
-        device: str | None = None,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        warm_start: bool = False,
-    ) -> None:
-        self.n_kernels = n_kernels
-        self.covariance_type = covariance_type
-        self.n_factors = n_factors
-        self.kernel = kernel
-        self.background = background
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.stopping = stopping
-        self.variance_floor = variance_floor
-        self.covariance_prior = covariance_prior
-        self.weight_prior = weight_prior
-        self.group_shift = group_shift
-        self.inference = inference
-        self.accelerate = accelerate
-        self.freeze = freeze
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -830,6 +784,53 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         **SharedKernelBase._parameter_constraints,
         "group_shift": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"}), None],
     }
+
+    def __init__(
+        self,
+        n_kernels: int | None = None,
+        *,
+        covariance_type: str = "auto",
+        n_factors: int | None = None,
+        kernel: str | tuple[str, float] = "gaussian",
+        background: bool = False,
+        init: str | Mapping[str, Any] = "auto",
+        n_init: int = 1,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        stopping: str = "total",
+        variance_floor: float = 1e-6,
+        covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
+        weight_prior: float | str | None = None,
+        group_shift: float | str | None = None,
+        inference: str = "em",
+        accelerate: bool = False,
+        freeze: str | None = None,
+        device: str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+    ) -> None:
+        self.n_kernels = n_kernels
+        self.covariance_type = covariance_type
+        self.n_factors = n_factors
+        self.kernel = kernel
+        self.background = background
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.stopping = stopping
+        self.variance_floor = variance_floor
+        self.covariance_prior = covariance_prior
+        self.weight_prior = weight_prior
+        self.group_shift = group_shift
+        self.inference = inference
+        self.accelerate = accelerate
+        self.freeze = freeze
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.warm_start = warm_start
 
     def _fitted_attributes(
         self, parameters: Parameters, log_likelihood: float, training: Training

@@ -50,7 +50,9 @@ from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, encode_frame, is_elsewhere, open_rows, source_of
 from ..io.joined import JoinedRows
-from ..io.sources import labels_in
+from ..io.opening import files_of
+from ..io.sources import existing, labels_in
+from ..io.tables import labels_like, read_rows
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -346,7 +348,7 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         if not fitting and _is_valid(estimator, X):
             return X
     elif not fitting and is_encoded(estimator, X):
-        X, estimator = encoded(estimator, X), without_names(estimator)
+        X, estimator = encoded(estimator, X)[0], without_names(estimator)
     elif is_device_array(X):
         return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1)
     else:
@@ -364,18 +366,54 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
 
 
 def is_encoded(estimator: Any, X: Any) -> bool:
-    """Return whether X is a frame with the columns that the features of a fitted model were made of."""
-    return "table_columns_" in vars(estimator) and hasattr(X, "columns")
-
-
-def encoded(estimator: Any, X: Any) -> FloatArray:
-    """Return the features (n, M) of a frame, of which some columns hold categories or dates."""
-    rows, notes = encode_frame(
-        X, estimator.table_columns_, vars(estimator).get("metadata_", {}).get("missing") or ()
+    """Return whether X is a frame or files with the columns that a fitted model's features were made of."""
+    return "table_columns_" in vars(estimator) and (
+        _is_files(X) or (hasattr(X, "columns") and not isinstance(X, Source))
     )
-    for note in notes:
-        warn_caller(f"{note}. They are taken as missing values.")
-    return rows
+
+
+def _is_files(X: Any) -> bool:
+    return isinstance(X, (str, PathLike, list)) and is_elsewhere(X)
+
+
+def encoded(estimator: Any, X: Any, y: Any = None) -> tuple[FloatArray, Any]:
+    """Return the features (n, M) of a frame or of files, of which some columns hold categories or dates.
+
+    Also returns labels y (n,), which may be the name of a column of the files.
+    """
+    columns = estimator.table_columns_
+    missing = vars(estimator).get("metadata_", {}).get("missing") or ()
+    if not _is_files(X):
+        rows, notes = encode_frame(X, columns, missing)
+    else:
+        target, parts = y if isinstance(y, str) else None, []
+        for path in files_of(X) or [existing(X)]:
+            try:
+                parts.append(read_rows(path, features=columns, target=target, missing=missing))
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from None
+        rows, notes = (
+            np.concatenate([part.X for part in parts]),
+            [each for part in parts for each in part.notes],
+        )
+        if target is not None:
+            values = [label for part in parts for label in part.labels or ()]
+            y, known = labels_like(values, on_host(estimator.classes_), target)
+            if not known.all():
+                raise ValueError(f"Column {target!r} has no label in {np.sum(~known)} of {len(known)} rows.")
+    for note in dict.fromkeys(notes):
+        warn_caller(f"{note}.")
+    return rows, y
+
+
+def from_files(model: Any, X: Any, y: Any) -> tuple[Any, Any, Any]:
+    """Read files that a model encodes: return the model for rows without names, the rows and their labels.
+
+    Anything else is returned as it is.
+    """
+    if not (is_encoded(model, X) and _is_files(X)):
+        return model, X, y
+    return without_names(model), *encoded(model, X, y)
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:
@@ -675,6 +713,7 @@ def score_rows(
         check_is_fitted(estimator)
     model, on_cpu = host_copy(estimator), on_cpu or is_robust_fit(estimator)
     if type(X) is not np.ndarray:
+        model, X, y = from_files(model, X, y)
         if is_collection(X):
             return _score_lazily(model, X, function, y, name)
         source = source_of(X, y)
@@ -718,6 +757,11 @@ def _score_blocks(
 def with_features_of(model: Any, source: Source) -> Source:
     """Return rows with the features of a fitted model, found by name where both have names."""
     names = getattr(model, "feature_names_in_", None)
+    if any(kind is not None for kind in vars(model).get("table_columns_", {}).values()):
+        raise ValueError(
+            f"The model has features made of categories or dates, but {source.name} is read in blocks of "
+            "numbers: give the path of the table alone, or a data frame."
+        )
     if names is not None and source.named:
         return source.select(list(names))
     if source.n_features != model.n_features_in_:

@@ -372,7 +372,7 @@ def encode_columns(
     absent = [name for name in kinds if name not in found]
     if absent:
         notes.append(f"columns that are not there: {listed(absent)}")
-    return np.concatenate(parts, axis=1), notes
+    return np.concatenate(parts, axis=1), [f"{note}; they are taken as missing values" for note in notes]
 
 
 def encode_frame(

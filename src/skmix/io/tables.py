@@ -89,7 +89,9 @@ class TableRows:
         What each column holds that features were made of: None for numbers, ``"date"``, or its categories.
         Given as `features`, other tables are read in the same way.
     notes : tuple of str
-        Notes on columns that were ignored or encoded.
+        Notes on columns that were left out or encoded, and on values that became missing.
+    ignored : tuple of str
+        Columns of the table that are none of the given `features`.
     """
 
     X: FloatArray
@@ -99,6 +101,7 @@ class TableRows:
     kept: dict[str, list[Any]] = field(default_factory=dict)
     columns: dict[str, Kind] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 # ---------------------------------------------------------------- reading
@@ -214,9 +217,6 @@ def read_rows(
             _check_named(names, positions)
         else:
             names = [name for name in kinds or () if name in positions] or list(features)
-            used = {*names, *aside, *drop}
-            if extra := [name or "(no name)" for name in table.names if name not in used]:
-                notes.append(f"ignored, not a feature of the model: {listed(extra)}")
         _check_present(positions, [*names, *aside, *categorical, *(drop if features is None else ())])
         if not names:
             raise ValueError(f"no column is left as a feature; the table has {listed(table.names)}.")
@@ -245,7 +245,7 @@ def read_rows(
                 if kind is None and name in table.padded
             ]
         X, lost = encode_columns(found, kinds, notation, table.place)
-        notes += [f"{note}; they are taken as missing values" for note in lost]
+        notes += lost
         made = feature_names(kinds)
         if len({*made}) < len(made):
             raise ValueError(
@@ -262,6 +262,9 @@ def read_rows(
             {name: _as_it_is(found[name], name) for name in keep},
             kinds,
             tuple(notes),
+            tuple(
+                name for name in table.names if features is not None and name not in {*names, *aside, *drop}
+            ),
         )
 
 

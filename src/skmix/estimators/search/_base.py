@@ -507,7 +507,7 @@ class Search(FileMixin, BaseEstimator):
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
         if is_encoded(self, X):
-            return encoded(self, X)
+            return encoded(self, X)[0]
         # The model would name itself; names of columns, which both have, are left to it.
         if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
             X = np.asarray(X) if isinstance(X, (list, tuple)) else X

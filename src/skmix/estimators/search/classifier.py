@@ -33,7 +33,7 @@ from .._settings import check_feature_groups, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import check_outlier_label
 from ..io import savable
-from ..rows import Sender, sender, without_names
+from ..rows import Sender, from_files, sender, without_names
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
@@ -791,7 +791,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
-        if len(self._fitted().classifiers_) == 1:
+        _, X, y = from_files(self._fitted(), X, y)
+        if len(self.classifiers_) == 1:
             return self.classifier_.score(self._features(self._accept(X)), y, sample_weight)
         return float(accuracy_score(on_host(y), self.predict(X), sample_weight=on_host(sample_weight)))
 
