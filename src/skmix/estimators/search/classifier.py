@@ -793,7 +793,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
         if len(self._fitted().classifiers_) == 1:
             return self.classifier_.score(self._features(self._accept(X)), y, sample_weight)
-        return float(accuracy_score(on_host(y), self.predict(X), sample_weight=on_host(sample_weight)))
+        labels, weights = on_host(self.predict(X)), on_host(sample_weight)
+        return float(accuracy_score(on_host(y), labels, sample_weight=weights))
 
     class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
     score_samples = delegated(SharedKernelClassifier.score_samples)
