@@ -310,7 +310,7 @@ def test_bad_rows_are_told(library: str) -> None:
 
 def test_a_device_that_is_not_there() -> None:
     if torch is None:
-        with pytest.raises(ImportError, match=r"skmix\[torch\]"):
+        with pytest.raises(ImportError, match=r"needs PyTorch: pip install .*\[torch\]"):
             SharedKernelMixture(2, device="cuda").fit(X)
         return
     with pytest.raises(ValueError, match="device='nonsense' cannot be used"):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import sklearn
 from sklearn import clone, config_context
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
@@ -16,6 +17,7 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.fixes import parse_version
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 
@@ -230,6 +232,8 @@ def test_predictions_of_held_out_rows(method: str) -> None:
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
 @pytest.mark.parametrize("ensemble", [True, False])
 def test_calibration(method: str, ensemble: bool) -> None:
+    if method == "temperature" and parse_version(sklearn.__version__) < parse_version("1.8"):
+        pytest.skip("scikit-learn before 1.8 has no temperature scaling")
     model = SharedKernelClassifier(random_state=0)
     calibrated = CalibratedClassifierCV(model, method=method, cv=3, ensemble=ensemble)
     calibrated.fit(X, Y, sample_weight=WEIGHTS)

@@ -134,7 +134,9 @@ def test_kernels_and_classes_of_weight_zero(runtime: Any) -> None:
     never = SharedKernelClassifier(init=start, priors=[0.0, 1.0]).fit(x, y)
     out = run(runtime, never.to_onnx(), new)
     assert set(out["label"]) == {"right"}
-    np.testing.assert_array_equal(out["probabilities"], never.predict_proba(new))
+    # The exponential of onnxruntime 1.20 is never zero, but at its least no normal number.
+    tiny = np.finfo(np.float64).tiny
+    np.testing.assert_allclose(out["probabilities"], never.predict_proba(new), rtol=0.0, atol=tiny)
 
 
 def test_a_temperature_flattens_the_probabilities(runtime: Any) -> None:

@@ -247,7 +247,14 @@ def test_features_whose_scales_differ_by_1e16(model: Any, tmp_path: Path) -> Non
     units = 2.0 ** np.array([-27.0, 0.0, 27.0, 0.0])
     expected = model.fit(X, Y).predict_proba(X)
     back = through_a_file(model.fit(X * units, Y), tmp_path)
-    np.testing.assert_allclose(back.predict_proba(X * units), expected, rtol=0.0, atol=1e-6)
+    found = back.predict_proba(X * units)
+    if isinstance(model, SharedKernelMixtureCV):
+        # Of several starts that end at the same kernels, rounding decides which is the best, and with it the
+        # order of the kernels.
+        order = (expected.T @ found).argmax(axis=1)
+        assert sorted(order) == [0, 1, 2]
+        found = found[:, order]
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-6)
 
 
 def test_arrays_that_are_one_stay_one(tmp_path: Path) -> None:

@@ -83,6 +83,11 @@ class _CallbackSupport:
             self._skl_callbacks = list(callbacks)
         return self
 
+    def __sklearn_clone__(self) -> Any:
+        """Return an unfitted estimator of the same settings and callbacks."""
+        other = super().__sklearn_clone__()  # type: ignore[misc]
+        return other.set_callbacks(*getattr(self, "_skl_callbacks", ()))
+
     def _init_callback_context(self, max_subtasks: int | None) -> _Task:
         self._callback_fit_ctx = _Task(self._skl_callbacks, max_subtasks=max_subtasks)
         for callback in self._skl_callbacks:

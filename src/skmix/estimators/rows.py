@@ -475,9 +475,12 @@ def check_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
     """Return row weights (n,), not negative and not all zero; None when none were given."""
     if sample_weight is None:
         return None
-    return _check_sample_weight(
+    weights: FloatArray = _check_sample_weight(
         sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
     )
+    if not weights.any():  # older scikit-learn lets them pass
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    return weights
 
 
 def weighted_rows(

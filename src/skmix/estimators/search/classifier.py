@@ -794,7 +794,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         _, X, y = from_files(self._fitted(), X, y)
         if len(self.classifiers_) == 1:
             return self.classifier_.score(self._features(self._accept(X)), y, sample_weight)
-        return float(accuracy_score(on_host(y), self.predict(X), sample_weight=on_host(sample_weight)))
+        labels, weights = on_host(self.predict(X)), on_host(sample_weight)
+        return float(accuracy_score(on_host(y), labels, sample_weight=weights))
 
     class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
     score_samples = delegated(SharedKernelClassifier.score_samples)
