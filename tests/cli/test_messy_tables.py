@@ -120,6 +120,8 @@ def test_a_model_of_categories_takes_files(folder: Path, tmp_path: Path) -> None
     (tmp_path / "none.csv").write_text("a\n1\n")
     with pytest.raises(ValueError, match=r"none.csv: there is no column 'width' \(and 3 more\)"):
         model.predict(tmp_path / "none.csv")
+    with pytest.raises(FileNotFoundError, match=r"nowhere.csv"):
+        model.predict(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match="features made of categories or dates"):
         model.predict(skmix.open_rows(tmp_path / "t.parquet"))
 

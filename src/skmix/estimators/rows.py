@@ -48,11 +48,18 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
-from ..io import Source, encode_frame, is_elsewhere, open_rows, source_of
+from ..io import (
+    Source,
+    encode_frame,
+    files_of,
+    is_elsewhere,
+    labels_like,
+    open_rows,
+    read_rows,
+    source_of,
+)
 from ..io.joined import JoinedRows
-from ..io.opening import files_of
-from ..io.sources import existing, labels_in
-from ..io.tables import labels_like, read_rows
+from ..io.sources import labels_in
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -387,7 +394,7 @@ def encoded(estimator: Any, X: Any, y: Any = None) -> tuple[FloatArray, Any]:
         rows, notes = encode_frame(X, columns, missing)
     else:
         target, parts = y if isinstance(y, str) else None, []
-        for path in files_of(X) or [existing(X)]:
+        for path in files_of(X) or [X]:
             try:
                 parts.append(read_rows(path, features=columns, target=target, missing=missing))
             except ValueError as error:

@@ -5,8 +5,9 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 
 from .encoding import encode_frame
 from .models import Record, decode, encode, read, write
-from .opening import is_elsewhere, open_rows, source_of
+from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source
+from .tables import labels_like, read_rows
 from .writing import replacing
 
 __all__ = [
@@ -15,9 +16,12 @@ __all__ = [
     "decode",
     "encode",
     "encode_frame",
+    "files_of",
     "is_elsewhere",
+    "labels_like",
     "open_rows",
     "read",
+    "read_rows",
     "replacing",
     "source_of",
     "write",

@@ -365,7 +365,7 @@ def _differences(results: StudyResults) -> list[dict[str, str]]:
             f"{100 * value:.1f} %" if share else text(value) for value in (found.printed, found.rerun)
         )
         what = f"{found.variant}: {found.quantity}"
-        gap = found.rerun - found.published
+        gap = found.rerun - found.printed
         difference = f"{100 * gap:+.1f} points" if share else f"{gap:+.3f}"
         if found.p_value is not None:
             difference += f", p = {found.p_value:.1g}" if found.p_value >= 1e-6 else ", p < 10⁻⁶"
