@@ -388,7 +388,7 @@ def test_tuning_a_classifier_drops_the_populations_of_its_model() -> None:
     y = (X.sum(axis=1) > 2.0).astype(int)
     classifier = SharedKernelClassifier(4, init="k-means", random_state=0).fit(X, y)
     classifier.models_[0].merge_kernels()
-    classifier.tune(X, y)
+    classifier.tune(X, y, random_state=0)
     assert classifier.tuned_["trade_off"] is not None
     assert not hasattr(classifier.models_[0], "populations_")
 
