@@ -64,10 +64,11 @@ left.set_xticks(
     [f"{n:,} × {m}\n{k} kernels".replace(",", " ") for n, m, k in sizes],
     fontsize=9,
 )
+gpu = measured["device"].removeprefix("NVIDIA ")
 left.set(
     ylim=(0.6, 5 * max(cores.values())),
     ylabel="milliseconds",
-    title=f"One pass on {on_cores['cores']} cores and on an {measured['device'].removeprefix('NVIDIA ')}",
+    title=f"One pass on {on_cores['cores']} cores and on an {gpu}",
 )
 left.legend(frameon=False, loc="upper left", ncols=2, fontsize=9)
 
