@@ -81,7 +81,7 @@ def test_a_small_study_from_end_to_end(
         assert (folder / "tables" / f"table{number}.md").read_text().startswith(f"# Table {number}: ")
         lines = (folder / "tables" / f"table{number}.csv").read_text().splitlines()
         assert lines[0].endswith(',"paper, printed","paper\'s algorithm, rerun",robust,class-wise')
-    assert "What must come out" in done.stdout
+    assert "Claims, checked" in done.stdout
     assert "Paper's algorithm, rerun: singular and failed runs" in done.stdout
     names = study_files(folder / "figures")
     assert {name for name in names if name.endswith(".png")} == {

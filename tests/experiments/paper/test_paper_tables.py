@@ -144,10 +144,10 @@ def test_failures_by_reason(tables: dict[str, Table]) -> None:
     assert value(("10", "3D"), "constant feature", RERUN) == 1
     # A run that ends singular at an accuracy of 0.6 does not fail.
     assert value(("10", "3D"), "singular", RERUN) == 2
-    assert value(("10", "3D"), "singular, accuracy > 0.5", RERUN) == 1
+    assert value(("10", "3D"), "singular but > 0.5", RERUN) == 1
     assert value(("10", "3D"), "too few rows", RERUN) == 1
     assert value(("10", "3D"), "failed", RERUN) == 1
-    assert value(("10", "9D"), "finite, accuracy <= 0.5", RERUN) == 1
+    assert value(("10", "9D"), "finite but <= 0.5", RERUN) == 1
     assert value(("10", "3D"), "runs", RERUN) == 4
     assert value(("10", "3D"), "failed", "robust") == 0
     assert value(("10", "9D"), "failed", "robust") is None

@@ -162,7 +162,7 @@ def _extremes_table(runs: Runs) -> Table:
 
 def _failures_table(runs: Runs) -> Table:
     """How many runs end singular and why, and how many fail, at every K."""
-    above, below = f"singular, accuracy > {FAILED_BELOW}", f"finite, accuracy <= {FAILED_BELOW}"
+    above, below = f"singular but > {FAILED_BELOW}", f"finite but <= {FAILED_BELOW}"
 
     def counts(own: list[Run]) -> dict[str, Value]:
         names = (*REASONS, "singular", above, below, "failed", "runs")
