@@ -10,9 +10,9 @@ RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 
-# Examples run again when the library or an example has changed, has come or has gone.
+# Examples run again when the library or an example has changed.
 GALLERY := docs/gallery/.begun
-RUN_BY_GALLERY := $(shell find src examples -name __pycache__ -prune -o \( -name '*.py' -o -type d \) -print)
+RUN_BY_GALLERY := $(shell find src examples -name '*.py')
 
 # The oldest versions have an environment of their own.
 OLDEST_VENV := build/oldest

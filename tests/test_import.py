@@ -95,9 +95,10 @@ def test_importing_skmix_loads_its_parts_when_they_are_used() -> None:
     said = run_python(
         "import sys, skmix\n"
         "print('numpy' in sys.modules, set(skmix.__all__) <= set(dir(skmix)))\n"
-        "print(skmix.SharedKernelMixture.__name__, 'sklearn' in sys.modules, hasattr(skmix, 'nothing'))"
+        "print(skmix.SharedKernelMixture.__name__, 'sklearn' in sys.modules, hasattr(skmix, 'nothing'))\n"
+        "print(skmix.datasets.illustration.__name__)"
     )
-    assert said == "False True\nSharedKernelMixture True False"
+    assert said == "False True\nSharedKernelMixture True False\nillustration"
 
 
 def test_an_interrupt_while_the_command_line_loads(

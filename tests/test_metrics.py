@@ -35,3 +35,10 @@ def test_a_row_of_weight_two_counts_twice() -> None:
     assert error == pytest.approx(calibration_error(*repeated))
     with pytest.raises(ValueError, match="zero"):
         calibration_error(PROBABILITIES, CODES, sample_weight=0 * often)
+
+
+@pytest.mark.parametrize("large", [5e18, 1e300])
+def test_weights_too_large_to_count(large: float) -> None:
+    weights = np.full(len(CODES), large)
+    error = calibration_error(PROBABILITIES, CODES, sample_weight=weights)
+    assert error == pytest.approx(calibration_error(PROBABILITIES, CODES))

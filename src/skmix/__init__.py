@@ -27,10 +27,13 @@ __all__ = [
     "load",
     "open_rows",
 ]
+_ROOMS = ("datasets", "engine", "estimators", "features", "io", "metrics", "plots", "report", "theory")
 
 
 def __getattr__(name: str) -> Any:
     # NumPy and scikit-learn take seconds to load on some machines: the command line can be interrupted then.
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(".io" if name == "open_rows" else ".estimators", __name__), name)
@@ -39,4 +42,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -94,5 +94,7 @@ def row_counts(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[Any]:
     )
     if not weights.any():
         raise ValueError("sample_weight is zero for all rows.")
-    whole = weights.astype(np.int64)
-    return whole if np.array_equal(whole, weights) else weights
+    # Sums of more than 2⁵³ are not counted one by one.
+    if weights.sum() >= 2.0**53 or np.any(weights % 1.0):
+        return weights
+    return weights.astype(np.int64)

@@ -395,14 +395,9 @@ def encoded(estimator: Any, X: Any, y: Any = None) -> tuple[FloatArray, Any]:
     else:
         target, parts = y if isinstance(y, str) else None, []
         for path in files_of(X) or [X]:
-            try:
-                parts.append(read_rows(path, features=columns, target=target, missing=missing))
-            except ValueError as error:
-                raise ValueError(f"{path}: {error}") from None
-        rows, notes = (
-            np.concatenate([part.X for part in parts]),
-            [each for part in parts for each in part.notes],
-        )
+            parts.append(read_rows(path, features=columns, target=target, missing=missing))
+        rows = np.concatenate([part.X for part in parts])
+        notes = [each for part in parts for each in part.notes]
         if target is not None:
             values = [label for part in parts for label in part.labels or ()]
             y, known = labels_like(values, on_host(estimator.classes_), target)

@@ -144,7 +144,7 @@ def read_rows(
     target : str or int, default=None
         Column of labels: its name or its position, -1 for the last.
     weight : str, default=None
-        Column of weights. It need not exist if `features` are given.
+        Column of weights. It need not exist if `features` are those of a model.
     drop : list of str, default=()
         Columns to leave out. They need not exist if `features` are given.
     keep : list of str, default=()
@@ -202,8 +202,8 @@ def read_rows(
                 raise ValueError(f"there is no column {target}; there are {len(table.names)}.")
             target = table.names[target]
         notes = list(table.notes)
-        if features is not None and weight not in positions:
-            weight = None
+        if isinstance(features, Mapping) and weight not in positions:
+            weight = None  # the rows of a model need none
         aside = [name for name in (target, weight, *keep) if name is not None]
         kinds = dict(features) if isinstance(features, Mapping) else None
         if features is None:
