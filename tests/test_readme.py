@@ -95,3 +95,23 @@ def test_ranks_and_errors_are_those_of_the_results() -> None:
         assert said.format(own, ranks.min()) in PROSE
     errors = 100 * outcomes[outcomes["data"] == "segment"].groupby("classifier")["error"].mean()
     assert f"({errors['shared kernels']:.1f} % errors, boosting {errors['gradient boosting']:.1f} %)" in PROSE
+
+
+@pytest.mark.parametrize("name", ["README.md", "paper/paper.md"])
+def test_the_gain_from_sharing_is_that_of_the_results(name: str) -> None:
+    text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+    outcomes = pd.DataFrame(read_lines(RESULTS / "sharing.jsonl"))
+    outcomes["rows"] = outcomes["n_train"] // outcomes["n_classes"]
+    errors = 100 * outcomes.pivot_table(index=["data", "rows"], columns="classifier", values="error")
+    parts = (errors["own kernels by parts"] - errors["shared kernels by parts"])["parts-100"]
+    gains = parts[parts.index >= 5]
+    said = f"{gains.min():.0f} to {gains.max():.0f} points of error where a hundred classes are combinations"
+    assert said in text
+    assert "learnt by parts, from five rows of each class on" in text
+    whole = errors["own kernels"] - errors["shared kernels"]
+    (pool,) = re.findall(r"one pool for a hundred classes up to (\d)|up to (\d) points with one pool", text)
+    assert "".join(pool) == f"{whole['pool-100'].max():.0f}"
+    costs = [f"{-whole[data].min():.0f}" for data in ("letter", "apart-100")]
+    assert "on letters it costs up to two points" in text
+    assert name != "README.md" or "for classes that lie apart up to one" in text
+    assert costs == ["2", "1"]

@@ -54,7 +54,7 @@ def test_workflows_call_targets_that_exist() -> None:
     workflow = read_yaml(".github/workflows/ci.yml")
     commands = [*commands_of(workflow["jobs"]), *read_yaml(".readthedocs.yaml")["build"]["commands"]]
     called = {found for each in commands for found in re.findall(r"\bmake ([a-z-]+)", each)}
-    assert called == {"lint", "test", "test-oldest", "docs", "dist"}
+    assert called == {"lint", "test", "test-oldest", "docs", "setup", "dist"}
     assert called <= TARGETS
 
 
@@ -154,3 +154,14 @@ def test_references_of_the_paper_are_in_its_bibliography() -> None:
     assert set(re.findall(r"@(\w+\d{4})", text)) == set(entries)
     for picture in re.findall(r"\]\(([^)]+\.png)\)", text):
         assert (ROOT / "paper" / picture).is_file()
+
+
+def test_the_algorithm_is_cited_alike_everywhere() -> None:
+    (reference,) = read_yaml("CITATION.cff")["references"]
+    for name in ("paper/paper.bib", "README.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        entry = re.search(r"^@\w+\{pulford(\d{4}),\n(.*?)^\}", text, re.DOTALL | re.IGNORECASE | re.MULTILINE)
+        assert entry is not None
+        assert entry[1] == str(reference["year"])
+        assert f"year = {{{reference['year']}}}" in entry[2]
+        assert reference["identifiers"][0]["value"].removeprefix("arXiv:") in entry[2]

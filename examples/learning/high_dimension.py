@@ -4,7 +4,8 @@ High-dimensional data
 
 An image of 8 × 8 pixels has 64 features, and a full covariance of them has 2080 numbers. With a few dozen
 images of each digit they cannot all be known. Three remedies: shrink covariances towards a common one,
-describe each by a few factors, or take principal components first.
+describe each by a few factors, or take principal components first. The curves are measured numbers, so run
+this inside a checkout.
 """
 
 import json
@@ -76,13 +77,10 @@ for i, j in np.ndindex(3, 5):
 
 # %%
 # With few rows maximum likelihood fails first; beside shrinking, principal components do best.
-# ``benchmarks/pictures.py`` has measured the curves; run this inside the repository.
+# ``benchmarks/pictures.py`` has measured the curves.
 here = Path.cwd()
-folder = next(
-    path / "benchmarks"
-    for path in (here, *here.parents)
-    if (path / "benchmarks").is_dir()
-)
+folders = [path / "benchmarks" for path in (here, *here.parents)]
+folder = next(filter(Path.is_dir, folders), folders[0])
 measured = json.loads((folder / "results" / "pictures.json").read_text())[
     "high_dimension"
 ]

@@ -3,7 +3,7 @@ Semi-supervised learning
 ========================
 
 Labels are often the expensive part of the data. Rows without a label still show where kernels belong; a
-handful of labels then names them.
+handful of labels then names them. The picture draws measured numbers, so run this inside a checkout.
 """
 
 import json
@@ -44,13 +44,10 @@ print("all rows:", model.fit(X, y).score(X_test, test_digits))
 
 # %%
 # One draw says little. ``benchmarks/pictures.py`` has repeated this with new images, for more and more
-# labels; run this anywhere inside the repository. Rows without a label help most where labels are fewest.
+# labels. Rows without a label help most where labels are fewest.
 here = Path.cwd()
-folder = next(
-    path / "benchmarks"
-    for path in (here, *here.parents)
-    if (path / "benchmarks").is_dir()
-)
+folders = [path / "benchmarks" for path in (here, *here.parents)]
+folder = next(filter(Path.is_dir, folders), folders[0])
 measured = json.loads((folder / "results" / "pictures.json").read_text())["unlabelled"]
 counts = measured["labels"]
 

@@ -63,8 +63,8 @@ print(
 )
 
 # %%
-# Left: the failed runs. The engine bounds variances from below (dashed: where it ends). Right: runs that
-# survive end where the engine's do; those that fail would have got somewhere, too.
+# Left: runs that end singular. The engine bounds variances from below (dashed: where it ends). Right: runs
+# that survive end where the engine's do; the others would have got somewhere, too.
 orange, blue = "#d55e00", "#0072b2"
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 for i in failed:
@@ -76,7 +76,9 @@ for i in failed:
 left.text(0.3, 1e-9, "where the\nengine ends", color=blue, va="top")
 left.text(8.0, 1e-20, "singular:\nnext pass NaN", color=orange, ha="right")
 left.set(
-    xlabel="pass", ylabel="smallest variance of any kernel", title="Runs that fail"
+    xlabel="pass",
+    ylabel="smallest variance of any kernel",
+    title="Runs that end singular",
 )
 
 order = np.argsort(reached)

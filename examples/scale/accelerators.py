@@ -4,7 +4,7 @@ What a pass costs on a GPU
 
 A pass of EM is two matrix products, which is what a GPU is best at. ``benchmarks/device.py`` has measured
 one, and ``benchmarks/pictures.py`` the same on the processor; this draws both. To use a GPU, write
-``SharedKernelClassifier(device="cuda")``.
+``SharedKernelClassifier(device="cuda")``. Run this inside a checkout, which has the numbers.
 """
 
 import json
@@ -14,13 +14,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 # %%
-# The measurements, with the machine they were made on. Run this anywhere inside the repository.
+# The measurements, with the machine they were made on.
 here = Path.cwd()
-folder = next(
-    path / "benchmarks"
-    for path in (here, *here.parents)
-    if (path / "benchmarks").is_dir()
-)
+folders = [path / "benchmarks" for path in (here, *here.parents)]
+folder = next(filter(Path.is_dir, folders), folders[0])
 measured = json.loads((folder / "results" / "device.json").read_text())
 rows = [row for row in measured["passes"] if row["clusters"] == "of unit variance"]
 sizes = list(

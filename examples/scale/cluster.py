@@ -4,7 +4,7 @@ What a pass costs on a cluster
 
 On a Dask cluster every worker sums over the blocks it holds, and rows stay where they are.
 ``benchmarks/cluster.py`` has measured what goes over the network; this draws its numbers, and what they
-mean for a terabyte.
+mean for a terabyte. Run this inside a checkout, which has the numbers.
 """
 
 import json
@@ -14,14 +14,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 # %%
-# The measurements: bytes of a pass for growing data, and passes over many rows and over next to none. Run
-# this anywhere inside the repository.
+# The measurements: bytes of a pass for growing data, and passes over many rows and over next to none.
 here = Path.cwd()
-folder = next(
-    path / "benchmarks"
-    for path in (here, *here.parents)
-    if (path / "benchmarks").is_dir()
-)
+folders = [path / "benchmarks" for path in (here, *here.parents)]
+folder = next(filter(Path.is_dir, folders), folders[0])
 measured = json.loads((folder / "results" / "cluster.json").read_text())
 row_bytes = 8 * measured["n_features"]
 large, tiny = measured["passes"][:2]
