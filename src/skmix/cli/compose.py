@@ -20,6 +20,7 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
 from skmix.estimators.composition import FEWEST_GROUPS
+from skmix.io.encoding import listed
 from skmix.io.joined import JoinedRows
 from skmix.io.opening import files_of
 from skmix.io.sources import FcsRows
@@ -33,6 +34,7 @@ _SAMPLED = 20_000
 _MOST_KERNELS = 100
 _FCS_SCALE = "arcsinh:150"
 _MAX_LINES = 20
+_MOST_LISTED = 40
 
 
 @cli.app.command(
@@ -447,10 +449,10 @@ def _made(outcome: dict[str, Any], samples: _Samples, prior: str | None) -> list
     labels = samples.settings["labels"] or [f"{samples.X.shape[1]} columns without names"]
     search = outcome["search"]
     made = [
-        ("files", f"{len(files)}: {cli.listed(files)}"),
+        ("files", f"{len(files)}: {listed(files, _MOST_LISTED)}"),
         ("rows", f"{outcome['n_rows']:,}"),
         ("groups by", "file" if samples.source.grouped else f"column {samples.source.label}"),
-        ("channels", cli.listed(labels)),
+        ("channels", listed(labels, _MOST_LISTED)),
         ("compensated for spill-over", "yes" if outcome["compensate"] else "no"),
         ("transform", outcome["transform"]),
     ]
@@ -476,7 +478,7 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
     say = partial(cli.say, err=err)
     say(
         f"{cli.counted(len(groups), 'group')}, {outcome['n_rows']} rows, "
-        f"{cli.counted(len(features), 'feature')} ({cli.listed(features)})"
+        f"{cli.counted(len(features), 'feature')} ({listed(features, _MOST_LISTED)})"
     )
     say(f"transform {outcome['transform']}{', compensated for spill-over' if outcome['compensate'] else ''}")
     kernels = cli.counted(outcome["n_kernels"], "kernel")
@@ -493,7 +495,7 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
         _print_shares(groups, composition, part)
     unusual = [each["group"] for each in groups if each["unusual"]]
     if unusual:
-        say(f"* unusual: {cli.listed(unusual)}")
+        say(f"* unusual: {listed(unusual, _MOST_LISTED)}")
     written = [place for place in outcome["written"] if place != cli.STANDARD]
     if written:
         say(f"written into {', '.join(written)}")
