@@ -16,6 +16,7 @@ from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
 from skmix.datasets import ColumnError, labels_like
 from skmix.io.encoding import decode_columns, listed
+from skmix.plots._models import part_label
 from skmix.report.description import serving, traits
 
 _BAR = 6
@@ -402,7 +403,7 @@ def _print_weights(group: dict[str, Any], labels: list[str]) -> None:
             cells = [f"{weight:.3f} {_bar(weight, plain)}" for weight in weights[kernel]]
         elif not narrow:
             cells = ["".join(cells[: room - 1])]
-        shown.add_row(str(kernel + 1), f"{shares[kernel]:.3f}", *cells)
+        shown.add_row(part_label(kernel), f"{shares[kernel]:.3f}", *cells)
     terminal.print(shown)
     _print_more(len(weights) - _MAX_LINES, "kernels")
 
