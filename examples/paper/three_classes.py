@@ -58,9 +58,7 @@ draw_kernels(model, None, left, style="accessible", n_std=2.0)
 for k, (before, after) in enumerate(zip(truth.start_means, model.means_, strict=True)):
     left.annotate("", after, before, arrowprops={"arrowstyle": "->", "lw": 1.4})
     left.plot(*before, "kx", ms=8, mew=2)
-    left.annotate(
-        f"kernel {k + 1}", (after[0], after[1] + 1.5), ha="center", weight="bold"
-    )
+    left.annotate(f"k{k}", (after[0], after[1] + 1.5), ha="center", weight="bold")
 left.set(xlabel="feature 1", ylabel="feature 2", xlim=(-3.5, 9.5), ylim=(-2.2, 6.2))
 key = left.legend(
     loc="lower right", frameon=False, markerscale=2, ncols=3, handletextpad=0.1
@@ -75,8 +73,12 @@ for c in range(3):
     right.hlines(
         truth.weights[:, c], across - 0.125, across + 0.125, color="black", lw=2
     )
-right.set_xticks(places, ["kernel 1", "kernel 2", "kernel 3"])
-right.set(ylabel="weight in the class", title="estimated (bars) and true (lines)")
+right.set_xticks(places, [f"k{k}" for k in places])
+right.set(
+    xlabel="kernel",
+    ylabel="weight in the class",
+    title="estimated (bars) and true (lines)",
+)
 for axes in (left, right):
     axes.spines[["top", "right"]].set_visible(False)
 plt.show()

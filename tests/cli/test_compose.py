@@ -69,8 +69,7 @@ def test_the_composition_is_that_of_python(study: Path) -> None:
     table, expected = pd.read_csv(study / "table.csv"), model.composition()
     assert table.columns.tolist() == ["group", "population", "share", "lower", "upper", "rows"]
     assert table["group"].tolist() == np.repeat(list(SHARES), 3).tolist()
-    # Populations are counted from 1, as everything on the command line.
-    assert_array_equal(table["population"], expected["population"] + 1)
+    assert_array_equal(table["population"], expected["population"])
     for column in ("share", "lower", "upper", "rows"):
         assert_allclose(table[column], expected[column], rtol=1e-12)
     stored = load(study / "model.skmix")
@@ -272,8 +271,8 @@ def test_predictions_are_on_the_scale_of_the_fit(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 0
     table, model = pd.read_csv(tmp_path / "p.csv"), load(tmp_path / "m")
     source = open_rows(files[:1], transform=Arcsinh(150.0))
-    assert_array_equal(table["kernel"], model.predict(source) + 1)
-    assert_array_equal(table["population"], model.predict(source, populations=True) + 1)
+    assert_array_equal(table["kernel"], model.predict(source))
+    assert_array_equal(table["population"], model.predict(source, populations=True))
     assert_allclose(table["log_density"], model.score_samples(source.unlabelled()), atol=1e-4)
     model.metadata_["compose"]["compensate"] = True
     model.save(tmp_path / "m")
@@ -388,7 +387,7 @@ def test_a_model_with_a_background_and_t_kernels(study: Path, tmp_path: Path) ->
     options = ("--table", tmp_path / "t.parquet", "--html", tmp_path / "p.html")
     result = run(new, "--model", tmp_path / "m", *options)
     table = pd.read_parquet(tmp_path / "t.parquet")
-    assert table["population"].tolist() == ["1", "2", "background"]
+    assert table["population"].tolist() == ["0", "1", "background"]
     assert table["share"].sum() == pytest.approx(1.0)
     assert table["share"].iloc[-1] == pytest.approx(0.25, abs=0.05)
     assert "background" in result.stdout
@@ -426,7 +425,7 @@ def test_groups_stay_in_the_order_of_the_files(study: Path, tmp_path: Path) -> N
     result = run(*given, "--kernels", 3, "-o", tmp_path / "m", "--table", tmp_path / "t.csv")
     table, before = pd.read_csv(tmp_path / "t.csv"), pd.read_csv(study / "table.csv")
     assert table["group"].unique().tolist() == ["c", "a", "b"]
-    assert table["population"].tolist() == [1, 2, 3] * 3
+    assert table["population"].tolist() == [0, 1, 2] * 3
     both = table.merge(before, on=["group", "population"])
     assert_allclose(both["share_x"], both["share_y"], atol=1e-3)
     shown = [line.split() for line in result.stdout.splitlines() if line[:2] in ("a ", "b ", "c ")]

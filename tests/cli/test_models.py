@@ -413,6 +413,8 @@ def test_show(folder: Path) -> None:
     printed = json.loads(run("show", folder / "iris.skmix", "--json").stdout)
     model = skmix.load(folder / "iris.skmix")
     assert printed["groups"][0]["weights"] == model.weights_.tolist()
+    lines = re.findall(r"^(k\d+) +[\d.]+ +([\d.]+)", text, re.M)
+    assert dict(lines) == {f"k{k}": f"{own[0]:.3f}" for k, own in enumerate(model.weights_)}
     assert printed["settings"]["n_kernels"] == 3
 
 
@@ -460,7 +462,7 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     model = skmix.load(path)
     assert isinstance(model, SharedKernelMixture)
     out = run("predict", path, folder / "iris.csv").stdout.splitlines()
-    assert out[0] == "kernel,p_1,p_2,log_density,outlier"
+    assert out[0] == "kernel,p_0,p_1,log_density,outlier"
     flags = [line.endswith(",1") for line in out[1:]]
     del model.feature_names_in_
     # Fewer than a tenth of the training rows: the threshold comes from held-out rows.

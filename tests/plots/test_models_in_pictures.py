@@ -151,13 +151,13 @@ def test_weights_are_written_where_they_are() -> None:
     weights = [[0.0, 0.7], [0.6, 0.3], [0.4, 0.0]]
     model = model_of(np.zeros((3, 2)), [np.eye(2)] * 3, weights)
     axes = plot_weights(model, order="number")
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["k1", "k2", "k3"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["k0", "k1", "k2"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
     written = {text.get_position(): text.get_text() for text in axes.texts}
     assert written == {(1, 0): "0.70", (0, 1): "0.60", (1, 1): "0.30", (0, 2): "0.40"}
     # Kernels of the first class first, the heaviest on top.
     by_class = plot_weights(model)
-    assert [text.get_text() for text in by_class.get_yticklabels()] == ["k2", "k3", "k1"]
+    assert [text.get_text() for text in by_class.get_yticklabels()] == ["k1", "k2", "k0"]
     with pytest.raises(ValueError, match="order='size' is not one of"):
         plot_weights(model, order="size")  # type: ignore[arg-type]
 
@@ -166,7 +166,7 @@ def test_weights_of_one_class_are_bars() -> None:
     weights = [[0.2], [0.5], [0.3]]
     axes = plot_weights(model_of(np.zeros((3, 1)), [np.eye(1)] * 3, weights, classes=[0]))
     assert [bar.get_width() for bar in axes.patches] == [0.5, 0.3, 0.2]
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["k2", "k3", "k1"]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["k1", "k2", "k0"]
 
 
 def test_hundreds_of_kernels_and_classes_are_shades_alone() -> None:

@@ -112,8 +112,12 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     model, X, y = merged()
     data = values(monkeypatch, model, composition(), title="", X=X, groups=y)
     assert [part["kernels"] for part in data["parts"]] == [
-        (np.flatnonzero(model.populations_ == g) + 1).tolist() for g in range(3)
+        np.flatnonzero(model.populations_ == g).tolist() for g in range(3)
     ]
+    assert [part["label"] for part in data["parts"]] == ["0", "1", "2"]
+    assert [part["name"] for part in data["parts"]] == ["population 0", "population 1", "population 2"]
+    for part in data["parts"]:
+        assert re.findall(r"k\d+", part["listed"]) == [f"k{k}" for k in part["kernels"]]
     assert data["members"] == model.populations_.tolist()
     assert_allclose(np.array(data["tree"], dtype=float), model.merge_tree_, rtol=1e-4)
     assert data["rows"]["parts"] == model.predict(named(X), populations=True).tolist()
@@ -132,6 +136,8 @@ def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
     page = composition_page(model, pd.concat([table, more]), title="")
     data = values(monkeypatch, model, pd.concat([table, more]), title="", X=X, groups=y)
     assert data["kind"] == "kernel"
+    assert [part["label"] for part in data["parts"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
+    assert [part["name"] for part in data["parts"]] == [f"kernel k{k}" for k in range(6)]
     assert data["tree"] is None
     assert data["rows"]["parts"] == model.predict(named(X)).tolist()
     assert '<section id="merges">' not in page
@@ -140,7 +146,7 @@ def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unusual_groups_are_marked_with_what_differs() -> None:
     page = made_page(unusual=unusual("bone marrow"))
     assert [group["unusual"] for group in embedded(page)["groups"]] == [False, False, False, True]
-    assert "population 3: 60.0 %, usually 10.0 %</td><td>1.5e-09</td><td>0.6</td><td>1.2e-08</td>" in page
+    assert "population 2: 60.0 %, usually 10.0 %</td><td>1.5e-09</td><td>0.6</td><td>1.2e-08</td>" in page
     assert page.count('<span class="unseen"> (unusual)</span>') == 1
     # The share is that of the table, whatever the rows were counted to.
     assert made_page(unusual=unusual("bone marrow").assign(share=0.7)) == page
@@ -154,7 +160,7 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     table = unusual("bone marrow")
     table.loc[3, ["population", "share", "usual_share"]] = [1, 0.2, 0.33]
     two = made_page(unusual=table)
-    assert "population 2: 20.0 %, usually 33.0 %; population 3: 60.0 %, usually 10.0 %</td>" in two
+    assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 10.0 %</td>" in two
     assert "No group differs from the others" in made_page(unusual=unusual())
     assert '<section id="unusual">' not in made_page(unusual=None)
 
@@ -250,7 +256,7 @@ def test_intervals_on_hover_and_focus(chromium: Any, page: Path) -> None:
     cell.send_keys(Keys.ARROW_DOWN)
     tip = chromium.find_element("id", "tip")
     assert tip.text.splitlines() == [
-        "blood 2, population 1: 55.0 %",
+        "blood 2, population 0: 55.0 %",
         "95 % interval: 54.0 to 56.0 %",
         "300 rows in the group",
     ]
@@ -261,7 +267,7 @@ def test_intervals_on_hover_and_focus(chromium: Any, page: Path) -> None:
     # Back to the corner, from where other tests move it.
     pointer.reset_actions()
     assert said == [
-        "bone marrow, population 3: 60.0 %",
+        "bone marrow, population 2: 60.0 %",
         "95 % interval: 59.0 to 61.0 %",
         "50 rows in the group",
         "unusual group",
@@ -294,7 +300,7 @@ def test_the_page_follows_its_controls(chromium: Any, page: Path) -> None:
         seen.add(drawn())
     assert len(seen) == 4
     beside = chromium.find_elements("css selector", "#plane-shares tbody tr")
-    assert [row.text for row in beside] == ["1 20.0 17.0 – 23.0", "2 20.0 18.0 – 22.0", "3 60.0 59.0 – 61.0"]
+    assert [row.text for row in beside] == ["0 20.0 17.0 – 23.0", "1 20.0 18.0 – 22.0", "2 60.0 59.0 – 61.0"]
     button = chromium.find_elements("css selector", "#plane-planes button")[0]
     chromium.execute_script("arguments[0].click()", button)
     assert chromium.execute_script("return document.getElementById('plane-across').value") == "0"
@@ -324,7 +330,7 @@ def test_the_background_is_a_column_without_kernels(chromium: Any, tmp_path: Pat
     visit(chromium, path, DESKTOP)
     assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
     heads = [each.text for each in chromium.find_elements("css selector", "#heat thead th")]
-    assert heads == ["1", "2", "3", "background"]
+    assert heads == ["0", "1", "2", "background"]
     assert (
         chromium.find_elements("css selector", "#plane-shares tbody tr")[-1].text
         == "background 5.0 5.0 – 5.0"

@@ -125,11 +125,11 @@ def test_predictions_are_the_model_s(model: SharedKernelClassifier, monkeypatch:
 def test_mixtures_name_kernels() -> None:
     mixture = SharedKernelMixture(2, random_state=0).fit(X)
     columns = predict_columns(mixture, X)
-    assert list(columns) == ["kernel", "p_1", "p_2", "log_density", "outlier"]
-    assert_array_equal(columns["kernel"], mixture.responsibilities(X).argmax(axis=1) + 1)
+    assert list(columns) == ["kernel", "p_0", "p_1", "log_density", "outlier"]
+    assert_array_equal(columns["kernel"], mixture.responsibilities(X).argmax(axis=1))
     assert not columns["outlier"].any()
     drop_in = GaussianMixture(2, random_state=0).fit(X)
-    assert_array_equal(predict_columns(drop_in, X)["kernel"], drop_in.predict(X) + 1)
+    assert_array_equal(predict_columns(drop_in, X)["kernel"], drop_in.predict(X))
 
 
 def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
@@ -201,18 +201,18 @@ def test_rows_that_are_background_alone_have_the_kernel_of_predict() -> None:
     model.populations_ = np.array([1, 0])
     for far in (X[-1:], -X[-1:]):
         columns = predict_columns(model, far)
-        assert columns["p_1"] == columns["p_2"] == 0.0
+        assert columns["p_0"] == columns["p_1"] == 0.0
         assert columns["p_background"] == 1.0
-        assert columns["kernel"] == model.predict(far) + 1
-        assert columns["population"] == model.predict(far, populations=True) + 1
+        assert columns["kernel"] == model.predict(far)
+        assert columns["population"] == model.predict(far, populations=True)
 
 
 def test_kernels_and_the_background_share_a_row() -> None:
     X = np.concatenate([np.linspace(-2.0, 2.0, 60), np.linspace(1.0, 5.0, 60), [-9.0, 15.0]])[:, None]
     model = SharedKernelMixture(2, background=True, random_state=0).fit(X)
     columns = predict_columns(model, X)
-    assert_allclose(columns["p_1"] + columns["p_2"] + columns["p_background"], 1.0, rtol=1e-12)
-    assert columns["p_background"][40:80].max() < 0.2 < np.minimum(columns["p_1"], columns["p_2"]).max()
+    assert_allclose(columns["p_0"] + columns["p_1"] + columns["p_background"], 1.0, rtol=1e-12)
+    assert columns["p_background"][40:80].max() < 0.2 < np.minimum(columns["p_0"], columns["p_1"]).max()
 
 
 def test_what_is_beside_shared_gaussians_is_described() -> None:

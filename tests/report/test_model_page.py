@@ -79,7 +79,7 @@ def test_classes_and_facts() -> None:
     assert [row["count"] for row in data["class_rows"]] == ["40", "40", "40"]
     for c, row in enumerate(data["class_rows"]):
         own = model.weights_[:, c]
-        assert row["heaviest"] == f"{own.argmax() + 1} ({own.max():.2f})"
+        assert row["heaviest"] == f"k{own.argmax()} ({own.max():.2f})"
         assert int(row["used"]) == (own >= 0.01).sum()
     # Four kernels of two means, three entries of a covariance; three weights for each of three classes.
     assert data["n_parameters"] == 4 * 5 + 3 * 3
@@ -241,7 +241,7 @@ def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
         "return [...document.querySelectorAll('#model-weights tr')]"
         ".map((r) => [Number(r.children[0].textContent.slice(1)), Number(r.children[1].textContent)])"
     )
-    assert_allclose([dict(shown)[k + 1] for k in range(4)], model.weights_[:, 1], atol=5.6e-4)
+    assert_allclose([dict(shown)[k] for k in range(4)], model.weights_[:, 1], atol=5.6e-4)
     assert chromium.get_log("browser") == []
 
 
@@ -280,9 +280,9 @@ def test_kernels_and_weights_take_the_keyboard(chromium: Any, tmp_path: Path) ->
     assert len(chromium.find_elements("css selector", "#model-plot [tabindex='0']")) == 1
     chromium.execute_script("arguments[0].focus()", kernel)
     tip = chromium.find_element("id", "tip")
-    assert f"kernel k{by_weight[0] + 1}, weight {overall[by_weight[0]]:.3f} in all classes" in tip.text
+    assert f"kernel k{by_weight[0]}, weight {overall[by_weight[0]]:.3f} in all classes" in tip.text
     kernel.send_keys(Keys.ARROW_RIGHT)
-    assert f"kernel k{by_weight[1] + 1}, weight" in tip.text
+    assert f"kernel k{by_weight[1]}, weight" in tip.text
 
     choose(chromium, "heat-order", "number")
     heat = chromium.find_element("id", "heat")
@@ -290,7 +290,7 @@ def test_kernels_and_weights_take_the_keyboard(chromium: Any, tmp_path: Path) ->
     for key in (Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT):
         heat.send_keys(key)
     told = chromium.execute_script("return document.getElementById('tip').textContent")
-    assert told.startswith(f"kernel 2 in class b: weight {model.weights_[1, 1]:.4f}")
+    assert told.startswith(f"kernel k1 in class b: weight {model.weights_[1, 1]:.4f}")
     heat.send_keys(Keys.ENTER)
     assert chromium.execute_script("return document.getElementById('model-class').value") == "1"
 

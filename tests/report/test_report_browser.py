@@ -53,7 +53,7 @@ def weights_shown(browser: Any) -> dict[int, float]:
         "return [...document.querySelectorAll('#explorer-weights tr')]"
         ".map((r) => [r.cells[0].textContent, r.cells[1].textContent])"
     )
-    return {int(kernel.removeprefix("k")) - 1: float(weight) for kernel, weight in rows}
+    return {int(kernel.removeprefix("k")): float(weight) for kernel, weight in rows}
 
 
 def boxes(browser: Any) -> dict[int, tuple[float, float, float, float]]:
@@ -233,7 +233,7 @@ def test_a_kernel_tells_its_number_and_weight_to_pointer_and_keyboard(explored: 
     heaviest = groups[-1]
     kernel = int(heaviest.get_attribute("data-kernel"))
     weight = weights_shown(browser)[kernel]
-    expected = f"kernel k{kernel + 1}, weight {weight:.3f}"
+    expected = f"kernel k{kernel}, weight {weight:.3f}"
     tip = browser.find_element("id", "tip")
 
     browser.execute_script("arguments[0].focus()", heaviest)

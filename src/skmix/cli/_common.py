@@ -147,11 +147,6 @@ def table(
     return shown
 
 
-def listed(names: Sequence[str], most: int = 40) -> str:
-    """Return the first names of a list, in a line."""
-    return ", ".join(names[:most]) + (f" ... ({len(names)} in all)" if len(names) > most else "")
-
-
 def counted(number: int, one: str, several: str | None = None) -> str:
     """Return a number with its noun in the singular or plural."""
     return f"{number} {one if number == 1 else several or one + 's'}"
@@ -187,9 +182,6 @@ def refuse(option: str, message: str) -> NoReturn:
     raise typer.BadParameter(verbatim(message, in_line=True), param_hint=option)
 
 
-_notes: list[str] = []
-
-
 def parse_number(option: str, given: str, *, least: float, whole: bool = False) -> Any:
     """Return a number, or 'auto', from the command line."""
     if given == "auto":
@@ -202,6 +194,9 @@ def parse_number(option: str, given: str, *, least: float, whole: bool = False) 
         kind = "a whole number" if whole else "a number"
         refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
     return number
+
+
+_notes: list[str] = []
 
 
 def note(message: str) -> None:

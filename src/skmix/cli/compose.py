@@ -20,9 +20,11 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
 from skmix.estimators.composition import FEWEST_GROUPS
+from skmix.io.encoding import listed
 from skmix.io.joined import JoinedRows
 from skmix.io.opening import files_of
 from skmix.io.sources import FcsRows
+from skmix.plots._models import part_label
 
 _of_files = partial(typer.Option, rich_help_panel="The files")
 _of_model = partial(typer.Option, rich_help_panel="The model")
@@ -33,6 +35,7 @@ _SAMPLED = 20_000
 _MOST_KERNELS = 100
 _FCS_SCALE = "arcsinh:150"
 _MAX_LINES = 20
+_MOST_LISTED = 40
 
 
 @cli.app.command(
@@ -141,7 +144,7 @@ def compose(
     Each file is a group, named after it. All groups share Gaussian kernels, in
     other proportions; kernels that overlap are merged into populations. The
     table has a line for each group and population: its share, a 95 % interval,
-    and the number of rows of the group. Populations are numbered from 1, the
+    and the number of rows of the group. Populations are numbered from 0, the
     largest first.
 
     With --model, the kernels of a model stay as they are, and new files get
@@ -268,9 +271,9 @@ def compose(
                     notes=samples.notes,
                 )
             tables.write_bytes(html, page.encode())
-        # On the command line and on pages, everything is counted from 1. A column of text has text alone.
-        text = "background" in composition[part].tolist()
-        composition[part] = [_counted(each, text) for each in composition[part]]
+        if "background" in composition[part].tolist():
+            # A column of text has text alone.
+            composition[part] = composition[part].astype(str)
         if table is not None:
             tables.write_table(table, {str(name): composition[name].to_numpy() for name in composition})
     if as_json:
@@ -447,10 +450,10 @@ def _made(outcome: dict[str, Any], samples: _Samples, prior: str | None) -> list
     labels = samples.settings["labels"] or [f"{samples.X.shape[1]} columns without names"]
     search = outcome["search"]
     made = [
-        ("files", f"{len(files)}: {cli.listed(files)}"),
+        ("files", f"{len(files)}: {listed(files, _MOST_LISTED)}"),
         ("rows", f"{outcome['n_rows']:,}"),
         ("groups by", "file" if samples.source.grouped else f"column {samples.source.label}"),
-        ("channels", cli.listed(labels)),
+        ("channels", listed(labels, _MOST_LISTED)),
         ("compensated for spill-over", "yes" if outcome["compensate"] else "no"),
         ("transform", outcome["transform"]),
     ]
@@ -476,7 +479,7 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
     say = partial(cli.say, err=err)
     say(
         f"{cli.counted(len(groups), 'group')}, {outcome['n_rows']} rows, "
-        f"{cli.counted(len(features), 'feature')} ({cli.listed(features)})"
+        f"{cli.counted(len(features), 'feature')} ({listed(features, _MOST_LISTED)})"
     )
     say(f"transform {outcome['transform']}{', compensated for spill-over' if outcome['compensate'] else ''}")
     kernels = cli.counted(outcome["n_kernels"], "kernel")
@@ -493,16 +496,10 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
         _print_shares(groups, composition, part)
     unusual = [each["group"] for each in groups if each["unusual"]]
     if unusual:
-        say(f"* unusual: {cli.listed(unusual)}")
+        say(f"* unusual: {listed(unusual, _MOST_LISTED)}")
     written = [place for place in outcome["written"] if place != cli.STANDARD]
     if written:
         say(f"written into {', '.join(written)}")
-
-
-def _counted(part: Any, text: bool) -> int | str:
-    """Return the number of a kernel or population, counted from 1, or the background as it is."""
-    number = part if isinstance(part, str) else int(part) + 1
-    return str(number) if text else number
 
 
 def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str) -> None:
@@ -516,7 +513,9 @@ def _print_shares(groups: Sequence[dict[str, Any]], composition: Any, part: str)
         [name, str(each["rows"]), *(f"{share:.1f}" for share in own[:n_shown])]
         for name, each, own in zip(names, groups, shares, strict=False)
     ]
-    terminal.print(cli.table(["group", "rows", *map(str, composition[part][:n_shown])], rows))
+    terminal.print(
+        cli.table(["group", "rows", *(part_label(each, part) for each in composition[part][:n_shown])], rows)
+    )
     left = {"group": len(groups) - len(names), part: shares.shape[1] - n_shown}
     more = " and ".join(cli.counted(number, f"more {what}") for what, number in left.items() if number > 0)
     cli.say(f"Percent of each group by {part}" + (f"; {more}: --table has all." if more else "."))

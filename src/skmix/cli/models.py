@@ -15,7 +15,8 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
 from skmix.datasets import ColumnError, labels_like
-from skmix.io.encoding import decode_columns
+from skmix.io.encoding import decode_columns, listed
+from skmix.plots._models import part_label
 from skmix.report.description import serving, traits
 
 _BAR = 6
@@ -343,7 +344,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     numbers, n_shared = ([group[name] for group in groups] for name in ("n_kernels", "n_shared"))
     shared = f", {serving(numbers, n_shared)}" if len(classes) > 1 else ""
     facts = {
-        "features": f"{len(described['features'])}: {cli.listed(described['features'], _MAX_NAMES)}",
+        "features": f"{len(described['features'])}: {listed(described['features'], _MAX_NAMES)}",
         "ranks" if described["by_rank"] else "powers": described["n_transformed"]
         and f"of {described['n_transformed']} features" + ("" if described["by_rank"] else " (Yeo-Johnson)"),
         "components": described["n_components"],
@@ -376,7 +377,7 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     for group in groups:
         cli.say()
         if len(groups) > 1:
-            cli.say(f"group of {cli.listed(group['features'], _MAX_NAMES)}")
+            cli.say(f"group of {listed(group['features'], _MAX_NAMES)}")
         _print_weights(group, [each["label"] for each in classes] or ["weight"])
 
 
@@ -402,7 +403,7 @@ def _print_weights(group: dict[str, Any], labels: list[str]) -> None:
             cells = [f"{weight:.3f} {_bar(weight, plain)}" for weight in weights[kernel]]
         elif not narrow:
             cells = ["".join(cells[: room - 1])]
-        shown.add_row(str(kernel + 1), f"{shares[kernel]:.3f}", *cells)
+        shown.add_row(part_label(kernel), f"{shares[kernel]:.3f}", *cells)
     terminal.print(shown)
     _print_more(len(weights) - _MAX_LINES, "kernels")
 

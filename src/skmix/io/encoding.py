@@ -47,7 +47,6 @@ _OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
 # More or longer categories, or more than half as many as there are rows, are text.
 _MOST_CATEGORIES, _MOST_OF_FEW_ROWS, _LONGEST_CATEGORY = 50, 10, 200
 _MICROSECONDS_PER_DAY = 86_400e6
-_MOST_LISTED = 10
 
 
 class ColumnError(ValueError):
@@ -453,7 +452,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
-def listed(names: Sequence[Any]) -> str:
-    """Return the first names of a list, for messages."""
-    shown = ", ".join(map(str, names[:_MOST_LISTED]))
-    return shown if len(names) <= _MOST_LISTED else f"{shown} … ({len(names)} in all)"
+def listed(names: Sequence[Any], most: int = 10) -> str:
+    """Return the first names of a list in a line, and how many there are if these are not all."""
+    shown = ", ".join(map(str, names[:most]))
+    return shown if len(names) <= most else f"{shown} ... ({len(names)} in all)"

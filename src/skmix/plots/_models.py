@@ -168,6 +168,12 @@ def feature_names(model: Any) -> list[str] | None:
     return [f"{name}, transformed" for name in names or map(numbered, range(len(change.powers)))]
 
 
+def part_label(part: Any, kind: str = "kernel") -> str:
+    """Return the label of a kernel, such as k0, of a population, such as 0, or of the background."""
+    # A bare number would be read as a share, a class or a population.
+    return f"k{part}" if kind == "kernel" and part != "background" else str(part)
+
+
 def numbered(column: int) -> str:
     """Return the name of a feature that has none."""
     return f"feature {column}"

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skmix.metrics import reliability_bins
 from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, FloatArray, finish, panels_for
-from skmix.plots._models import kernels_of
+from skmix.plots._models import kernels_of, part_label
 
 _MAX_WRITTEN = 30
 """Rows or columns of a matrix whose cells contain numbers."""
@@ -77,7 +77,7 @@ def plot_weights(
 ) -> Axes:
     """Plot how much each class uses each kernel: shades, with the weights as numbers where there is room.
 
-    Kernels are down, numbered from 1 as in the pages of `skmix.report`, and classes across. Shades grow with
+    Kernels are down, labelled k0, k1 … in the order of ``weights_``, and classes across. Shades grow with
     the square root of the weight relative to the largest. A row with several dark cells is a kernel that
     classes share. A model of one class is shown as bars.
 
@@ -99,7 +99,7 @@ def plot_weights(
     if order == "class":
         places = np.lexsort((-kernels.weights.max(axis=1), kernels.weights.argmax(axis=1)))
     weights = kernels.weights[places]
-    names, labels = [f"k{k + 1}" for k in places], [str(label) for label in kernels.classes]
+    names, labels = [part_label(k) for k in places], [str(label) for label in kernels.classes]
     size = _size(names, labels) if n_classes > 1 else (4.2, _size(names, [""])[1])
     (panel,) = panels_for(1, axes, figure, size=size)
     if n_classes == 1:

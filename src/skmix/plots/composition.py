@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from skmix.plots._common import SMALL, Axes, Figure, finish, panels_for
+from skmix.plots._models import part_label
 
 _MAX_NUMBERS = 200
 """Shares up to which each is written into its cell."""
@@ -55,9 +56,7 @@ def plot_composition(
             panel.text(
                 column, line, f"{100 * share:.2g}", ha="center", va="center", fontsize=SMALL - 1, color=colour
             )
-    # A bare number would be read as a share or a class.
-    prefix = "k" if part == "kernel" else ""
-    headings = [f"{each}" if each == "background" else f"{prefix}{each}" for each in shares.columns]
+    headings = [part_label(each, part) for each in shares.columns]
     panel.set(xlabel=part, xticks=range(n_parts), xticklabels=headings)
     names = shares.index.tolist()
     found = {} if unusual is None else unusual[unusual["unusual"]].set_index("group").to_dict("index")

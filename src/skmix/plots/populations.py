@@ -26,7 +26,7 @@ from skmix.plots._common import (
     panels_for,
     round_of,
 )
-from skmix.plots._models import Feature, kernels_of
+from skmix.plots._models import Feature, kernels_of, part_label
 
 _BETWEEN = "0.45"
 """Colour of what belongs to several populations."""
@@ -64,7 +64,7 @@ def plot_merges(model: Any, axes: Axes | None = None, *, figure: Figure | None =
         ax=panel,
         link_color_func=lambda node: colours[node],
         no_labels=n_kernels > _MAX_LEAVES,
-        leaf_label_func=lambda kernel: f"k{kernel}",
+        leaf_label_func=part_label,
         leaf_rotation=0 if n_kernels <= 20 else 90,
     )
     levels = np.concatenate([[0.0], tree[:, 2], [1.05]])

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from skmix.estimators.composition import FEWEST_GROUPS
 from skmix.estimators.rows import without_names
 from skmix.plots._common import CLASS_COLOURS, FloatArray
-from skmix.plots._models import Kernels, kernels_of
+from skmix.plots._models import Kernels, kernels_of, part_label
 from skmix.report.description import describe, traits
 from skmix.report.model_page import checked_rows, mixture_values, offered_planes, row_values
 from skmix.report.rendering import decimals, joined, render_page, significant, text
@@ -114,10 +114,10 @@ def composition_page(
         "n_numbered": n_numbered,
         "parts": [
             {
-                "label": str(part + 1) if isinstance(part, int) else part,
+                "label": part_label(part, kind),
                 "name": _name(kind, part),
-                "kernels": (np.flatnonzero(members == part) + 1).tolist(),
-                "listed": joined(map(str, (np.flatnonzero(members == part) + 1).tolist())),
+                "kernels": np.flatnonzero(members == part).tolist(),
+                "listed": joined(map(part_label, np.flatnonzero(members == part).tolist())),
                 "mean": percent(own.mean()),
                 "range": f"{percent(own.min())} – {percent(own.max())}",
             }
@@ -161,8 +161,8 @@ def percent(share: float) -> str:
 
 
 def _name(kind: str, part: Any) -> str:
-    """Return what to call a part: a kernel or population, counted from 1, or the background."""
-    return f"{kind} {part + 1}" if isinstance(part, int) else str(part)
+    """Return what to call a part: a kernel or population, or the background."""
+    return f"{kind} {part_label(part, kind)}" if isinstance(part, int) else str(part)
 
 
 def _in_words(scale: str | None) -> str:

@@ -59,7 +59,7 @@ def predict_columns(
     -------
     dict of str to ndarray of shape (n,)
         For a classifier ``label``, the most probable class, and ``p_…``, the posterior probability of each;
-        for a mixture ``kernel`` and ``p_1`` …, the same for its kernels, counted from 1, and ``population``
+        for a mixture ``kernel`` and ``p_0`` …, the same for its kernels, and ``population``
         if they were merged, and ``p_background`` if there is one. Then
         ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
@@ -79,8 +79,8 @@ def predict_columns(
     answers = (np.concatenate(parts)[: len(X)] for parts in zip(*blocks, strict=True))
     found = dict(zip(asked, answers, strict=True))
     posteriors, densities = found.pop("posteriors"), found.pop("log_density")
-    columns: dict[str, NDArray[Any]] = {name: numbers + 1 for name, numbers in found.items()}
-    names = range(1, posteriors.shape[1] + 1)
+    columns: dict[str, NDArray[Any]] = found
+    names = range(posteriors.shape[1])
     if is_classifier(model):
         columns, names = {"label": model.classes_[posteriors.argmax(axis=1)]}, model.classes_.tolist()
     columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})

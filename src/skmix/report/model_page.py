@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmix.plots._common import CLASS_COLOURS, FloatArray
-from skmix.plots._models import Kernels, chosen_model, groups_of
+from skmix.plots._models import Kernels, chosen_model, groups_of, part_label
 from skmix.plots.kernels import STEPS
 from skmix.report.description import describe, serving, traits
 from skmix.report.rendering import (
@@ -145,7 +145,7 @@ def _class(groups: Sequence[Kernels], c: int, name: str, count: float | None) ->
         "count": "–" if count is None else f"{count:g}",
         "used": " + ".join(str(int((own >= STEPS[1]).sum())) for own in weights),
         "effective": " + ".join(text(np.exp(entropy(own)), 1) for own in weights),
-        "heaviest": " + ".join(f"{int(own.argmax()) + 1} ({own.max():.2f})" for own in weights),
+        "heaviest": " + ".join(f"{part_label(own.argmax())} ({own.max():.2f})" for own in weights),
     }
 
 

@@ -133,7 +133,7 @@ function rowPaths(places, x, y, every, shape) {
 
 function tellKernel(k, places) {
   const g = report.members[k];
-  const of = report.kind === "population" ? `kernel ${k + 1} of population ${g + 1}` : `kernel ${k + 1}`;
+  const of = report.kind === "population" ? `kernel k${k} of ${partName(g)}` : partName(g);
   const mean = places.map((place) => `${features[place]} ${Number(mixture.means[k][place].toPrecision(4))}`).join(", ");
   return `${of}\n${percent(100 * weights[k])} of the rows that the model was fitted to\nmean: ${mean}`;
 }
@@ -150,7 +150,7 @@ function drawPlane(svg, frame, places) {
     const g = report.members[k];
     const path = ellipsePath(places.map((place) => mixture.means[k][place]), covarianceOf(k, ...places), x, y);
     inside.append(kernelElement(k, tellKernel(k, places), path, { stroke: colourOf(g), "stroke-width": widthOf(k), "stroke-dasharray": dashOf(g) }));
-    if (weights.length <= MOST_NUMBERED) numbers.append(draw("text", { class: "number", x: x(mixture.means[k][places[0]]), y: y(mixture.means[k][places[1]]) }, String(g + 1)));
+    if (weights.length <= MOST_NUMBERED) numbers.append(draw("text", { class: "number", x: x(mixture.means[k][places[0]]), y: y(mixture.means[k][places[1]]) }, report.parts[g].label));
   }
   svg.append(numbers);
 }
@@ -175,7 +175,7 @@ function showShares() {
     const column = report.shares.map((row) => row[g]);
     const [share, low, high] = i === null ? [mean(g), Math.min(...column), Math.max(...column)] : [report.shares[i][g], report.lower[i][g], report.upper[i][g]];
     const row = make("tr", {}, make("th", { scope: "row" }, partKey(g), part.label), make("td", {}, short(share)), make("td", { class: "dim" }, `${short(low)} – ${short(high)}`));
-    for (const [name, on] of [["pointerenter", true], ["pointerleave", false]]) row.addEventListener(name, () => part.kernels.forEach((k) => light(k - 1, on)));
+    for (const [name, on] of [["pointerenter", true], ["pointerleave", false]]) row.addEventListener(name, () => part.kernels.forEach((k) => light(k, on)));
     return row;
   }));
 }
@@ -272,11 +272,11 @@ function drawTree(width) {
   rove(links);
   const cut = y(report.cut);
   svg.append(...links, draw("line", { class: "diagonal", x1: left, x2: right, y1: cut, y2: cut }));
-  const every = Math.ceil(14 / step);
+  const every = Math.ceil(24 / step);
   leaves.forEach((k, place) => {
     const { x } = at[k];
     svg.append(draw("path", { fill: colourOf(report.members[k]), d: shapeOf(report.members[k])(x, bottom + 7) }));
-    if (place % every === 0) svg.append(draw("text", { x, y: bottom + 24, "text-anchor": "middle" }, String(k + 1)));
+    if (place % every === 0) svg.append(draw("text", { x, y: bottom + 24, "text-anchor": "middle" }, `k${k}`));
   });
   return svg;
 }

@@ -51,7 +51,7 @@ function rowsOf(feature) {
 }
 
 function kernelGroup(k, weight, path) {
-  const text = `kernel k${k + 1}, weight ${number(weight)}`;
+  const text = `kernel k${k}, weight ${number(weight)}`;
   const where = control.digit.value === "all" ? "over all digits" : `in the class of digit ${control.digit.value}`;
   const element = kernelElement(k, `${text}\n${where}`, path, lineOf(weight, control.style.value), text);
   element.setAttribute("tabindex", 0);
@@ -93,7 +93,7 @@ function plane(svg, mixture, weights, frame) {
   for (const k of order(weights)) {
     const mean = places.map((place) => mixture.means[k][place]);
     inside.append(kernelGroup(k, weights[k], ellipsePath(mean, covariances[k], x, y)));
-    if (weights[k] >= 0.01) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, `k${k + 1}`));
+    if (weights[k] >= 0.01) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, `k${k}`));
   }
   svg.append(numbers);
 }
@@ -114,7 +114,7 @@ function describe(model, weights) {
   const several = weights.filter((weight) => weight >= 0.1).length;
   const run = `Best run of ${control.variant.value}, ${methodLabel.get(control.method.value)}: run ${model.run}, accuracy ${number(model.accuracy)}.`;
   if (digit === "all") return `${run} Weights of all digits together, by their priors.`;
-  const heavy = `Digit ${digit}: heaviest kernel k${heaviest + 1} with weight ${number(weights[heaviest])}`;
+  const heavy = `Digit ${digit}: heaviest kernel k${heaviest} with weight ${number(weights[heaviest])}`;
   const modes = [weights[heaviest] >= 0.5 ? "unimodal (one weight of 0.5 or more)" : "", several > 1 ? `multimodal (${several} weights of 0.1 or more)` : ""].filter(Boolean);
   return `${run} ${heavy}; ${modes.length ? `in the paper’s words ${modes.join(" and ")}` : "neither unimodal nor multimodal in the paper’s words"}.`;
 }

@@ -83,7 +83,7 @@ function paintHeat() {
     context.font = `11px ${font}`;
     context.textAlign = "right";
     context.fillStyle = soft;
-    if (line % every === 0) context.fillText(String(k + 1), left - 6, top + cellHeight / 2);
+    if (line % every === 0) context.fillText(`k${k}`, left - 6, top + cellHeight / 2);
     context.textAlign = "center";
     group.weights[k].forEach((weight, c) => {
       const strength = 0.05 + 0.9 * Math.sqrt(weight / largest);
@@ -109,9 +109,9 @@ function paintHeat() {
 function tellCell({ line, c }) {
   const k = grid.kernels[line];
   const row = groupNow().weights[k];
-  if (grid.n === 1) return `kernel ${k + 1}: weight ${number(row[0], 4)}`;
+  if (grid.n === 1) return `kernel k${k}: weight ${number(row[0], 4)}`;
   const users = row.filter((weight) => weight >= report.steps[1]).length;
-  return `kernel ${k + 1} in class ${report.classes[c]}: weight ${number(row[c], 4)}\n${users === 1 ? "one class has" : `${users || "no"} classes have`} a weight of 0.01 or more`;
+  return `kernel k${k} in class ${report.classes[c]}: weight ${number(row[c], 4)}\n${users === 1 ? "one class has" : `${users || "no"} classes have`} a weight of 0.01 or more`;
 }
 
 function cellAt(event) {

@@ -115,7 +115,7 @@ function kernelElement(k, text, path, line, label = text) {
 function weightRow(k, weight, length, line) {
   const drawn = draw("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none" },
     draw("line", { x1: 0, x2: Math.max(2, 100 * length), y1: 8, y2: 8, ...line, "vector-effect": "non-scaling-stroke" }));
-  const row = make("tr", { "data-kernel": k }, make("th", { scope: "row" }, `k${k + 1}`), make("td", {}, number(weight)),
+  const row = make("tr", { "data-kernel": k }, make("th", { scope: "row" }, `k${k}`), make("td", {}, number(weight)),
     make("td", { class: "line", "aria-hidden": "true" }, drawn));
   row.addEventListener("pointerenter", () => light(k, true));
   row.addEventListener("pointerleave", () => light(k, false));

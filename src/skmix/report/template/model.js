@@ -40,7 +40,7 @@ function drawnOf(group, weights) {
 const round = (value) => Number(value.toPrecision(4));
 
 function tellKernel(group, k, weights) {
-  const lines = [`kernel k${k + 1}, weight ${number(weights[k])}${inClass()}`];
+  const lines = [`kernel k${k}, weight ${number(weights[k])}${inClass()}`];
   if (report.classes.length > 1) {
     const row = group.weights[k];
     const most = row.indexOf(Math.max(...row));
@@ -131,7 +131,7 @@ function drawPlane(svg, group, weights, frame) {
     const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(group, k, places[a], places[b]));
     inside.append(kernelGroup(group, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
     // Numbers of dozens of kernels would be all that is seen.
-    if (drawn.length <= 30 && !isLight(measure[k])) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, `k${k + 1}`));
+    if (drawn.length <= 30 && !isLight(measure[k])) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, `k${k}`));
   }
   svg.append(numbers);
 }
@@ -163,7 +163,7 @@ function describe(group, weights) {
   const hidden = weights.length - drawnOf(group, weights).length;
   const what = classNow() === null ? (report.classes.length > 1 ? "All classes together, by their priors" : "The mixture") : `Class ${report.classes[classNow()]}`;
   const used = plural(weights.filter((weight) => weight >= report.steps[1]).length, "weight");
-  return `${what}: ${used} of 0.01 or more, the heaviest of kernel k${heaviest + 1} with ${number(weights[heaviest])}.`
+  return `${what}: ${used} of 0.01 or more, the heaviest of kernel k${heaviest} with ${number(weights[heaviest])}.`
     + (hidden ? ` ${plural(hidden, "kernel")} lighter than these lines show ${hidden === 1 ? "is" : "are"} left out.` : "");
 }
 
