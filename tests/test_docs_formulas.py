@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def formulas() -> ModuleType:
-    path = ROOT / "docs" / "extensions" / "formulas.py"
-    spec = importlib.util.spec_from_file_location("formulas", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/extensions/formulas.py")
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 matplotlib_image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 
 
 def script(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return a script as a module that writes into a folder of the test."""
-    spec = importlib.util.spec_from_file_location(f"picture_{name}", PICTURES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script(f"docs/pictures/{name}.py")
     monkeypatch.setattr(module, "IMAGES", folder)
     return module
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from scripts import load_script
 from typer.testing import CliRunner
 
 from skmix.cli import app
@@ -20,13 +20,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 @pytest.fixture(scope="module")
 def tables() -> ModuleType:
-    path = ROOT / "docs" / "write_tables.py"
-    spec = importlib.util.spec_from_file_location("write_tables", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/write_tables.py")
 
 
 def cells(table: str) -> list[list[str]]:

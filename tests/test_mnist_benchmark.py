@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -12,24 +11,16 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from scripts import load_script
 from sklearn.decomposition import PCA
 from sklearn.metrics import log_loss
 
 from skmix.datasets import SplitImages
 
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "mnist.py"
-
 
 @pytest.fixture(scope="module")
 def mnist() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mnist_benchmark", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/mnist.py")
 
 
 def images_of(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:

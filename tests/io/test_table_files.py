@@ -468,6 +468,10 @@ def test_weights() -> None:
     for wrong in ("-1", "", "inf"):
         with pytest.raises(ColumnError, match="'w': the weight on line 3 is negative, missing or not"):
             rows_of(f"a,w\n1,2\n3,{wrong}\n", weight="w")
+    # Rows for a model need no weights; whoever names the columns means them all.
+    assert rows_of("a,b\n1,2\n", weight="w", features={"a": None}).weights is None
+    with pytest.raises(ColumnError, match="'w'"):
+        rows_of("a,b\n1,2\n", weight="w", features=["a"])
 
 
 def test_leading_zeros_are_told() -> None:
