@@ -108,7 +108,7 @@ def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
 def test_gain_is_what_own_kernels_lose_in_the_same_draw(tables: ModuleType) -> None:
     lines = [json.loads(line) for line in (RESULTS / "sharing.jsonl").read_text().splitlines()]
     own = [r for r in lines if r["data"] == "pool-100" and r["n_train"] == 100 * 100]
-    errors = {(r["classifier"], r["repeat"]): r["error"] for r in own if not r["failure"]}
+    errors = {(r["classifier"], r["repeat"]): r["error"] for r in own if not r.get("failure")}
     gains = [
         100 * (error - errors["shared kernels", repeat])
         for (name, repeat), error in errors.items()

@@ -105,13 +105,15 @@ def test_the_gain_from_sharing_is_that_of_the_results(name: str) -> None:
     errors = 100 * outcomes.pivot_table(index=["data", "rows"], columns="classifier", values="error")
     parts = (errors["own kernels by parts"] - errors["shared kernels by parts"])["parts-100"]
     gains = parts[parts.index >= 5]
-    said = f"{gains.min():.0f} to {gains.max():.0f} points of error where a hundred classes are combinations"
-    assert said in text
+    by_parts = (
+        f"{gains.min():.0f} to {gains.max():.0f} points of error where a hundred classes are combinations"
+    )
+    assert by_parts in text
     assert "learnt by parts, from five rows of each class on" in text
     whole = errors["own kernels"] - errors["shared kernels"]
-    (pool,) = re.findall(r"one pool for a hundred classes up to (\d)|up to (\d) points with one pool", text)
-    assert "".join(pool) == f"{whole['pool-100'].max():.0f}"
-    costs = [f"{-whole[data].min():.0f}" for data in ("letter", "apart-100")]
-    assert "on letters it costs up to two points" in text
-    assert name != "README.md" or "for classes that lie apart up to one" in text
-    assert costs == ["2", "1"]
+    pool = f"{whole['pool-100'].max():.1f}"
+    said = f"one pool for a hundred classes up to {pool}", f"up to {pool} points with one pool"
+    assert any(each in text for each in said)
+    assert f"on letters it costs up to {-whole['letter'].min():.1f} points" in text
+    apart = f"for classes that lie apart up to {-whole['apart-100'].min():.1f}"
+    assert name != "README.md" or apart in text
