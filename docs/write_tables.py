@@ -95,9 +95,9 @@ def speed() -> str:
             f"{memory['mixture']:.0f} MB beyond its data, {memory['labelled']:.0f} MB with labels "
             f"(scikit-learn {memory['sklearn']:.0f} MB).",
             "",
-            "Code is compiled when it is first needed, for each number of features up to 16 and once for all "
-            "others, and kept on disk. Compiling it once on a computer and loading it once in a process "
-            f"prolong the first large fit by {first}.",
+            "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
+            "loops for each number of features up to 16. Compiling it once on a computer and loading it once "
+            f"in a process prolong the first large fit by {first}.",
         ]
     )
 

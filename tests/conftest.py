@@ -78,6 +78,16 @@ class Clusters:
 def clusters() -> Iterator[Clusters]:
     """Lend the one cluster of all tests."""
     pytest.importorskip("distributed", reason="needs the extra dask")
+    import dask
+
+    # Its processes live until the last test: by default they measure themselves all the time, for a tenth of a core.
+    dask.config.set(
+        {
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.tick.interval": "1s",
+            "distributed.admin.system-monitor.interval": "10s",
+        }
+    )
     clusters = Clusters()
     yield clusters
     clusters.close()

@@ -24,9 +24,12 @@ ESTIMATORS = [
     SharedKernelMixture(kernel="t", background=True, random_state=0),
     GaussianMixture(random_state=0),
 ]
-# Searches with all their stages, but few candidates in the longest ones, in few folds.
+# Searches of few candidates in few folds, which are not screened but tuned and averaged.
+QUICK = SharedKernelClassifier(covariance_prior="weak", tol=0.1)
 SEARCHES = [
-    SharedKernelClassifierCV(covariance_type="full", tune=0.1, cv=2, n_members=2, random_state=0),
+    SharedKernelClassifierCV(
+        QUICK, n_kernels=3, covariance_type="full", tune=0.1, cv=2, n_members=2, random_state=0
+    ),
     SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0),
 ]
 

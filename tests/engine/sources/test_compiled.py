@@ -380,4 +380,15 @@ def test_blocks_do_not_depend_on_other_starts(monkeypatch: pytest.MonkeyPatch) -
 def test_compiled_code_is_kept_by_the_digest_of_all_sources() -> None:
     from skmix.engine.compute import simd
 
-    assert compiled._sort.__qualname__.endswith(simd._version())
+    for function in (compiled._work, simd._distances_of(1), simd._moments_of(1)):
+        assert function.__qualname__.endswith(simd._version())
+
+
+def test_another_number_of_features_compiles_only_its_loops() -> None:
+    compiled_for = set()
+    for n_features in (3, 5, 17):
+        rows, kernels = problem("full", n_features, n_rows=30)
+        with workers(1) as pool:
+            compiled.expect(rows, kernels, kernels.means, pool)
+        compiled_for.add(tuple(compiled._work.signatures))
+    assert len(compiled_for) == 1

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from . import simd
-from .simd import LANES, add, compiled, fma, load, multiply, splat, store, subtract
+from .simd import LANES, add, compiled, fma, inner, load, multiply, splat, store, subtract
 
 _SMALLEST = float(np.finfo(np.float64).tiny)  # smallest normal number
 
@@ -99,7 +99,7 @@ def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation)
             inflation[own] = largest
 
 
-@compiled
+@inner
 def _factor_known_first(covariances, at, order, lower, roots):
     """Write the Cholesky factors of LANES matrices with rows and columns in that order (M,).
 

@@ -6,7 +6,7 @@ over a few features or kernels are unrolled while instructions are generated. Al
 ``numba.njit``; arrays are one-dimensional float64, and places in them are indices of their first lane.
 """
 
-# mypy: disable-error-code="no-untyped-call, misc"
+# mypy: disable-error-code="no-untyped-call, no-untyped-def, misc"
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import Parameter, Signature, signature
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba import njit
+from numba import cfunc, njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
@@ -42,6 +42,8 @@ _LOG_2, _LOG_2_REST = 6.93145751953125e-1, 1.42860682030941723212e-6
 # Adding 1.5 · 2^52 rounds to an integer, which is then in the lowest bits.
 _ROUND = 6755399441055744.0
 
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
 
 @lru_cache
 def _version() -> str:
@@ -52,13 +54,23 @@ def _version() -> str:
 
 
 def compiled(function: Any) -> Any:
-    """Compile a function when it is first called, and keep the code if there is a place for it."""
+    """Compile a function when Python first calls it, and keep the code if there is a place for it."""
+    return _kept(lambda **more: njit(**_OPTIONS | more), function)
+
+
+def inner(function: Any) -> Any:
+    """Compile a function that only compiled functions call: its code is a part of theirs."""
+    return njit(**_OPTIONS | {"no_cpython_wrapper": True})(function)
+
+
+def _kept(compile: Callable[..., Any], function: Any) -> Any:
+    """Compile a function, and keep the code if there is a place for it."""
     # Numba notices changes of the function's own file, not of those whose code becomes part of it.
     function.__qualname__ += f"_{_version()}"
     try:
-        return njit(nogil=True, cache=True, error_model="numpy")(function)
+        return compile(cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's can be written
-        return njit(nogil=True, error_model="numpy")(function)
+        return compile()(function)
 
 
 def _exp_coefficients() -> list[float]:
@@ -500,3 +512,46 @@ def _advance(code: Code, counter: Any, count: Any) -> Any:
 
 
 take_numbers = _generated(types.int64, _advance)
+
+
+def _call(
+    code: Code, address: Any, x: Any, at: Any, step: Any, n_rows: Any, a: Any, a_at: Any, b: Any, b_at: Any,
+    out: Any, out_at: Any,
+) -> None:  # fmt: skip
+    """Call a function that `unrolled` returned."""
+    arguments = [x, at, step, n_rows, a, a_at, b, b_at, out, out_at]
+    kind = ir.FunctionType(ir.VoidType(), [each.type for each in arguments])
+    code.builder.call(code.builder.inttoptr(address, kind.as_pointer()), arguments)
+
+
+call = _generated(types.void, _call)
+_NUMBERS, _PLACE = types.CPointer(types.float64), types.intp
+_CALLED = types.void(
+    _NUMBERS, _PLACE, _PLACE, _PLACE, _NUMBERS, _PLACE, _NUMBERS, _PLACE, _NUMBERS, _PLACE
+)  # fmt: skip
+
+
+def unrolled(n_features: int) -> tuple[int, int]:
+    """Return the addresses of `add_distances` and `add_moments` for that many features, which `call` takes.
+
+    The code around them is large: it is compiled once, for any number of features. Zeros if that is zero.
+    """
+    if not n_features:
+        return 0, 0
+    return _distances_of(n_features).address, _moments_of(n_features).address
+
+
+@lru_cache
+def _distances_of(n_features: int) -> Any:
+    def distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at):
+        add_distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at, n_features)
+
+    return _kept(partial(cfunc, _CALLED), distances)
+
+
+@lru_cache
+def _moments_of(n_features: int) -> Any:
+    def moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at):
+        add_moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at, n_features)
+
+    return _kept(partial(cfunc, _CALLED), moments)

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import register_jitable
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
@@ -30,6 +31,7 @@ from ..compute.simd import (
     add,
     compiled,
     fma,
+    inner,
     larger,
     load,
     multiply,
@@ -43,7 +45,7 @@ from ..covariances import Structure
 from ..model import BoolArray, FloatArray, IntArray, Statistics, join
 from .reference import Kernels, Rows, mean_log_scale
 
-# Up to this many features, loops over features are unrolled, in code compiled for each number of them.
+# Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
 # Log-densities in a tile; its largest size in rows, with loops unrolled and without; a tile is a multiple of
 # the last, for whole vectors.
@@ -68,7 +70,7 @@ _LEAST_MASS = 1e-130
 _TRIANGULAR, _FACTORS, _EXPANDED = 0, 1, 2
 
 
-@compiled
+@register_jitable
 def _padded(n):
     """Return n rounded up to whole vectors."""
     return -(-n // LANES) * LANES
@@ -194,7 +196,7 @@ class Scratch(NamedTuple):
     index: Any  # (tile + 1,): places of the rows whose weights are not negligible
 
 
-@compiled
+@inner
 def _sort(codes, rows, a, n, n_classes, order, bounds, present):
     """Order some rows by class: order (n,), and bounds (C + 1,) of the classes in it.
 
@@ -227,7 +229,7 @@ def _sort(codes, rows, a, n, n_classes, order, bounds, present):
     return n_present
 
 
-@compiled
+@inner
 def take_tile(data, rows, a, n, tile, sizes, scratch, by_row):
     """Write rows in the frame, by class, into x (step, tile) and, if it has memory, by_row (tile, step).
 
@@ -249,7 +251,7 @@ def take_tile(data, rows, a, n, tile, sizes, scratch, by_row):
     return n_present
 
 
-@compiled
+@inner
 def _add_powers(x, r, tile, sizes):
     """Write the squares of a vector of rows x (terms, tile), or their sums, below them."""
     n_features, n_terms = sizes.n_features, sizes.terms
@@ -266,7 +268,7 @@ def _add_powers(x, r, tile, sizes):
         store(x, n_features * tile + r, length)
 
 
-@compiled
+@inner
 def _whiten(x, tile, matrix, at, n_features, out):
     """Write W x into out (M, tile), of rows x (M, tile), with W (M, M) lower triangular."""
     for i in range(n_features):
@@ -280,7 +282,7 @@ def _whiten(x, tile, matrix, at, n_features, out):
             store(out, i * tile + r + LANES, other)
 
 
-@compiled
+@inner
 def _add_terms(x, sizes, model, start, values):
     """Add the expanded log-densities of rows x (terms, tile) under all kernels."""
     tile, n_terms = sizes.tile, sizes.terms
@@ -292,7 +294,7 @@ def _add_terms(x, sizes, model, start, values):
             )
 
 
-@compiled
+@inner
 def _fill_peaks(values, place, n, tile, base, at, scratch, n_present):
     """Write the log-joints at a kernel's mean, base[at:] of each class, for n rows into values[place:].
 
@@ -308,7 +310,7 @@ def _fill_peaks(values, place, n, tile, base, at, scratch, n_present):
     return begin, end
 
 
-@compiled
+@inner
 def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
     """Add −½ times the squared distances of rows x (M, tile) under one kernel to values[place:].
 
@@ -342,7 +344,7 @@ def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
         store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
 
 
-@compiled
+@inner
 def _add_tails(distances, a, b, degrees, n_features, values, scales, log_scales, place):
     """Add the logarithms of t densities, relative to the peak, of rows a … b − 1 to values[place:].
 
@@ -359,7 +361,7 @@ def _add_tails(distances, a, b, degrees, n_features, values, scales, log_scales,
         store(log_scales, r, log)
 
 
-@compiled
+@inner
 def _apply_scales(values, scales, log_scales, a, b):
     """Multiply responsibilities a … b − 1, whole vectors, by E[u].
 
@@ -375,7 +377,7 @@ def _apply_scales(values, scales, log_scales, a, b):
     return simd.total(total), simd.total(logs)
 
 
-@compiled
+@inner
 def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
     """Record the most likely of `count` kernels, all or those listed, of n rows by log-joints (K, tile)."""
     highest, which, order = scratch.logs, scratch.index, scratch.order
@@ -391,7 +393,7 @@ def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
         likeliest.log_joint[order[i]] = highest[i]
 
 
-@compiled
+@inner
 def _normalise(values, tile, kernels, count, a, b, weights, logs):
     """Turn log-joints (K, tile) of rows a … b − 1 into responsibilities times weights.
 
@@ -417,7 +419,7 @@ def _normalise(values, tile, kernels, count, a, b, weights, logs):
             store(values, k * tile + r, multiply(load(values, k * tile + r), share))
 
 
-@compiled
+@inner
 def _normalise_listed(values, tile, n_kernels, n_present, scratch):
     """Do the same for all rows, class by class, with the kernels that have a weight there."""
     low, high, kernels, end = scratch.low, scratch.high, scratch.listed, 0
@@ -429,7 +431,7 @@ def _normalise_listed(values, tile, n_kernels, n_present, scratch):
         _normalise(values, tile, kernels, count, begin, end, scratch.weights, scratch.logs)
 
 
-@compiled
+@inner
 def _sum(values, a, b):
     """Return the sum of values a … b − 1, of which a vector beyond b can be read."""
     some = splat(0.0)
@@ -439,7 +441,7 @@ def _sum(values, a, b):
     return simd.total(add(some, simd.head(load(values, a), b - a)))
 
 
-@compiled
+@inner
 def fill(values, a, b, number):
     """Set values a … b − 1 to a number, and some of the next LANES − 1."""
     some = splat(number)
@@ -447,7 +449,7 @@ def fill(values, a, b, number):
         store(values, i, some)
 
 
-@compiled
+@inner
 def _choose(weights, at, n, index):
     """List the rows whose weights matter in `index`; return their number."""
     largest = splat(0.0)
@@ -462,7 +464,7 @@ def _choose(weights, at, n, index):
     return count
 
 
-@compiled
+@inner
 def _add_products(sizes, scratch, n, own, moments):
     """Add the moments of n rows about zero, for all kernels: products of responsibilities and rows."""
     tile, step = sizes.tile, sizes.step
@@ -474,7 +476,7 @@ def _add_products(sizes, scratch, n, own, moments):
             )  # fmt: skip
 
 
-@compiled
+@inner
 def _add_sums(sizes, model, kernel, scratch, n, weights, at, moments, first_at):
     """Add the moments of n rows with weights[at:] about the kernel's origin, for any number of features."""
     width, depth, kind, by_row, index = sizes.width, sizes.depth, sizes.kind, scratch.by_row, scratch.index
@@ -530,7 +532,7 @@ def _add_sums(sizes, model, kernel, scratch, n, weights, at, moments, first_at):
             )
 
 
-@compiled
+@inner
 def _write(values, a, n, sizes, mixing, scratch, out):
     """Write the log-densities (K, tile) of rows a … a + n − 1, or of their mixtures, into `out`."""
     n_kernels, tile, n_columns = sizes.n_kernels, sizes.tile, out.shape[1]
@@ -558,7 +560,7 @@ def _write(values, a, n, sizes, mixing, scratch, out):
                     out[a + r + i, c] = _log_sum(values, r + i, sizes, mixing, c, n_columns)
 
 
-@compiled
+@inner
 def _log_sum(values, at, sizes, mixing, c, n_columns):
     """Return log Σ_k w_kc e^v_k of one row whose nearest kernels have no weight in the class."""
     highest, found = -np.inf, 0.0
@@ -572,144 +574,140 @@ def _log_sum(values, at, sizes, mixing, c, n_columns):
     return highest + math.log(found) if found > 0 else highest
 
 
-@lru_cache
-def _worker(size: int) -> Any:
-    """Return the compiled work of a thread; `size` is M if loops over features are unrolled, otherwise zero.
+@compiled
+def _work(
+    counter, n_tasks, unrolled, sizes, data, model, tiles, with_moments, sums, likeliest, mixing, out, scratch
+):
+    """Do the work of a thread: the E-step, or write log-densities into `out` if that has rows.
 
-    It does the E-step, or writes log-densities into `out` if that has rows.
+    `unrolled` has the addresses of the code for distances and for moments; see `simd.unrolled`. They are zero
+    if loops over features are not unrolled.
     """
-
-    @compiled
-    def work(
-        counter, n_tasks, sizes, data, model, tiles, with_moments, sums, likeliest, mixing, out, scratch
-    ):
-        n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
-        n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if size else 2 * LANES
-        x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
-        order, bounds, present = scratch.order, scratch.bounds, scratch.present
-        low, high, heavy, noisy = scratch.low, scratch.high, sizes.heavy, len(model.background) > 0
-        by_row = scratch.by_row if size == 0 and with_moments else scratch.by_row[:0]
-        likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
-        listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
-        while True:
-            task = simd.take_numbers(counter, 1)
-            if task >= n_tasks:
-                break
-            part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
-            first, last = part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // sizes.tile))
+    n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
+    n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if unrolled[0] else 2 * LANES
+    x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
+    order, bounds, present = scratch.order, scratch.bounds, scratch.present
+    low, high, heavy, noisy = scratch.low, scratch.high, sizes.heavy, len(model.background) > 0
+    by_row = scratch.by_row if with_moments else scratch.by_row[:0]
+    likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
+    listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
+    while True:
+        task = simd.take_numbers(counter, 1)
+        if task >= n_tasks:
+            break
+        part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
+        first, last = part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // sizes.tile))
+        if listed:
+            first, last = tiles.block[part], tiles.block[part + 1]
+        for t in range(first, last):
+            a, n = t * tile, min(tile, sizes.n_rows - t * tile)
             if listed:
-                first, last = tiles.block[part], tiles.block[part + 1]
-            for t in range(first, last):
-                a, n = t * tile, min(tile, sizes.n_rows - t * tile)
-                if listed:
-                    a, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
-                    at, count, tile = tiles.first[t], tiles.count[t], -(-n // unit) * unit
-                n_present = take_tile(data, tiles.order, a, n, tile, sizes, scratch, by_row)
-                fill(weights, 0, n, 1.0)
-                fill(weights, n, tile, 0.0)
-                if len(data.weights):
-                    for i in range(n):
-                        weights[i] = data.weights[order[i]]
-                for s in range(first_start, min(first_start + _GROUP, n_starts)):
-                    seen = x
-                    if len(model.rotation):
-                        seen = scratch.white
-                        _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, seen)
-                        for r in range(0, tile, LANES):
-                            _add_powers(seen, r, tile, sizes)
-                    skips = False
-                    for i in range(count):
-                        kernel, place = s * n_kernels + (tiles.kernels[at + i] if listed else i), i * tile
-                        begin, end = _fill_peaks(
-                            values, place, n, tile, model.base, kernel * n_classes, scratch, n_present
-                        )
-                        if size == 0:
-                            begin, end = 0, n
-                        skips |= begin > 0 or end < n
-                        begin, end = begin // LANES * LANES, _padded(end)
-                        low[i], high[i] = begin, end
-                        into = values
-                        if heavy:
-                            into = scratch.scales
-                            fill(into, place, place + tile, 0.0)
-                        if size:
-                            simd.add_distances(
-                                x, begin, tile, end - begin, model.means, kernel * width,
-                                model.whitener, kernel * sizes.white, into, place + begin, size,
-                            )  # fmt: skip
-                        elif sizes.kind != _EXPANDED:
-                            add_distances(x, tile, sizes, model, kernel, scratch.few, into, place)
-                        if heavy:
-                            _add_tails(
-                                into, begin, end, model.degrees[kernel], n_features,
-                                values, into, scratch.log_scales, place,
-                            )  # fmt: skip
-                    if size == 0 and sizes.kind == _EXPANDED:
-                        _add_terms(seen, sizes, model, s, values)
-                    if len(out):
-                        _write(values, a, n, sizes, mixing, scratch, out)
-                    if len(likeliest.kernel):
-                        _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
-                    if not len(likelihood):
-                        continue
-                    joined = count
-                    if noisy:
-                        joined, low[count], high[count] = count + 1, 0, _padded(n)
-                        _fill_peaks(
-                            values, count * tile, n, tile, model.background, s * n_classes, scratch, n_present
-                        )
-                    if skips:
-                        _normalise_listed(values, tile, joined, n_present, scratch)
-                    else:
-                        _normalise(values, tile, None, joined, 0, _padded(n), weights, logs)
-                    batch = part * n_starts + s
+                a, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
+                at, count, tile = tiles.first[t], tiles.count[t], -(-n // unit) * unit
+            n_present = take_tile(data, tiles.order, a, n, tile, sizes, scratch, by_row)
+            fill(weights, 0, n, 1.0)
+            fill(weights, n, tile, 0.0)
+            if len(data.weights):
+                for i in range(n):
+                    weights[i] = data.weights[order[i]]
+            for s in range(first_start, min(first_start + _GROUP, n_starts)):
+                seen = x
+                if len(model.rotation):
+                    seen = scratch.white
+                    _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, seen)
+                    for r in range(0, tile, LANES):
+                        _add_powers(seen, r, tile, sizes)
+                skips = False
+                for i in range(count):
+                    kernel, place = s * n_kernels + (tiles.kernels[at + i] if listed else i), i * tile
+                    begin, end = _fill_peaks(
+                        values, place, n, tile, model.base, kernel * n_classes, scratch, n_present
+                    )
+                    if not unrolled[0]:
+                        begin, end = 0, n
+                    skips |= begin > 0 or end < n
+                    begin, end = begin // LANES * LANES, _padded(end)
+                    low[i], high[i] = begin, end
+                    into = values
+                    if heavy:
+                        into = scratch.scales
+                        fill(into, place, place + tile, 0.0)
+                    if unrolled[0]:
+                        simd.call(
+                            unrolled[0], x, begin, tile, end - begin, model.means, kernel * width,
+                            model.whitener, kernel * sizes.white, into, place + begin,
+                        )  # fmt: skip
+                    elif sizes.kind != _EXPANDED:
+                        add_distances(x, tile, sizes, model, kernel, scratch.few, into, place)
+                    if heavy:
+                        _add_tails(
+                            into, begin, end, model.degrees[kernel], n_features,
+                            values, into, scratch.log_scales, place,
+                        )  # fmt: skip
+                if sizes.kind == _EXPANDED:
+                    _add_terms(seen, sizes, model, s, values)
+                if len(out):
+                    _write(values, a, n, sizes, mixing, scratch, out)
+                if len(likeliest.kernel):
+                    _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
+                if not len(likelihood):
+                    continue
+                joined = count
+                if noisy:
+                    joined, low[count], high[count] = count + 1, 0, _padded(n)
+                    _fill_peaks(
+                        values, count * tile, n, tile, model.background, s * n_classes, scratch, n_present
+                    )
+                if skips:
+                    _normalise_listed(values, tile, joined, n_present, scratch)
+                else:
+                    _normalise(values, tile, None, joined, 0, _padded(n), weights, logs)
+                batch = part * n_starts + s
+                for p in range(n_present):
+                    c = present[p]
+                    likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
+                if not with_moments:
+                    continue
+                if noisy:
                     for p in range(n_present):
                         c = present[p]
-                        likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
-                    if not with_moments:
+                        sums.background[batch * n_classes + c] += _sum(
+                            values, count * tile + bounds[c], count * tile + bounds[c + 1]
+                        )
+                if sizes.kind == _EXPANDED:
+                    _add_products(sizes, scratch, n, batch * sizes.rows, moments)
+                for i in range(count):
+                    kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
+                    if listed:
+                        kernel, own = tiles.kernels[at + i], tiles.slots[at + i]
+                    begin, end, shares = n, 0, 0.0
+                    for p in range(n_present):
+                        c = present[p]
+                        if low[i] <= bounds[c] and bounds[c + 1] <= high[i]:
+                            share = _sum(values, place + bounds[c], place + bounds[c + 1])
+                            mass[own * n_classes + c] += share
+                            shares += share
+                            if share != 0.0:
+                                begin, end = min(begin, bounds[c]), bounds[c + 1]
+                    if shares <= (tiles.least[kernel] if listed else 0.0):
                         continue
-                    if noisy:
-                        for p in range(n_present):
-                            c = present[p]
-                            sums.background[batch * n_classes + c] += _sum(
-                                values, count * tile + bounds[c], count * tile + bounds[c + 1]
-                            )
-                    if size == 0 and sizes.kind == _EXPANDED:
-                        _add_products(sizes, scratch, n, batch * sizes.rows, moments)
-                    for i in range(count):
-                        kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
-                        if listed:
-                            kernel, own = tiles.kernels[at + i], tiles.slots[at + i]
-                        begin, end, shares = n, 0, 0.0
-                        for p in range(n_present):
-                            c = present[p]
-                            if low[i] <= bounds[c] and bounds[c + 1] <= high[i]:
-                                share = _sum(values, place + bounds[c], place + bounds[c + 1])
-                                mass[own * n_classes + c] += share
-                                shares += share
-                                if share != 0.0:
-                                    begin, end = min(begin, bounds[c]), bounds[c + 1]
-                        if shares <= (tiles.least[kernel] if listed else 0.0):
-                            continue
-                        if heavy:
-                            found = _apply_scales(
-                                values, scratch.scales, scratch.log_scales,
-                                place + begin // LANES * LANES, place + _padded(end),
-                            )  # fmt: skip
-                            sums.scales[own] += found[0]
-                            sums.log_scales[own] += found[1]
-                        if size:
-                            begin = begin // LANES * LANES
-                            simd.add_moments(
-                                x, begin, tile, _padded(end) - begin, values, place + begin, model.origins,
-                                kernel * width, moments, own * sizes.moments, size,
-                            )  # fmt: skip
-                        elif sizes.kind != _EXPANDED:
-                            _add_sums(
-                                sizes, model, kernel, scratch, n, values, place, moments, own * sizes.moments
-                            )
-
-    return work
+                    if heavy:
+                        found = _apply_scales(
+                            values, scratch.scales, scratch.log_scales,
+                            place + begin // LANES * LANES, place + _padded(end),
+                        )  # fmt: skip
+                        sums.scales[own] += found[0]
+                        sums.log_scales[own] += found[1]
+                    if unrolled[0]:
+                        begin = begin // LANES * LANES
+                        simd.call(
+                            unrolled[1], x, begin, tile, _padded(end) - begin, values, place + begin,
+                            model.origins, kernel * width, moments, own * sizes.moments,
+                        )  # fmt: skip
+                    elif sizes.kind != _EXPANDED:
+                        _add_sums(
+                            sizes, model, kernel, scratch, n, values, place, moments, own * sizes.moments
+                        )
 
 
 def expect(
@@ -920,9 +918,10 @@ def run(
     out: FloatArray | None = None,
     tiles: Tiles | None = None,
 ) -> None:
-    """Do all tasks on all threads, and write what is asked for; see `_worker`."""
-    sizes, work, counter = problem[0], _worker(size), np.zeros(1, dtype=np.int64)
+    """Do all tasks on all threads, and write what is asked for; see `_work`."""
+    sizes, counter = problem[0], np.zeros(1, dtype=np.int64)
     arguments = (
+        simd.unrolled(size),
         *problem,
         Tiles.none() if tiles is None else tiles,
         with_moments,
@@ -937,7 +936,7 @@ def run(
     def work_in_thread() -> None:
         # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
         scratch = pool.workspace.kept((common, size), lambda: scratch_of(sizes, size))
-        work(counter, n_tasks, *arguments, scratch)
+        _work(counter, n_tasks, *arguments, scratch)
 
     pool.run(work_in_thread, n_tasks)
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, add, fma, load, multiply, splat, store, subtract
+from ..compute.simd import LANES, ROWS, add, fma, inner, load, multiply, splat, store, subtract
 from ..compute.simd import compiled as _compile
 from ..compute.threads import Workers
 from ..covariances import invert_lower
@@ -73,7 +73,7 @@ class _Geometry(NamedTuple):
     always: Any  # (K,): whether a kernel is never skipped
 
 
-@_compile
+@inner
 def _far(geometry, a, k, ahead, white, along):
     """Return a lower bound of kernel k's distance from the mean of kernel a, and an upper bound of s."""
     n_features = len(ahead)
@@ -105,7 +105,7 @@ def _far(geometry, a, k, ahead, white, along):
     return distance - ROUNDING * geometry.steep[k] * math.sqrt(length), width * (1.0 + ROUNDING * condition)
 
 
-@_compile
+@inner
 def _matters(peak, distance, radius, lowest, limit):
     """Return whether a kernel so far from rows within `radius`, of log-joints ≥ lowest, may matter."""
     square = max(distance, 0.0) ** 2
@@ -127,7 +127,7 @@ def _expected_share(geometry, homes, radii, lowest, n_each):
     return count / total
 
 
-@_compile
+@inner
 def _add_squares(geometry, first, squares):
     """Write squared distances (ROWS, K') of ROWS means from all, less the norms of the former."""
     padded, n_features = len(geometry.peak), geometry.means.shape[1]
@@ -141,7 +141,7 @@ def _add_squares(geometry, first, squares):
         )  # fmt: skip
 
 
-@_compile
+@inner
 def _extent(values, lengths, base, at, scratch, n_present):
     """Return the largest distance of rows from their home, in its metric and in none, and least log-joint.
 
@@ -157,7 +157,7 @@ def _extent(values, lengths, base, at, scratch, n_present):
     return math.sqrt(radius), (1.0 + ROUNDING) * math.sqrt(reach), lowest
 
 
-@_compile
+@inner
 def _screen(geometry, squares, norm, extent, highest, found):
     """List kernels by the squared distances of their means from a home's, squares (K',) + norm.
 
@@ -179,7 +179,7 @@ def _screen(geometry, squares, norm, extent, highest, found):
     return count
 
 
-@_compile
+@inner
 def _select(geometry, a, extent, known, distances, widths, vectors, n_found, found):
     """Keep kernels of a list that may matter to rows of home a; return how many.
 
@@ -199,61 +199,54 @@ def _select(geometry, a, extent, known, distances, widths, vectors, n_found, fou
     return count
 
 
-@lru_cache
-def _lister(size: int) -> Any:
-    """Return the compiled work of a thread in the first step."""
-
-    @_compile
-    def work(counter, n_tasks, sizes, data, model, geometry, tiles, used, scratch):
-        n_features, n_kernels, padded = sizes.n_features, sizes.n_kernels, len(geometry.peak)
-        x, values, lengths, unit = scratch.x, scratch.values, scratch.logs, LANES if size else 2 * LANES
-        squares, found = np.empty(ROWS * padded), np.empty(padded + 1, np.int32)
-        known, distances, widths = np.empty(n_kernels, np.bool_), np.empty(n_kernels), np.empty(n_kernels)
-        vectors, always = np.empty((3, n_features)), np.flatnonzero(geometry.always)
-        room, highest = len(tiles.kernels), geometry.peak.max()
-        while used[0] <= room:
-            task = simd.take_numbers(counter, 1)
-            if task >= n_tasks:
-                break
-            _add_squares(geometry, task * ROWS, squares)
-            for a in range(task * ROWS, min((task + 1) * ROWS, n_kernels)):
-                own, mean_at = squares[a % ROWS * padded : (a % ROWS + 1) * padded], a * sizes.width
-                own[a] = -np.inf
-                for k in always:
-                    own[k] = -np.inf
-                known[:] = False
-                for t in range(tiles.block[a], tiles.block[a + 1]):
-                    start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
-                    tile = -(-n // unit) * unit
-                    present = take_tile(data, tiles.order, start, n, tile, sizes, scratch, scratch.by_row[:0])
-                    fill(values, 0, tile, 0.0)
-                    if size:
-                        simd.add_distances(
-                            x, 0, tile, tile, model.means, mean_at, model.whitener, a * sizes.white,
-                            values, 0, size,
-                        )  # fmt: skip
-                    else:
-                        add_distances(x, tile, sizes, model, a, scratch.few, values, 0)
-                    for r in range(0, tile, LANES):
-                        length = simd.scaled(
-                            x, r, tile, model.means, mean_at, geometry.ones, 0, n_features, 1
-                        )
-                        store(lengths, r, length[0])
-                    extent = _extent(values, lengths, model.base, a * sizes.n_classes, scratch, present)
+@_compile
+def _work(counter, n_tasks, unrolled, sizes, data, model, geometry, tiles, used, scratch):
+    """Do the work of a thread in the first step; `unrolled` is as in `compiled`."""
+    n_features, n_kernels, padded = sizes.n_features, sizes.n_kernels, len(geometry.peak)
+    x, values, lengths, unit = scratch.x, scratch.values, scratch.logs, LANES if unrolled[0] else 2 * LANES
+    squares, found = np.empty(ROWS * padded), np.empty(padded + 1, np.int32)
+    known, distances, widths = np.empty(n_kernels, np.bool_), np.empty(n_kernels), np.empty(n_kernels)
+    vectors, always = np.empty((3, n_features)), np.flatnonzero(geometry.always)
+    room, highest = len(tiles.kernels), geometry.peak.max()
+    while used[0] <= room:
+        task = simd.take_numbers(counter, 1)
+        if task >= n_tasks:
+            break
+        _add_squares(geometry, task * ROWS, squares)
+        for a in range(task * ROWS, min((task + 1) * ROWS, n_kernels)):
+            own, mean_at = squares[a % ROWS * padded : (a % ROWS + 1) * padded], a * sizes.width
+            own[a] = -np.inf
+            for k in always:
+                own[k] = -np.inf
+            known[:] = False
+            for t in range(tiles.block[a], tiles.block[a + 1]):
+                start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
+                tile = -(-n // unit) * unit
+                present = take_tile(data, tiles.order, start, n, tile, sizes, scratch, scratch.by_row[:0])
+                fill(values, 0, tile, 0.0)
+                if unrolled[0]:
+                    simd.call(
+                        unrolled[0], x, 0, tile, tile, model.means, mean_at, model.whitener, a * sizes.white,
+                        values, 0,
+                    )  # fmt: skip
+                else:
+                    add_distances(x, tile, sizes, model, a, scratch.few, values, 0)
+                for r in range(0, tile, LANES):
+                    length = simd.scaled(x, r, tile, model.means, mean_at, geometry.ones, 0, n_features, 1)
+                    store(lengths, r, length[0])
+                extent = _extent(values, lengths, model.base, a * sizes.n_classes, scratch, present)
+                count = n_kernels
+                if extent[2] > -np.inf:
+                    count = _screen(geometry, own, geometry.norms[a], extent, highest, found)
+                    count = _select(geometry, a, extent, known, distances, widths, vectors, count, found)
+                crowded = count > _MOST_KERNELS * n_kernels
+                if crowded:
                     count = n_kernels
-                    if extent[2] > -np.inf:
-                        count = _screen(geometry, own, geometry.norms[a], extent, highest, found)
-                        count = _select(geometry, a, extent, known, distances, widths, vectors, count, found)
-                    crowded = count > _MOST_KERNELS * n_kernels
-                    if crowded:
-                        count = n_kernels
-                    at = simd.take_numbers(used, count)
-                    tiles.first[t], tiles.count[t] = at, count
-                    if at + count <= room:
-                        for place in range(count):
-                            tiles.kernels[at + place] = place if crowded else found[place]
-
-    return work
+                at = simd.take_numbers(used, count)
+                tiles.first[t], tiles.count[t] = at, count
+                if at + count <= room:
+                    for place in range(count):
+                        tiles.kernels[at + place] = place if crowded else found[place]
 
 
 @_compile
@@ -481,10 +474,10 @@ def _list(job: _Job, geometry: _Geometry, tiles: Tiles) -> Tiles | None:
     kernels = np.empty(int(_MOST_PAIRS * n_tiles * sizes.n_kernels), np.int32)
     first, count = np.zeros((2, n_tiles), np.int64)
     tiles = tiles._replace(kernels=kernels, first=first, count=count)
-    used, counter, work = np.zeros(1, np.int64), np.zeros(1, np.int64), _lister(job.size)
+    used, counter = np.zeros(1, np.int64), np.zeros(1, np.int64)
     n_tasks, few = -(-sizes.n_kernels // ROWS), sizes._replace(rows=1)
-    given = n_tasks, sizes, job.data, job.model, geometry, tiles, used
-    job.pool.run(lambda: work(counter, *given, compiled.scratch_of(few, job.size)), n_tasks)
+    given = n_tasks, simd.unrolled(job.size), sizes, job.data, job.model, geometry, tiles, used
+    job.pool.run(lambda: _work(counter, *given, compiled.scratch_of(few, job.size)), n_tasks)
     return tiles._replace(kernels=kernels[: used[0]]) if used[0] <= len(kernels) else None
 
 
