@@ -78,6 +78,10 @@ class Clusters:
 def clusters() -> Iterator[Clusters]:
     """Lend the one cluster of all tests."""
     pytest.importorskip("distributed", reason="needs the extra dask")
+    import dask
+
+    # Idle processes would watch their event loops and threads a hundred times a second until the last test.
+    dask.config.set({"distributed.admin.tick.interval": "1s", "distributed.worker.profile.enabled": False})
     clusters = Clusters()
     yield clusters
     clusters.close()
