@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -221,6 +222,23 @@ def _forest(n_trees: int, seed: int) -> RandomForestClassifier:
     return RandomForestClassifier(n_trees, random_state=seed)
 
 
+# What makes classifiers slow; that they have all of it is tested in test_classifiers.py.
+SMALLER: dict[str, dict[str, Any]] = {
+    "shared kernels": {"n_kernels": [2], "cv": 2},
+    "separate mixtures": {"max_components": 1},
+    "random forest": {"estimator__n_estimators": 10},
+    "gradient boosting": {"param_grid": {"max_iter": [30]}},
+    "MLP": {"param_grid": {"hidden_layer_sizes": [(50,)]}},
+}
+
+
+def smaller(contender: Contender) -> Contender:
+    def make(seed: int) -> Any:
+        return contender.make(seed).set_params(**SMALLER.get(contender.name, {}))
+
+    return replace(contender, make=make)
+
+
 @pytest.mark.slow
 def test_the_whole_field_runs_with_gaps(tmp_path: Path) -> None:
     random = np.random.RandomState(0)
@@ -228,7 +246,7 @@ def test_the_whole_field_runs_with_gaps(tmp_path: Path) -> None:
     X[random.uniform(size=X.shape) < 0.05] = np.nan
     data = DataSet("gaps", X, np.repeat(["no", "yes"], 30))
     with Store(tmp_path / "cells.sqlite") as store:
-        outcomes = run_comparison([data], FIELD, Settings(n_repeats=1), store)
+        outcomes = run_comparison([data], [smaller(each) for each in FIELD], Settings(n_repeats=1), store)
     assert [each.classifier for each in outcomes] == [each.name for each in FIELD]
     assert [each.failure for each in outcomes] == [""] * len(FIELD)
     assert all(each.error < 0.3 for each in outcomes)

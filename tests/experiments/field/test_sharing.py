@@ -74,7 +74,7 @@ def test_true_densities_are_those_the_rows_came_from() -> None:
 
 
 def test_no_classifier_betters_the_kernels_for_each_class() -> None:
-    simulated = simulate("pool-40", 100, 0)
+    simulated = simulate("pool-40", 20, 0)
     X, y = simulated.data.X, simulated.data.y
     assert np.mean(TrueDensities(simulated.pools).fit(X, y).predict_proba(X).argmax(axis=1) == y) < 20 / 40
 
