@@ -53,7 +53,7 @@ templates_path = ["_templates"]
 suppress_warnings = [
     "config.cache"
 ]  # the gallery's sort key is a class, which cannot be kept between builds
-smartquotes_action = "qe"  # the two dashes of an option stay two
+smartquotes = False  # values in docstrings keep their quotes, options their two dashes
 # A reference to a function that is not there is a warning, and warnings are errors.
 nitpicky = True
 

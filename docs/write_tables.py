@@ -251,26 +251,17 @@ def fits() -> str:
         for (name, precision), found in by_case.items()
     ]
     headings = [
-        "covariances, rows × features, kernels",
-        "a pass, overlapping clusters",
-        "apart",
+        f"{what}, {kind}"
+        for what in ("median pass", "mean pass", "start")
+        for kind in ("overlapping", "apart")
     ]
     return "\n".join(
         [
-            table(
-                [
-                    *headings,
-                    "mean, overlapping",
-                    "apart",
-                    "the start, overlapping",
-                    "apart",
-                ],
-                rows,
-            ),
+            table(["covariances, rows × features, kernels", *headings], rows),
             "",
-            f"Whole fits from host arrays on {measured['device']}, PyTorch {measured['torch']}: medians and "
-            f"means over the {measured['fits'][0]['passes']} passes of one fit, of which the first are "
-            "careful, and its k-means++ start.",
+            f"Whole fits from host arrays on {measured['device']}, PyTorch {measured['torch']}, of clusters "
+            f"that overlap and that lie apart: {measured['fits'][0]['passes']} passes, the first of which "
+            "are slower, and the k-means++ start.",
         ]
     )
 
@@ -557,10 +548,16 @@ def robust() -> str:
             ]
             accuracy = " → ".join(f"{100 * each['accuracy']:.1f}" for each in means)
             errors = [
-                f"{means[0][key]:.3f} → {means[1][key]:.3f} ({means[1][key] / means[0][key]:.2f})"
+                " → ".join(
+                    f"{each[key]:,.3f}" if each[key] < 100 else f"{each[key]:,.0f}"
+                    for each in means
+                )
                 for key in names[1:]
             ]
-            rows.append([case["start"], f"{case['kernels']}", name, accuracy, *errors])
+            density = name.replace("gaussian", "Gaussian")
+            rows.append(
+                [case["start"], f"{case['kernels']}", density, accuracy, *errors]
+            )
     headings = [
         "start",
         "kernels",

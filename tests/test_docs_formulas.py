@@ -41,10 +41,16 @@ def test_no_formula_has_shorthand(formulas: ModuleType) -> None:
 
 
 def test_functions_have_a_space_before_letters_and_none_before_brackets(formulas: ModuleType) -> None:
-    log = "<mi>log</mi>\n<mo>&ApplyFunction;</mo>\n{}"
+    log = "<mo>(</mo>\n<mi>log</mi>\n<mo>&ApplyFunction;</mo>\n{}"
     letter, bracket = log.format("<mi>p</mi>"), log.format('<mo stretchy="false">(</mo>')
     assert "<mspace" in formulas.set_spaces(letter)
     assert formulas.set_spaces(bracket) == bracket
+
+
+def test_functions_have_a_space_behind_a_factor(formulas: ModuleType) -> None:
+    log = "\n<mi>log</mi>\n<mo>&ApplyFunction;</mo>\n<mo>(</mo>"
+    assert formulas.set_spaces("</msub>" + log).startswith("</msub><mspace")
+    assert formulas.set_spaces("<mo>=</mo>" + log) == "<mo>=</mo>" + log
 
 
 def test_bars_are_a_pair_and_divisions_stay(formulas: ModuleType) -> None:

@@ -169,7 +169,7 @@ def test_errors_with_outliers_are_those_of_the_results(tables: ModuleType) -> No
     shown = cells(tables.robust())[1:]
     for case in measured["outliers"]:
         for name in case["runs"][0]:
-            row = next(row for row in shown if row[0] == case["start"] and row[2] == name)
+            row = next(row for row in shown if row[0] == case["start"] and row[2].lower() == name)
             clean, far = (
                 {
                     key: np.mean([run[name][kind][key] for run in case["runs"]])
@@ -178,9 +178,7 @@ def test_errors_with_outliers_are_those_of_the_results(tables: ModuleType) -> No
                 for kind in ("clean", "outliers")
             )
             assert row[3] == f"{100 * clean['accuracy']:.1f} → {100 * far['accuracy']:.1f}"
-            assert (
-                row[4] == f"{clean['means']:.3f} → {far['means']:.3f} ({far['means'] / clean['means']:.2f})"
-            )
+            assert row[4] == f"{clean['means']:.3f} → {far['means']:.3f}"
             if "background" in name:
                 # Outliers cost less than 1 % of accuracy and 5 % of any error.
                 assert far["accuracy"] > clean["accuracy"] - 0.01

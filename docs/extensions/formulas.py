@@ -7,6 +7,10 @@ from xml.etree import ElementTree
 
 _FRACTION = re.compile(r"\\[dt]?frac(?![a-zA-Z])")
 _FUNCTION = re.compile(r"<mo>&ApplyFunction;</mo>(?=\s*<(?!mo\b))")
+_FACTOR = re.compile(
+    r"(</(?:mi|mn|msub|msup|msubsup|mfrac|mover)>)(?=\s*<mi>\w+</mi>\s*<mo>&ApplyFunction;)"
+)
+_SPACE = '<mspace width="0.1667em"></mspace>'
 _NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 _BAR = re.compile(r'<mo( class="mathopen")?>([|‖])</mo>')
 
@@ -31,21 +35,18 @@ def refuse_shorthand(text: str) -> None:
 
 
 def set_spaces(markup: str) -> str:
-    """Return MathML with a space behind the names of functions, and with even bars close to their content.
+    """Return MathML with spaces around the names of functions, and with even bars close to their content.
 
-    Browsers set no space for an applied function, as in log p, and take a bar within a line for an operator
-    that stands between two others.
+    Browsers set no spaces for an applied function, as in w log p, and take a bar within a line for an
+    operator that stands between two others.
     """
 
     def even(bar: re.Match[str]) -> str:
         form = "prefix" if bar[1] else "postfix"
         return f'<mo form="{form}" stretchy="false" lspace="0" rspace="0">{bar[2]}</mo>'
 
-    spaced = _FUNCTION.sub(
-        '<mo>&ApplyFunction;</mo><mspace width="0.1667em"></mspace>', markup
-    )
-    # The line over several letters is as long as they are.
-    spaced = spaced.replace('<mo accent="true">_</mo>', '<mo stretchy="true">¯</mo>')
+    spaced = _FACTOR.sub(r"\1" + _SPACE, markup)
+    spaced = _FUNCTION.sub("<mo>&ApplyFunction;</mo>" + _SPACE, spaced)
     return _BAR.sub(even, spaced)
 
 

@@ -47,10 +47,10 @@ def test_version(runner: CliRunner) -> None:
     assert result.output == f"skmix {skmix.__version__}\n"
 
 
-def test_help_lists_the_commands(runner: CliRunner) -> None:
+def test_help_lists_the_commands_with_fit_first(runner: CliRunner) -> None:
     result = runner.invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert "reproduce" in result.output
+    assert re.findall(r"(?m)^\W*(fit|predict|reproduce) ", result.output) == ["fit", "predict", "reproduce"]
 
 
 def study_files(folder: Path) -> list[str]:
