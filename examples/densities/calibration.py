@@ -53,8 +53,8 @@ for c, colour in enumerate(("#0072b2", "#d55e00", "#009e73")):
     right.plot(line, tempered[:, c], color=colour, lw=2.6)
     right.plot(line, sharp[:, c], color=colour, lw=1.4, ls=":")
     right.text(
-        (-2.2, 4.3, 4.9)[c],
-        (0.82, 0.2, 0.84)[c],
+        (-2.2, 4.7, 4.9)[c],
+        (0.82, 0.22, 0.84)[c],
         f"class {c}",
         color=colour,
         ha="center",

@@ -69,7 +69,7 @@ for model, name, axes in ((by_em, "EM", left), (by_bayes, "variational", middle)
         xlim=(-4.5, 9.0),
         ylim=(-1.5, 5.5),
     )
-    axes.set(xlabel="feature 1", ylabel="feature 2")
+    axes.set(xlabel="feature 0", ylabel="feature 1")
 for values, name, colour, marker in zip(
     losses, ("EM", "variational"), (orange, blue), "so", strict=True
 ):

@@ -84,11 +84,11 @@ for c, (colour, marker) in enumerate(
         marker=marker,
         alpha=0.6,
         lw=0,
-        label=f"class {c + 1}",
+        label=f"class {c}",
     )
 draw_kernels(direct, None, right, style="accessible", n_std=2.0)
 right.set(
-    xlabel="feature 1", ylabel="feature 2", aspect="equal", title="The chosen model"
+    xlabel="feature 0", ylabel="feature 1", aspect="equal", title="The chosen model"
 )
 right.legend(
     loc="upper left",

@@ -39,12 +39,12 @@ chosen = (
     search.cv_results_["param_feature_groups"][in_search].tolist().index(groups) - 1
 )
 left.axhline(joint, color="0.5", ls="--", lw=1.2)
-left.text(
-    len(losses) - 1,
-    joint,
+left.annotate(
     "all features in one model",
+    (len(losses) - 1, joint),
+    (0, 4),
+    textcoords="offset points",
     ha="right",
-    va="top",
     color="0.35",
 )
 left.plot(losses, "o-", color=blue, lw=2)

@@ -49,14 +49,15 @@ for population in np.unique(found):
     )
 
 # %%
-# Left: every row in the colour of its kernel. Middle: the tree of merges, cut at the dashed line. Right:
-# rows and kernels in the colours of their populations.
+# Left: every row in the colour and with the marker of its kernel. Middle: the tree of merges, cut at the
+# dashed line. Right: rows and kernels in the colours of their populations.
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained", width_ratios=[1, 1.1, 1]
 )
 kernel_of = model.predict(X)
+colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#332288"]
 for k in range(model.n_kernels_):
-    left.plot(*X[kernel_of == k].T, "os^"[k // 10], color=f"C{k % 10}", ms=2, mew=0)
+    left.plot(*X[kernel_of == k].T, "o^sD"[k // 7], color=colours[k % 7], ms=3, mew=0)
 left.set_title(f"{model.n_kernels_} kernels as clusters")
 plot_merges(model, middle)
 middle.set_title("merges")

@@ -50,14 +50,14 @@ print(
 
 # %%
 # Gaussian kernels widen, or leave a population to describe the outliers. Outliers that are most probably
-# background are red.
+# background are crosses.
 figure, every = plt.subplots(
     1, 3, figsize=(13, 4.4), layout="constrained", sharex=True, sharey=True
 )
 for axes, (name, model) in zip(every, models.items(), strict=True):
     noise = 1.0 - model.responsibilities(X).sum(axis=1) > 0.5
     axes.scatter(*X[~noise].T, s=3, color="0.6")
-    axes.scatter(*X[noise].T, s=5, color="tab:red")
+    axes.scatter(*X[noise].T, s=24, color="#d55e00", marker="x")
     draw_kernels(model, axes=axes, style="accessible", n_std=2.0)
     axes.set(title=name, xlim=(-16, 16), ylim=(-16, 16), xticks=[], yticks=[])
 plt.show()

@@ -54,7 +54,7 @@ for title, axes in (("After EM", first), ("After tuning", second)):
                 mean, np.sqrt(variance), fill=False, color="0.25", lw=1.4, ls="--"
             )
         )
-    axes.set(xlim=(-6.5, 6.5), ylim=(-2.5, 3.5), xlabel="feature 1", ylabel="feature 2")
+    axes.set(xlim=(-6.5, 6.5), ylim=(-2.5, 3.5), xlabel="feature 0", ylabel="feature 1")
     axes.set_title(f"{title}: {1 - model.score(X_test, y_test):.1%} error")
 
 # λ, the weight of the likelihood, is lowered in stages; held-out rows decide where to stop.
@@ -76,7 +76,7 @@ last.text(
     model.tuned_["before"]["log_loss"],
     "EM",
     color=orange,
-    va="bottom",
+    va="top",
     ha="right",
 )
 last.set(xlabel="round", ylabel="log-loss of held-out rows", ylim=(0.0, None))

@@ -8,6 +8,7 @@ entries of its first principal axis, and the share of its bright pixels in each 
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.patheffects import withStroke
 
 from skmix.datasets import make_seven_segment_digits
 from skmix.features import DIGIT_FEATURES, digit_features
@@ -48,6 +49,7 @@ for digit, colour in enumerate(colours):
         "weight": "bold",
         "ha": "center",
         "va": "center",
+        "path_effects": [withStroke(linewidth=3, foreground="white")],
     }
     middle = upper[own].mean(), lower[own].mean()
     axes.annotate(

@@ -52,14 +52,14 @@ for c in range(3):
         marker=markers[c],
         alpha=0.45,
         lw=0,
-        label=f"class {c + 1}",
+        label=f"class {c}",
     )
 draw_kernels(model, None, left, style="accessible", n_std=2.0)
 for k, (before, after) in enumerate(zip(truth.start_means, model.means_, strict=True)):
     left.annotate("", after, before, arrowprops={"arrowstyle": "->", "lw": 1.4})
     left.plot(*before, "kx", ms=8, mew=2)
     left.annotate(f"k{k}", (after[0], after[1] + 1.5), ha="center", weight="bold")
-left.set(xlabel="feature 1", ylabel="feature 2", xlim=(-3.5, 9.5), ylim=(-2.2, 6.2))
+left.set(xlabel="feature 0", ylabel="feature 1", xlim=(-3.5, 9.5), ylim=(-2.2, 6.2))
 key = left.legend(
     loc="lower right", frameon=False, markerscale=2, ncols=3, handletextpad=0.1
 )

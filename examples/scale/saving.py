@@ -75,5 +75,8 @@ for axes in (left, right):
         axes.scatter(
             *X[y == c].T, s=4, color=colours[c], marker=marker, lw=0, label=f"class {c}"
         )
+for axes in (left, middle, right):
+    axes.set_xlabel("feature 0")
+left.set_ylabel("feature 1")
 left.legend(loc="upper left", markerscale=3, framealpha=0.9)
 plt.show()

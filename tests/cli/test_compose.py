@@ -338,6 +338,13 @@ def test_compensation(tmp_path: Path) -> None:
     assert "spill" not in said(result)
 
 
+def test_a_column_of_groups_that_was_not_named(tmp_path: Path) -> None:
+    pd.DataFrame({"sample": ["a", "b"], "CD3": [0.0, 1.0]}).to_csv(tmp_path / "cells.csv", index=False)
+    result = run(tmp_path / "cells.csv", "-o", tmp_path / "m", code=1)
+    assert "column 'sample' holds text" in said(result)
+    assert "with --channels, or the column of the groups with --group." in said(result)
+
+
 def test_bad_files_are_named_or_skipped(study: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("CD3,CD4,CD8\n")
     bare = write(tmp_path / "bare.csv", np.full((20, 3), np.nan))

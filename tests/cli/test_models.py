@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from rich.console import Console
 from sklearn.datasets import load_iris
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import skmix
@@ -418,6 +419,14 @@ def test_show(folder: Path) -> None:
     assert printed["settings"]["n_kernels"] == 3
 
 
+def test_show_lists_the_first_of_many_features(tmp_path: Path) -> None:
+    wide = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 14))).add_prefix("f")
+    SharedKernelMixture(1, random_state=0).fit(wide).save(tmp_path / "m")
+    text = run("show", tmp_path / "m").stdout
+    assert "  features    f0, f1," in text
+    assert "f11 ... (14 in all)\n" in text
+
+
 def test_samples(folder: Path, tmp_path: Path) -> None:
     import pandas as pd
 
@@ -630,6 +639,16 @@ def test_help_has_the_exit_codes() -> None:
     for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
         assert re.search(rf"{code}  {meaning}", text)
     assert "--install-completion" in text
+    listed = re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE)
+    assert listed[0] == "fit"
+    assert set(listed) == {command.name for command in get_command(app).commands.values()}
+
+
+@pytest.mark.parametrize("command", [["fit"], ["bench", "accuracy"]])
+def test_help_has_no_value_after_flags(command: list[str]) -> None:
+    text = run(*command, "--help").stdout
+    assert re.search(r"--json {3,}Print", text)
+    assert re.search(r"--help {3,}Show", text)
 
 
 def test_progress_waits_and_then_has_the_time_left() -> None:

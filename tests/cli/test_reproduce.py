@@ -22,7 +22,9 @@ from typer.testing import CliRunner
 import skmix
 from skmix import plots
 from skmix.cli import app
-from skmix.cli.reproduce import progress
+from skmix.cli.reproduce import _print_table, progress
+from skmix.experiments.harness import Row, Table
+from skmix.experiments.paper import LABELS, PRINTED, VARIANTS
 
 FILES = [
     "figures",
@@ -114,6 +116,20 @@ def test_a_small_study_from_end_to_end(
     assert [table["name"] for table in printed["tables"]][:2] == ["table1", "table2"]
     assert {"claim", "target", "measured", "holds", "note"} == set(printed["verdicts"][0])
     assert {path for path, content in written.items() if path.read_bytes() != content} == set()
+
+
+def test_tables_of_ten_variants_fit_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    sources = (PRINTED, *LABELS.values())
+    columns = tuple(each.name for each in VARIANTS)
+    row = Row(("Med Acc",), ((0.5,) * len(sources),) * len(columns))
+    _print_table(Table("table1", "Table 1", ("measure",), "variant", columns, sources, (row,)))
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    names = [line[2:20].strip() for line in printed.splitlines() if line.startswith("  ")]
+    assert names[1:] == ["paper, printed", "paper's algorithm,", "rerun", "robust", "class-wise"]
 
 
 def check_illustration(output: str, content: dict[str, Any]) -> None:

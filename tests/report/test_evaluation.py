@@ -11,10 +11,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics
 from sklearn.datasets import load_iris
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, report
+from skmix import (
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    report,
+)
 from skmix.datasets import illustration, make_shared_kernel_data
 from skmix.report import describe, evaluate, predict_columns
-from skmix.report.description import serving, traits
+from skmix.report.description import serving, settings_of, traits
 from skmix.report.evaluation import evaluation_data
 
 X, CODES = load_iris(return_X_y=True)
@@ -147,6 +153,8 @@ def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
     described = describe(groups)
     assert [group["features"] for group in described["groups"]] == [["feature 0", "feature 1"], ["feature 3"]]
     assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
+    search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=7), time_limit=3)
+    assert settings_of(search) == {"estimator__max_iter": 7, "time_limit": 3}
     assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
     assert describe(model)["outlier_threshold"] == model.threshold_
 

@@ -10,12 +10,8 @@ except ModuleNotFoundError:
 
     raise SystemExit(f"Error: the command line needs rich and typer: {how_to_install('cli')}") from None
 
-# Importing a module registers its commands; help lists them in this order, but fit first.
-from skmix.cli import compose, digits, fit, models, reproduce
+# Importing a module registers its commands.
+from skmix.cli import bench, compose, digits, fit, models, reproduce
 from skmix.cli._common import app
-
-from skmix.cli import bench  # isort: skip
-
-app.registered_commands.sort(key=lambda command: command.callback is not fit.fit)
 
 __all__ = ["app", "bench", "compose", "digits", "fit", "models", "reproduce"]

@@ -32,8 +32,31 @@ STANDARD = "-"
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
+_ORDER = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce", "bench"]
+"""The commands, as help lists them."""
+
+
+def _bare_flags(params: Iterable[Any], commands: Iterable[Any], ctx: Any) -> None:
+    """Have help print nothing in place of the value of a flag, where typer would print <bool>."""
+    for each in params:
+        if getattr(each, "is_flag", False) and each.metavar is None:
+            each.metavar = ""
+    for command in commands:
+        _bare_flags(command.get_params(ctx), getattr(command, "commands", {}).values(), ctx)
+
+
 class _Commands(TyperGroup):
     """Commands that end without a traceback when their output cannot be written."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options before a command."""
+        params = super().get_params(ctx)
+        _bare_flags(params, self.commands.values(), ctx)
+        return params
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands in their order."""
+        return sorted(super().list_commands(ctx), key=_ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report errors that it did not handle itself."""

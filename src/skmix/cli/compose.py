@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
@@ -50,7 +49,7 @@ def compose(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES...",
+            metavar="FILES",
             help="Samples, one file each: FCS, CSV, TSV, Parquet or .npy; or a folder or pattern of them.",
         ),
     ],
@@ -397,7 +396,9 @@ def _sample(
 
 def _as_options(message: str) -> str:
     """Return a message of `open_rows` with the options of the command in place of its parameters."""
-    message = re.sub(r"open_rows\(\.\.\., columns=\[\.\.\.\](, label=\.\.\.)?\)", "--channels", message)
+    with_label = "--channels, or the column of the groups with --group"
+    message = message.replace("open_rows(..., columns=[...], label=...)", with_label)
+    message = message.replace("open_rows(..., columns=[...])", "--channels")
     return message.replace("compensate=True", "--compensate")
 
 

@@ -343,8 +343,9 @@ def _print_model(described: dict[str, Any], name: str) -> None:
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
     numbers, n_shared = ([group[name] for group in groups] for name in ("n_kernels", "n_shared"))
     shared = f", {serving(numbers, n_shared)}" if len(classes) > 1 else ""
+    names = described["features"]
     facts = {
-        "features": f"{len(described['features'])}: {listed(described['features'], _MAX_NAMES)}",
+        "features": (f"{len(names)}: " if len(names) <= _MAX_NAMES else "") + listed(names, _MAX_NAMES),
         "ranks" if described["by_rank"] else "powers": described["n_transformed"]
         and f"of {described['n_transformed']} features" + ("" if described["by_rank"] else " (Yeo-Johnson)"),
         "components": described["n_components"],

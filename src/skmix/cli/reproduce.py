@@ -17,6 +17,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 import skmix
@@ -237,12 +238,15 @@ def _print_table(printed: harness.Table) -> None:
             _show(title, cli.table(["", *printed.columns], found, wrap=True), printed.note)
         return
     shown = cli.table(["", *printed.columns])
+    if cli.console().width < 100:
+        shown.padding = 0  # leaves room for the names of ten variants beside those of the sources
     for key, group in itertools.groupby(printed.rows, key=lambda row: row.keys[0]):
         rows = list(group)
         shown.add_row(f"{printed.key_names[0]} = {key}" if len(rows[0].keys) > 1 else key, style="bold")
         for lines in zip(*(printed.source_lines(row) for row in rows), strict=True):
             values = zip(*(values for _, values in lines), strict=True)
-            shown.add_row(f"  {lines[0][0]}", *(" ".join(filter(None, each)) for each in values))
+            name = Padding(lines[0][0], (0, 0, 0, 2))
+            shown.add_row(name, *(" ".join(filter(None, each)) for each in values))
         shown.add_section()
     _show(printed.title, shown, printed.note)
 

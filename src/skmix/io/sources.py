@@ -21,7 +21,7 @@ import numpy as np
 from ..engine.compute import how_to_install
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
-from .encoding import ColumnError, Notation
+from .encoding import ColumnError, Notation, listed
 from .fcs import FcsFile, open_fcs
 from .tables import NPY_DAMAGE, typed_batches
 
@@ -528,8 +528,8 @@ class ArrowRows(_NamedRows):
             in_folders = any(part.startswith(f"{missing[0]}=") for part in Path(self.name).parts)
             hint = " Values in folder names (Hive partitioning) are not read: write them into the files."
             raise ValueError(
-                f"{self.name} has no column {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
-                f"its columns are {list(self.types)[:20]}.{hint if in_folders else ''}"
+                f"{self.name} has no column {listed([repr(name) for name in missing], 5)}; "
+                f"there are {listed(list(self.types), 20)}.{hint if in_folders else ''}"
             )
 
     def read(self, *, labels: bool) -> Iterator[Block]:

@@ -188,11 +188,16 @@ def traits(described: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def settings_of(model: Any) -> dict[str, Any]:
-    """Return the parameters that differ from their defaults, as values for JSON or as text."""
+    """Return the parameters that differ from their defaults, as values for JSON or as text.
+
+    Those of an estimator inside have its name before theirs, as in ``set_params``.
+    """
     default = type(model)().get_params(deep=False)
-    settings = {}
+    settings: dict[str, Any] = {}
     for name, value in model.get_params(deep=False).items():
-        if repr(value) != repr(default[name]):
+        if hasattr(value, "get_params"):
+            settings |= {f"{name}__{inner}": each for inner, each in settings_of(value).items()}
+        elif repr(value) != repr(default[name]):
             plain = isinstance(value, bool | int | str) or (isinstance(value, float) and np.isfinite(value))
             text = " ".join(repr(value).split())
             settings[name] = value if plain else text if len(text) <= 80 else text[:77] + "..."
