@@ -257,6 +257,7 @@ def test_draws_are_repeatable_and_fresh() -> None:
     X = np.tile([np.nan, 0.1, 0.2, np.nan], (3, 1))
     first = model.sample_conditional(X, 5)
     assert_array_equal(first, model.sample_conditional(X, 5))
+    assert_array_equal(model.sample_conditional(X, 1), model.sample_conditional(X)[None])
     assert len(np.unique(first[..., 0])) == 15
     model.set_params(random_state=np.random.RandomState(0))
     assert np.any(model.sample_conditional(X) != model.sample_conditional(X))
