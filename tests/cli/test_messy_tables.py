@@ -231,6 +231,10 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     found = printed("evaluate", tmp_path / "m", tmp_path / "w.csv")
     assert found["confusion"] == expected["confusion"]
     assert found["log_loss"] == pytest.approx(expected["log_loss"])
+    # Weights belong to rows, also behind one that has no label.
+    unlabelled = FRAME[:1].assign(kind=None, often=50)
+    pd.concat([unlabelled, FRAME.assign(often=often)]).to_csv(tmp_path / "u.csv", index=False)
+    assert printed("evaluate", tmp_path / "m", tmp_path / "u.csv")["confusion"] == expected["confusion"]
     assert "'often', the weights of the fit" in run("evaluate", tmp_path / "m", tmp_path / "r.csv").stderr
     wrong = run("evaluate", tmp_path / "m", tmp_path / "w.csv", "--weight", "n", code=1)
     assert "there is no column 'n' of weights" in wrong.stderr
@@ -296,6 +300,7 @@ def test_columns_that_deserve_a_word(tmp_path: Path) -> None:
         flat=5,
         depth=np.where(np.arange(N) % 9, random.normal(size=N), -9999),
         year=random.permutation(10**4)[:N],
+        celsius=2 * np.arange(N) - 99,
         note=[f"call {i}" for i in range(N)],
     )
     table.to_csv(tmp_path / "t.csv", index=False)
@@ -310,6 +315,7 @@ def test_columns_that_deserve_a_word(tmp_path: Path) -> None:
     assert "--missing -9999" in said
     assert "If 'kind' is the column of labels, use --target 'kind'" in said
     assert "'width'" not in said
+    assert "'celsius'" not in said
     assert "'year'" not in said
     done = ("--drop", "note", "--drop", "flat", "--drop", "customer_id", "--missing", "-9999", "-t", "kind")
     assert run(*arguments, *done).stderr == ""

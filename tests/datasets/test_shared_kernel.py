@@ -77,6 +77,11 @@ def test_one_feature_one_kernel_one_class() -> None:
     assert not y.any()
 
 
+def test_weights_may_be_rounded() -> None:
+    weights = [[0.333333], [0.666667 - 9e-7]]
+    assert len(make_shared_kernel_data([[0.0], [1.0]], [[[1.0]]] * 2, weights, 5, random_state=0)[0]) == 5
+
+
 def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
     X, _ = make_shared_kernel_data([[1.0, 2.0]], [[[1.0, 2.0], [2.0, 4.0]]], [[1.0]], 50, random_state=3)
     assert_allclose(X[:, 1], 2.0 * X[:, 0], atol=1e-6)

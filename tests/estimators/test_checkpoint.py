@@ -8,7 +8,7 @@ from models import AfterPass
 from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators import Checkpoint
+from skmix.estimators import Checkpoint, callbacks
 from skmix.io import read
 
 RNG = np.random.default_rng(2)
@@ -65,6 +65,16 @@ def cut_and_resumed(estimator, passes, path, given, end=4):
     resumed = clone(estimator).set_callbacks(Checkpoint(path), passes).fit(*given)
     assert not path.exists()
     return resumed, whole
+
+
+@pytest.mark.parametrize("every", [0.0, np.inf])
+def test_a_file_is_written_every_few_seconds(every, tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(callbacks, "_EVERY", every)
+    monkeypatch.setattr(callbacks.SavedRun, "write", lambda self: written.append(self))
+    model = SharedKernelMixture(3, random_state=0).set_callbacks(Checkpoint(tmp_path / "fit")).fit(X, Y)
+    # Also after the first pass, and at the end.
+    assert len(written) == 1 + (model.n_iter_ if every == 0.0 else 1)
 
 
 @pytest.mark.parametrize(

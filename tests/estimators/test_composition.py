@@ -270,6 +270,18 @@ def test_new_groups_are_judged_by_those_of_the_fit() -> None:
     assert_allclose(new["z_likelihood"], old["z_likelihood"], atol=0.02)
 
 
+def test_new_groups_do_not_judge_each_other() -> None:
+    """An unusual group of the fit stays unusual, however many new ones are like it."""
+    counts = np.random.default_rng(0).multinomial(500, [0.6, 0.35, 0.05], size=8)
+    counts[5] = [100, 350, 50]
+    model = fitted(counts)
+    assert model.unusual_groups()["unusual"].tolist() == [False] * 5 + [True] + [False] * 2
+    rows, names = groups_of([[275, 200, 25], *[[100, 350, 50]] * 7], seed=1)
+    table, alone = model.unusual_groups(rows, names), model.unusual_groups(rows[:500])
+    same = ["share", "usual_share", "p_composition"]
+    assert_allclose(table[same].iloc[0], alone[same].iloc[0], rtol=1e-3)
+
+
 def test_groups_of_five_rows_are_not_unusual_by_chance() -> None:
     random = np.random.default_rng(3)
     X = random.normal(size=(1000, 2))

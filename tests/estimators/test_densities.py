@@ -26,6 +26,7 @@ from sklearn.exceptions import NotFittedError
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.model import FloatArray, Parameters
+from skmix.estimators.densities import n_parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 MAKERS = {"mixture": random_mixture, "classifier": random_classifier, "product": random_product}
@@ -256,6 +257,7 @@ def test_draws_are_repeatable_and_fresh() -> None:
     X = np.tile([np.nan, 0.1, 0.2, np.nan], (3, 1))
     first = model.sample_conditional(X, 5)
     assert_array_equal(first, model.sample_conditional(X, 5))
+    assert_array_equal(model.sample_conditional(X, 1), model.sample_conditional(X)[None])
     assert len(np.unique(first[..., 0])) == 15
     model.set_params(random_state=np.random.RandomState(0))
     assert np.any(model.sample_conditional(X) != model.sample_conditional(X))
@@ -372,6 +374,18 @@ def test_a_derived_model_can_be_fitted_again(kind: str) -> None:
             assert derived.init == "auto"
             assert derived.converged_ is True
             assert derived.n_iter_ == model.n_iter_
+
+
+def test_weights_that_became_zero_were_free() -> None:
+    """Classes are so far apart that a kernel of one has no weight in the other. A given start had zeros."""
+    X = np.repeat([[0.0, 0.0], [1e4, 1e4]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 2))
+    y = np.repeat([0, 1], 20)
+    shared = SharedKernelMixture(2, random_state=0).fit(X, y)
+    given = {"means": shared.means_, "weights": np.eye(2)}
+    own = SharedKernelMixture(2, init=given).fit(X, y)
+    for model, n_weights in ((shared, 2), (own, 0)):
+        assert np.count_nonzero(model.weights_) == 2
+        assert n_parameters(model) == 2 * 2 + 2 * 3 + n_weights
 
 
 def test_the_original_is_not_touched() -> None:

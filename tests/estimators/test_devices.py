@@ -320,6 +320,14 @@ def test_a_device_that_is_not_there() -> None:
             SharedKernelMixture(2, device="cuda").fit(X)
 
 
+def test_rows_with_gaps_need_room_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.zeros((10, 2))
+    monkeypatch.setattr(estimator_rows, "room_on", lambda device: 1.5 * rows.nbytes)
+    assert estimator_rows.fits_on(rows, "cuda")
+    rows[3, 1] = np.nan
+    assert not estimator_rows.fits_on(rows, "cuda")
+
+
 def test_a_model_from_another_machine_is_scored_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

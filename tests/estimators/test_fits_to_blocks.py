@@ -151,6 +151,16 @@ def test_a_quantile_of_densities_is_found_digit_by_digit() -> None:
     assert np.array_equal(disordered(ordered(numbers)), numbers)
 
 
+def test_weights_that_do_not_add_up_exactly_have_a_quantile() -> None:
+    """Sums in another order differ by rounding: the last of them may be less than the total."""
+    X, y, _ = make_rows()
+    model = SharedKernelClassifier(random_state=0, tol=1e-3).fit(X, y)
+    highest = model.score_samples(X).max()
+    for seed in range(10):
+        weights = np.random.default_rng(seed).uniform(size=len(X))
+        assert density_quantile(model, cut(X, y, weights), 1.0) == pytest.approx(highest, rel=1e-12)
+
+
 def test_a_sample_stands_for_rows_that_are_too_many() -> None:
     """With more rows than a sample keeps, starts come from it, and EM goes over all of them."""
     random = np.random.default_rng(3)

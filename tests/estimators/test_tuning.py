@@ -19,7 +19,7 @@ from skmix import SharedKernelClassifier
 from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray
 from skmix.engine.refine.discriminative import Labelled, score
-from skmix.estimators import densities
+from skmix.estimators import classifier, densities
 from skmix.estimators.classifier import _cross_fitted
 from skmix.estimators.crossfit import parts_of, quantile, seed_of
 from skmix.estimators.decisions import labelled_rows, split_rows
@@ -364,6 +364,17 @@ def test_without_held_out_rows_every_trade_off_goes_on_from_the_last() -> None:
     for trade_off in (1.0, 0.0):
         one_by_one.tune(X, y, trade_off=trade_off, validation=None, max_iter=3)
     assert_allclose(at_once.means_, one_by_one.means_, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("batch_size", "n_rounds"), [(None, 200), (50, 20)])
+def test_rounds_by_default(batch_size: int | None, n_rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tune(*_: Any, stages: Any, max_iter: int, **others: Any) -> None:
+        assert (stages, max_iter) == ([(0.1, n_rounds)], n_rounds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(classifier, "tune", tune)
+    with pytest.raises(KeyboardInterrupt):
+        fitted().tune(*bars(200, seed=2), trade_off=0.1, validation=None, batch_size=batch_size)
 
 
 def test_a_shrunk_model_stays_shrunk_in_files_too(tmp_path: Path) -> None:

@@ -270,6 +270,7 @@ def test_dither_replaces_zeros_alone() -> None:
 def test_dither_obeys_its_settings() -> None:
     assert dither([0.0, 0.05], random_state=0, tolerance=0.1, scale=0.0).tolist() == [0.0, 0.0]
     assert dither([1e-31], random_state=0, tolerance=0.0).tolist() == [1e-31]
+    assert dither([0.0], random_state=0, tolerance=0.0) != 0.0
     with pytest.raises(ValueError, match=r"tolerance must be finite and not negative, got -1\.0"):
         dither([0.0], tolerance=-1.0)
     with pytest.raises(ValueError, match="scale must be finite and not negative, got nan"):

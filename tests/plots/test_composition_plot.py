@@ -44,6 +44,10 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     (frame,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
     assert frame.get_xy() == (1.5, 0.5)
     assert axes.get_xlabel() == "population"
+    # Where rows are unlikely, shares may be as usual.
+    axes = plot_composition(composition, unusual.assign(p_likelihood=1e-9))
+    assert "→ sample 002" in [text.get_text() for text in axes.get_yticklabels()]
+    assert not any(isinstance(patch, Rectangle) for patch in axes.patches)
 
 
 def test_of_many_groups_only_the_unusual_ones_have_names() -> None:

@@ -126,6 +126,9 @@ def test_predictions_are_the_model_s(model: SharedKernelClassifier, monkeypatch:
     assert_allclose(columns["p_virginica"], model.predict_proba(X[:, :2])[:, 2])
     assert_allclose(columns["log_density"], model.score_samples(X[:, :2]))
     assert shares == pytest.approx([40 / 150, 80 / 150, 120 / 150, 1.0])
+    # A row is an outlier below the threshold, not at it.
+    monkeypatch.setattr(model, "threshold_", columns["log_density"][0])
+    assert not predict_columns(model, X[:40, :2])["outlier"][0]
 
 
 def test_mixtures_name_kernels() -> None:

@@ -23,7 +23,8 @@ from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.features import Arcsinh, Logicle
 from skmix.io import replacing
-from skmix.io.encoding import listed, parse_scale
+from skmix.io.encoding import listed
+from skmix.io.joined import parse_scale
 from skmix.io.writing import is_device
 from skmix.report import metadata_of
 

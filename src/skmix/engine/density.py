@@ -114,11 +114,9 @@ def log_responsibilities(
     return found[:, : parameters.means.shape[0]]
 
 
-def most_likely_kernel(
-    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
-) -> IntArray:
+def most_likely_kernel(X: np.ndarray, parameters: Parameters, covariance_type: str) -> IntArray:
     """Return the kernel of largest responsibility (N,) under the first class."""
-    joint = evaluate(X, parameters, covariance_type, n_jobs) + safe_log(parameters.weights[:, 0])
+    joint = evaluate(X, parameters, covariance_type, 1) + safe_log(parameters.weights[:, 0])
     return joint.argmax(axis=1)
 
 

@@ -27,8 +27,9 @@ from ..engine.refine.online import resume
 from ..engine.sources.reference import log_peaks
 from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
-from ..io.encoding import check_columns, parse_scale
+from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph
+from ..io.joined import parse_scale
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,

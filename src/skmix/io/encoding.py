@@ -433,20 +433,6 @@ def check_columns(columns: Any, names: Sequence[str]) -> None:
         raise ValueError("table_columns_ does not describe the features of feature_names_in_")
 
 
-def parse_scale(scale: str) -> tuple[str, float]:
-    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError if it is none."""
-    kind, _, given = scale.partition(":")
-    if kind != "arcsinh" and scale not in ("logicle", "none"):
-        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
-    try:
-        cofactor = float(given or 5.0)
-    except ValueError:
-        cofactor = np.nan
-    if not 0.0 < cofactor < np.inf:
-        raise ValueError(f"the cofactor {given!r} is not a number above 0.")
-    return kind, cofactor
-
-
 def shortened(text: str) -> str:
     """Return the beginning of a text, for messages."""
     return text if len(text) <= 40 else f"{text[:40]}…"

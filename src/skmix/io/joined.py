@@ -213,6 +213,20 @@ class JoinedRows(Source):
         return replace(block, X=X if self.columns is None else X[:, self.columns])
 
 
+def parse_scale(scale: str) -> tuple[str, float]:
+    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError if it is none."""
+    kind, _, given = scale.partition(":")
+    if kind != "arcsinh" and scale not in ("logicle", "none"):
+        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
+    try:
+        cofactor = float(given or 5.0)
+    except ValueError:
+        cofactor = np.nan
+    if not 0.0 < cofactor < np.inf:
+        raise ValueError(f"the cofactor {given!r} is not a number above 0.")
+    return kind, cofactor
+
+
 def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
     """Yield the parts whose features are not those of most others, and what is wrong with them."""
     most = _reference(parts)

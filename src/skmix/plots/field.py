@@ -15,7 +15,7 @@ from skmix.experiments.field.comparison import Outcome
 from skmix.experiments.field.data import KINDS, in_words, kind_and_classes
 from skmix.experiments.field.sharing import CLASSIFIERS, OURS_BY_PARTS, PAIRS, TRUE, LearningMeasure
 from skmix.experiments.field.sharing import gain as gain_of
-from skmix.experiments.field.tables import Measure, mean_ranks, summarise
+from skmix.experiments.field.tables import mean_ranks, summarise
 from skmix.plots._common import (
     CLASS_COLOURS,
     DASHES,
@@ -39,8 +39,8 @@ _OTHER_COLOURS = ("0.25", "0.6", CLASS_COLOURS[3], CLASS_COLOURS[5])
 _UNITS: dict[LearningMeasure, float] = {"error": 100.0, "log_loss": 1.0}
 
 
-def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes: Axes | None = None) -> Axes:
-    """Plot the mean rank of each classifier over the data sets, the best on top.
+def plot_ranks(outcomes: Iterable[Outcome], *, axes: Axes | None = None) -> Axes:
+    """Plot the mean rank by error of each classifier over the data sets, the best on top.
 
     Generative classifiers are blue, others grey.
 
@@ -48,12 +48,10 @@ def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes:
     ----------
     outcomes : iterable of Outcome
         Outcomes of all classifiers on at least one data set.
-    measure : str, default='error'
-        What is ranked.
     axes : Axes, default=None
         Where to draw; None makes a new figure.
     """
-    ranks = mean_ranks(summarise(outcomes), measure)
+    ranks = mean_ranks(summarise(outcomes), "error")
     names = sorted(ranks, key=lambda name: ranks[name])
     (panel,) = panels_for(1, axes, size=(5.2, 0.32 * len(names) + 0.8))
     colours = [_FIELD_COLOURS.get(name, _GREY) for name in names]
@@ -61,7 +59,7 @@ def plot_ranks(outcomes: Iterable[Outcome], *, measure: Measure = "error", axes:
     panel.bar_label(bars, fmt="%.1f", padding=4, fontsize=SMALL)
     panel.set_yticks(range(len(names)), names)
     panel.set(ylim=(len(names) - 0.4, -0.6), xlim=(0, len(names) + 0.5))
-    panel.set_xlabel(f"mean rank by {measure.replace('_', '-')}, 1 is best")
+    panel.set_xlabel("mean rank by error, 1 is best")
     finish(panel)
     return panel
 

@@ -58,10 +58,10 @@ class Evaluation:
     reliability: list[ReliabilityBin]
     outliers: float | None = None
 
-    def mistakes(self, most: int = 10) -> list[tuple[int, int, float]]:
-        """Return the most frequent mistakes: indices of true and predicted class, and the number of rows."""
+    def mistakes(self) -> list[tuple[int, int, float]]:
+        """Return the ten most frequent mistakes: indices of true and predicted class, and numbers of rows."""
         wrong = self.confusion - np.diag(np.diagonal(self.confusion))
-        largest = np.argsort(-wrong, axis=None, kind="stable")[:most]
+        largest = np.argsort(-wrong, axis=None, kind="stable")[:10]
         pairs = [divmod(int(place), len(wrong)) for place in largest]
         return [(true, taken, _plain(wrong[true, taken])) for true, taken in pairs if wrong[true, taken] > 0]
 

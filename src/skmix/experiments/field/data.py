@@ -88,18 +88,16 @@ class DataSet:
         return content.hexdigest()[:16]
 
 
-def load_data(name: str, *, max_rows: int | None = None, label: str | None = None) -> DataSet:
+def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
     """Return a data set by its name, or from a file.
 
     Parameters
     ----------
     name : str
-        One of `NAMES`; or the path of a table (see `skmix.datasets.read_rows`), or of a folder with the IDX
-        files of MNIST.
+        One of `NAMES`; or the path of a table (see `skmix.datasets.read_rows`) whose last column has the
+        labels, or of a folder with the IDX files of MNIST.
     max_rows : int, default=None
         Use at most this many rows, drawn at random regardless of labels; always the same for the same name.
-    label : str, default=None
-        Column of labels in a table; None takes the last.
 
     Returns
     -------
@@ -123,7 +121,7 @@ def load_data(name: str, *, max_rows: int | None = None, label: str | None = Non
         pixels = images.reshape(len(images), -1).astype(np.float64)
         found = DataSet(_MNIST, pixels, np.concatenate([data.train_labels, data.test_labels]))
     elif path.is_file():
-        rows = read_rows(path, target=-1 if label is None else label)
+        rows = read_rows(path, target=-1)
         assert rows.labels is not None
         missing = [row for row, value in enumerate(rows.labels) if value is None or value != value]
         y = np.array([str(value).strip() for value in rows.labels])

@@ -70,9 +70,7 @@ class Fit:
     log_likelihood: float  # of all training rows, summed over the groups; NaN for a failed run
 
 
-def published_run(
-    X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100, tolerance: float = TOLERANCE
-) -> Fit:
+def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100) -> Fit:
     """Run the published algorithm until all classes have converged, it fails, or `max_iter` is reached.
 
     Parameters
@@ -85,8 +83,6 @@ def published_run(
         Weights (K, L), means (K, M), covariances (K, M, M).
     max_iter : int, default=100
         Largest number of passes.
-    tolerance : float, default=0.1
-        Change of a class's log-likelihood below which the class has converged.
 
     Returns
     -------
@@ -94,7 +90,7 @@ def published_run(
         With one group. Its log-likelihood is that of the parameters before the last pass.
     """
     before, done = start, None
-    for done in published_passes(X, classes, start, max_iter=max_iter, tolerance=tolerance):
+    for done in published_passes(X, classes, start, max_iter=max_iter):
         if not done.finite:
             sizes = np.bincount(classes, minlength=start.weights.shape[1])
             reason = failure_reason(before, np.ascontiguousarray(X.T), sizes)
@@ -107,7 +103,7 @@ def published_run(
 
 
 def published_passes(
-    X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100, tolerance: float = TOLERANCE
+    X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100
 ) -> Iterator[PublishedPass]:
     """Yield after every pass, until all classes have converged or `max_iter` passes are done.
 
@@ -124,7 +120,7 @@ def published_passes(
     for number in range(1, max_iter + 1):
         parameters, log_likelihood = published_pass(rows, sizes, parameters)
         with np.errstate(invalid="ignore"):
-            converged = converged | (np.abs(log_likelihood - previous) < tolerance)
+            converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
         yield PublishedPass(number, parameters, log_likelihood, converged)
         if converged.all():
             return
