@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 # Runs a script with arguments and returns what it prints.
 Script = Callable[..., str]
-# Benchmarks of many numbers of features, each of which would be compiled for: that takes longer than all else.
+# Benchmarks of many numbers of features: compiling for each would take longer than all else.
 IN_NUMPY = {"samples", "speed", "study"}
 
 
