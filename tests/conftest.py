@@ -80,7 +80,7 @@ def clusters() -> Iterator[Clusters]:
     pytest.importorskip("distributed", reason="needs the extra dask")
     import dask
 
-    # Its processes live until the last test; by default they take a tenth of a core to measure themselves.
+    # Its processes live until the last test; by default they measure themselves, for a tenth of a core.
     dask.config.set(
         {
             "distributed.worker.profile.enabled": False,

@@ -47,11 +47,11 @@ def test_half_the_passes_lead_as_high(covariance_type: str) -> None:
     plain = without_leaps(covariance_type)
     slow = np.flatnonzero(plain.n_iter >= 100)
     assert len(slow) >= 2
-    for r in slow[:2]:
-        half = replace(options, accelerate=True, tol=0.0, max_iter=int(plain.n_iter[r]) // 2)
-        fast = fit(X, classes, begin.take(slice(r, r + 1)), half)
-        # The stopping rule's own resolution: 1e-7 a row.
-        assert fast.log_likelihood.sum() > plain.log_likelihood[r].sum() - 1e-7 * len(X)
+    r = slow[0]
+    half = replace(options, accelerate=True, tol=0.0, max_iter=int(plain.n_iter[r]) // 2)
+    fast = fit(X, classes, begin.take(slice(r, r + 1)), half)
+    # The stopping rule's own resolution: 1e-7 a row.
+    assert fast.log_likelihood.sum() > plain.log_likelihood[r].sum() - 1e-7 * len(X)
 
 
 @each_type

@@ -30,7 +30,9 @@ SEARCHES = [
     SharedKernelClassifierCV(
         QUICK, n_kernels=3, covariance_type="full", tune=0.1, cv=2, n_members=2, random_state=0
     ),
-    SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0),
+    SharedKernelMixtureCV(
+        SharedKernelMixture(tol=0.1), n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0
+    ),
 ]
 
 

@@ -63,7 +63,7 @@ def with_gaps(X: FloatArray) -> FloatArray:
 def test_the_threshold_is_a_quantile_of_held_out_densities(
     share: float, groups: Any, kind: str, n_kernels: int | None
 ) -> None:
-    X, y = blobs(n=40)
+    X, y = blobs(n=24)
     weights = np.random.RandomState(1).randint(1, 4, size=len(X)) if kind == "weighted" else None
     if kind == "gaps":
         X = with_gaps(X)

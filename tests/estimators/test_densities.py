@@ -236,11 +236,11 @@ def test_draws_average_to_the_imputed_values(kind: str) -> None:
     model = MAKERS[kind](11)
     random = np.random.default_rng(11)
     X = with_gaps(random, rows_for(11, model.n_features_in_, 6), model)
-    drawn = model.sample_conditional(X, 20_000)
+    drawn = model.sample_conditional(X, 4_000)
     gaps = np.isnan(X)
-    assert_array_equal(drawn[:, ~gaps], np.tile(X[~gaps], (20_000, 1)))
+    assert_array_equal(drawn[:, ~gaps], np.tile(X[~gaps], (4_000, 1)))
     error = np.abs(drawn.mean(axis=0) - model.impute(X))[gaps]
-    assert np.all(error < 5.0 * drawn.std(axis=0)[gaps] / np.sqrt(20_000))
+    assert np.all(error < 5.0 * drawn.std(axis=0)[gaps] / np.sqrt(4_000))
 
 
 def test_columns_of_no_group_keep_their_gaps() -> None:

@@ -257,7 +257,7 @@ def test_tuning_says_that_its_counts_may_be_none() -> None:
 def test_a_search_names_itself(kind: Any) -> None:
     pandas = pytest.importorskip("pandas")
     X, y = sample()
-    search = kind(n_kernels=2, covariance_type="full", random_state=0)
+    search = kind(n_kernels=2, covariance_type="diag", cv=2, random_state=0)
     with pytest.raises(AttributeError, match=f"'{kind.__name__}' object has no attribute 'classes_'"):
         _ = search.classes_
     for rows in (X, pandas.DataFrame(X, columns=["a", "b"])):

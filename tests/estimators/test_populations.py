@@ -50,6 +50,11 @@ def model(fitted: SharedKernelMixture) -> SharedKernelMixture:
     return copy.deepcopy(fitted)
 
 
+@pytest.fixture(scope="module")
+def merged(fitted: SharedKernelMixture) -> SharedKernelMixture:
+    return copy.deepcopy(fitted).merge_kernels(n_populations=3)
+
+
 # ---------------------------------------------------------------- merges
 
 
@@ -372,9 +377,9 @@ def test_populations_are_saved(model: SharedKernelMixture, tmp_path: Path) -> No
     ],
 )
 def test_files_whose_populations_do_not_belong_to_the_tree_are_refused(
-    model: SharedKernelMixture, tmp_path: Path, name: str, change: Any, message: str
+    merged: SharedKernelMixture, tmp_path: Path, name: str, change: Any, message: str
 ) -> None:
-    model.merge_kernels(n_populations=3)
+    model = copy.deepcopy(merged)
     setattr(model, name, change(getattr(model, name)))
     with pytest.raises(ValueError, match=message):
         model.save(tmp_path / "model.skmix")

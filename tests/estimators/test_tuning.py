@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from copy import copy
+from copy import copy, deepcopy
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,10 +38,15 @@ def bars(n: int, seed: int) -> tuple[FloatArray, np.ndarray]:
 
 
 def fitted(covariance_type: str = "spherical", n_kernels: int = 4, **settings: Any) -> SharedKernelClassifier:
-    X, y = bars(300, seed=0)
-    return SharedKernelClassifier(n_kernels, covariance_type=covariance_type, random_state=0, **settings).fit(
-        X, y
+    return deepcopy(_fitted(covariance_type, n_kernels, tuple(settings.items())))
+
+
+@cache
+def _fitted(covariance_type: str, n_kernels: int, settings: tuple[tuple[str, Any], ...]) -> Any:
+    model = SharedKernelClassifier(
+        n_kernels, covariance_type=covariance_type, random_state=0, **dict(settings)
     )
+    return model.fit(*bars(300, seed=0))
 
 
 def test_a_model_too_small_for_the_densities_tells_classes_apart_better() -> None:
@@ -304,7 +310,7 @@ def test_what_cannot_be_tuned_is_refused() -> None:
     with pytest.raises(ValueError, match="without missing values, but X has NaN"):
         fitted().tune(gaps, y)
     with pytest.raises(ValueError, match="label of class prior zero, such as 'upper'"):
-        fitted(priors=[1.0, 0.0]).tune(X, y)
+        fitted(priors=(1.0, 0.0)).tune(X, y)
     with pytest.raises(ValueError, match="2 rows of 2 classes are too few"):
         fitted().tune([[0.0, 0.0], [0.0, 1.0]], ["lower", "upper"])
     with pytest.raises(ValueError, match="type 'low_rank' cannot be tuned"):

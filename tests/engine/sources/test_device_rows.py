@@ -135,7 +135,7 @@ def test_a_fit_is_that_of_numpy(library: str, covariance_type: str, settings: di
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
     found = starts.class_wise(X, y, 3, 3, 5, frame, structure, np.random.RandomState(0))
-    options = Options(covariance_type=covariance_type, max_iter=12, tol=1e-5, **settings)
+    options = Options(covariance_type=covariance_type, max_iter=6, tol=1e-5, **settings)
     ours = fit(X, y, found, options, row_weights=weights)
     theirs = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
     assert_array_equal(ours.status, theirs.status)

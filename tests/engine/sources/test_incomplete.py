@@ -121,9 +121,9 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
 def test_hundreds_of_patterns(covariance_type: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skmix.engine.sources.gaps.TILE", at_a_time)
     monkeypatch.setattr("skmix.engine.sources.gaps.HELD", 1)
-    random, X, classes, model = problem(3, covariance_type, n_rows=250, n_features=8)
+    random, X, classes, model = problem(3, covariance_type, n_rows=150, n_features=8)
     X = with_gaps(random, X, 0.5)
-    assert len(list(group_rows(X))) > 120
+    assert len(list(group_rows(X))) > 100
     row_weights = random.uniform(0.2, 3.0, size=len(X))
     found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
     expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)

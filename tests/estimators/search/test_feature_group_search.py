@@ -202,7 +202,7 @@ def test_the_digits_are_grouped_at_least_as_well_as_by_the_paper(golden: Golden)
     """Ten principal-axis entries, three quadrant masses; the paper's best are two products of few of them."""
     data = golden("digits_13d")
     cv = StratifiedKFold(3, shuffle=True, random_state=0)
-    search = grouped(n_kernels=10, cv=cv).set_params(estimator__tol=1e-2).fit(data["X"], data["y"])
+    search = grouped(n_kernels=10, cv=cv).set_params(estimator__tol=1e-1).fit(data["X"], data["y"])
     accuracy = search.score(data["X_test"], data["y_test"])
     plain = clone(search.classifier_).set_params(tol=SharedKernelClassifier().tol)
     for columns in ([3, 4], [1, 3, 4]):
