@@ -80,8 +80,14 @@ def clusters() -> Iterator[Clusters]:
     pytest.importorskip("distributed", reason="needs the extra dask")
     import dask
 
-    # Idle processes would watch their event loops and threads a hundred times a second until the last test.
-    dask.config.set({"distributed.admin.tick.interval": "1s", "distributed.worker.profile.enabled": False})
+    # Its processes live until the last test; by default they measure themselves, for a tenth of a core.
+    dask.config.set(
+        {
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.tick.interval": "1s",
+            "distributed.admin.system-monitor.interval": "10s",
+        }
+    )
     clusters = Clusters()
     yield clusters
     clusters.close()
