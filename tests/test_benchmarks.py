@@ -24,7 +24,6 @@ from libraries import needs_torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.engine.sources import memory
 from skmix.experiments.field import Settings, contenders, key_of, load_data, run_cell
 from skmix.experiments.harness import write_lines
 
@@ -33,8 +32,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 # Runs a script with arguments and returns what it prints.
 Script = Callable[..., str]
-# Benchmarks of many numbers of features: compiling for each would take longer than all else.
-IN_NUMPY = {"samples", "speed", "study"}
 
 
 class Worker:
@@ -81,8 +78,6 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Script:
 
     def run(name: str, *arguments: object) -> str:
         path = ROOT / "benchmarks" / f"{name}.py"
-        if name in IN_NUMPY:
-            monkeypatch.setattr(memory, "_WORTH_COMPILING", np.inf)
         monkeypatch.syspath_prepend(path.parent)
         monkeypatch.setattr(subprocess, "run", run_program)
         with warnings.catch_warnings():

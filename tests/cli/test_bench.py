@@ -50,9 +50,9 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
 @pytest.mark.slow
 def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
     out = tmp_path / "out"
-    code, output = run("sharing", "--data", table, "--rows", 3, "--rows", 8, "--draws", 1, "--out", out)
+    code, output = run("sharing", "--data", table, "--rows", 2, "--rows", 3, "--draws", 1, "--out", out)
     assert code == 0, output
-    assert "points, 16 rows, QDA, 1: error " in output
+    assert "points, 6 rows, QDA, 1: error " in output
     assert sorted(path.name for path in out.iterdir()) == [
         *("cells.sqlite", "gain.png", "outcomes.jsonl", "sharing.png", "tables.md", "tables.txt")
     ]
