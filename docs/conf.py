@@ -126,8 +126,12 @@ html_theme_options = {
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": [],
-    # The table of eleven classifiers needs the room.
-    "secondary_sidebar_items": {"**": ["page-toc"], "guide/comparison": []},
+    # Tables of seven to eleven classifiers need the room.
+    "secondary_sidebar_items": {
+        "**": ["page-toc"],
+        "guide/comparison": [],
+        "guide/sharing": [],
+    },
     "logo": {"text": "skmix"},
     "search_bar_text": "Search the documentation",
     "icon_links": [
