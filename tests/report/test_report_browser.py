@@ -97,6 +97,14 @@ def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     }.items():
         found = browser.execute_script("return document.querySelectorAll(arguments[0]).length", selector)
         assert found == count, selector
+    if size is PHONE:
+        shares = browser.execute_script(
+            "const whole = document.querySelector('.differences').clientWidth;"
+            "return [...document.querySelectorAll('.differences td')].map((td) => td.clientWidth / whole)"
+        )
+        # Cells are one below the other, each as wide as the screen; empty ones are left out.
+        assert 0.0 in shares
+        assert all(share == 0.0 or share > 0.9 for share in shares)
 
 
 def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:

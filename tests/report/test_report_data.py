@@ -10,6 +10,7 @@ import re
 import shlex
 import struct
 import sys
+from collections import Counter
 from contextlib import redirect_stdout
 from html.parser import HTMLParser
 from pathlib import Path
@@ -49,11 +50,11 @@ def with_runs(*runs: Run) -> StudyResults:
     return dataclasses.replace(synthetic_results(), runs=runs, best={}, beyond=())
 
 
-def png(width: int, height: int) -> bytes:
+def png(width: int, height: int, **written: Any) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    Image.effect_noise((width, height), 80).convert("RGBA").save(file, "PNG")
+    Image.effect_noise((width, height), 80).convert("RGBA").save(file, "PNG", **written)
     return file.getvalue()
 
 
@@ -344,6 +345,20 @@ def test_pictures_are_inside_and_small() -> None:
     assert projection["chosen_by"]["digit"] == "7"
     assert projection["uri"] in page
     assert "best run of 4D (class-wise) in every plane" in page
+
+
+def test_pictures_have_the_size_of_their_inches_in_twice_the_pixels() -> None:
+    figures = {"fig1_segments": png(900, 300, dpi=(300, 300))}
+    (figure,) = report_data(synthetic_results(), figures=figures)["figures"]
+    assert (figure["width"], figure["height"]) == (300, 100)
+    content = base64.b64decode(figure["uri"].removeprefix("data:image/png;base64,"))
+    assert struct.unpack(">II", content[16:24]) == (600, 200)
+
+
+def test_the_command_for_the_study_has_its_number_of_runs() -> None:
+    results = synthetic_results()
+    n_runs = max(Counter((run.variant, run.method) for run in results.runs if run.n_kernels == 10).values())
+    assert report_data(results)["made"]["commands"][0].endswith(f" --runs {n_runs}")
 
 
 def test_other_files_are_refused_as_pictures() -> None:

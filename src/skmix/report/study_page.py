@@ -116,6 +116,7 @@ def report_data(
         # The page shows these as charts of its own.
         if not name.startswith(("accuracy_", "confusion_"))
     ]
+    n_runs = max(len(runs.of(name, MAIN_KERNELS, method)) for name in runs.variants for method in METHODS)
     return {
         "title": "Shared kernel models: the whole paper, run again",
         "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
@@ -161,7 +162,8 @@ def report_data(
             "versions": {name: version(name) for name in ("skmix", "numpy", "scipy", "scikit-learn")}
             | {"Python": platform.python_version()},
             "commands": [
-                f"skmix reproduce --seed {results.settings.seed} --dither {results.settings.dither}",
+                f"skmix reproduce --seed {results.settings.seed} --dither {results.settings.dither}"
+                + (f" --runs {n_runs}" if n_runs != MAIN_RUNS else ""),
                 *(_repeat(best.run, results.settings) for best in list(results.best.values())[-1:]),
             ],
         },
@@ -441,7 +443,8 @@ def _gaps(entries: Sequence[Sequence[tuple[Value, ...]]], table: Table) -> list[
     # The agreement of two rankings is a difference already.
     if all(gap is None for gap in gaps) or TAU in table.columns:
         return []
-    cells = ["–" if gap is None else f"{gap:+.3f}" for gap in gaps]
+    # Adding zero turns -0.000 into +0.000.
+    cells = ["–" if gap is None else f"{round(gap, 3) + 0.0:+.3f}" for gap in gaps]
     return [{"source": "difference", "label": "rerun − printed", "cells": cells}]
 
 
@@ -463,15 +466,17 @@ def _number(value: Value, printed: bool) -> str:
 
 # ---------------------------------------------------------------- pictures
 
+_PER_INCH = 100
+"""Pixels of the page for an inch of a picture: text of 8 points is as high as small print."""
 _WIDEST = 1200
-"""Pixels; wider pictures are scaled down."""
+"""Pixels; wider pictures are scaled down, as are those of twice the size at which they are shown."""
 _COLOURS = 128
 """Size of the palette, which reduces files to a third."""
 _PROJECTIONS = re.compile(r"projections_(?P<variant>[^_]+)_(?P<method>[^_]+)_class(?P<digit>\w+)")
 
 
 def _picture(name: str, content: bytes) -> dict[str, Any]:
-    """Return a PNG or SVG file as a data URI, with its size in pixels, None for SVG.
+    """Return a PNG or SVG file as a data URI, with its size on the page in pixels, None for SVG.
 
     ``chosen_by`` has the model and the digit by which one of many projections is chosen, None for others.
     """
@@ -496,18 +501,21 @@ def _picture(name: str, content: bytes) -> dict[str, Any]:
 
 
 def _smaller(content: bytes) -> tuple[bytes, int, int]:
-    """Return a PNG with a palette, scaled down if it is very wide, and its size."""
+    """Return a PNG with a palette, scaled down if it is very wide, and its size on the page."""
     # Installed with matplotlib, which drew the pictures.
     from PIL import Image
 
     with Image.open(io.BytesIO(content)) as opened:
         # Transparent pixels become white.
         picture = Image.new("RGB", opened.size, "white")
+        shown = _PER_INCH / opened.info.get("dpi", (_PER_INCH,))[0]
         layered = opened.convert("RGBA")
         picture.paste(layered, mask=layered.getchannel("A"))
-    if picture.width > _WIDEST:
-        size = (_WIDEST, round(picture.height * _WIDEST / picture.width))
-        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    width, height = picture.size
+    scale = min(1.0, 2.0 * shown, _WIDEST / width)
+    if scale < 1.0:
+        picture = picture.resize((round(scale * width), round(scale * height)), Image.Resampling.LANCZOS)
+    shown = min(shown, scale)
     small = io.BytesIO()
     picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(small, "PNG")
-    return min(small.getvalue(), content, key=len), picture.width, picture.height
+    return min(small.getvalue(), content, key=len), round(shown * width), round(shown * height)

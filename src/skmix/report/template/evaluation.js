@@ -41,7 +41,7 @@ function showMatrix() {
     const empty = !count || hidden(i, j);
     // The square root shows rare mistakes too.
     const shade = Math.sqrt(shareOf(i, j) / whole);
-    const kind = [empty ? "none" : "", shade > 0.68 && !empty ? "deep" : "", i !== j && count ? "wrong" : ""].filter(Boolean).join(" ");
+    const kind = [empty ? "none" : "", shade > 0.72 && !empty ? "deep" : "", i !== j && count ? "wrong" : ""].filter(Boolean).join(" ");
     const cell = make("td", { class: kind || null, "data-i": i, "data-j": j, style: `--share:${empty ? 0 : (0.06 + 0.9 * shade).toFixed(2)}` }, hidden(i, j) ? "" : String(count));
     explain(cell, tellCounts(i, j), () => cross(i, j, true), () => cross(i, j, false));
     cells.push(cell);
