@@ -158,10 +158,12 @@ def test_references_of_the_paper_are_in_its_bibliography() -> None:
 
 def test_the_algorithm_is_cited_alike_everywhere() -> None:
     (reference,) = read_yaml("CITATION.cff")["references"]
+    (author,) = reference["authors"]
     for name in ("paper/paper.bib", "README.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         entry = re.search(r"^@\w+\{pulford(\d{4}),\n(.*?)^\}", text, re.DOTALL | re.IGNORECASE | re.MULTILINE)
         assert entry is not None
         assert entry[1] == str(reference["year"])
+        assert f"author = {{{author['family-names']}, {author['given-names']}}}" in entry[2]
         assert f"year = {{{reference['year']}}}" in entry[2]
         assert reference["identifiers"][0]["value"].removeprefix("arXiv:") in entry[2]

@@ -31,7 +31,8 @@ from skmix import (
 )
 from skmix.cli import app
 from skmix.cli._progress import watching
-from skmix.cli.models import print_evaluation
+from skmix.cli.fit import _HeldOut
+from skmix.cli.models import _level, print_evaluation
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.plots._models import feature_names
@@ -372,6 +373,25 @@ def test_a_class_without_rows_has_no_recall(capsys: pytest.CaptureFixture[str]) 
     assert not any("nan" in word for words in lines for word in words)
 
 
+def test_of_many_classes_the_worst_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    y = np.arange(80)
+    certain = np.eye(80)[np.where(y == 77, 78, y)]
+    print_evaluation(evaluate(_HeldOut(y, certain), np.zeros((80, 1)), y))
+    said = capsys.readouterr().out
+    shown = re.search(r"class +rows +precision.*?\n\D*(\d+)", said)
+    assert shown is not None
+    assert shown[1] == "77"
+    assert "These have the lowest IoU of 80 classes" in said
+    assert re.search(r"most frequent mistakes.*\n\D*77 +78 +1", said)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_only_a_weight_of_zero_is_blank(plain: bool) -> None:
+    levels = [_level(weight, plain) for weight in (0.0, 0.01, 0.5, 1.0)]
+    assert levels[0] == " "
+    assert len(set(levels)) == 4
+
+
 def test_many_classes_show_their_worst_mistakes(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(13), 12)
@@ -679,6 +699,14 @@ def test_progress_waits_and_then_has_the_time_left() -> None:
     text = shown(0.0)
     assert "reading" in text
     assert re.search(r"at most.*(-:--:--|\d:\d\d:\d\d).*left", text)
+
+
+def test_a_task_of_more_steps_than_expected_is_not_done() -> None:
+    with watching(Console(file=io.StringIO()), 60.0) as watch, watch.steps("passes", 2) as report:
+        for _ in range(3):
+            report()
+        (task,) = watch.tasks
+        assert (task.completed, task.total) == (3, 4)
 
 
 def test_fits_report_their_passes_to_who_watches() -> None:

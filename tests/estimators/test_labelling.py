@@ -169,6 +169,12 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     start = {"means": [[0.0, 0.0], [7.0, 7.0], [7.5, 7.5]]}
     fitted = SharedKernelMixture(3, init=start, background=True, tol=1e-3).fit(rows)
     fitted.merge_kernels(n_populations=2)
+    # Away from the two kernels that overlap, the background is the likeliest of three before it is half.
+    away = np.array([7.25, 7.25]) + np.linspace(0.0, 6.0, 400)[:, None] * [1.0, -1.0]
+    rows = np.concatenate([away, rows])
+    shares = np.sort(fitted.predict_proba(away), axis=1)
+    left = 1.0 - shares.sum(axis=1)
+    assert ((shares[:, -1] < left) & (left < 0.5)).any()
     assert not fitted.predict_proba(rows)[-1].any()
     for populations in (False, True):
         fitted.write_labels(rows, target, populations=populations)
@@ -187,6 +193,7 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     # One population has more of the row, little as it is, and it is not the first.
     nearest = fitted.populations_[fitted.log_responsibilities(rows)[-1].argmax()]
     assert fitted.predict(rows, populations=True)[-1] == nearest == 1
+    rows = rows[len(away) :]
     adata = annotate(rows, np.r_[SAMPLE, ["s1"]])
     fitted.write_labels(rows, adata)
     column = adata.obs["kernel"]

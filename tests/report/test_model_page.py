@@ -81,6 +81,9 @@ def test_classes_and_facts() -> None:
         own = model.weights_[:, c]
         assert row["heaviest"] == f"k{own.argmax()} ({own.max():.2f})"
         assert int(row["used"]) == (own >= 0.01).sum()
+        assert row["effective"] == f"{np.prod(own**-own):.1f}"
+    overall = model.weights_ @ [0.5, 0.25, 0.25]
+    assert data["n_effective"] == [f"{np.prod(overall**-overall):.1f}"]
     # Four kernels of two means, three entries of a covariance; three weights for each of three classes.
     assert data["n_parameters"] == 4 * 5 + 3 * 3
     page = model_page(model, title="model")
@@ -113,6 +116,16 @@ def test_many_features_are_held_to_what_a_page_can_take() -> None:
     assert len(group["features"]) + len(group["axes"]) == 40
     assert group["note"].startswith("38 of the 300 features are offered")
     assert len(page) < 400_000
+
+
+def test_feature_groups_share_the_room_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(model_data.__globals__, "_MAX_ENTRIES", 200)
+    model = fitted(20, feature_groups=[list(range(10)), list(range(10, 20))], covariance_type="diag")
+    numbers = [
+        len(group["features"]) + len(group["axes"]) for group in model_data(model, title="model")["groups"]
+    ]
+    assert min(numbers) > 4
+    assert sum(4 * n * (n + 1) / 2 for n in numbers) <= 200
 
 
 def test_rows_are_sampled_and_unknown_labels_kept_apart() -> None:
