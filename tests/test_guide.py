@@ -19,7 +19,6 @@ OPTIONAL = {"dask", "distributed", "onnx", "onnxruntime", "pyarrow", "torch"}
 # block prints is not compared.
 SMALLER = {
     "choosing": {
-        "fit(wine.data, wine.target)\nfor": "fit(wine.data.iloc[::2, :6], wine.target[::2])\nfor",
         "(wine.data, wine.target)": "(wine.data[::2], wine.target[::2])",
         "ClassifierCV(random_state=0)": "ClassifierCV(n_kernels=[3, 6], cv=2, random_state=0)",
         'criterion="bic", random': 'criterion="bic", n_kernels=[2, 3, 4], random',
