@@ -170,11 +170,12 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
     n_repeats = 2 if arguments.small else arguments.repeats
+    n_comparisons = 1 if arguments.small else 3 * n_repeats
     cases = [(3.0, (50, 50, 50, 500, 500, 500), None)] if arguments.small else CASES
     gaps = (6.0,) if arguments.small else (6.0, 3.0)
     results: dict[str, list[Any]] = {
         "coverage": [coverage(*case, n_repeats, seed) for seed, case in enumerate(cases)],
-        "compare": [comparisons(gap, 3 * n_repeats, 100) for gap in gaps],
+        "compare": [comparisons(gap, n_comparisons, 100) for gap in gaps],
         "unusual": [unusual(gap, n_repeats, 200) for gap in gaps],
     }
     if arguments.out is not None:

@@ -232,9 +232,9 @@ def time_starts(n_features: int, repeats: int, n_starts: int) -> dict[str, Any]:
 def time_iris(repeats: int) -> dict[str, float]:
     """Time whole fits of a small data set."""
     X, _ = load_iris(return_X_y=True)
-    peer = best_of(lambda: Peer(3, random_state=0).fit(X), 20 * repeats, budget=10)
-    drop_in = best_of(lambda: skmix.GaussianMixture(3, random_state=0).fit(X), 20 * repeats, budget=10)
-    own = best_of(lambda: skmix.SharedKernelMixture(3, random_state=0).fit(X), 20 * repeats, budget=10)
+    peer = best_of(lambda: Peer(3, random_state=0).fit(X), repeats, budget=10)
+    drop_in = best_of(lambda: skmix.GaussianMixture(3, random_state=0).fit(X), repeats, budget=10)
+    own = best_of(lambda: skmix.SharedKernelMixture(3, random_state=0).fit(X), repeats, budget=10)
     return {"sklearn_ms": 1e3 * peer, "drop_in_ms": 1e3 * drop_in, "shared_kernel_mixture_ms": 1e3 * own}
 
 
@@ -342,7 +342,7 @@ def main() -> None:
             time_starts(n_features, arguments.repeats, 10 if arguments.small else 200)
             for n_features in (3, 6, 13)
         ],
-        "iris": time_iris(arguments.repeats),
+        "iris": time_iris(1 if arguments.small else 20 * arguments.repeats),
         "prediction": time_prediction(arguments.repeats),
         # To compile takes as long for few rows as for many.
         "compilation": [

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,9 +95,11 @@ def test_a_small_study_from_end_to_end(
     # Other settings are other runs, and replace none of those that are stored.
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     few = ["--runs", "1", "--only", "3x1D", "--jobs", "1"]
+    # Figures are the same when they are drawn again; see tests/plots.
+    monkeypatch.setattr(plots, "plot_illustration", lambda record: [SimpleNamespace(figure=None)])
+    monkeypatch.setattr("skmix.cli.reproduce._save", lambda folder, figure: None)
     with monkeypatch.context() as patch:
         patch.setattr(plots, "paper_figures", lambda results: {})
-        patch.setattr("skmix.cli.reproduce._save", lambda folder, figure: None)
         patch.setattr("skmix.experiments.paper.study.run_beyond", lambda *_, **__: ())
         other = runner.invoke(app, ["reproduce", *arguments[1:5], "--dither", "paper", *few])
     assert other.exit_code == 0, other.output
@@ -105,8 +108,6 @@ def test_a_small_study_from_end_to_end(
     assert n_kept(folder / "study.sqlite") == 27
     del written[folder / "study.sqlite"]
 
-    # Figures are the same when they are drawn again; see tests/plots.
-    monkeypatch.setattr("skmix.cli.reproduce._save", lambda folder, figure: None)
     again = CliRunner(charset="ascii").invoke(app, [*arguments, "--json"])
     assert again.exit_code == 0, again.stderr
     assert again.stdout.isascii()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
+from skmix.experiments import harness
 from skmix.experiments.field import (
     Outcome,
     TrueDensities,
@@ -99,8 +103,27 @@ def test_names_of_another_sort_are_refused() -> None:
             simulate(name, 5, 0)
 
 
+class Pool:
+    """Two worker processes, but for the time that they take to start: what they are sent is pickled."""
+
+    def __init__(
+        self, max_workers: int, mp_context: Any, initializer: Callable[..., None], initargs: Any
+    ) -> None:
+        assert max_workers == 2
+        initializer(*pickle.loads(pickle.dumps(initargs)))
+
+    def submit(self, *call: Any) -> Future[Any]:
+        work, task = pickle.loads(pickle.dumps(call))
+        future: Future[Any] = Future()
+        future.set_result(work(task))
+        return future
+
+    def shutdown(self, cancel_futures: bool) -> None:
+        pass
+
+
 @pytest.mark.slow
-def test_the_study_runs_in_processes_and_resumes(tmp_path: Path) -> None:
+def test_the_study_runs_in_processes_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Outcome] = []
     sizes: dict[str, Any] = {"rows_per_class": [2, 3], "n_draws": 1}
     with Store(tmp_path / "cells.sqlite") as store:
@@ -115,6 +138,7 @@ def test_the_study_runs_in_processes_and_resumes(tmp_path: Path) -> None:
         assert len(made) == 10
         with pytest.raises(ValueError, match="at least 1, got 0"):
             run_sharing(["pool-3"], store, rows_per_class=[0])
+    monkeypatch.setattr(harness, "ProcessPoolExecutor", Pool)
     with Store(tmp_path / "other.sqlite") as store:
         other = run_sharing(["pool-3"], store, rows_per_class=[2], n_draws=1, n_processes=2)
     assert [point.error for point in other] == [point.error for point in points[:5]]
