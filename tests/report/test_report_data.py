@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from synthetic import synthetic_results
 
+from skmix.experiments.harness import Row, Table
 from skmix.experiments.paper.methods import run_one
 from skmix.experiments.paper.records import BestRun, Beyond, Margin, Run, Settings, StudyResults, make_data
 from skmix.report import render, report_data, write_report
@@ -319,6 +320,14 @@ def test_links_of_the_contents_lead_somewhere(page: Path) -> None:
     assert links <= set(names)
     for_labels = {attributes["for"] for tag, attributes in elements if tag == "label" and "for" in attributes}
     assert for_labels <= set(names)
+
+
+def test_differences_that_round_to_zero_have_no_minus() -> None:
+    row = Row(("Med Acc",), ((0.5, 0.4999),))
+    sources = ("paper, printed", "paper's algorithm, rerun")
+    table = Table("table1", "Table 1: all runs", ("measure",), "variant", ("3D",), sources, (row,))
+    (shown,) = report_data(synthetic_results(), tables=[table])["tables"]
+    assert shown["groups"][0]["rows"][2]["cells"] == ["+0.000"]
 
 
 def test_pictures_are_inside_and_small() -> None:
