@@ -12,6 +12,8 @@ MACHINERY = re.compile(
 )
 # Labels and classes of scikit-learn's own documentation, which is on the network.
 FOREIGN = re.compile(r":ref:`([^`<]+?)\s*(?:<[^`>]+>)?`")
+# Paragraphs that only point there.
+POINTERS = re.compile(r"^(?:You can refer|For an example).*?(?:\n\n|\Z)", re.M | re.S)
 
 
 def is_machinery(
@@ -24,7 +26,8 @@ def plain_references(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
 ) -> None:
     if getattr(obj, "__module__", "").startswith("sklearn"):
-        lines[:] = [FOREIGN.sub(r"\1", line) for line in lines]
+        text = POINTERS.sub("", "\n".join(lines) + "\n")
+        lines[:] = FOREIGN.sub(r"\1", text).split("\n")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
