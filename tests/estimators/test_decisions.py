@@ -369,6 +369,10 @@ def test_rows_that_say_nothing_about_the_temperature() -> None:
     with pytest.warns(UserWarning, match="All 4 rows are classified correctly"):
         model.calibrate([[0.0] * 3, [0.5] * 3, [4.0] * 3, [3.5] * 3], [0, 0, 2, 2])
     assert model.temperature_ == 1.0
+    # An error of weight zero is none.
+    with pytest.warns(UserWarning, match="classified correctly"):
+        model.calibrate([[0.0] * 3, [4.0] * 3, [4.0] * 3], [0, 2, 0], sample_weight=[1.0, 1.0, 0.0])
+    assert model.temperature_ == 1.0
 
 
 def test_labels_that_contradict_the_model() -> None:

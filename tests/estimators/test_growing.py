@@ -91,6 +91,9 @@ def test_fit_forgets_the_stream() -> None:
     model = stream(SharedKernelClassifier(5, random_state=0), X, y).fit(X, y)
     fresh = SharedKernelClassifier(5, random_state=0).fit(X, y)
     assert_array_equal(model.means_, fresh.means_)
+    # A mixture is fitted in place.
+    mixture = SharedKernelMixture(2, random_state=0).partial_fit(X[:100]).fit(X[:100])
+    assert not hasattr(mixture, "stream_")
 
 
 @pytest.mark.parametrize("groups", [None, [[0], [1, 2]]])
@@ -208,7 +211,9 @@ def test_an_added_class_leaves_the_proportions_of_the_others() -> None:
     model = SharedKernelClassifier(4, random_state=0, max_iter=900).fit(X[known], hidden[known])
     before, counts = model.class_prior_, model.class_count_
     weights = np.full(np.sum(~known), 2.0)
+    model.temperature_ = 2.5
     model.add_class(X[~known], 2, sample_weight=weights)
+    assert model.temperature_ == 2.5
     assert_allclose(model.class_prior_[:2] / model.class_prior_[:2].sum(), before)
     # Its share of the rows that have a label.
     assert_allclose(model.class_prior_[2], weights.sum() / (counts.sum() + weights.sum()))

@@ -179,6 +179,12 @@ def test_a_mass_beside_sparse_whole_numbers_is_a_mass() -> None:
     assert found == pytest.approx(0.01 * income.var(), rel=1e-9)
 
 
+def test_few_values_are_no_mass() -> None:
+    # Each has a fifth of the rows, as much as any other.
+    values = np.repeat([0.0, 0.01, 0.0217, 0.03, 10.0], 40)
+    assert resolution(values[:, None])[0] == pytest.approx(0.01085**2 / 12.0, rel=1e-6)
+
+
 def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
     X = np.random.default_rng(0).normal(size=(50, 2)) + 3.0
     units = np.array([2.54, 1e-3])

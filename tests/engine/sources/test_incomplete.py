@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 from unittest import mock
 
+import array_api_strict
 import numpy as np
 import pytest
 from calls import fit
@@ -21,6 +22,7 @@ from skmix.engine.covariances import INFLATED, structure_of
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
 from skmix.engine.sources import gaps as gaps_module
 from skmix.engine.sources.gaps import GapRows, group_rows
+from skmix.engine.sources.masked import MaskedRows
 from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.sources.summary import Setting, measure
 
@@ -273,3 +275,6 @@ def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
     assert_array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]])
     assert_array_equal(rows.codes, [0, 1, 0])
     assert_array_equal(rows.weights, [1.0, 3.0, 4.0])
+    there = MaskedRows(array_api_strict.asarray(X), np.array([0, 1, 1, 0])).take([0, 1])
+    assert_array_equal(np.asarray(there.X), rows.X)
+    assert_array_equal(there.codes, rows.codes)

@@ -104,16 +104,20 @@ def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> No
 def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
     X, y = shared_kernels(40)
     cv = StratifiedKFold(2, shuffle=True, random_state=3)
-    search = SharedKernelMixtureCV(n_kernels=3, criterion="log_likelihood", cv=cv, random_state=0).fit(X, y)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, size=len(X))
+    search = SharedKernelMixtureCV(n_kernels=3, criterion="log_likelihood", cv=cv, random_state=0)
+    search.fit(X, y, weights)
     for i, params in enumerate(search.cv_results_["params"]):
         total = 0.0
         for fold, (training, held) in enumerate(cv.split(X, y)):
             settings = {"covariance_prior": "auto", **params}
-            fitted = clone(search.best_estimator_).set_params(**settings).fit(X[training], y[training])
-            scores = fitted.score_samples(X[held], y[held])
-            assert_allclose(search.cv_results_[f"split{fold}_test_score"][i], scores.mean(), rtol=1e-9)
+            fitted = clone(search.best_estimator_).set_params(**settings)
+            fitted.fit(X[training], y[training], weights[training])
+            scores = weights[held] * fitted.score_samples(X[held], y[held])
+            mean = scores.sum() / weights[held].sum()
+            assert_allclose(search.cv_results_[f"split{fold}_test_score"][i], mean, rtol=1e-9)
             total += scores.sum()
-        assert_allclose(search.cv_results_["mean_test_score"][i], total / len(X), rtol=1e-9)
+        assert_allclose(search.cv_results_["mean_test_score"][i], total / weights.sum(), rtol=1e-9)
 
 
 def test_the_winner_is_the_plain_model_to_the_bit() -> None:
@@ -508,14 +512,21 @@ def test_any_scorer_can_be_maximised(iris: Data) -> None:
 def test_no_map_has_seen_a_held_out_row(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = load_wine(return_X_y=True)
     folds = list(StratifiedKFold(3).split(X, y))
-    seen = []
+    seen, filled = [], []
 
     def spy(transform: str, reduction: str, rows: Rows) -> FeatureMap | None:
         seen.append(rows.X)
         return fit_features(transform, reduction, rows)
 
+    def spy_of_gaps(rows: np.ndarray, seed: int) -> Any:
+        filled.append(rows)
+        return filler(rows, seed)
+
     monkeypatch.setattr(search_of_classifiers, "fit_features", spy)
+    monkeypatch.setattr(search_of_classifiers, "filler", spy_of_gaps)
     quick(cv=folds).fit(X, y)
+    for rows, own in zip(filled, [*(training for training, _ in folds), slice(None)], strict=True):
+        assert_array_equal(rows, X[own])
     for rows in seen[:-1]:
         assert any(np.array_equal(rows, X[training]) for training, _ in folds)
     assert_array_equal(seen[-1], X)
