@@ -28,9 +28,7 @@ def test_a_key_depends_on_every_setting_and_not_on_their_order() -> None:
         cell_key({"tol": float("nan")})
 
 
-def test_the_library_is_its_version_and_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert library().startswith("0.1.0+")
     code = tmp_path / "code.py"
     code.write_text("a = 1\n")
