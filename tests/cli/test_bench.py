@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from skmix.cli import app
+from skmix.experiments.field import Settings
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -56,6 +58,26 @@ def test_sharing_from_end_to_end(tmp_path: Path, table: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == [
         *("cells.sqlite", "gain.png", "outcomes.jsonl", "sharing.png", "tables.md", "tables.txt")
     ]
+
+
+def test_settings_reach_the_comparisons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def end(*arguments: Any, **options: Any) -> None:
+        asked.extend([*arguments[:-2], options])
+        raise ValueError("enough")
+
+    monkeypatch.setattr("skmix.cli.bench.field.run_comparison", end)
+    monkeypatch.setattr("skmix.cli.bench.field.run_sharing", end)
+    common = ("--data", "iris", "--seed", 7, "--out", tmp_path / "out")
+    assert run("accuracy", *common, "--classifier", "LDA", "--max-rows", 60, "--repeats", 3)[0] == 2
+    assert asked[0][0].name == "iris[60]"
+    assert [each.name for each in asked[1]] == ["LDA"]
+    assert asked[2] == Settings(n_repeats=3, seed=7)
+    assert run("sharing", *common, "--rows", 4, "--draws", 2, "--processes", 5)[0] == 2
+    assert {**asked[-1], "progress": None} == {
+        **{"rows_per_class": [4], "n_draws": 2, "seed": 7, "n_processes": 5, "progress": None}
+    }
 
 
 @pytest.mark.parametrize(

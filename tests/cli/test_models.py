@@ -446,7 +446,9 @@ def test_show(folder: Path) -> None:
     model = skmix.load(folder / "iris.skmix")
     assert printed["groups"][0]["weights"] == model.weights_.tolist()
     lines = re.findall(r"^(k\d+) +[\d.]+ +([\d.]+)", text, re.M)
-    assert dict(lines) == {f"k{k}": f"{own[0]:.3f}" for k, own in enumerate(model.weights_)}
+    # Those of most rows first.
+    order = np.argsort(-model.weights_ @ model.class_prior_)
+    assert lines == [(f"k{k}", f"{model.weights_[k, 0]:.3f}") for k in order]
     assert printed["settings"]["n_kernels"] == 3
 
 
@@ -474,6 +476,9 @@ def test_samples(folder: Path, tmp_path: Path) -> None:
     first = run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout
     assert run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout == first
     assert run("sample", folder / "iris.skmix", 5, "--seed", 2).stdout != first
+    model.set_params(random_state=1).save(tmp_path / "m")
+    assert run("sample", tmp_path / "m", 5).stdout == first
+    assert run("sample", tmp_path / "m", 5, "--seed", 0).stdout != first
     result = run("sample", folder / "iris.skmix", 5, "--label", "rose", code=1)
     assert (
         "--label rose: not a class of the model; its classes are setosa, versicolor, virginica"

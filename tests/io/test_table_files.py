@@ -21,6 +21,7 @@ from numpy.testing import assert_array_equal
 
 from skmix import open_rows
 from skmix.datasets import ColumnError, class_labels, labels_like, read_rows, write_columns
+from skmix.io.encoding import decode_columns
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
 X = np.array([[1.5, 2.0], [np.nan, 40.0], [-3.0, np.nan]])
@@ -280,7 +281,8 @@ def test_signs_are_classes_and_no_missing_values() -> None:
         (b"a  b kind\n1.5 2  x\n3.25 -4 y\n", {"sep": " "}),
         (b"a b kind \r\n1.5 2 x  \r\n3.25 -4 y ", {"sep": " "}),
         (b"a|b|kind\n1.5|2|x\n3.25|-4|y\n", {}),
-        ("a,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("utf-16"), {}),
+        ("\ufeffa,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("utf-16-le"), {}),
+        ("\ufeffa,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("utf-16-be"), {}),
         ("a,b,kind\n1.5,2,x\n3.25,-4,y\n".encode("cp500"), {"encoding": "cp500"}),
         (b'a, "b", "kind"\n1.5, "2", "x"\n3.25, -4, "y"\n', {}),
         # The quotation mark comes after the first block.
@@ -333,6 +335,9 @@ def test_categories_are_encoded() -> None:
     assert again.notes[0].startswith(
         "column 'colour' has categories that the model does not know, in 1 rows: teal;"
     )
+    # Drawn features are no zeros and ones: the likeliest category is theirs.
+    drawn = decode_columns(np.array([[0.4, 0.2, 0.3, 5.0, 0.4], [0.1, 0.2, 0.9, 6.0, 0.6]]), rows.columns)
+    assert [drawn[name].tolist() for name in drawn] == [["blue", "red"], [5.0, 6.0], ["no", "yes"]]
 
 
 def test_numbers_may_be_categories(tmp_path: Path) -> None:

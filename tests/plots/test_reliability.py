@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import softmax
+from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 
 from skmix import SharedKernelClassifier
@@ -55,6 +56,14 @@ def test_points_are_shares_of_correct_rows() -> None:
         if (own := (confidence >= low) & (confidence < low + 0.2)).any()
     ]
     assert_allclose(points, expected, rtol=1e-12)
+    inside = [(confidence >= low) & (confidence < low + 0.2) for low in np.arange(5) / 5]
+    intervals = [
+        tuple(binomtest(int(correct[own].sum()), int(own.sum())).proportion_ci(method="wilson"))
+        for own in inside
+        if own.any()
+    ]
+    drawn = next(c for c in axes.containers if c.get_label()[0] != "_").lines[2][0].get_segments()
+    assert_allclose([bar[:, 1] for bar in drawn], intervals, atol=1e-12)
     bars = [bar.get_height() for bar in axes.patches]
     assert_allclose(sum(bars), 1.0)
 

@@ -193,8 +193,14 @@ def test_shares_of_kernels_follow_the_priors_of_the_model() -> None:
     priors = [0.5, 0.3, 0.2]
     groups = SharedKernelClassifier(2, feature_groups=[[0, 1], [3]], priors=priors, random_state=0)
     groups.fit(X, CODES)
-    for described, part in zip(describe(groups)["groups"], groups.models_, strict=True):
-        assert_allclose(described["shares"], part.weights_ @ priors)
+    described = describe(groups)
+    for own, part in zip(described["groups"], groups.models_, strict=True):
+        assert_allclose(own["shares"], part.weights_ @ priors)
+    assert described["log_likelihood"] == pytest.approx(sum(part.log_likelihood_ for part in groups.models_))
+    # Half of a class is background: of the rows of kernels it has a third, and not a half.
+    two = SharedKernelMixture(2, random_state=0).fit(X, CODES > 0)
+    two.class_prior_, two.background_weights_ = np.array([0.5, 0.5]), np.array([0.5, 0.0])
+    assert_allclose(describe(two)["groups"][0]["shares"], two.weights_ @ [1 / 3, 2 / 3])
 
 
 def robust() -> tuple[SharedKernelMixture, np.ndarray]:

@@ -131,9 +131,11 @@ def test_feature_groups_share_the_room_of_a_page(monkeypatch: pytest.MonkeyPatch
 def test_rows_are_sampled_and_unknown_labels_kept_apart() -> None:
     model = fitted(2)
     X, y = np.random.RandomState(0).normal(size=(5000, 2)), np.array(["a", "z"] * 2500)
+    X[:, 0] = np.where(y == "a", 1.0, -1.0) * np.abs(X[:, 0])
     X[7, 1] = np.nan
     data = model_data(model, title="model", X=X, y=y)
     assert len(data["rows"]["labels"]) == len(data["rows"]["values"][0][0]) == 2000
+    assert data["rows"]["labels"] == [0 if value > 0.0 else None for value in data["rows"]["values"][0][0]]
     assert set(data["rows"]["labels"]) == {0, None}
     assert data["rows_note"] == "2000 of the 5000 rows are drawn, chosen at random."
     given = {tuple(row) for row in np.round(X, 3).tolist()}

@@ -101,6 +101,9 @@ def test_splits_depend_on_seed_name_and_repeat_alone(iris: DataSet) -> None:
     ]
     for _, other in others:
         assert set(other) != set(held)
+    # Of many small classes, as many rows as classes are held out.
+    small = DataSet("small", iris.X[:24], np.arange(24) % 8)
+    assert len(split(small, 0, Settings())[1]) == 8
     with pytest.raises(ValueError, match="too few to test on"):
         split(DataSet("tiny", iris.X[::50], iris.y[::50]), 0, Settings())
 

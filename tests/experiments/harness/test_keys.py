@@ -28,7 +28,7 @@ def test_a_key_depends_on_every_setting_and_not_on_their_order() -> None:
         cell_key({"tol": float("nan")})
 
 
-def test_the_library_is_its_version_and_its_code(tmp_path: Path) -> None:
+def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert library().startswith("0.1.0+")
     code = tmp_path / "code.py"
     code.write_text("a = 1\n")
@@ -38,6 +38,16 @@ def test_the_library_is_its_version_and_its_code(tmp_path: Path) -> None:
     library.cache_clear()
     code.write_text("a = 2\n")
     assert library(str(code)) != before
+    # All that may change results: generators of data and features too.
+    monkeypatch.setattr("skmix.__file__", str(tmp_path / "__init__.py"))
+    for package in ("engine", "estimators", "features", "datasets"):
+        library.cache_clear()
+        before = library()
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "code.py").write_text("a = 1\n")
+        library.cache_clear()
+        assert library() != before, package
+    library.cache_clear()
 
 
 def test_the_same_names_give_the_same_numbers() -> None:

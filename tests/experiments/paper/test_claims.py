@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import t as student_t
 
 from skmix.experiments.harness import Claim
 from skmix.experiments.paper import (
@@ -270,6 +271,11 @@ def test_means_are_compared_by_welch_s_test() -> None:
     values = [0.8, 0.9]  # mean 0.85, standard deviation √0.005
     t = 0.05 / np.sqrt(0.005)
     assert claims._p_of_means(values, 0.9, np.sqrt(0.005), 2) == pytest.approx(1 - t / np.sqrt(2 + t**2))
+    # Spreads that differ: t = 0.05 / √(0.005 / 2 + 0.02 / 50), whose degrees of freedom are 1.34.
+    own, other = 0.005 / 2, 0.02 / 50
+    freedom = (own + other) ** 2 / (own**2 / 1 + other**2 / 49)
+    expected = 2 * student_t.sf(0.05 / np.sqrt(own + other), freedom)
+    assert claims._p_of_means(values, 0.9, np.sqrt(0.02), 50) == pytest.approx(expected)
     assert claims._p_of_means([0.9], 0.1, 0.1, 50) == claims._p_of_means([0.9, 0.9], 0.1, 0.0, 50) == 1.0
 
 

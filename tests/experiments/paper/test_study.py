@@ -176,3 +176,7 @@ def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
     assert margin.best_robust == 0.9
     assert margin.mean_class_wise == pytest.approx(0.75)
     assert margin.shortfall == pytest.approx(0.15)
+    # The first runs count, as many on every data set.
+    monkeypatch.setattr(study, "DATA_SET_RUNS", 20)
+    (margin,) = study_results(make_study(cells, settings, data), None, beyond=()).margins  # type: ignore[arg-type]
+    assert (margin.n_runs, margin.best_robust) == (20, accuracies[19])
