@@ -155,6 +155,17 @@ def test_weights_that_are_fitted_explain_a_part_of_the_likelihood() -> None:
     assert_allclose(found[1:], [n_features / 2, -np.sqrt(8.0 / n_features)], rtol=0.1)
 
 
+def test_kernels_without_weight_change_no_likelihood() -> None:
+    random = np.random.default_rng(0)
+    x = np.concatenate([random.normal(at, 1.0, size=500) for at in (0.0, 1.5, 100.0)])
+    logs = -0.5 * (x[:, None] - [0.0, 1.5, 100.0]) ** 2
+    found, expected = (
+        shares.log_likelihood_moments(own, shares.density_ratios(own), w, 50.0)
+        for own, w in ((logs, np.array([0.4, 0.6, 0.0])), (logs[:1000, :2], np.array([0.4, 0.6])))
+    )
+    assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_a_prior_on_all_but_the_background() -> None:
     # Apart from each other, shares are those of the background and, within the rest, of a posterior.
     ratios, w = 3.0 * np.eye(3), np.array([0.5, 0.3, 0.2])

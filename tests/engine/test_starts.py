@@ -74,6 +74,15 @@ def test_random_rows(covariance_type: str) -> None:
         assert_allclose(covariances, as_structure(variances, covariance_type), rtol=1e-12)
 
 
+def test_random_rows_have_a_weight() -> None:
+    X = np.arange(20.0)[:, None]
+    weights = np.where(np.arange(20) % 5 == 0, 1.0, 0.0)
+    structure = structure_of("full")
+    frame, random_state = measure(X, structure), np.random.RandomState(0)
+    found = starts.random_from_data(X, 1, 2, 4, frame, structure, random_state, weights)
+    assert_allclose(np.sort(found.means[..., 0], axis=1), [[0.0, 5.0, 10.0, 15.0]] * 2, atol=1e-12)
+
+
 def test_more_kernels_than_rows_use_rows_again() -> None:
     X = np.array([[0.0], [1.0], [5.0]])
     frame = measure(X, FULL)

@@ -364,6 +364,11 @@ def test_groups_with_missing_values_are_not_unusual_for_them() -> None:
     table = model.unusual_groups()
     assert table[["log_likelihood", "z_likelihood", "p_likelihood"]].isna().all(axis=None)
     assert not table["unusual"].any()
+    # Nor are new groups.
+    complete = SharedKernelMixture(3, init=start()).fit(*groups_of(np.tile([120, 60, 20], (8, 1))))
+    table = complete.unusual_groups(X[:200], y[:200])
+    assert table["z_likelihood"].isna().all()
+    assert not table["unusual"].any()
 
 
 def with_background(shares: Any, **settings: Any) -> tuple[SharedKernelMixture, np.ndarray, np.ndarray]:

@@ -386,6 +386,10 @@ def test_weights_that_became_zero_were_free() -> None:
     for model, n_weights in ((shared, 2), (own, 0)):
         assert np.count_nonzero(model.weights_) == 2
         assert n_parameters(model) == 2 * 2 + 2 * 3 + n_weights
+    # Degrees of freedom count where they are learnt.
+    for kernel, n_degrees in ((("t", 5.0), 0), ("t", 2)):
+        robust = SharedKernelMixture(2, kernel=kernel, random_state=0).fit(X, y)
+        assert n_parameters(robust) == n_parameters(shared) + n_degrees
 
 
 def test_the_original_is_not_touched() -> None:

@@ -46,7 +46,7 @@ def test_images_need_not_be_square() -> None:
     transformer = Deskew(image_shape=(9, 6))
     upright = transformer.fit_transform(images.reshape(3, -1))
     assert_allclose(upright.reshape(images.shape), expected, atol=1e-12)
-    assert transformer.get_feature_names_out()[[0, -1]].tolist() == ["pixel 0,0", "pixel 8,5"]
+    assert transformer.get_feature_names_out()[[0, 1, -1]].tolist() == ["pixel 0,0", "pixel 0,1", "pixel 8,5"]
 
 
 def test_the_slant_is_gone_and_the_mass_is_in_the_middle(digits: np.ndarray) -> None:

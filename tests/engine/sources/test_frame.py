@@ -73,6 +73,9 @@ def test_a_constant_feature_has_no_spread(value: float) -> None:
     assert frame.variance[1] == 1.0
     assert np.isfinite(frame.scale).all()
     assert_allclose(in_frame(X)[:, 1], 0.0, atol=1e-14)
+    # Nor has one that differs in its last digit.
+    X[::2, 1] = np.nextafter(value, np.inf) if abs(value) > 1e-30 else value
+    assert measure(X, FULL).variance[1] == 1.0
 
 
 @pytest.mark.parametrize("factor", [1e160, 1e300, 1e-160, 1e-300])

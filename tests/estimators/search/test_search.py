@@ -35,7 +35,7 @@ from skmix.estimators.search import _base
 from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
-from skmix.estimators.search.classifier import own_kernels
+from skmix.estimators.search.classifier import QUICK_FITS, own_kernels
 from skmix.estimators.search.mixture import _average, _largest_stable, _likelier, least_stable
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -584,7 +584,9 @@ def test_weights_are_relative_and_reach_scorers_that_take_them(iris: Data) -> No
     X, y = iris
     weights = np.random.default_rng(0).uniform(0.5, 1.5, 150)
     weights *= 150 / weights.sum()
-    one, other = (quick().fit(X, y, w).predict_proba(X) for w in (weights, weights / 150))
+    # With a prior, whose rows weights are counted against.
+    search = quick(covariance_type="tied").set_params(estimator=SharedKernelClassifier(**QUICK_FITS))
+    one, other = (clone(search).fit(X, y, w).predict_proba(X) for w in (weights, weights / 150))
     assert_allclose(one, other, rtol=1e-6, atol=1e-12)
     assert quick(scoring=lambda model, X, y: model.score(X, y)).fit(X, y, weights).best_score_ > 0.9
 
