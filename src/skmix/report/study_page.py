@@ -116,7 +116,9 @@ def report_data(
         # The page shows these as charts of its own.
         if not name.startswith(("accuracy_", "confusion_"))
     ]
-    n_runs = max(len(runs.of(name, MAIN_KERNELS, method)) for name in runs.variants for method in METHODS)
+    n_runs = max(
+        (len(runs.of(name, MAIN_KERNELS, method)) for name in runs.variants for method in METHODS), default=0
+    )
     return {
         "title": "Shared kernel models: the whole paper, run again",
         "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
@@ -163,7 +165,7 @@ def report_data(
             | {"Python": platform.python_version()},
             "commands": [
                 f"skmix reproduce --seed {results.settings.seed} --dither {results.settings.dither}"
-                + (f" --runs {n_runs}" if n_runs != MAIN_RUNS else ""),
+                + (f" --runs {n_runs}" if n_runs not in (0, MAIN_RUNS) else ""),
                 *(_repeat(best.run, results.settings) for best in list(results.best.values())[-1:]),
             ],
         },

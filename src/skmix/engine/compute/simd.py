@@ -54,8 +54,8 @@ def _version() -> str:
 
 
 def compiled(function: Any) -> Any:
-    """Compile a function when Python first calls it, and keep the code if there is a place for it."""
-    return _kept(lambda **more: njit(**_OPTIONS | more), function)
+    """Compile a function when Python first calls it, and cache the code if a folder can be written."""
+    return _cached(lambda **more: njit(**_OPTIONS | more), function)
 
 
 def inner(function: Any) -> Any:
@@ -63,8 +63,8 @@ def inner(function: Any) -> Any:
     return njit(**_OPTIONS | {"no_cpython_wrapper": True})(function)
 
 
-def _kept(compile: Callable[..., Any], function: Any) -> Any:
-    """Compile a function, and keep the code if there is a place for it."""
+def _cached(compile: Callable[..., Any], function: Any) -> Any:
+    """Compile a function, and cache the code if a folder can be written."""
     # Numba notices changes of the function's own file, not of those whose code becomes part of it.
     function.__qualname__ += f"_{_version()}"
     try:
@@ -546,7 +546,7 @@ def _distances_of(n_features: int) -> Any:
     def distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at):
         add_distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at, n_features)
 
-    return _kept(partial(cfunc, _CALLED), distances)
+    return _of_features(distances, n_features)
 
 
 @lru_cache
@@ -554,4 +554,13 @@ def _moments_of(n_features: int) -> Any:
     def moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at):
         add_moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at, n_features)
 
-    return _kept(partial(cfunc, _CALLED), moments)
+    return _of_features(moments, n_features)
+
+
+def _of_features(function: Any, n_features: int) -> Any:
+    """Compile a function for that many features, which has a file of its own in the cache.
+
+    Two processes that write into one file at the same time could each leave the other's code there.
+    """
+    function.__qualname__ += f"_{n_features}"
+    return _cached(partial(cfunc, _CALLED), function)
