@@ -56,7 +56,7 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in their order."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        return sorted(super().list_commands(ctx), key=lambda name: [*_ORDER, name].index(name))
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report errors that it did not handle itself."""
