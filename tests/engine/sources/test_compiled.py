@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from skmix.engine.sources import memory, open_source, reference
 from skmix.engine.sources.reference import Kernels, Rows
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
+from numba import cfunc
+
 from skmix.engine.sources import compiled
 
 STRUCTURES = ["full", "tied", "diag", "spherical", "low_rank"]
@@ -392,3 +396,23 @@ def test_another_number_of_features_compiles_only_its_loops() -> None:
             compiled.expect(rows, kernels, kernels.means, pool)
         compiled_for.add(tuple(compiled._work.signatures))
     assert len(compiled_for) == 1
+
+
+def test_a_full_disk_ends_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from skmix.engine.compute import simd
+
+    tried = []
+
+    def full(*_: object) -> None:
+        tried.append(True)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile.save", full)
+
+    def half(x):
+        return x / 2
+
+    assert simd.compiled(half)(3.0) == 1.5
+    made = simd._cached(partial(cfunc, "float64(float64)"), lambda x: 3 * x)
+    assert made.ctypes(2.0) == 6.0
+    assert len(tried) == 2

@@ -10,6 +10,7 @@ over a few features or kernels are unrolled while instructions are generated. Al
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import struct
@@ -68,9 +69,25 @@ def _cached(compile: Callable[..., Any], function: Any) -> Any:
     # Numba notices changes of the function's own file, not of those whose code becomes part of it.
     function.__qualname__ += f"_{_version()}"
     try:
-        return compile(cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
+        made = compile(cache=True)(function)
+    except (
+        RuntimeError,
+        OSError,
+    ):  # neither the package's folder nor the user's can be written, or it is full
         return compile()(function)
+    # Numba writes when a function is first called; a full disk must not end a fit.
+    made._cache.save_overload = _if_possible(made._cache.save_overload)
+    return made
+
+
+def _if_possible(write: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that writes what can be written."""
+
+    def written(*given: Any) -> None:
+        with contextlib.suppress(OSError):
+            write(*given)
+
+    return written
 
 
 def _exp_coefficients() -> list[float]:
