@@ -97,8 +97,7 @@ def speed() -> str:
             "",
             "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
             "loops for each number of features up to 16. Compiling it once on a computer and loading it once "
-            f"in a process prolong the first large fit by {first}; that was measured when all of it was "
-            "compiled for each number of features.",
+            f"in a process prolong the first large fit by {first}.",
         ]
     )
 
