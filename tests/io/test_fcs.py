@@ -141,10 +141,11 @@ def test_empty_values_of_keywords(tmp_path: Path) -> None:
         scale = "4,1" if name in ("FL1-H", "FL2-H", "FL3-H", "FL4-H") else "0,0"
         keywords |= {f"P{n}N": name, f"P{n}B": 16, f"P{n}R": 1024, f"P{n}E": scale}
     keywords["P8S"] = "Time (51.20 sec.)"
+    keywords["P2S"] = "µ"  # of one byte, which is not UTF-8
     path = write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords, "2.0", "\\")
     found = read_fcs(path)
     assert found.channels == tuple(names)
-    assert found.markers == ("", "", "", "", "", "", "", "Time (51.20 sec.)")
+    assert found.markers == ("", "µ", "", "", "", "", "", "Time (51.20 sec.)")
     assert_array_equal(found.X[:, [0, 1, 5, 7]], [[382, 77, 55, 1], [628, 280, 0, 1]])
     assert_allclose(found.X[:, 2], [259.455272, 9.057978], rtol=1e-6)
     assert_allclose(found.X[:, 6], [13.097473, 28.133175], rtol=1e-6)

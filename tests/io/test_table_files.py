@@ -399,6 +399,9 @@ def test_bad_tables_are_refused_with_what_is_wrong(
     with pytest.raises(ValueError, match=f"^standard input: {message}") as caught:
         rows_of(text, **options)
     assert getattr(caught.value, "column", None) == column
+    # Leaving a column out helps where it is there and only its values are wrong.
+    wrong_values = any(words in message for words in ("holds", "is infinite", "has no name"))
+    assert getattr(caught.value, "is_feature", False) == wrong_values
 
 
 @pytest.mark.parametrize(
@@ -415,6 +418,8 @@ def test_bad_tables_are_refused_with_what_is_wrong(
 )
 def test_damaged_files_are_refused_with_their_name(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "table"
+    with pytest.raises(FileNotFoundError, match="table"):
+        read_rows(path)
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"table: .*{message}"):
         read_rows(path)
@@ -736,15 +741,29 @@ def test_numbers_may_be_categories(tmp_path: Path) -> None:
         *(
             (
                 [value, "7", value],
-                f"holds numbers with signs or .*, such as '{re.escape(value)}' on line 2. .*",
+                f"holds numbers with signs or .*, such as {re.escape(repr(value))} on line 2. .*",
             )
-            for value in ("1,200.50", "$5", "-€ 5,5", "5%", "12.5 %", "1 200", "1.200.300")
+            for value in (
+                *("1,200.50", "$5", "-€ 5,5", "5%", "12.5 %", "1 200", "1.200.300", "1'200"),
+                *("1’200.5", "+5 ¥", "£1.200", "$-5", ".5%", "1\u00a0200", "12\u202f345,5", "-1 234 567"),
+            )
         ),
         (["2020-01-31", "", "2020-02-01"], "holds dates, such as '2020-01-31' on line 2. --dates numbers"),
         (
             ["31.1.2020", "1.2.2020"],
             "seems to hold dates, such as '31.1.2020' on line 2. Dates must be written",
         ),
+        *(
+            ([value, value], f"seems to hold dates, such as '{re.escape(value)}' on line 2")
+            for value in ("12/31/2020", "2020/1/2", "1-2-20 10:00", "1.2.20T3")
+        ),
+        *(
+            (["7", value], f"has a comma in the number '{re.escape(value)}' on line 3")
+            for value in ("1.200,5", "-1,5e3", "+1 200,5", "1,200")
+        ),
+        # Neither is a date, nor a number with signs.
+        (["1/2-3", "1", "2"], "holds numbers and text, such as '1/2-3'"),
+        (["12 34", "1", "2"], "holds numbers and text, such as '12 34'"),
         (
             ["1,5", "2,5"],
             "has a comma in the number '1,5' on line 2. If it is before decimals, use --decimal ,",
@@ -762,8 +781,9 @@ def test_points_are_refused_where_commas_are_before_decimals(tmp_path: Path) -> 
             ColumnError, match=f"has a point in the number '1.234' on line {n_before + 3}, but"
         ):
             rows_of("a;b\n1,5;2\n" + "2,5;3\n" * n_before + "1.234;2\n", decimal=",")
-    with pytest.raises(ColumnError, match=r"has a point in the number '1\.234,5' on line 2"):
-        rows_of("a;b\n1.234,5;2\n1;2\n", decimal=",")
+    for value in ("1.234,5", ".5", "-2.", "1.234.567", "1.5e-3"):
+        with pytest.raises(ColumnError, match=f"has a point in the number '{re.escape(value)}' on line 2"):
+            rows_of(f"a;b\n{value};2\n1;2\n", decimal=",")
     assert_array_equal(rows_of("a\n1,5\n2\n", decimal=",").X, [[1.5], [2.0]])
     # Columns of a model are numbers, and a mark that is not theirs is told as such.
     for text, options, what in (
