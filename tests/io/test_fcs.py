@@ -383,6 +383,9 @@ def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
     ):
         assert folder("panel", NAMES, ["", "CD8", "CD4", ""]).shape
     assert folder("unlabelled", NAMES, ["", "", "cd4", ""]).shape == (600, 4)
+    write(tmp_path / "later" / "1.fcs", markers=[""] * 4)
+    write(tmp_path / "later" / "2.fcs")
+    assert open_rows(tmp_path / "later").shape == (600, 4)
     write(tmp_path / "more" / "1.fcs", EVENTS[:, :3], NAMES[:3], MARKERS[:3])
     write(tmp_path / "more" / "2.fcs")
     with pytest.raises(ValueError, match=r"2\.fcs has a channel 'Time', and .*1\.fcs has none"):

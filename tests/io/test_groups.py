@@ -78,6 +78,30 @@ def test_each_file_is_a_group(tmp_path: Path, suffix: str, chunk_rows: int | Non
     assert gathered(source.unlabelled())[1] is None
 
 
+def test_a_folder_may_have_files_of_any_format(tmp_path: Path) -> None:
+    for suffix in (
+        ".csv",
+        ".tsv",
+        ".csv.gz",
+        ".tsv.gz",
+        ".parquet",
+        ".pq",
+        ".npy",
+        ".fcs",
+        ".CSV",
+        ".Parquet",
+    ):
+        own = {".pq": ".parquet", ".CSV": ".csv", ".Parquet": ".parquet"}.get(suffix, suffix)
+        path = write(tmp_path / own[1:] / f"a.b{own}", ROWS["a"])
+        path.rename(path.with_name(f"a.b{suffix}"))
+        (path.parent / "notes.txt").write_text("x")
+        source = open_rows(path.parent)
+        assert source.shape == (70, 2)
+        assert source.row_labels().tolist() == ["a.b"] * 70
+        for each in path.parent.iterdir():
+            each.unlink()
+
+
 def test_hidden_files_of_a_folder_are_not_groups(tmp_path: Path) -> None:
     study(tmp_path, ".parquet")
     for name in ("_metadata.parquet", ".a.parquet", "_SUCCESS"):
