@@ -88,7 +88,11 @@ def test_mnist_from_a_folder(tmp_path: Path) -> None:
     assert data.train_images.dtype == np.uint8
     assert_array_equal(np.concatenate([data.train_images, data.test_images]), images)
     assert_array_equal(np.concatenate([data.train_labels, data.test_labels]), labels)
-    assert len(data.test_labels) == 3
+    assert len(data.test_images) == len(data.test_labels) == 3
+    assert data.train_labels.dtype == data.test_labels.dtype == np.int64
+    # A file that is there both plain and compressed is read plain.
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
+    assert_array_equal(load_mnist(str(tmp_path)).test_labels, labels[5:])
 
 
 def test_a_folder_that_lacks_a_file_or_mixes_them_up(tmp_path: Path) -> None:
@@ -96,6 +100,11 @@ def test_a_folder_that_lacks_a_file_or_mixes_them_up(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(4), 8, "B"))
     with pytest.raises(ValueError, match="images of shape \\(3, 28, 28\\) and labels of shape \\(4,\\)"):
         load_mnist(tmp_path)
+    for flat in (np.zeros((3, 28), dtype=int), np.zeros((3, 1, 2, 2), dtype=int)):
+        (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(3), 8, "B"))
+        (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(flat, 8, "B"))
+        with pytest.raises(ValueError, match=r"and labels of shape \(3,\) in .* do not match"):
+            load_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(FileNotFoundError, match="neither t10k-labels-idx1-ubyte nor t10k-labels"):
         load_mnist(tmp_path)
@@ -108,6 +117,7 @@ def test_without_a_folder_mnist_is_asked_for_by_name(monkeypatch: pytest.MonkeyP
         asked.append((name, options["version"]))
         pixels = np.zeros((60002, 784))
         pixels[60000:] = 7
+        pixels[60001] = np.arange(784) % 256
         return pixels, np.array(["3"] * 60000 + ["9", "8"])
 
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
@@ -115,4 +125,11 @@ def test_without_a_folder_mnist_is_asked_for_by_name(monkeypatch: pytest.MonkeyP
     assert asked == [("mnist_784", 1)]
     assert data.train_images.shape == (60000, 28, 28)
     assert data.test_labels.tolist() == [9, 8]
-    assert (data.test_images == 7).all()
+    assert (data.train_labels == 3).all()
+    assert len(data.train_labels) == 60000
+    assert data.train_labels.dtype == np.int64
+    assert data.train_images.dtype == data.test_images.dtype == np.uint8
+    assert not data.train_images.any()
+    assert (data.test_images[0] == 7).all()
+    # Row after row.
+    assert data.test_images[1, 1, :3].tolist() == [28, 29, 30]

@@ -84,8 +84,19 @@ def test_points_have_the_means_and_covariances_of_their_segments() -> None:
 def test_every_lit_segment_gives_the_same_number_of_points() -> None:
     digits = [7, 0, 0, 4]
     points, image = sample_points(digits, n_points=3, random_state=1)
-    assert_array_equal(np.bincount(image), [3 * len(LIT_SEGMENTS[digit]) for digit in digits])
+    assert_array_equal(image, np.repeat(range(4), [3 * len(LIT_SEGMENTS[digit]) for digit in digits]))
     assert points.shape == (len(image), 2)
+    # Narrow segments: each point lies near the centre of its own, in the order of the list.
+    layout = segment_layout(half_length=3.0, half_width=1.0)
+    settings = {"half_length": 3.0, "half_width": 1.0, "variance_scale": 1e-6}
+    points, _ = sample_points(digits, n_points=2, random_state=1, **settings)
+    places = [layout.centres[segment - 1] for digit in digits for segment in LIT_SEGMENTS[digit]]
+    assert_allclose(points, np.repeat(places, 2, axis=0), atol=0.02)
+    for digit in (0, 9):
+        centres, covariances = layout.of_digit(digit)
+        chosen = np.array(LIT_SEGMENTS[digit]) - 1
+        assert_array_equal(centres, layout.centres[chosen])
+        assert_array_equal(covariances, layout.covariances[chosen])
 
 
 def test_no_digits_give_no_points() -> None:
@@ -191,6 +202,8 @@ def test_images_are_those_of_the_points_however_many_are_made_at_a_time(
         ({"n_per_digit": 2.0}, TypeError, r"n_per_digit must be an integer, got 2\.0"),
         ({"n_per_digit": True}, TypeError, "n_per_digit must be an integer, got True"),
         ({"n_points": 0}, ValueError, "n_points must be at least 1, got 0"),
+        ({"n_points": 2.5}, TypeError, r"n_points must be an integer, got 2\.5"),
+        ({"half_length": True}, TypeError, "half_length must be a number, got True"),
         ({"half_length": 0.0}, ValueError, r"half_length must be positive and finite, got 0\.0"),
         ({"half_width": -1}, ValueError, "half_width must be positive and finite, got -1"),
         ({"half_width": "wide"}, TypeError, "half_width must be a number, got 'wide'"),
@@ -220,5 +233,12 @@ def test_impossible_points_are_refused() -> None:
         bin_points(np.zeros((2, 2)), [[0, 1]])
     with pytest.raises(ValueError, match="digits must lie between 0 and 9, got 10"):
         sample_points([3, 10])
-    with pytest.raises(ValueError, match="digit must be between 0 and 9, got -1"):
-        segment_layout().of_digit(-1)
+    with pytest.raises(ValueError, match="digits must lie between 0 and 9, got -2"):
+        sample_points([3, -2, 10])
+    for digit in (-1, 10):
+        with pytest.raises(ValueError, match=f"digit must be between 0 and 9, got {digit}"):
+            segment_layout().of_digit(digit)
+    for n_images, kind in ((-1, ValueError), (1.0, TypeError)):
+        with pytest.raises(kind, match="n_images must be"):
+            bin_points(np.zeros((0, 2)), [], n_images=n_images)  # type: ignore[arg-type]
+    assert bin_points(np.zeros((0, 2)), [], n_images=0).shape == (0, 28, 28)

@@ -88,6 +88,10 @@ def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
     assert X[:, 0].std() > 0.5
     constant, _ = make_shared_kernel_data([[1.0, 2.0]], np.zeros((1, 2, 2)), [[1.0]], 3, random_state=3)
     assert_array_equal(constant, [[1.0, 2.0]] * 3)
+    # Rounding errors of a covariance are none of its own: neither asymmetry nor a negative eigenvalue.
+    rounded = [[1.0, 2.0 + 1e-9], [2.0, 4.0 - 1e-9]]
+    again, _ = make_shared_kernel_data([[1.0, 2.0]], [rounded], [[1.0]], 50, random_state=3)
+    assert_allclose(again, X, atol=1e-3)
 
 
 def test_illustration_is_the_papers_example() -> None:
@@ -121,6 +125,22 @@ def test_changing_one_illustration_leaves_the_next_alone() -> None:
         ({"covariances": np.ones((3, 2))}, r"shape \(3, 2, 2\) for 3 means of 2 feature.*got \(3, 2\)"),
         ({"covariances": [[[1.0, 0.5], [0.2, 1.0]]] * 3}, "kernel 0 is not symmetric: .* 0.3"),
         ({"covariances": [[[1.0, 2.0], [2.0, 1.0]]] * 3}, "kernel 0 is not positive semidefinite: .* is -1"),
+        (
+            {"covariances": [COVARIANCES[0], COVARIANCES[1], [[1.0, 0.0], [1e-6, 1.0]]]},
+            "kernel 2 is not symmetric: it differs from its transpose by up to 1e-06",
+        ),
+        (
+            {"covariances": [COVARIANCES[0], [[1.0, 0.0], [0.0, -1e-6]], COVARIANCES[2]]},
+            "kernel 1 is not positive semidefinite: its smallest eigenvalue is -1e-06",
+        ),
+        ({"covariances": np.full((3, 2, 2), np.inf)}, "covariances must be finite, but 12 of its 12"),
+        ({"means": np.zeros((0, 2))}, r"means must have shape \(kernels, features\), got \(0, 2\)"),
+        ({"means": np.zeros((3, 0))}, r"means must have shape \(kernels, features\), got \(3, 0\)"),
+        ({"weights": np.zeros((3, 0))}, r"a row for each of the 3 means, got \(3, 0\)"),
+        ({"weights": [[np.nan], [0.5], [0.5]]}, "weights must be finite, but 1 of its 3"),
+        ({"weights": [[0.2, 0.7], [0.3, 0.0], [0.5, 0.5]]}, r"column 1 sums to 1\.2\.$"),
+        ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.5, 0.500003]]}, r"column 1 sums to 1\.000003\.$"),
+        ({"weights": [[0.2, 0.8], [0.3, -0.3], [0.5, 0.5]]}, r"kernel 1 has -0\.3 in class 1"),
         ({"weights": [0.2, 0.3, 0.5]}, r"a row for each of the 3 means, got \(3,\)"),
         ({"weights": [[1.0, 1.0]]}, r"a row for each of the 3 means, got \(1, 2\)"),
         ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.4, 0.5]]}, r"column 0 sums to 0\.9\.$"),

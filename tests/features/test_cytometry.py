@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmix import features
 from skmix.features import Arcsinh, Logicle
+from skmix.io.joined import parse_scale
 
 SETTINGS = [
     (262144.0, 0.5, 4.5, 0.0),
@@ -144,6 +145,51 @@ def test_each_channel_has_its_own_scale() -> None:
     assert_array_equal(both[:, 1], Logicle(1e5, 1.0, 5.0).fit_transform(X)[:, 1])
 
 
+def test_scales_are_named_as_on_the_command_line() -> None:
+    named = {
+        5.0: "arcsinh:5",
+        150: "arcsinh:150",
+        2.5: "arcsinh:2.5",
+        0.05: "arcsinh:0.05",
+        10.0: "arcsinh:10",
+    }
+    for cofactor, name in named.items():
+        assert Arcsinh(cofactor).scale_name == name
+        assert parse_scale(name) == ("arcsinh", cofactor)
+    assert Arcsinh().scale_name == "arcsinh:5"
+    assert Arcsinh([5.0, 5.0]).scale_name is None
+    assert Logicle().scale_name == Logicle(262144, 0.5, 4.5, 0).scale_name == "logicle"
+    for other in ({"T": 1e5}, {"W": 0.6}, {"M": 5.0}, {"A": 0.1}, {"W": [0.5, 0.6]}):
+        assert Logicle(**other).scale_name is None, other
+
+
+def test_names_of_scales_are_read_whole() -> None:
+    assert parse_scale("arcsinh") == parse_scale("arcsinh:") == ("arcsinh", 5.0)
+    assert parse_scale("arcsinh:1e3") == ("arcsinh", 1000.0)
+    assert [parse_scale(name)[0] for name in ("logicle", "none")] == ["logicle", "none"]
+    for name in ("log", "Arcsinh:5", "arcsin", "logicle:5", "none:1", ""):
+        with pytest.raises(
+            ValueError, match=f"'{name}' is none of arcsinh, arcsinh:COFACTOR, logicle and none"
+        ):
+            parse_scale(name)
+    for cofactor in ("0", "-1", "inf", "nan", "five"):
+        with pytest.raises(ValueError, match=f"the cofactor '{cofactor}' is not a number above 0"):
+            parse_scale(f"arcsinh:{cofactor}")
+
+
+def test_what_a_scale_was_fitted_to_is_checked_and_nothing_else_is_needed() -> None:
+    X = np.array([[1.0, 2.0], [3.0, -4.0]])
+    for scale in (Arcsinh([2.0, 3.0]), Logicle(W=[0.5, 1.0])):
+        expected = clone(scale).fit(X).transform(X)
+        assert_array_equal(scale.transform(X), expected)
+        assert_allclose(scale.inverse_transform(expected), X, rtol=1e-12)
+        assert "n_features_in_" not in vars(scale)
+        with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2"):
+            scale.fit(X).transform(X[:, :1])
+    assert Arcsinh(2.0).fit(X).cofactor_.tolist() == [2.0, 2.0]
+    assert Logicle().fit(X).zero_.tolist() == [0.5 / 4.5] * 2
+
+
 def test_tables_keep_the_names_of_channels() -> None:
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     table = pd.DataFrame({"CD3": [1.0, 2.0], "CD4": [3.0, 4.0]})
@@ -167,11 +213,22 @@ def test_tables_keep_the_names_of_channels() -> None:
         (Logicle(W=-0.1), "W must be from 0 to M / 2"),
         (Logicle(A=4.0), "A must be from -W to M - 2 W"),
         (Logicle(A=-0.6), "A must be from -W to M - 2 W"),
+        (Logicle(M=0.0, W=0.0), "M must be positive"),
+        (
+            Logicle(A=[0.0, 3.6]),
+            "A must be from -W to M - 2 W, got T=262144, W=0.5, M=4.5 and A=3.6 for channel 1",
+        ),
     ],
 )
 def test_a_wrong_setting_is_refused(scale: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         clone(scale).fit([[1.0, 2.0]])
+
+
+def test_the_ends_of_what_is_allowed() -> None:
+    for scale in (Logicle(W=0.0), Logicle(W=2.25), Logicle(A=-0.4), Logicle(A=3.5), Logicle(T=1e-3)):
+        top = scale.T
+        assert_allclose(scale.fit_transform([[top], [0.0]])[:, 0], [1.0, scale.zero_[0]])
 
 
 def test_rows_of_another_width_are_refused() -> None:

@@ -46,7 +46,12 @@ def test_images_need_not_be_square() -> None:
     transformer = Deskew(image_shape=(9, 6))
     upright = transformer.fit_transform(images.reshape(3, -1))
     assert_allclose(upright.reshape(images.shape), expected, atol=1e-12)
-    assert transformer.get_feature_names_out()[[0, 1, -1]].tolist() == ["pixel 0,0", "pixel 0,1", "pixel 8,5"]
+    names = [f"pixel {i // 6},{i % 6}" for i in range(54)]
+    assert transformer.get_feature_names_out().tolist() == names
+    # Single precision and whole numbers are computed in double precision.
+    whole = (255 * images).astype(np.uint8)
+    expected = np.stack([sheared_by_scipy(image.astype(np.float64), False) for image in whole])
+    assert_allclose(Deskew(centre=False).fit_transform(whole).reshape(images.shape), expected, atol=1e-10)
 
 
 def test_the_slant_is_gone_and_the_mass_is_in_the_middle(digits: np.ndarray) -> None:
@@ -68,6 +73,13 @@ def test_dark_images_and_flat_ones_come_out_whole() -> None:
     images = np.zeros((2, 5, 5))
     images[1, 2, 1:4] = 1.0
     assert_array_equal(Deskew().fit_transform(images).reshape(2, 5, 5), images)
+    # A flat one is moved to the middle, by half a pixel if need be, unless it is to stay.
+    images[1] = 0.0
+    images[1, 0, :2] = 2.0
+    moved = np.zeros((5, 5))
+    moved[2, 1:4] = [1.0, 2.0, 1.0]
+    assert_array_equal(Deskew().fit_transform(images)[1].reshape(5, 5), moved)
+    assert_array_equal(Deskew(centre=False).fit_transform(images).reshape(2, 5, 5), images)
 
 
 def test_pixels_below_zero_have_no_mass() -> None:

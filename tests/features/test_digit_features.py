@@ -97,6 +97,9 @@ def test_the_middle_of_an_odd_image_is_shared() -> None:
     image = np.zeros((1, 3, 3))
     image[0, 1, 0] = 1.0
     assert_allclose(QuadrantMass().fit_transform(image), [[0.0, 0.5, 0.5, 0.0]])
+    image[0, 0, 1] = image[0, 0, 2] = image[0, 2, 2] = 1.0
+    # Of four pixels: one and a half in the upper right, and so on.
+    assert_allclose(QuadrantMass().fit_transform(image), [[0.375, 0.25, 0.125, 0.25]])
 
 
 # ---------------------------------------------------------------- degenerate images
@@ -181,6 +184,8 @@ def test_tables_keep_the_names(digits: Any) -> None:
     table.columns = [f"pixel {j}" for j in range(784)]
     axis = PrincipalAxis(start=12, stop=14).set_output(transform="pandas").fit(table)
     assert list(axis.transform(table).columns) == ["pca 1", "pca 2"]
+    expected = PrincipalAxis(start=0, stop=None).fit_transform(images)[:, 12:14]
+    assert_array_equal(axis.transform(table), expected)
     with pytest.raises(ValueError, match="feature names should match"):
         axis.transform(table.rename(columns={"pixel 0": "corner"}))
 
@@ -217,6 +222,14 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         PrincipalAxis().fit(np.ones((2, 64)))
     with pytest.raises(ValueError, match=r"quadrants=\(0, 1\) must be different numbers from 1 to 4"):
         QuadrantMass(quadrants=(0, 1)).fit(np.ones((2, 64)))
+    for wrong in ((0,), (5,), (1, 1), (1, 2.5)):
+        with pytest.raises(ValueError, match="must be different numbers from 1 to 4"):
+            QuadrantMass(quadrants=wrong).fit(np.ones((2, 64)))  # type: ignore[arg-type]
+    for start, stop in ((-1, 5), (3, 3), (4, 3), (0, 9), (8, None)):
+        with pytest.raises(ValueError, match=f"start={start} and stop={stop} must satisfy"):
+            PrincipalAxis(start=start, stop=stop).fit(np.ones((2, 64)))
+    # An image need not have more rows than entries are asked for.
+    assert PrincipalAxis(start=4, stop=10).fit(np.ones((2, 6, 10))).transform(flat).shape == (2, 6)
     with pytest.raises(ValueError, match=r"quadrants=\(\) must be"):
         QuadrantMass(quadrants=()).fit(np.ones((2, 64)))
     with pytest.raises(ValueError, match=r"images must have pixels, got shape \(2, 0, 3\)"):

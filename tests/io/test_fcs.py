@@ -13,6 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, open_rows
 from skmix.datasets import read_fcs, read_rows
+from skmix.features import Arcsinh
+from skmix.io.fcs import write_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 
@@ -139,13 +141,89 @@ def test_empty_values_of_keywords(tmp_path: Path) -> None:
         scale = "4,1" if name in ("FL1-H", "FL2-H", "FL3-H", "FL4-H") else "0,0"
         keywords |= {f"P{n}N": name, f"P{n}B": 16, f"P{n}R": 1024, f"P{n}E": scale}
     keywords["P8S"] = "Time (51.20 sec.)"
+    keywords["P2S"] = "µ"  # of one byte, which is not UTF-8
     path = write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords, "2.0", "\\")
     found = read_fcs(path)
     assert found.channels == tuple(names)
-    assert found.markers == ("", "", "", "", "", "", "", "Time (51.20 sec.)")
+    assert found.markers == ("", "µ", "", "", "", "", "", "Time (51.20 sec.)")
     assert_array_equal(found.X[:, [0, 1, 5, 7]], [[382, 77, 55, 1], [628, 280, 0, 1]])
     assert_allclose(found.X[:, 2], [259.455272, 9.057978], rtol=1e-6)
     assert_allclose(found.X[:, 6], [13.097473, 28.133175], rtol=1e-6)
+
+
+def test_what_may_be_left_out_or_written_in_another_way(tmp_path: Path) -> None:
+    stored = np.array([[1, 1000, 7], [0, 16, 9]], "<u2")
+    keywords: dict[str, object] = {"DATATYPE": " i ", "TOT": " 2 ", "PAR": 3, "BYTEORD": "1,2", "MODE": "l"}
+    keywords |= {"P1N": " a ", "P2N": "b", "P3N": "TIME", "P2S": " CD3 ", "P2G": " 2 ", "TIMESTEP": " 0.5 "}
+    # All bits count where the range is that of the type, and where it says nothing.
+    keywords |= {"P1R": 65536, "P2R": 1, "P3R": 1024, "P1B": 16, "P2B": 16, "P3B": 16}
+    path = write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords)
+    found = read_fcs(path)
+    assert found.channels == ("a", "b", "TIME")
+    assert found.markers == ("", "CD3", "")
+    assert_array_equal(found.X, [[1.0, 500.0, 3.5], [0.0, 8.0, 4.5]])
+    assert_array_equal(read_rows(path).X, found.X)
+    assert_array_equal(gathered(open_rows(path, chunk_rows=1)), found.X)
+
+
+def test_events_are_where_header_and_text_say(tmp_path: Path) -> None:
+    stored = np.array([3, 4, 5], "<f4")
+    keywords = {"DATATYPE": "F", "TOT": 3, **channels((32,), (1,), ("0,0",))}
+    path = write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords)
+    whole = path.read_bytes()
+    # Files above 99,999,999 bytes have zeros in the header.
+    path.write_bytes(whole[:26] + f"{0:8d}{0:8d}".encode() + whole[42:])
+    assert_array_equal(read_fcs(path).X[:, 0], stored)
+    # In version 2.0 the header alone says it, and events may end before the file does.
+    path = write_by_hand(tmp_path / "b.fcs", stored.tobytes(), {**keywords, "BEGINDATA": 7}, "2.0")
+    assert_array_equal(read_fcs(path).X[:, 0], stored)
+    path.write_bytes(path.read_bytes() + b"more")
+    assert_array_equal(read_fcs(path).X[:, 0], stored)
+    path.write_bytes(path.read_bytes().replace(b"$TOT/3/", b"$TOT/4/"))
+    with pytest.raises(ValueError, match=r"b\.fcs is truncated: it has 3 of 4 events"):
+        read_fcs(path)
+
+
+# ---------------------------------------------------------------- written files
+
+
+def test_written_files_have_the_same_values_and_keywords_and_more_channels(tmp_path: Path) -> None:
+    """Whatever was done to values to read them is not done again, by any reader."""
+    stored = np.array([[8, 512, 1], [10, 1023, 600], [14, 0, 7]], ">u2")
+    keywords: dict[str, object] = {"DATATYPE": "I", "TOT": 3, "PAR": 3, "BYTEORD": "4,3,2,1", "TIMESTEP": 0.5}
+    for n, (name, marker, scale) in enumerate(
+        (("Time", "", "0,0"), ("FL1", "CD3", "4,1"), ("FL2", "CD4", "0,0")), start=1
+    ):
+        keywords |= {f"P{n}N": name, f"P{n}B": 16, f"P{n}R": 1024, f"P{n}E": scale}
+        keywords |= {f"P{n}S": marker} if marker else {}
+    keywords |= {"P3G": 4, "CYT": "machine", "SPILLOVER": "2,FL2,FL1,1,0.5,0.25,1", "P2V": 450}
+    original = write_by_hand(tmp_path / "a.fcs", stored.tobytes(), keywords)
+    values = np.column_stack([stored[:, 0] / 2, 10 ** (4 * stored[:, 1] / 1024), stored[:, 2] / 4])
+    added = {"kernel": np.array([2, 0, 1]), "share": np.array([0.5, 0.25, 1.0])}
+    path = tmp_path / "b.fcs"
+    path.write_text("old")
+    write_fcs(path, original, added)
+    expected = np.column_stack([values, *added.values()]).astype(np.float32)
+    found = read_fcs(path)
+    assert found.channels == ("Time", "FL1", "FL2", "kernel", "share")
+    assert found.markers == ("", "CD3", "CD4", "", "")
+    assert found.X.dtype == np.float32
+    assert_allclose(found.X, expected, rtol=1e-7)
+    assert_allclose(flowio_says(path), expected, rtol=1e-7)
+    assert path.read_bytes()[:6] == b"FCS3.1"
+    text = flowio.FlowData(str(path)).text
+    assert {key: text.get(key) for key in ("cyt", "p2v")} == {"cyt": "machine", "p2v": "450"}
+    # FL2 shows in FL1 with a half of it, and FL1 in FL2 with a quarter.
+    true = np.linalg.solve([[1.0, 0.5], [0.25, 1.0]], values[:, 1:].T).T
+    for each in (original, path):
+        assert_allclose(read_fcs(each, channels=["FL1", "FL2"], compensate=True).X, true, rtol=1e-5)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.fcs", "b.fcs"]
+    with pytest.raises(ValueError, match=r"a\.fcs already has a channel 'FL1'"):
+        write_fcs(path, original, {"new": np.zeros(3), "FL1": np.zeros(3)})
+    for wrong in (np.zeros(2), np.zeros(4), np.zeros((3, 1))):
+        with pytest.raises(ValueError, match=rf"a\.fcs has 3 events, but {len(wrong)} values of 'new'"):
+            write_fcs(path, original, {"new": wrong})
+    assert_array_equal(read_fcs(path).X, found.X)
 
 
 # ---------------------------------------------------------------- channels and compensation
@@ -186,6 +264,26 @@ def test_compensation_undoes_the_spill_over(tmp_path: Path, keyword: str) -> Non
     assert_array_equal(gathered(open_rows(path, compensate=True, chunk_rows=64)), found.X)
 
 
+def test_three_channels_spill_over_in_another_order_than_they_are_stored(tmp_path: Path) -> None:
+    true = np.random.default_rng(1).normal(1000.0, 300.0, size=(20, 4))
+    # What FSC-A, Time and B530-A emit into FSC-A, Time and B530-A, which has a gain.
+    matrix = np.array([[1.0, 0.1, 0.2], [0.3, 1.0, 0.0], [0.0, 0.4, 1.0]])
+    places, observed = [0, 3, 1], true.copy()
+    observed[:, places] = true[:, places] @ matrix
+    numbers = ",".join(map(str, matrix.ravel()))
+    path = write(
+        tmp_path / "a.fcs",
+        (observed * [1.0, 2.0, 1.0, 1.0]).astype(np.float32),
+        P2G="2",
+        SPILLOVER=f" 3 , FSC-A,Time, B530-A,{numbers}",
+        SPILL="2,B530-A,R660-A,1,0.9,0.9,1",
+    )
+    assert_allclose(read_fcs(path, compensate=True).X, true, rtol=1e-5)
+    backwards = read_fcs(path, channels=["Time", "CD4", "B530-A"], compensate=True)
+    assert_allclose(backwards.X, true[:, [3, 2, 1]], rtol=1e-5)
+    assert_array_equal(gathered(open_rows(path, compensate=True).take([3, 1])), backwards.X[:, [0, 2]])
+
+
 @pytest.mark.parametrize(
     ("spillover", "words"),
     [
@@ -195,6 +293,8 @@ def test_compensation_undoes_the_spill_over(tmp_path: Path, keyword: str) -> Non
         ("2,B530-A,G780-A,1,0,0,1", "unknown channel 'G780-A'"),
         ("2,B530-A,R660-A,1,?,0.05,1", "damaged: could not convert"),
         ("2,B530-A,R660-A,1,2,2,4", "singular"),
+        ("2,B530-A,R660-A,1,nan,0,1", "singular"),
+        ("0", "damaged: for '0' channels it has 0"),
     ],
 )
 def test_bad_matrices_are_refused(tmp_path: Path, spillover: str | None, words: str) -> None:
@@ -216,6 +316,10 @@ def test_blocks_and_fits(tmp_path: Path) -> None:
     assert_array_equal(gathered(source), EVENTS[:, [1, 2]])
     assert gathered(source).dtype == np.float32
     assert_array_equal(gathered(source.take([1])), EVENTS[:, [2]])
+    assert_array_equal(gathered(source.take([1, 0]).take([1])), EVENTS[:, [1]])
+    assert_array_equal(gathered(source.select(["R660-A", "FSC-A"])), EVENTS[:, [2, 0]])
+    with pytest.raises(ValueError, match=r"sample\.fcs has no channel or marker 'CD8'"):
+        source.select(["CD8"])
     model = SharedKernelMixture(2, random_state=0, max_iter=5, tol=0.0, covariance_type="diag")
     with pytest.warns(UserWarning, match="did not converge"):
         here = SharedKernelMixture(**model.get_params()).fit(EVENTS)
@@ -227,6 +331,21 @@ def test_blocks_and_fits(tmp_path: Path) -> None:
     # Found by name in another file, in another order.
     other = write(tmp_path / "other.fcs", EVENTS[:, ::-1], NAMES[::-1], MARKERS[::-1])
     assert_allclose(there.score_samples(other), here.score_samples(EVENTS), rtol=1e-9)
+
+
+def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.fcs", SPILLOVER=SPILLOVER)
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    plain = {"compensate": False, "transform": "none"}
+    assert open_rows(path).reading == open_rows([path]).reading == plain
+    assert open_rows([path], compensate=True).reading == {"compensate": True, "transform": "none"}
+    found = open_rows(path, compensate=True, transform=Arcsinh(150)).reading
+    assert found == {"compensate": True, "transform": "arcsinh:150"}
+    assert open_rows(path, transform=Arcsinh([1.0] * 4)).reading == {**plain, "transform": "other"}
+    assert open_rows(tmp_path / "t.csv").reading is None
+    assert open_rows([tmp_path / "t.csv"]).reading is None
+    scaled = open_rows(tmp_path / "t.csv", transform=Arcsinh())
+    assert scaled.reading == {"compensate": False, "transform": "arcsinh:5"}
 
 
 def test_labels_and_weights_beside_events(tmp_path: Path) -> None:
@@ -264,6 +383,9 @@ def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
     ):
         assert folder("panel", NAMES, ["", "CD8", "CD4", ""]).shape
     assert folder("unlabelled", NAMES, ["", "", "cd4", ""]).shape == (600, 4)
+    write(tmp_path / "later" / "1.fcs", markers=[""] * 4)
+    write(tmp_path / "later" / "2.fcs")
+    assert open_rows(tmp_path / "later").shape == (600, 4)
     write(tmp_path / "more" / "1.fcs", EVENTS[:, :3], NAMES[:3], MARKERS[:3])
     write(tmp_path / "more" / "2.fcs")
     with pytest.raises(ValueError, match=r"2\.fcs has a channel 'Time', and .*1\.fcs has none"):

@@ -78,6 +78,30 @@ def test_each_file_is_a_group(tmp_path: Path, suffix: str, chunk_rows: int | Non
     assert gathered(source.unlabelled())[1] is None
 
 
+def test_a_folder_may_have_files_of_any_format(tmp_path: Path) -> None:
+    for suffix in (
+        ".csv",
+        ".tsv",
+        ".csv.gz",
+        ".tsv.gz",
+        ".parquet",
+        ".pq",
+        ".npy",
+        ".fcs",
+        ".CSV",
+        ".Parquet",
+    ):
+        own = {".pq": ".parquet", ".CSV": ".csv", ".Parquet": ".parquet"}.get(suffix, suffix)
+        path = write(tmp_path / own[1:] / f"a.b{own}", ROWS["a"])
+        path.rename(path.with_name(f"a.b{suffix}"))
+        (path.parent / "notes.txt").write_text("x")
+        source = open_rows(path.parent)
+        assert source.shape == (70, 2)
+        assert source.row_labels().tolist() == ["a.b"] * 70
+        for each in path.parent.iterdir():
+            each.unlink()
+
+
 def test_hidden_files_of_a_folder_are_not_groups(tmp_path: Path) -> None:
     study(tmp_path, ".parquet")
     for name in ("_metadata.parquet", ".a.parquet", "_SUCCESS"):
@@ -210,6 +234,99 @@ def test_labels_of_text_files_stay_text(tmp_path: Path) -> None:
         assert open_rows((tmp_path / "rows.csv", "patient")).shape
 
 
+def test_files_in_folders_of_folders(tmp_path: Path) -> None:
+    for name, rows in ROWS.items():
+        write(tmp_path / "study" / name / "rows.csv", rows)
+    labels = np.char.add(Y, "/rows")
+    for given in (
+        tmp_path / "study",
+        str(tmp_path / "study" / "**" / "*.csv"),
+        tmp_path / "study" / "*" / "rows.csv",
+    ):
+        assert_array_equal(gathered(open_rows(given))[0], X)
+        assert_array_equal(gathered(open_rows(given))[1], labels)
+    # A file whose name looks like a pattern is that file.
+    odd = write(tmp_path / "a[1].csv", ROWS["a"])
+    assert_array_equal(gathered(open_rows(odd))[0], ROWS["a"])
+    assert open_rows([odd]).row_labels()[0] == "a[1]"
+
+
+def test_record_batches_are_tables() -> None:
+    pa = pytest.importorskip("pyarrow")
+    batch = pa.record_batch({"x": X[:, 0], "y": X[:, 1]})
+    source = open_rows(batch, chunk_rows=150)
+    assert source.feature_names == ["x", "y"]
+    assert_array_equal(gathered(source)[0], X)
+    # In pieces of other sizes than the blocks.
+    pieces = pa.Table.from_batches([batch[:7], batch[7:7], batch[7:160], batch[160:]])
+    assert [len(block.X) for block in open_rows(pieces, chunk_rows=150).blocks()] == [150, 50]
+    assert_array_equal(gathered(open_rows(pieces, chunk_rows=150))[0], X)
+    assert repr(source) == "<200 rows of the table>"
+
+
+class Annotated:
+    """What an AnnData has, as far as rows are concerned."""
+
+    obs: Any = None
+    obsm: Any = None
+    layers: Any = None
+    var_names: Any = ("u", "v")
+
+    def __init__(self, matrix: Any, **parts: Any) -> None:
+        pd = pytest.importorskip("pandas")
+        self.X = matrix
+        self.obs = pd.DataFrame({"sample": Y, "w": np.arange(200.0)})
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+def test_matrices_of_an_anndata() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X[:, ::-1], columns=["p", "q"])
+    adata = Annotated(sparse.csr_matrix(X), layers={"raw": 2 * X}, obsm={"X_pca": 3 * X, "frame": frame})
+    for options, rows, names in (
+        ({}, X, ["u", "v"]),
+        ({"layer": "raw"}, 2 * X, ["u", "v"]),
+        ({"obsm": "X_pca"}, 3 * X, None),
+        ({"obsm": "frame"}, X[:, ::-1], ["p", "q"]),
+        ({"layer": "raw", "columns": ["v"]}, 2 * X[:, [1]], ["v"]),
+        ({"obsm": "X_pca", "columns": [1]}, 3 * X[:, [1]], None),
+    ):
+        source = open_rows(adata, sample_key="sample", weight="w", chunk_rows=64, **options)
+        assert source.feature_names == names
+        assert_array_equal(gathered(source)[0], rows)
+        assert_array_equal(gathered(source)[1], Y)
+        assert_array_equal(np.concatenate([block.weights for block in source.blocks()]), np.arange(200.0))
+    assert_array_equal(gathered(open_rows((adata, "sample")))[1], Y)
+    assert_array_equal(gathered(open_rows(adata, label=np.arange(200)))[1], np.arange(200))
+    assert gathered(source_of(adata))[1] is None
+    backwards = open_rows(adata).select(["v", "u"])
+    assert_array_equal(gathered(backwards)[0], X[:, ::-1])
+    for options, message in (
+        ({"layer": "raw", "obsm": "X_pca"}, "Give layer='raw' or obsm='X_pca', not both"),
+        ({"layer": "X_pca"}, r"The AnnData has no 'X_pca' in layers; it has \['raw'\]"),
+        ({"obsm": "raw"}, r"The AnnData has no 'raw' in obsm; it has \['X_pca', 'frame'\]"),
+        ({"label": "w", "sample_key": "sample"}, "Labels are given twice"),
+        ({"label": "kind"}, r"The AnnData's obs has no column 'kind'; it has \['sample', 'w'\]"),
+        ({"weight": "kind"}, "The AnnData's obs has no column 'kind'"),
+        (
+            {"columns": ["u", "x", "z"]},
+            r"has no feature 'x', 'z' \(2 missing\); its features are \['u', 'v'\]",
+        ),
+        ({"columns": [0]}, "are chosen by name"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_rows(adata, **options)
+    with pytest.raises(ValueError, match="The AnnData has no X: choose a layer or obsm"):
+        open_rows(Annotated(None))
+    with pytest.raises(ValueError, match="two variables of the same name"):
+        open_rows(Annotated(X, var_names=["u", "u"]))
+    assert (
+        open_rows(Annotated(X, var_names=["u", "u"], obsm={"X_pca": X}), obsm="X_pca").feature_names is None
+    )
+
+
 # ---------------------------------------------------------------- scales
 
 
@@ -222,6 +339,21 @@ def test_rows_are_transformed_as_they_are_read(tmp_path: Path) -> None:
     assert_array_equal(gathered(source)[1], Y)
     # What belongs to a channel stays with it.
     assert_allclose(gathered(source.take([1]))[0], expected[:, [1]], rtol=1e-14)
+    for chosen in (
+        source.take([1, 0]).take([1]),
+        source.take([0]).take([0]),
+        source.take([1, 0]).select(CHANNELS[:1]),
+    ):
+        assert_allclose(gathered(chosen)[0], expected[:, [0]], rtol=1e-14)
+        assert (chosen.feature_names, chosen.shape) == (CHANNELS[:1], (200, 1))
+    assert source.feature_names == CHANNELS
+    assert source.take([1, 0]).feature_names == CHANNELS[::-1]
+    # Of a fit, the rows in memory are the transformed ones.
+    coded = source.coded(np.array(list(SIZES)))
+    for _ in range(2):
+        assert_allclose(gathered(coded)[0], expected, rtol=1e-14)
+        assert_array_equal(gathered(coded)[1], np.repeat([0, 1, 2], list(SIZES.values())))
+    assert_allclose(gathered(coded.take([1]))[0], expected[:, [1]], rtol=1e-14)
     assert_allclose(gathered(source.select(CHANNELS[::-1]))[0], expected[:, ::-1], rtol=1e-14)
     assert_allclose(
         gathered(open_rows(files, columns=CHANNELS[::-1], transform=Arcsinh([5.0, 2.0])))[0],
@@ -242,6 +374,68 @@ def test_rows_are_transformed_as_they_are_read(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"made rows of shape \(200, 1\) of \(200, 2\)"):
         gathered(open_rows(files, transform=Sum()))
+
+    class Sign:
+        def __init__(self, kind: type) -> None:
+            self.kind = kind
+
+        def transform(self, rows: np.ndarray) -> np.ndarray:
+            return (rows > 0).astype(self.kind)
+
+    for kind, own in ((np.float32, np.float32), (np.float16, np.float64), (np.int8, np.float64)):
+        rows = gathered(open_rows(files, transform=Sign(kind)))[0]
+        assert rows.dtype == own
+        assert_array_equal(rows, X > 0)
+
+
+def test_each_group_by_itself(tmp_path: Path) -> None:
+    for suffix in (".csv", ".npy", ".fcs"):
+        source = open_rows(study(tmp_path, suffix), chunk_rows=64, transform=Arcsinh())
+        found = dict(source.each())
+        assert list(found) == list(SIZES)
+        for name, part in found.items():
+            assert part.shape == ROWS[name].shape
+            assert_array_equal(part.row_labels(), [name] * SIZES[name])
+            rows, labels = gathered(part)
+            assert_allclose(rows, np.arcsinh(ROWS[name] / 5.0), rtol=1e-6)
+            assert_array_equal(labels, [name] * SIZES[name])
+
+
+def test_weights_and_labels_of_several_files(tmp_path: Path) -> None:
+    weights = np.arange(200) % 5 + 0.5
+    for name, rows in {"1": slice(0, 90), "2": slice(90, 200)}.items():
+        columns = np.column_stack([X, weights, np.arange(200) % 3])[rows]
+        write(tmp_path / f"{name}.parquet", columns, ["a", "b", "w", "y"])
+    grouped = np.repeat(["1", "2"], [90, 110])
+    for chunk_rows in (None, 33):
+        source = open_rows(tmp_path, weight="w", chunk_rows=chunk_rows)
+        assert source.feature_names == ["a", "b", "y"]
+        assert_array_equal(np.concatenate([block.weights for block in source.blocks()]), weights)
+        assert_array_equal(gathered(source)[1], grouped)
+        both = open_rows(tmp_path, weight="w", label="y", chunk_rows=chunk_rows)
+        assert both.feature_names == ["a", "b"]
+        coded = both.coded(np.arange(3.0))
+        for each, labels in (
+            (both, np.arange(200) % 3),
+            (coded, np.arange(200) % 3),
+            (coded, np.arange(200) % 3),
+        ):
+            assert_array_equal(gathered(each)[0], X)
+            assert_array_equal(gathered(each)[1], labels)
+            assert_array_equal(np.concatenate([block.weights for block in each.blocks()]), weights)
+        bare = both.unlabelled()
+        assert bare.feature_names == ["a", "b"]
+        assert not bare.has_labels
+        assert next(bare.blocks()).weights is None
+        assert gathered(bare)[1] is None
+        # Values beside the files take the place of their columns.
+        other = source.labelled(Y).weighted(weights[::-1])
+        assert_array_equal(gathered(other)[1], Y)
+        assert_array_equal(np.concatenate([block.weights for block in other.blocks()]), weights[::-1])
+    with pytest.raises(ValueError, match=r"has 200 rows, but labels has shape \(199,\)"):
+        source.labelled(Y[1:])
+    with pytest.raises(ValueError, match="has no column 'z'"):
+        open_rows(tmp_path, weight="z")
 
 
 # ---------------------------------------------------------------- what is wrong
@@ -351,6 +545,53 @@ def test_files_without_any_value_are_named_or_skipped(tmp_path: Path, suffix: st
     assert_allclose(model.predict_proba([bare]), np.tile(model.weights_ @ model.class_prior_, (500, 1)))
 
 
+def test_the_first_row_without_a_value_is_named(tmp_path: Path) -> None:
+    rows = X.copy()
+    rows[[130, 150]] = np.nan
+    rows[5, 0] = np.nan
+    late = write(tmp_path / "late.npy", rows)
+    words = r"counted from 0, has no value: all 2 features are NaN \(2 such rows\)"
+    for chunk_rows in (None, 64, 100):
+        with pytest.warns(UserWarning, match=rf"late: Row 130 of .*late\.npy, {words}"):
+            open_rows([write(tmp_path / "good.npy", X), late], on_error="skip", chunk_rows=chunk_rows)
+    rows[160, 1], rows[170, 0] = -np.inf, np.inf
+    for chunk_rows in (None, 64):
+        with pytest.raises(
+            ValueError, match=r"late\.npy has an infinite value: feature 1, row 160, counted from 0"
+        ):
+            gathered(open_rows([write(tmp_path / "late.npy", rows)], chunk_rows=chunk_rows))
+    # Large numbers are not infinite, though their sum is.
+    large = np.full((3, 2), 1.5e308)
+    assert_array_equal(gathered(open_rows([write(tmp_path / "large.npy", large)]))[0], large)
+
+
+def test_what_is_wrong_in_a_text_file_is_named_by_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skmix.io.tables._BLOCK_BYTES", 2000)
+    path = write(tmp_path / "rows.csv", X)
+    lines = path.read_text().splitlines()
+    lines[150] = "1.5,oh"
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"rows\.csv: column 'B530-A' holds text, such as 'oh' on line 151"):
+        assert open_rows(path).shape
+    assert_array_equal(
+        gathered(open_rows(path, columns=["FSC-A"]))[0][[0, 148, 149, 150]],
+        np.c_[[X[0, 0], X[148, 0], 1.5, X[150, 0]]],
+    )
+    lines[150] = "1.5,2,3"
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=r"rows\.csv: line 151 has 3 values, but the first line has 2"):
+        open_rows(path)
+    path.write_text("a,,b,\n1,2,3,4\n")
+    with pytest.raises(ValueError, match="several columns have no name"):
+        open_rows(path)
+    path.write_text("a,,b\n1,2,3\n")
+    with pytest.raises(ValueError, match="column 2 has no name"):
+        assert open_rows(path).shape
+    assert gathered(open_rows(path, columns=["b", "a"]))[0].tolist() == [[3.0, 1.0]]
+
+
 def test_rows_know_their_files(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", Y)
     other = write(tmp_path / "other.csv", X)
@@ -383,8 +624,11 @@ def test_what_is_no_group_is_told(tmp_path: Path) -> None:
         open_rows(tmp_path / "a.csv", on_error="ignore")
     with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*a\.csv is not an FCS file"):
         open_rows([tmp_path / "a.csv"], compensate=True)
-    with pytest.raises(ValueError, match="layer, obsm and sample_key are for an AnnData; got a ndarray"):
-        open_rows(X, sample_key="sample")
+    for name in ("layer", "obsm", "sample_key"):
+        with pytest.raises(ValueError, match="layer, obsm and sample_key are for an AnnData; got a ndarray"):
+            open_rows(X, **{name: "sample"})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Labels are given twice: by label='a' and by sample_key='b'"):
+        open_rows(X, label="a", sample_key="b")
     assert source_of((X, Y)) is None
     for opening in (open_rows, source_of, SharedKernelMixture(2).fit):
         with pytest.raises(ValueError, match="list of files or rows is empty"):

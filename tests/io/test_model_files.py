@@ -17,7 +17,14 @@ from skmix.io import models, read, write
 from skmix.io.models import FORMAT, VERSION
 
 CONTENT = {"name": "a", "value": 0.1, "list": [1, None, True, "ü"]}
-ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array(3, dtype=np.int64), "c": np.zeros((0, 2))}
+ARRAYS = {
+    "a": np.arange(6.0).reshape(2, 3),
+    "b": np.array(3, dtype=np.int64),
+    "c": np.zeros((0, 2)),
+    # Neither is in memory as it is written.
+    "d": np.arange(6, dtype=np.int8).reshape(2, 3).T,
+    "e": np.arange(8.0, dtype=np.float32)[::-2],
+}
 
 
 @pytest.fixture
@@ -153,6 +160,27 @@ def test_the_digest_covers_the_whole_header(
         read(path)
     path.write_bytes(save(arrays, metadata={FORMAT: json.dumps(described)}))
     assert read(path)[0] == content
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: arrays | {"a": arrays["a"].reshape(3, 2)},
+        lambda arrays: arrays | {"a": arrays["a"].view(np.int64)},
+        lambda arrays: arrays | {"a": arrays["a"] + 1e-15},
+        lambda arrays: arrays | {"d": arrays["e"], "e": arrays["d"]},
+        lambda arrays: arrays | {"f": np.zeros(0)},
+        lambda arrays: {name: array for name, array in arrays.items() if name != "c"},
+        lambda arrays: {name.upper(): array for name, array in arrays.items()},
+    ],
+)
+def test_the_digest_covers_names_types_shapes_and_numbers(path: Path, change: Any) -> None:
+    arrays = read(path)[1]
+    with safe_open(path, framework="np") as file:
+        described = file.metadata()
+    path.write_bytes(save(change(arrays), metadata=described))
+    with pytest.raises(ValueError, match=r"model\.skmix is damaged: its content does not match its digest"):
+        read(path)
 
 
 def test_files_that_are_too_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ def same(one: Any, other: Any) -> bool:
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, Record):
         return one.kind == other.kind and same(one.fields, other.fields)
+    if isinstance(one, range):
+        return (one.start, one.stop, one.step) == (other.start, other.stop, other.step)
     if isinstance(one, (float, np.floating)):
         return bool(one == other) or (math.isnan(one) and math.isnan(other))
     return bool(one == other)
@@ -53,7 +55,7 @@ leaves = st.one_of(
     st.integers(),
     st.floats(),
     st.text(),
-    st.builds(range, st.integers(-9, 9), st.integers(-9, 9)),
+    st.builds(range, st.integers(-9, 9), st.integers(-9, 9), st.sampled_from([-2, -1, 1, 3])),
     st.sampled_from([np.float64(0.1), np.int32(7), np.str_("seven"), np.bool_(True)]),
     numbers,
 )
@@ -72,6 +74,25 @@ values = st.recursive(
 @given(values)
 def test_any_value_comes_back_as_it_was(value: Any) -> None:
     assert same(there_and_back(value), value)
+
+
+def test_values_at_the_ends_come_back() -> None:
+    """Those that few random values are."""
+    for value in (
+        *(range(2, 11, 3), range(5, -5, -2), math.inf, -math.inf, math.nan, -0.0, 10**30, "", [], (), {}),
+        *(
+            np.array("seven"),
+            np.str_(""),
+            np.array(["", "\U0010ffff"]),
+            np.zeros((2, 0), "U3"),
+            np.float32(0.1),
+        ),
+        *(np.uint64(2**64 - 1), np.array(True), np.zeros((0, 3), order="F"), np.arange(6.0).reshape(2, 3).T),
+        *(np.empty((0,), dtype=object), np.full((1,) * 8, "x", dtype=object), np.float16([1.5])),
+        {"z": 1, "a": {"b": (1, [2.5, None])}, "is": "float", "of": "nan"},
+        Record("name", {"is": [True], "fields": Record("inner", {})}),
+    ):
+        assert same(there_and_back(value), value), value
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -101,6 +122,9 @@ def test_an_array_that_occurs_twice_is_kept_once_and_stays_one() -> None:
     assert back["a"] is back["b"][0]
     assert back["a"] is not back["b"][1]
     assert back["a"].flags.writeable
+    back["a"][:] = 7.0
+    assert next(iter(arrays.values())).tolist() == array.tolist() == [0.0, 1.0, 2.0]
+    assert list(arrays) == ["a", "b.1"]
 
 
 def test_paths_that_look_alike_do_not_collide() -> None:
@@ -118,6 +142,10 @@ def test_paths_that_look_alike_do_not_collide() -> None:
         ({"a": np.array([b"x"])}, r"a is an array of \|S1"),
         ({"a": np.array([print])}, r"a\.0 is a builtins"),
         ({"a": {1, 2}}, "a is a builtins.set"),
+        ({"a": np.datetime64("2020-01-01")}, "a is an array of datetime64"),
+        ([1, {"b": (2, print)}], r"1\.b\.1 is a builtins"),
+        (print, " is a builtins"),
+        (Record("kind", {"a": {2: 3}}), "a has the key 2"),
     ],
 )
 def test_what_has_no_place_is_named(value: Any, message: str) -> None:
@@ -149,6 +177,10 @@ def test_what_has_no_place_is_named(value: Any, message: str) -> None:
                 {"is": "objects", "of": [1], "shape": [10**12]},
                 {"is": "objects", "of": [], "shape": [-1]},
                 {"is": "objects", "of": []},
+                {"is": "objects", "of": [1], "shape": [1] * 9},
+                {"is": "objects", "of": [1, 2], "shape": [3]},
+                {"is": "objects", "of": [1], "shape": [True]},
+                {"is": "objects", "of": [1], "shape": [-1, -1]},
             )
         ),
         ({"is": "array", "of": "absent"}, "'absent' is missing"),

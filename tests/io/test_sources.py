@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from documented import assert_defaults
 
-from skmix import io, open_rows
+from skmix import datasets, features, io, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.io import Source, opening, source_of
 from skmix.io import sources as source_module
@@ -94,9 +94,11 @@ def test_labels_and_weights_lie_beside_the_rows(tmp_path: Path) -> None:
     assert np.array_equal(labels, NAMES)
     assert np.array_equal(weights, Y)
     assert np.array_equal(gathered(source.take([1]))[0], X[:, [0]])
+    assert np.array_equal(gathered(source.take([1, 0]).take([1]))[0], X[:, [2]])
     again = gathered(source.unlabelled())
     assert again[1] is None
     assert again[2] is None
+    assert not source.unlabelled().has_labels
 
 
 def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
@@ -152,10 +154,28 @@ def test_what_is_a_source_without_being_asked(tmp_path: Path, monkeypatch: pytes
     assert isinstance(source_of(str(tmp_path / "rows.npy")), Source)
 
 
+def test_files_are_recognised_by_their_content_where_the_name_does_not_tell(pa, tmp_path: Path) -> None:
+    write(pa, tmp_path / "1.PQ", columns_of(X))
+    np.save(tmp_path / "2.npy", X)
+    (tmp_path / "3.TSV").write_text(
+        "a\tb\tc\n" + "".join("\t".join(map(repr, row)) + "\n" for row in X.tolist())
+    )
+    np.savez(tmp_path / "4.npz", a=X[:, 0], b=X[:, 1], c=X[:, 2])
+    for path in sorted(tmp_path.iterdir()):
+        assert np.array_equal(gathered(open_rows(path))[0], X)
+        bare = path.rename(tmp_path / path.stem)
+        source = open_rows(bare)
+        assert np.array_equal(gathered(source)[0], X)
+        assert source.feature_names == (None if path.suffix == ".npy" else ["a", "b", "c"])
+        assert source.name == str(bare)
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [
         (X[:, 0], "two dimensions"),
+        (X[:, :0], r"is empty: its shape is \(1000, 0\)"),
+        (X.astype(np.longdouble), "numbers of at most 64 bits"),
         (X + 1j, "complex128; features must be numbers"),
         (NAMES[:, None], "features must be numbers"),
         (X[:0], "is empty"),
@@ -209,8 +229,65 @@ def test_bad_settings_are_told() -> None:
             open_rows(X, columns=columns)
     with pytest.raises(ValueError, match=r"X has 1000 rows, but labels has shape \(999,\)"):
         open_rows(X, label=Y[1:])
+    # As many as there are rows, and one for each.
+    for name, what in (("label", "labels"), ("weight", "sample_weight")):
+        for wrong in (Y[1:], np.r_[Y, 0], Y[:, None], np.stack([Y, Y], axis=1), Y[:500].reshape(-1, 2)):
+            shape = str(wrong.shape).replace("(", r"\(").replace(")", r"\)")
+            with pytest.raises(ValueError, match=rf"X has 1000 rows, but {what} has shape {shape}: give"):
+                open_rows(X, **{name: wrong})
     with pytest.raises(ValueError, match="weights must be numbers"):
         open_rows(X, weight=NAMES)
+    for wrong_columns, message in (([-1], "has -1, but X has columns 0 to 2"), ([0, 1.0], "has 1.0, but")):
+        with pytest.raises(ValueError, match=message):
+            open_rows(X, columns=wrong_columns)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be a list of at least one column, got 'a'"):
+        open_rows(X, columns="a")
+    with pytest.raises(ValueError, match="X has no feature names; select columns by index"):
+        open_rows(X).select(["a"])
+    assert np.array_equal(gathered(open_rows(X, columns=np.array([2, 0])))[0], X[:, [2, 0]])  # type: ignore[arg-type]
+
+
+def test_blocks_have_as_many_rows_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And at least 256, however wide the rows are."""
+    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    with open(tmp_path / "rows.fcs", "wb") as file:
+        flowio.create_fcs(file, X.ravel().tolist(), list("abc"))
+    np.save(tmp_path / "rows.npy", X)
+    rows = {
+        # Bytes of a row in a block: those of the array, but four for each feature at least.
+        24: [X, tmp_path / "rows.npy", pa.table(columns_of(X))],
+        12: [X.astype(np.float32), X.astype(np.int8)],
+        36: [tmp_path / "rows.fcs"],
+    }
+    for width, those in rows.items():
+        for each in those:
+            for n_fitting, n_rows in ((300, 300), (400, 400), (10, 256)):
+                monkeypatch.setattr(source_module, "BLOCK_BYTES", n_fitting * width)
+                assert open_rows(each).chunk_rows == n_rows
+                assert open_rows(each, chunk_rows=np.int64(7)).chunk_rows == 7  # type: ignore[arg-type]
+            assert [len(block.X) for block in open_rows(each, chunk_rows=400).blocks()] == [400, 400, 200]
+
+
+def test_answers_of_blocks_are_merged_in_order() -> None:
+    source = open_rows(X, chunk_rows=400)
+    assert source.reduce(lambda block: [block.number, len(block.X)], lambda a, b: a + b) == [
+        0,
+        400,
+        1,
+        400,
+        2,
+        200,
+    ]
+    assert repr(source) == "<1000 rows of X>"
+    assert (source.shape, source.n_features, source.has_labels) == ((1000, 3), 3, False)
+    labelled = open_rows(X, label=NAMES, weight=Y.astype(np.float32), chunk_rows=400)
+    assert labelled.has_labels
+    assert np.array_equal(labelled.row_labels(), NAMES)
+    assert gathered(labelled)[2].dtype == np.float64  # type: ignore[union-attr]
+    # Text in a list or among objects is text.
+    for labels in (NAMES.tolist(), NAMES.astype(object)):
+        assert open_rows(X, label=labels).row_labels().dtype == NAMES.dtype
 
 
 def test_a_file_that_changes_between_passes_is_told(tmp_path: Path) -> None:
@@ -361,6 +438,53 @@ def test_numbers_of_any_type_and_nulls(pa, tmp_path: Path) -> None:
     assert np.array_equal(weights, [1.0, 0.0, 2.0])
     single = open_rows(tmp_path / "mixed.parquet", columns=["f4"])
     assert gathered(single)[0].dtype == np.float32
+    others = {
+        "u2": pa.array([1, None, 65535], pa.uint16()),
+        "f2": pa.array(np.array([0.5, 1.5, -2.0], dtype=np.float16)),
+        "f4": pa.array([1.0, 2.0, 3.0], pa.float32()),
+        "none": pa.nulls(3),
+        "empty": pa.array([None, None, None], pa.int64()),
+        "decimal": pa.array([None, None, 3], pa.decimal128(5, 2)),
+        "w": pa.array([True, False, True]),
+    }
+    write(pa, tmp_path / "others.parquet", others)
+    source = open_rows(tmp_path / "others.parquet", weight="w")
+    rows, _, weights = gathered(source)
+    expected = [[1, 0.5, 1, nan, nan, nan], [nan, 1.5, 2, nan, nan, nan], [65535, -2.0, 3, nan, nan, 3]]
+    assert np.array_equal(rows, expected, equal_nan=True)
+    assert rows.dtype == np.float64
+    assert np.array_equal(weights, [1.0, 0.0, 1.0])
+    assert gathered(source.select(["f4", "f2"]))[0].dtype == np.float32
+
+
+def test_a_column_may_have_several_roles(pa, tmp_path: Path) -> None:
+    write(pa, tmp_path / "rows.parquet", columns_of(X, y=Y))
+    source = open_rows(tmp_path / "rows.parquet", columns=["y", "b"], label="y", weight="y", chunk_rows=300)
+    rows, labels, weights = gathered(source)
+    assert np.array_equal(rows, np.column_stack([Y, X[:, 1]]))
+    assert np.array_equal(labels, Y)
+    assert np.array_equal(weights, Y)
+    # Neither is a feature unless it is chosen.
+    assert open_rows(tmp_path / "rows.parquet", label="a", weight="b").feature_names == ["c", "y"]
+    source = open_rows(tmp_path / "rows.parquet", label="a", weight="b").unlabelled()
+    assert source.feature_names == ["c", "y"]
+    assert gathered(source)[1:] == (None, None)
+    # Other values take the place of a column, and the other way round.
+    assert np.array_equal(gathered(source.labelled(NAMES).labelled("y"))[1], Y)
+    assert np.array_equal(gathered(source.weighted(X[:, 0]).weighted("y"))[2], Y)
+
+
+def test_rows_without_a_label_in_a_file_have_none(pa, tmp_path: Path) -> None:
+    known = Y != 2
+    for values in (Y, NAMES):
+        expected = np.where(known, values.astype(object), None)
+        for column in (pa.array(expected.tolist()), pa.array(expected.tolist()).dictionary_encode()):
+            write(pa, tmp_path / "rows.parquet", columns_of(X, label=column))
+            source = open_rows(tmp_path / "rows.parquet", label="label", chunk_rows=333)
+            assert gathered(source)[1].tolist() == expected.tolist()  # type: ignore[union-attr]
+            classes = np.unique(values[known])
+            codes = np.where(known, np.searchsorted(classes, values), -1)
+            assert np.array_equal(gathered(source.coded(classes))[1], codes)
 
 
 @pytest.mark.parametrize("kind", ["int", "float", "bool", "string", "dictionary", "large"])
@@ -490,6 +614,28 @@ def test_zarr_arrays_and_their_folders(tmp_path: Path, monkeypatch: pytest.Monke
         open_rows(tmp_path / "store")
 
 
+def test_zarr_arrays_of_both_versions(tmp_path: Path) -> None:
+    zarr = pytest.importorskip("zarr", reason="zarr is not installed")
+    for version in (2, 3):
+        folder = tmp_path / str(version)
+        array = zarr.create_array(folder, data=X[:50], chunks=(20, 3), zarr_format=version)
+        for each in (folder, str(folder), array):
+            source = open_rows(each)
+            assert np.array_equal(gathered(source)[0], X[:50])
+            assert isinstance(source_of(each), Source)
+        array.resize((40, 3))
+        with pytest.raises(ValueError, match="has changed since it was opened"):
+            gathered(source)
+        # Also where it is a column of labels.
+        assert np.array_equal(open_rows(X[:50, :2], label=zarr.array(Y[:50])).row_labels(), Y[:50])
+    zarr.open_group(tmp_path / "group", mode="w", zarr_format=2).create_array("rows", data=X[:5])
+    with pytest.raises(ValueError, match=r"is a Zarr group of \['rows'\]"):
+        open_rows(tmp_path / "group")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty is a folder, but not a Zarr array"):
+        open_rows(X, label=tmp_path / "empty")
+
+
 # ---------------------------------------------------------------- what is not installed
 
 
@@ -498,6 +644,15 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "zarr.json").touch()
     with pytest.raises(ImportError, match=r'pip install "\.\[zarr\]"'):
         open_rows(tmp_path)
+
+
+def test_packages_export_what_they_say() -> None:
+    for package in (io, datasets, features):
+        assert len({*package.__all__}) == len(package.__all__)
+        for name in package.__all__:
+            thing = getattr(package, name)
+            assert getattr(thing, "__name__", name) == name
+            assert getattr(thing, "__module__", "skmix").startswith("skmix")
 
 
 def test_defaults_are_as_documented() -> None:

@@ -21,7 +21,17 @@ from numpy.testing import assert_array_equal
 
 from skmix import open_rows
 from skmix.datasets import ColumnError, class_labels, labels_like, read_rows, write_columns
-from skmix.io.encoding import decode_columns
+from skmix.io import encode_frame
+from skmix.io.encoding import (
+    MISSING,
+    Notation,
+    check_columns,
+    decode_columns,
+    feature_names,
+    listed,
+    plain_text,
+    shortened,
+)
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
 X = np.array([[1.5, 2.0], [np.nan, 40.0], [-3.0, np.nan]])
@@ -59,6 +69,46 @@ def test_all_formats_give_the_same_rows(tmp_path: Path) -> None:
     assert "array 'cube' of type float64 and shape (1, 3, 2) is left out" in rows.notes[0]
 
 
+def test_everything_at_once() -> None:
+    """Each column once, in whatever role, with all that is said of it."""
+    text = (
+        "id,w,colour,skip,code,day,n,kind,flag\n"
+        "r1,1,red,x,1,1970-01-02,0.5,A,true\n"
+        "r2,0,blue,y,2,NA,,b,FALSE\n"
+        " r3 ,2.5,NA,z,1.0,1969-12-31,-2,A,\n"
+        "r4,1,green,z,,1970-01-01,3e2,NA,false\n"
+    )
+    options: dict[str, Any] = {"target": "kind", "weight": "w", "drop": ["skip"], "keep": ["id", "n"]}
+    rows = rows_of(text, categorical=["code"], dates=True, **options)
+    assert rows.feature_names == ("colour=blue", "colour=green", "colour=red", "code=2", "day", "flag")
+    nan = np.nan
+    expected = [[0, 0, 1, 0, 1, 1], [1, 0, 0, 1, nan, 0], [nan, nan, nan, 0, -1, nan], [0, 1, 0, nan, 0, 0]]
+    assert_array_equal(rows.X, expected)
+    assert rows.labels == ["A", "b", "A", None]
+    assert rows.weights is not None
+    assert rows.weights.tolist() == [1.0, 0.0, 2.5, 1.0]
+    assert rows.kept == {"id": ["r1", "r2", " r3 ", "r4"], "n": ["0.5", "", "-2", "3e2"]}
+    assert rows.columns == {
+        "colour": ["blue", "green", "red"],
+        "code": ["1", "2"],
+        "day": "date",
+        "flag": None,
+    }
+    assert rows.notes[0] == "encoded as categories: colour, code"
+    assert rows.notes[1].startswith("'NA' stands for no label in 1 rows of 'kind'.")
+    assert len(rows.notes) == 2
+    assert rows.ignored == ()
+    # By what was found, the same rows in another order of columns are the same features.
+    lines = [line.split(",") for line in text.splitlines()]
+    turned = "\n".join(",".join(reversed(line)) for line in lines)
+    again = rows_of(turned, features=rows.columns, **options)
+    assert_array_equal(again.X, rows.X)
+    assert again.feature_names == rows.feature_names
+    assert (again.labels, again.kept, again.columns) == (rows.labels, rows.kept, rows.columns)
+    assert again.ignored == ()
+    assert again.notes == rows.notes[1:]
+
+
 def test_columns_of_parquet_and_arrays_of_any_byte_order(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -69,6 +119,87 @@ def test_columns_of_parquet_and_arrays_of_any_byte_order(tmp_path: Path) -> None
     assert read_rows(tmp_path / "t.parquet", target="kind").feature_names == ("a", "b")
     np.savez(tmp_path / "t.npz", a=np.array([1.0, 2.0], dtype=">f8"), b=np.array([3, 4], dtype=">i4"))
     assert_array_equal(read_rows(tmp_path / "t.npz").X, [[1.0, 3.0], [2.0, 4.0]])
+
+
+def test_which_arrays_of_a_file_are_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    # A matrix says how many rows there are, wherever it is, and its columns have numbers or names.
+    np.savez(path, ids=np.arange(5), Z=X, kind=np.array(["x", "y", "x"]), n=np.array([3, 4, 5]), scalar=7)
+    rows = read_rows(path, target="kind")
+    assert rows.feature_names == ("Z_1", "Z_2", "n")
+    assert_array_equal(rows.X, np.column_stack([X, [3, 4, 5]]))
+    why = "is left out: it is not a column of numbers or text with 3 rows"
+    assert rows.notes == (
+        f"array 'ids' of type int64 and shape (5,) {why}",
+        f"array 'scalar' of type int64 and shape () {why}",
+    )
+    np.savez(path, columns=["p", "q"], Z=X)
+    assert read_rows(path).feature_names == ("p", "q")
+    # Names that belong to neither of two matrices, or are too many, are no names.
+    np.savez(path, columns=["p", "q"], Z=X, Y=X[:, :1])
+    assert read_rows(path).feature_names == ("Z_1", "Z_2", "Y_1")
+    np.savez(path, columns=["p", "q", "r"], Z=X)
+    assert read_rows(path).feature_names == ("Z_1", "Z_2")
+    # Without a matrix, the first vector says it.
+    np.savez(path, scalar=7, a=np.arange(2), b=np.arange(3), c=np.array([1j, 2]), d=np.array([True, False]))
+    rows = read_rows(path)
+    assert rows.feature_names == ("a", "d")
+    assert_array_equal(rows.X, [[0.0, 1.0], [1.0, 0.0]])
+    assert [note.split("'")[1] for note in rows.notes] == ["scalar", "b", "c"]
+    np.save(tmp_path / "t.npy", np.array([4.0, 5.0]))
+    rows = read_rows(tmp_path / "t.npy")
+    assert rows.feature_names == ("column",)
+    assert_array_equal(rows.X, [[4.0], [5.0]])
+
+
+def test_parquet_columns_that_are_kept_are_plain_values(tmp_path: Path) -> None:
+    import decimal
+    from datetime import datetime
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "a": pa.array([1, 2, None], pa.int32()),
+        "price": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("2.25")]),
+        "time": pa.array([1_000_000_001, None, 0], pa.timestamp("ns")),
+        "kind": pa.array(["x", None, "y"]).dictionary_encode(),
+        "list": pa.array([[1], [2], [3]]),
+        "y": pa.array([1, -9, 3]),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    features = ["a", "price"]
+    rows = read_rows(
+        tmp_path / "t.parquet", features=features, keep=["price", "time", "kind"], target="y", missing=["-9"]
+    )
+    assert_array_equal(rows.X, [[1.0, 1.5], [2.0, np.nan], [np.nan, 2.25]])
+    assert rows.labels == [1, None, 3]
+    assert rows.kept == {
+        "price": [1.5, None, 2.25],
+        "time": [datetime(1970, 1, 1, 0, 0, 1), None, datetime(1970, 1, 1)],
+        "kind": ["x", None, "y"],
+    }
+    assert rows.ignored == ("list",)
+    for options, message in (
+        ({"keep": ["list"]}, "column 'list' is of type list<.*>, neither numbers nor text"),
+        (
+            {"features": ["list"]},
+            "column 'list' is of type list<.*>; a feature must be numbers, categories or dates",
+        ),
+        ({"weight": "time"}, "column 'time' is of type timestamp.*; weights must be numbers"),
+        ({"weight": "a"}, "column 'a': the weight on row 3 is negative, missing or not a number"),
+    ):
+        with pytest.raises(ColumnError, match=message):
+            read_rows(tmp_path / "t.parquet", **{"features": features, **options})
+
+
+def test_progress_of_a_parquet_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.io.tables._BATCH_ROWS", 2)
+    write_columns(tmp_path / "t.parquet", {"a": np.arange(5.0), "b": np.arange(5.0) ** 2})
+    shares: list[float] = []
+    rows = read_rows(tmp_path / "t.parquet", features=["b", "a"], progress=shares.append)
+    assert_array_equal(rows.X, np.column_stack([np.arange(5.0) ** 2, np.arange(5.0)]))
+    assert shares == [0.4, 0.8, 1.0]
 
 
 def test_the_name_of_a_file_does_not_matter(tmp_path: Path) -> None:
@@ -102,6 +233,16 @@ def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shares) > 5
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+    # A word among numbers that the first rows do not show costs one more pass, in whichever column.
+    header = ",".join(f"c{j}" for j in range(12))
+    line = ",".join(map(str, range(12))) + "\n"
+    for column in (1, 10, 11):
+        shares.clear()
+        last = ",".join("true" if j == column else "5" for j in range(12))
+        rows = rows_of(f"{header}\n{line * 300}{last}\n", progress=shares.append)
+        assert_array_equal(rows.X[-1], [1.0 if j == column else 5.0 for j in range(12)])
+        assert_array_equal(rows.X[:-1], [range(12)] * 300)
+        assert int(np.sum(np.diff(shares) < 0)) == 1
     # Blank lines count as lines: the value is where an editor shows it.
     with pytest.raises(ColumnError, match="column 'b' holds numbers and text, such as 'oh' on line 202"):
         rows_of("a,b\n" + lines + "1,oh\n")
@@ -115,12 +256,36 @@ def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a\tb,c\td\n1\t2\t3\n", ("a", "b,c", "d")),
         ("\n\na;b;c\n1;2;3\n", ("a", "b", "c")),
         ("a,b,c\r1,2,3\r", ("a", "b", "c")),
+        # More of another character, but in the names alone, or in some of the rows alone.
+        ("a;s;t;u,b,c\n1,2,3\n", ("a;s;t;u", "b", "c")),
+        ("a,b;s;t;u,c\n1,2,3\n", ("a", "b;s;t;u", "c")),
     ],
 )
 def test_the_separator_is_found_outside_quotes(text: str, names: tuple[str, ...]) -> None:
     rows = rows_of(text)
     assert rows.feature_names == names
     assert_array_equal(rows.X, [[1.0, 2.0, 3.0]])
+
+
+def test_of_two_separators_the_one_with_more_columns_is_taken() -> None:
+    rows = rows_of("a|b,c|d\n1|x,y|4\n2|z,u|5\n", target="b,c")
+    assert rows.labels == ["x,y", "z,u"]
+    assert_array_equal(rows.X, [[1.0, 4.0], [2.0, 5.0]])
+    # A decimal comma does not separate, and one column needs no separator.
+    assert_array_equal(rows_of("a\n1,5\n2,5\n", decimal=",").X, [[1.5], [2.5]])
+    assert rows_of("a;b\n1,5;2\n", decimal=",").feature_names == ("a", "b")
+    assert rows_of("a b\n1\n2\n").feature_names == ("a b",)
+
+
+def test_lines_before_the_first(tmp_path: Path) -> None:
+    for before in ("", "\n", "\r\n\r\n"):
+        assert_array_equal(rows_of(f"{before}1,2\n\n3,4\n", header=False).X, [[1.0, 2.0], [3.0, 4.0]])
+        assert_array_equal(rows_of(f"{before}a,b\n\n1,2\n3,4\n").X, [[1.0, 2.0], [3.0, 4.0]])
+        assert_array_equal(rows_of(f'{before}1, "2"\n3,4', header=False).X, [[1.0, 2.0], [3.0, 4.0]])
+    with pytest.raises(ColumnError, match="column 'column_2' holds numbers and text, such as 'x' on line 4"):
+        rows_of("\n1,2\n\n3,x\n", header=False)
+    with pytest.raises(ColumnError, match="column 'b' holds numbers and text, such as 'x' on line 4"):
+        rows_of('\na, "b"\n1,2\n3, "x"\n')
 
 
 def test_a_row_without_any_value_is_a_row() -> None:
@@ -133,6 +298,11 @@ def test_the_target_by_position() -> None:
     assert rows.feature_names == ("width", "height")
     with pytest.raises(ValueError, match="there is no column 3; there are 3"):
         rows_of(TEXT, target=3)
+    with pytest.raises(ValueError, match="there is no column -4; there are 3"):
+        rows_of(TEXT, target=-4)
+    assert rows_of(TEXT, target=0).labels == ["1.5", None, "-3"]
+    assert rows_of(TEXT, target=-3).feature_names == rows_of(TEXT, target="width").feature_names
+    assert rows_of(TEXT, target=-3).feature_names == ("height", "kind=y")
 
 
 def test_long_cells() -> None:
@@ -176,6 +346,34 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
             "b",
         ),
         ("a,b\n1,-inf\n", {}, "column 'b' is infinite on line 2", "b"),
+        (
+            "a,b\n1,2\n\n3,inf\ninf,1\n",
+            {},
+            "column 'b' is infinite on line 4; leave unknown values empty",
+            "b",
+        ),
+        ("a,,b\n1,,2\n", {}, "column 2 has no name. Such a column is often a row index", ""),
+        (",a,\n1,2,\n", {}, "column 1 has no name", ""),
+        ("a,b,\n1,2,NA\n", {}, "column 3 has no name", ""),
+        ("a,w\n1,2\n", {"weight": "w", "drop": ["w"]}, "column 'w' cannot be both used and left out", "w"),
+        ("a,b\n1,2\n", {"categorical": ["b"], "drop": ["b"]}, "column 'b' cannot be both used", "b"),
+        ("a,b\n1,2\n", {"categorical": ["c"]}, "there is no column 'c'; there are a, b", "c"),
+        ("a,b\n1,2\n", {"keep": ["c"]}, "there is no column 'c'", "c"),
+        (
+            "a,b\n1,2\n",
+            {"target": "a", "keep": ["b"]},
+            "no column is left as a feature; the table has a, b",
+            None,
+        ),
+        ("a,b\nx,\nx,\n", {"categorical": ["b"]}, "no column is left as a feature", None),
+        ("a=x,a\n1,x\n2,y\n3,z\n", {}, "two features would have the same name", None),
+        ("a b\n1 2\n", {"target": "b"}, "there is no column 'b'; there is only 'a b'. Columns must be", "b"),
+        (
+            "1,2\n3,x\n",
+            {"header": False},
+            "column 'column_2' holds numbers and text, such as 'x' on line 2",
+            "column_2",
+        ),
         ("a,b\n1,2\n", {"target": "c"}, "there is no column 'c'; there are a, b", "c"),
         ("a,b\n1,2\n", {"features": ["z", "y"]}, "there is no column 'z' .and 1 more.", "z"),
         ("a,b\n1,2\n", {"drop": ["c"]}, "there is no column 'c'", "c"),
@@ -201,6 +399,9 @@ def test_bad_tables_are_refused_with_what_is_wrong(
     with pytest.raises(ValueError, match=f"^standard input: {message}") as caught:
         rows_of(text, **options)
     assert getattr(caught.value, "column", None) == column
+    # Leaving a column out helps where it is there and only its values are wrong.
+    wrong_values = any(words in message for words in ("holds", "is infinite", "has no name"))
+    assert getattr(caught.value, "is_feature", False) == wrong_values
 
 
 @pytest.mark.parametrize(
@@ -217,6 +418,8 @@ def test_bad_tables_are_refused_with_what_is_wrong(
 )
 def test_damaged_files_are_refused_with_their_name(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "table"
+    with pytest.raises(FileNotFoundError, match="table"):
+        read_rows(path)
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"table: .*{message}"):
         read_rows(path)
@@ -254,6 +457,15 @@ def test_other_words_and_numbers_for_missing_values(tmp_path: Path) -> None:
         # Namibia, or sodium: an empty word takes the usual ones away.
         assert rows.labels == (["NA", "Na", "NA"] if "" in others else [None, "Na", None])
     assert_array_equal(rows_of("a\n-9999\n-\nNA\n1\n", missing=["-9999"]).X[:, 0], [np.nan] * 3 + [1.0])
+    # However the number is written, here and in what was said.
+    for word in ("-9,5", "-9.5", "-95e-1"):
+        found = rows_of("a;b\n-9,50;1\n2;-9,5\n", decimal=",", missing=[word])
+        assert_array_equal(found.X, [[np.nan, 1.0], [2.0, np.nan]])
+    # With an empty word, signs are no missing numbers either.
+    with pytest.raises(ColumnError, match="column 'a' holds numbers and text, such as '-' on line 2"):
+        rows_of("a\n-\n1\n", missing=[""])
+    for word in (word for word in MISSING if word):
+        assert rows_of(f"a,kind\n1,{word}\n2,x\n", target="kind").labels == [None, "x"]
     rows = rows_of(text.replace("k.A.", "3"), target="kind")
     assert rows.labels == [None, "Na", None]
     assert rows.notes[0].startswith(
@@ -340,12 +552,165 @@ def test_categories_are_encoded() -> None:
     assert [drawn[name].tolist() for name in drawn] == [["blue", "red"], [5.0, 6.0], ["no", "yes"]]
 
 
+def test_a_category_of_the_model_is_no_missing_value() -> None:
+    columns = {"country": ["DE", "NA"], "level": ["?", "a", "b"]}
+    rows = rows_of("country,level\nNA,?\nDE,a\nnull,NA\n,-\n", features=columns)
+    nan = np.nan
+    assert_array_equal(rows.X, [[1, 1, 0, 0], [0, 0, 1, 0], [nan] * 4, [nan] * 4])
+    assert rows.notes == (
+        "column 'level' has categories that the model does not know, in 1 rows: -; they are taken as missing "
+        "values",
+    )
+    many = rows_of("country,level\n" + "".join(f"DE,{c}\n" for c in "zyxzwvu"), features=columns)
+    assert ", in 7 rows: z, y, x, w, v; they" in many.notes[0]
+
+
+def test_frames_have_the_columns_of_a_model() -> None:
+    import pandas as pd
+
+    columns = {"a": None, "colour": ["blue", "green", "red"], "day": "date", "smoker": ["no", "yes"]}
+    nan = np.nan
+    expected = [[1, 0, 0, 1, 2, nan], [nan, nan, nan, nan, 0.5, nan], [3, 1, 0, 0, nan, nan]]
+    days = ["1970-01-03", "1970-01-01 12:00", None]
+    values: dict[str, Any] = {"z": [1, 2, 3], "colour": ["red", "teal", "blue"], "a": [1.0, -9.0, 3.0]}
+    frame = pd.DataFrame({**values, "day": pd.to_datetime(days, format="ISO8601")}, index=[7, 3, 9])
+    frames = [
+        frame,
+        frame.astype({"colour": "category"}),
+        frame.assign(day=days),
+        frame.astype({"a": "Int64"}),
+    ]
+    pl = pytest.importorskip("polars")
+    frames.append(pl.DataFrame({**values, "day": days}))
+    for each in frames:
+        X, notes = encode_frame(each, columns, ["-9"])
+        assert_array_equal(X, expected)
+        assert notes == [
+            "column 'colour' has categories that the model does not know, in 1 rows: teal; they are taken as "
+            "missing values",
+            "columns that are not there: smoker; they are taken as missing values",
+        ]
+    assert encode_frame(frame, columns)[0][1, 0] == -9.0
+    with pytest.raises(
+        ColumnError, match=r"X has no column 'b'; the model was fitted to \['b', 'c'\]"
+    ) as caught:
+        encode_frame(frame, {"b": None, "c": None})
+    assert caught.value.column == "b"
+    with pytest.raises(ColumnError, match="column 'a' holds values of different types: int, str"):
+        encode_frame(pd.DataFrame({"a": pd.Series([1, "x"], dtype=object)}), {"a": None})
+    with pytest.raises(ColumnError, match="column 'colour' holds text, such as 'red' on row 0"):
+        encode_frame(frame, {"colour": None})
+    with pytest.raises(ColumnError, match=r"column 'day' is of type timestamp.*; a feature must be a number"):
+        encode_frame(frame, {"day": None})
+
+
+def test_columns_of_features_and_back() -> None:
+    columns = {"day": "date", "colour": ["blue", "green", "red"], "a": None, "smoker": ["no", "yes"]}
+    assert feature_names(columns) == ["day", "colour=blue", "colour=green", "colour=red", "a", "smoker=yes"]
+    X = np.array([[0.6, 0.1, 0.5, 0.4, 2.5, 0.5], [-1.2, 0.2, 0.1, 0.9, -1.0, 0.51]])
+    found = decode_columns(X, columns)
+    assert list(found) == list(columns)
+    assert [values.tolist() for values in found.values()] == [
+        ["1970-01-02", "1969-12-31"],
+        ["green", "red"],
+        [2.5, -1.0],
+        ["no", "yes"],
+    ]
+    check_columns(columns, feature_names(columns))
+    for wrong in (
+        *(
+            [],
+            {"a": 5},
+            {"a": "time"},
+            {"a": ()},
+            {"a": []},
+            {"a": ["x"]},
+            {"a": ["x", 1]},
+            {"a": ["x", "x"]},
+        ),
+        *({"a": None, "b": ["x", "y", "y"]}, {"a": ("x", "y")}, None),
+    ):
+        names = feature_names(wrong) if isinstance(wrong, dict) and wrong != {"a": 5} else []
+        with pytest.raises(ValueError, match="table_columns_ does not describe"):
+            check_columns(wrong, names)
+    with pytest.raises(ValueError, match="table_columns_ does not describe"):
+        check_columns({"a": None}, ["b"])
+
+
+def test_the_same_category_or_label_has_the_same_text() -> None:
+    for value in (1, 1.0, "1", "1.0", " 1.0 ", np.float32(1.0).item()):
+        assert plain_text(value) == "1"
+    texts = {"01.0": "01.0", "-5.0": "-5", "1.50": "1.50", "x.0": "x.0", " x y ": "x y", "": "", "1e3": "1e3"}
+    texts["123456789012345678.0"] = "123456789012345678"
+    texts["1234567890123456789.0"] = "1234567890123456789.0"
+    assert {text: plain_text(text) for text in texts} == texts
+    assert [plain_text(value) for value in (1.5, -0.0, 1e20, True, None, np.nan)] == [
+        *("1.5", "0", "1" + "0" * 20, "True", None, None)
+    ]
+
+
+def test_numbers_as_people_write_them() -> None:
+    plain, comma = Notation(), Notation(decimal=",")
+    for text, number in {
+        "1e3": 1000.0,
+        "-.5": -0.5,
+        "TRUE": 1.0,
+        "false": 0.0,
+        "+7": 7.0,
+        " 2 ": 2.0,
+    }.items():
+        assert plain.number(text) == number
+    assert comma.number("-1,5e1") == -15.0
+    for text in ("1_0", "١", "", "x", "1,5", "1.5.2", "truth"):
+        assert np.isnan(plain.number(text)), text
+    for text in ("1.5", "1.234,5"):
+        assert np.isnan(comma.number(text)), text
+
+
+def test_long_lists_and_texts_are_shortened() -> None:
+    assert shortened("x" * 40) == "x" * 40
+    assert shortened("y" + "x" * 40) == "y" + "x" * 39 + "…"
+    assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert listed(range(11)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 ... (11 in all)"
+    assert listed("abc", 2) == "a, b ... (3 in all)"
+
+
+def test_the_most_that_are_categories() -> None:
+    def categories(values: list[str]) -> Any:
+        return rows_of("b\n" + "".join(f"{value}\n" for value in values)).columns["b"]
+
+    names = [f"name {i:02}" for i in range(51)]
+    # Ten in any number of rows, more if there are two rows of each on average; missing ones do not count.
+    assert categories(names[:10]) == names[:10]
+    assert categories(names[:11] * 2) == names[:11]
+    assert categories(names[:50] * 2) == names[:50]
+    for values, message in (
+        (names[:11] * 2 + [], None),
+        ([*names[:11], *names[:10], "NA", "NA"], "11 different values in 21 rows"),
+        (names * 2, "51 different values in 102 rows"),
+        (["x" * 201, "y"], "up to 201 characters"),
+        (["x" * 200, "y"], None),
+        # Half of the values or more are numbers.
+        (["1", "x", "NA"], "holds numbers and text"),
+        (["1", "x", "y"], None),
+    ):
+        if message is None:
+            assert categories(values) == sorted({*values})
+        else:
+            with pytest.raises(ColumnError, match=message):
+                categories(values)
+    # Whoever says that a column has categories may have any number of them.
+    assert len(rows_of("b\n" + "\n".join(names), categorical=["b"]).feature_names) == 51
+
+
 def test_numbers_may_be_categories(tmp_path: Path) -> None:
     import pandas as pd
 
     rows = rows_of("a,code,flat\n1,1,x\n2,2,x\n3,30,x\n", categorical=["code"])
     assert rows.columns == {"a": None, "code": ["1", "2", "30"]}
-    assert "column 'flat' is 'x' in all rows and is left out" in rows.notes
+    assert rows.notes == ("column 'flat' is 'x' in all rows and is left out", "encoded as categories: code")
+    notes = rows_of("a,code\n1,\n2,NA\n", categorical=["code"]).notes
+    assert notes == ("column 'code' is missing in all rows and is left out",)
     # In Parquet a gap makes floats of whole numbers.
     pd.DataFrame({"a": [1, 2], "code": [2.0, np.nan]}).to_parquet(tmp_path / "t.parquet")
     again = read_rows(tmp_path / "t.parquet", features=rows.columns)
@@ -376,15 +741,29 @@ def test_numbers_may_be_categories(tmp_path: Path) -> None:
         *(
             (
                 [value, "7", value],
-                f"holds numbers with signs or .*, such as '{re.escape(value)}' on line 2. .*",
+                f"holds numbers with signs or .*, such as {re.escape(repr(value))} on line 2. .*",
             )
-            for value in ("1,200.50", "$5", "-€ 5,5", "5%", "12.5 %", "1 200", "1.200.300")
+            for value in (
+                *("1,200.50", "$5", "-€ 5,5", "5%", "12.5 %", "1 200", "1.200.300", "1'200"),
+                *("1’200.5", "+5 ¥", "£1.200", "$-5", ".5%", "1\u00a0200", "12\u202f345,5", "-1 234 567"),
+            )
         ),
         (["2020-01-31", "", "2020-02-01"], "holds dates, such as '2020-01-31' on line 2. --dates numbers"),
         (
             ["31.1.2020", "1.2.2020"],
             "seems to hold dates, such as '31.1.2020' on line 2. Dates must be written",
         ),
+        *(
+            ([value, value], f"seems to hold dates, such as '{re.escape(value)}' on line 2")
+            for value in ("12/31/2020", "2020/1/2", "1-2-20 10:00", "1.2.20T3")
+        ),
+        *(
+            (["7", value], f"has a comma in the number '{re.escape(value)}' on line 3")
+            for value in ("1.200,5", "-1,5e3", "+1 200,5", "1,200")
+        ),
+        # Neither is a date, nor a number with signs.
+        (["1/2-3", "1", "2"], "holds numbers and text, such as '1/2-3'"),
+        (["12 34", "1", "2"], "holds numbers and text, such as '12 34'"),
         (
             ["1,5", "2,5"],
             "has a comma in the number '1,5' on line 2. If it is before decimals, use --decimal ,",
@@ -402,9 +781,20 @@ def test_points_are_refused_where_commas_are_before_decimals(tmp_path: Path) -> 
             ColumnError, match=f"has a point in the number '1.234' on line {n_before + 3}, but"
         ):
             rows_of("a;b\n1,5;2\n" + "2,5;3\n" * n_before + "1.234;2\n", decimal=",")
-    with pytest.raises(ColumnError, match=r"has a point in the number '1\.234,5' on line 2"):
-        rows_of("a;b\n1.234,5;2\n1;2\n", decimal=",")
+    for value in ("1.234,5", ".5", "-2.", "1.234.567", "1.5e-3"):
+        with pytest.raises(ColumnError, match=f"has a point in the number '{re.escape(value)}' on line 2"):
+            rows_of(f"a;b\n{value};2\n1;2\n", decimal=",")
     assert_array_equal(rows_of("a\n1,5\n2\n", decimal=",").X, [[1.5], [2.0]])
+    # Columns of a model are numbers, and a mark that is not theirs is told as such.
+    for text, options, what in (
+        ("a;b\n1;1,5\n", {"sep": ";"}, "a comma in the number '1,5'"),
+        ("a;b\n1;1.5\n", {"decimal": ","}, "a point in the number '1.5'"),
+    ):
+        with pytest.raises(ColumnError, match=f"column 'b' has {what} on line 2") as caught:
+            rows_of(text, features={"b": None}, **options)
+        assert not caught.value.is_feature
+    with pytest.raises(ColumnError, match="column 'b' holds text, such as '1,5' on line 2"):
+        rows_of("a;b\n1;1,5\n", sep=";", features={"b": "date"})
 
 
 def test_text_of_several_types_in_one_file(tmp_path: Path) -> None:
@@ -436,6 +826,10 @@ def test_dates_become_days(tmp_path: Path) -> None:
     rows = rows_of("a,day\n1,1970-01-03\n2,NA\n3,1969-12-31 12:00\n", dates=True)
     assert rows.columns == {"a": None, "day": "date"}
     assert_array_equal(rows.X[:, 1], [2.0, np.nan, -0.5])
+    assert rows_of("day\n1970-01-01T01:00+01:00\n1970-01-02T00:00Z\n", dates=True).X.tolist() == [
+        [0.0],
+        [1.0],
+    ]
     again = rows_of("a,day\n1,1970-01-03\n2,-\n3,.\n", dates=True)
     assert_array_equal(again.X[:, 1], [2.0, np.nan, np.nan])
     days = pd.to_datetime(["1970-01-03", None, "1969-12-31 12:00"], format="ISO8601")
@@ -483,6 +877,13 @@ def test_leading_zeros_are_told() -> None:
     notes = rows_of("a,code\n1,00700\n0,12345\n").notes
     assert len(notes) == 1
     assert notes[0].startswith("column 'code' has numbers with leading zeros, such as 00700. If")
+    assert "--drop 'code'; if they are categories, use --categorical 'code'" in notes[0]
+    # In any of the first rows; not where some are no whole numbers, where zero is zero, or among categories.
+    assert "such as 07" in rows_of("code\n1\nNA\n07\n008\n").notes[0]
+    for values in ("0.5\n07", "-1\n07", "0\n10"):
+        assert rows_of(f"a,code\n1,{values.replace(chr(10), chr(10) + '2,')}\n").notes == ()
+    assert rows_of("a,code\n1,07\n2,8\n", drop=["code"]).notes == ()
+    assert rows_of("a,code\n1,07\n2,8\n", categorical=["code"]).notes == ("encoded as categories: code",)
 
 
 def test_truths_are_alike_in_every_format(tmp_path: Path) -> None:
@@ -558,6 +959,14 @@ def test_labels_are_whole_numbers_or_text() -> None:
     assert labels[known].tolist() == ["a", "b"]
     assert known.tolist() == [True, False, False, True]
     assert class_labels([True, False], "y")[0].tolist() == ["True", "False"]
+    labels, known = class_labels(["true", None, "FALSE", "False"], "y")
+    assert labels[known].tolist() == ["True", "False", "False"]
+    assert known.tolist() == [True, False, True, True]
+    assert class_labels(["true", "x"], "y")[0].tolist() == ["true", "x"]
+    # Rows without a label are numbers among numbers.
+    labels, known = class_labels(["3", None, "2"], "y")
+    assert labels.dtype == np.int64
+    assert labels[known].tolist() == [3, 2]
 
 
 @pytest.mark.parametrize(
@@ -580,6 +989,31 @@ def test_dozens_of_whole_numbers_are_classes_and_of_fractions_are_not() -> None:
     assert known.all()
     with pytest.raises(ColumnError, match="too many for classes"):
         class_labels([f"{number}.5" for number in range(15)] * 2, "length")
+
+
+def test_the_most_labels_that_are_classes() -> None:
+    fractions = [f"{number}.5" for number in range(11)]
+    assert len(class_labels(fractions[:10] * 2, "y")[0]) == 20
+    names = [f"name {i:02}" for i in range(21)]
+    assert class_labels(names[:20], "y")[0].tolist() == names[:20]
+    assert class_labels(names * 2, "y")[0].tolist() == names * 2
+    for values, counts in (
+        (fractions * 2, "11 different values in 22 rows, such as '0.5'"),
+        ([*names, *names[:20], None, ""], "21 different values in 41 rows, such as 'name 00'"),
+    ):
+        with pytest.raises(ColumnError, match=f"column 'y' has {counts}: too many for classes"):
+            class_labels(values, "y")
+
+
+def test_labels_that_differ_in_case_are_not_the_same() -> None:
+    classes = np.array(["ASH", "Oak", "oak"])
+    labels, known = labels_like([" oak", "ASH", None, "Oak", ""], classes, "y")
+    assert labels.tolist() == ["oak", "ASH", "ASH", "Oak", "ASH"]
+    assert known.tolist() == [True, True, False, True, False]
+    with pytest.raises(
+        ColumnError, match="not classes of the model: OAK, ash; its classes are ASH, Oak, oak"
+    ):
+        labels_like(["ash", "OAK", "ash"], classes, "y")
 
 
 def test_labels_take_the_type_of_the_model() -> None:
@@ -648,6 +1082,15 @@ def test_written_tables_are_read_again_to_the_last_bit(tmp_path: Path, ending: s
     }
     path = tmp_path / f"table.{ending}"
     write_columns(path, columns)
+    if ending != "parquet":
+        content = gzip.decompress(path.read_bytes()) if ending.endswith(".gz") else path.read_bytes()
+        lines = csv.reader(io.StringIO(content.decode()), delimiter="\t" if "tsv" in ending else ",")
+        assert list(lines) == [
+            ["a b", "n", "kind"],
+            ["0.1", "1", 'x,"'],
+            ["", "2", "y\t\n"],
+            ["-1e-300", "3", "z"],
+        ]
     rows = read_rows(path, target="kind")
     assert_array_equal(rows.X, np.column_stack([columns["a b"], columns["n"]]))
     assert rows.labels == ['x,"', "y\t\n", "z"]
@@ -659,10 +1102,32 @@ def test_written_tables_are_read_again_to_the_last_bit(tmp_path: Path, ending: s
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_digits_and_endings_of_written_tables(tmp_path: Path) -> None:
+def test_digits_and_endings_of_written_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.BytesIO()
     write_columns(stream, {"a": np.array([1 / 3, 1e-9])}, digits=3)
     assert stream.getvalue() == b"a\n0.333\n1e-09\n"
+    columns = {
+        "a": np.array([1234.5678, np.nan, 2.0]),
+        "n": np.array([123456, 2, 3]),
+        "kind": np.array(["x", None, "0.123456"], dtype=object),
+        "truth": np.array([True, False, True]),
+        "single": np.array([1 / 3, 2.0, 1e9], dtype=np.float32),
+    }
+    for digits, first in (
+        (2, "1.2e+03,123456,x,True,0.33"),
+        (None, "1234.5678,123456,x,True,0.3333333432674408"),
+    ):
+        write_columns(stream := io.BytesIO(), columns, digits=digits)
+        written = stream.getvalue().decode().splitlines()
+        assert written[:2] == ["a,n,kind,truth,single", first]
+        # A stream stays open, and rows may be written in several parts.
+        monkeypatch.setattr("skmix.io.tables._BATCH_ROWS", 2)
+        write_columns(stream, columns, digits=digits)
+        assert stream.getvalue().decode().splitlines() == 2 * written
+    assert written[2] == ",2,,False,2.0"
+    write_columns(tmp_path / "T.PARQUET", {"a": columns["a"]}, digits=2)
+    assert_array_equal(read_rows(tmp_path / "T.PARQUET").X[:, 0], columns["a"])
+    (tmp_path / "T.PARQUET").unlink()
     with pytest.raises(ValueError, match=r"table\.xls: the name of a table must end in \.csv"):
         write_columns(tmp_path / "table.xls", {"a": np.zeros(1)})
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 
 from skmix.io import replacing
 from skmix.io.tables import write_columns
+from skmix.io.writing import is_device
 
 
 def names(folder: Path) -> list[str]:
@@ -89,3 +90,30 @@ def test_open_streams_are_written_to() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_file_that_is_open_as_a_stream_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """As when the output of a command goes into a file."""
+    handle = os.open(tmp_path / "output.txt", os.O_RDWR | os.O_CREAT)
+    try:
+        for path in (f"/dev/fd/{handle}", f"/dev/../dev/fd/{handle}", f"/proc/self/fd/{handle}"):
+            with replacing(path) as file:
+                file.write(path.encode())
+            assert os.pread(handle, 100, 0) == path.encode()
+        write_columns(f"/dev/fd/{handle}", {"a": np.array([0.5])})
+        assert os.pread(handle, 100, 0) == b"a\n0.5\n"
+    finally:
+        os.close(handle)
+    assert names(tmp_path) == ["output.txt"]
+    (tmp_path / "dev").mkdir()
+    assert [is_device(path) for path in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin")] == [
+        True
+    ] * 4
+    for path in (
+        tmp_path / "output.txt",
+        tmp_path / "new",
+        tmp_path,
+        tmp_path / "dev" / "fd",
+        "/dev/shm/new",
+    ):
+        assert not is_device(path)

@@ -174,7 +174,7 @@ def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
     if abs(sums[worst] - 1.0) > _SUM_TOLERANCE:
         hint = " The rows do: are they transposed?" if np.allclose(checked.sum(axis=1), 1.0) else ""
         raise ValueError(
-            f"Every column of weights must sum to one, but column {worst} sums to {sums[worst]:.6g}.{hint}"
+            f"Every column of weights must sum to one, but column {worst} sums to {sums[worst]:.9g}.{hint}"
         )
     return checked / sums
 

@@ -294,7 +294,7 @@ def _check_finite(part: Source, block: Block) -> bool:
             return True
     infinite = np.argwhere(np.isinf(block.X))
     if len(infinite):
-        row, column = infinite[0]
+        row, column = infinite[0].tolist()
         name = column if part.feature_names is None else part.feature_names[column]
         raise ValueError(
             f"{part.name} has an infinite value: feature {name!r}, row "
