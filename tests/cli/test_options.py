@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from commands import run, said
 from numpy.testing import assert_allclose, assert_array_equal
+from typer.main import get_command
 
 import skmix
 from skmix import (
@@ -21,6 +22,7 @@ from skmix import (
     SharedKernelMixture,
     SharedKernelMixtureCV,
 )
+from skmix.cli import app
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 
@@ -474,3 +476,74 @@ def test_graphs_have_the_precision_that_is_asked_for(folder: Path, tmp_path: Pat
             f"outputs: {', '.join(outputs)}",
             f"written into {tmp_path / 'm.onnx'}",
         ]
+
+
+# ---------------------------------------------------------------- all commands
+
+# What options are where they are not given, unless they are then None, no or empty.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "fit": {
+        "out": "model.skmix",
+        "dates": "refuse",
+        "decimal": ".",
+        "unlabelled": "refuse",
+        "kernels": "auto",
+        "covariance_prior": "auto",
+        "outliers": 0.01,
+    },
+    "predict": {"out": "-", "decimal": "."},
+    "evaluate": {"decimal": "."},
+    "show": {"decimal": "."},
+    "sample": {"out": "-"},
+    "export": {},
+    "compose": {"decimal": ".", "kernels": "auto", "populations": "auto"},
+    "digits": {
+        "out": Path("digits.npz"),
+        "per_digit": 100,
+        "half_length": 2.0,
+        "half_width": 0.5,
+        "points": 100,
+        "variance_scale": 1.2,
+    },
+    "reproduce": {"out": Path("results"), "runs": 500, "dither": "all"},
+    "bench accuracy": {"repeats": 5, "out": Path("accuracy")},
+    "bench sharing": {"draws": 3, "processes": 1, "out": Path("sharing")},
+}
+
+
+def test_commands_and_what_their_options_are_by_default() -> None:
+    commands: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
+    commands |= {f"bench {name}": each for name, each in commands.pop("bench").commands.items()}
+    found = {
+        name: {each.name: each.default for each in command.params if each.default and not each.required}
+        for name, command in commands.items()
+    }
+    assert found == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (
+            "fit t.csv -t kind --kernels 2",
+            "--hold-out -0.1|--hold-out 0.91|--folds 1|--outliers -0.1|--outliers 0.51|--starts 0|"
+            "--max-passes 0|--seed -1|--seed 4294967296|--dates days|--unlabelled keep|--covariance round|"
+            "--criterion mdl|--decimal ;|--jobs 0|--time-limit -1",
+        ),
+        ("predict m t.csv", "--digits 0"),
+        ("sample m 3", "--digits 0|--seed -1|--seed 4294967296"),
+        ("compose t.csv", "--seed -1|--jobs 0|--prior strong|--criterion aic|--kernels 0|--populations 0"),
+        ("digits", "--per-digit 0|--points 0|--seed -1|--seed 4294967296"),
+        ("bench accuracy", "--repeats 0|--max-rows 9|--seed -1|--seed 4294967296"),
+        ("bench sharing", "--rows 0|--draws 0|--processes 0|--seed -1"),
+    ],
+)
+def test_values_out_of_range_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, options: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.csv", "m"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    for each in options.split("|"):
+        assert each.split()[0] in said(run(*command.split(), *each.split(), code=2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "t.csv"]
