@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import commands
@@ -20,7 +21,7 @@ from typer.testing import CliRunner
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.cli import app
-from skmix.cli.compose import _choose, _print_shares, _sample
+from skmix.cli.compose import _choose, _made, _print, _print_shares, _sample
 from skmix.features import Arcsinh, Logicle
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
@@ -340,7 +341,7 @@ def test_a_real_sample(tmp_path: Path) -> None:
     assert "<h1>Composition of 1 group</h1>" in (tmp_path / "p.html").read_text()
 
 
-def test_compensation(tmp_path: Path) -> None:
+def test_compensation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flowio = pytest.importorskip("flowio", reason="flowio is not installed")
     true = np.abs(drawn(SHARES["a"], 0))[:, :2] * 100.0
     spilled = true @ np.array([[1.0, 0.2], [0.05, 1.0]])
@@ -351,8 +352,17 @@ def test_compensation(tmp_path: Path) -> None:
     run(tmp_path / "a.fcs", "--kernels", 2, "--transform", "none", "--compensate", "-o", tmp_path / "m")
     model = load(tmp_path / "m")
     assert_allclose(model.weights_[:, 0] @ model.means_, true.mean(axis=0), rtol=1e-2)
-    result = run(tmp_path / "a.fcs", "--kernels", 2, "-o", tmp_path / "n")
+    # New files are compensated as those of the fit were.
+    run(tmp_path / "a.fcs", "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
+    own = model.composition(open_rows([tmp_path / "a.fcs"], compensate=True))
+    assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], own["share"])
+    result = run(tmp_path / "a.fcs", "--model", tmp_path / "m", "--no-compensate", code=2)
+    assert "--compensate differs from the fit" in said(result)
+    notes: list[str] = []
+    monkeypatch.setattr("skmix.report.composition_page", lambda *_, **page: notes.extend(page["notes"]) or "")
+    result = run(tmp_path / "a.fcs", "--kernels", 2, "-o", tmp_path / "n", "--html", tmp_path / "p.html")
     assert "files have a spill-over matrix, which --compensate would apply" in said(result)
+    assert notes == ["Files have a spill-over matrix, which was not applied."]
     result = run(tmp_path / "a.fcs", "--kernels", 2, "--no-compensate", "-o", tmp_path / "n")
     assert "spill" not in said(result)
 
@@ -580,6 +590,13 @@ def test_a_model_that_is_used_again_has_threads_and_device(
     assert (seen["n_jobs"], seen["device"]) == (2, "cpu")
 
 
+def test_a_page_on_standard_output_is_alone_there(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.report.composition_page", lambda *_, **__: "<p>page</p>")
+    result = run(study / "a.csv", "--model", study / "model.skmix", "--html", "-")
+    assert result.stdout == "<p>page</p>"
+    assert "1 group, 300 rows" in said(result)
+
+
 def test_everything_that_is_said(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     model = load(study / "model.skmix")
@@ -616,6 +633,74 @@ def test_of_many_groups_and_populations_the_first_are_printed(
         " ".join(last)
         == "Percent of each group by population; 2 more groups and 5 more populations: --table has all."
     )
+
+
+def test_a_composition_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome: dict[str, Any] = {
+        "groups": [
+            {"group": "a", "rows": 1000, "unusual": True},
+            {"group": "b", "rows": 2, "unusual": False},
+        ],
+        "features": ["CD3"],
+        "n_rows": 1002,
+        "transform": "logicle",
+        "compensate": True,
+        "n_kernels": 5,
+        "search": {"criterion": "bic", "lowest": 1, "highest": 9, "n_rows": 1000},
+        "n_populations": 1,
+        "model": "m",
+        "written": ["m", "-"],
+        "converged": False,
+        "n_iter": 200,
+        "seed": 3,
+    }
+    composition = pd.DataFrame({"kernel": [0, 1] * 2, "share": [0.25, 0.75, 0.5, 0.5]})
+    _print(outcome, composition, "kernel", err=False)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert [" ".join(line.split()) for line in printed.out.splitlines() if line.strip(" ─")] == [
+        "2 groups, 1002 rows, 1 feature (CD3)",
+        "transform logicle, compensated for spill-over",
+        "5 kernels (chosen by BIC from 1 to 9 on 1,000 rows), merged into 1 population",
+        "did not converge in 200 passes",
+        "group rows k0 k1",
+        "a * 1000 25.0 75.0",
+        "b 2 50.0 50.0",
+        "Percent of each group by kernel.",
+        "* unusual: a",
+        "written into m",
+    ]
+    # Beside data on standard output; and a model that was there before does not say how it was fitted.
+    changed = outcome | {
+        "search": None,
+        "n_populations": None,
+        "written": ["-"],
+        "groups": outcome["groups"][1:],
+    }
+    _print(changed, composition, "kernel", err=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "1 group, 1002 rows, 1 feature (CD3)",
+        "transform logicle, compensated for spill-over",
+        "5 kernels",
+    ]
+    source = SimpleNamespace(parts={"x": SimpleNamespace(name="deep/x.csv")}, grouped=False, label="sample")
+    samples: Any = SimpleNamespace(source=source, X=np.zeros((2, 3)), settings={"labels": None})
+    assert _made(
+        outcome | {"search": outcome["search"] | {"criterion": "stability"}}, samples, "hierarchical"
+    ) == [
+        ("files", "1: x.csv"),
+        ("rows", "1,002"),
+        ("groups by", "column sample"),
+        ("channels", "3 columns without names"),
+        ("compensated for spill-over", "yes"),
+        ("transform", "logicle"),
+        ("kernels", "5, chosen by stability from 1 to 9 on 1,000 rows"),
+        ("prior of the weights", "hierarchical"),
+        ("passes of EM", "200, not converged"),
+        ("seed", "3"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pandas as pd
 import pytest
 from commands import run, said
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import skmix
 from skmix import (
@@ -94,6 +98,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "--categorical n": {"X": np.column_stack([X, CODED])},
     "--drop b": {"X": X[:, :1]},
     "--target other": {"y": OTHER},
+    "--target n --priors 3=0.5,1=0.3,2=0.2": {"y": OFTEN.astype(int), "priors": [0.3, 0.2, 0.5]},
 }
 
 
@@ -104,9 +109,10 @@ def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
     rows, y, weights = (expected.pop(name) for name in ("X", "y", "weights"))
     settings = {"n_kernels": 2, "covariance_prior": "auto", "random_state": 0} | expected
     own = SharedKernelClassifier(**settings).fit(rows, y, sample_weight=weights)
-    target = "other" if "other" in options else "kind"
-    given = ("-t", target, "--kernels", 2, "--outliers", 0, *options.split())
-    beside = [name for name in ("n",) if name in options.split()]
+    words = options.split()
+    target = words[1] if words[0] == "--target" else "kind"
+    given = ("-t", target, "--kernels", 2, "--outliers", 0, *words)
+    beside = ["n"] if "n" in words and target != "n" else []
     run("fit", table(tmp_path, target, *beside), *given, "-o", tmp_path / "m")
     found = skmix.load(tmp_path / "m")
     same(found, own)
@@ -164,6 +170,11 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
     "--covariance tied": ({"covariance_type": "tied"}, {}),
     "--groups auto": ({"feature_groups": "auto"}, {}),
+    "--groups auto --criterion cv": ({"feature_groups": "auto"}, {}),
+    "--groups auto --kernels 3 --time-limit 4": (
+        {"feature_groups": "auto", "n_kernels": 3, "time_limit": 4.0},
+        {},
+    ),
     "--groups auto --kernels 3": ({"feature_groups": "auto", "n_kernels": 3}, {}),
     "--groups a;b": ({"feature_groups": [[0], [1]]}, {}),
     "--tune": ({"tune": True}, {}),
@@ -280,6 +291,89 @@ def test_a_classifier_has_what_a_search_of_mixtures_finds(
     assert printed["with_more_time"] == "leave out --criterion, and cross-validation chooses"
 
 
+# ---------------------------------------------------------------- fit: tests of the model
+
+
+def test_cross_validation_with_weights_and_rows_without_a_label(tmp_path: Path) -> None:
+    known = np.arange(42) % 4 > 0
+    frame = FRAME.assign(kind=np.where(known, KINDS, ""))[["a", "b", "kind", "n"]]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0)
+    fit += ("--unlabelled", "use", "--folds", 3, "--seed", 8, "-o", tmp_path / "m", "--json")
+    printed = json.loads(run(*fit).stdout)
+    labelled, y = np.flatnonzero(known), np.where(known, KINDS, None)
+    probabilities, by_fold = np.empty((42, 3)), []
+    splitter = StratifiedKFold(3, shuffle=True, random_state=8)
+    for _, part in splitter.split(labelled, KINDS[labelled]):
+        held = labelled[part]
+        rest = np.setdiff1d(np.arange(42), held)
+        model = SharedKernelClassifier(2, random_state=8).fit(X[rest], y[rest], sample_weight=OFTEN[rest])
+        probabilities[held] = model.predict_proba(X[held])
+        by_fold.append(np.average(model.predict(X[held]) == KINDS[held], weights=OFTEN[held]))
+    right = np.array(["u", "v", "w"])[probabilities[known].argmax(axis=1)] == KINDS[known]
+    found = printed["folds"]
+    assert found["n_rows"] == OFTEN[known].sum()
+    assert_allclose(found["by_fold"], by_fold)
+    assert found["accuracy"] == pytest.approx(np.average(right, weights=OFTEN[known]))
+    expected = log_loss(KINDS[known], probabilities[known], sample_weight=OFTEN[known])
+    assert found["log_loss"] == pytest.approx(expected)
+    assert (printed["n_rows"], printed["n_unlabelled"], printed["held_out"]) == (42, 11, None)
+    own = SharedKernelClassifier(2, random_state=8).fit(X, y, sample_weight=OFTEN)
+    same(skmix.load(tmp_path / "m"), own)
+    training = np.average(own.predict(X[known]) == KINDS[known], weights=OFTEN[known])
+    assert printed["training_accuracy"] == pytest.approx(training)
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "title"),
+    [
+        ("--hold-out 0.3", "t.csv", "t.csv, held-out rows"),
+        ("--folds 2", "t.csv", "t.csv, 2-fold cross-validation"),
+        ("--folds 2", "-", "standard input, 2-fold cross-validation"),
+    ],
+)
+def test_pages_of_a_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, source: str, title: str
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        "skmix.report.evaluation_page", lambda found, title: seen.append((found, title)) or "page"
+    )
+    place, page = table(tmp_path, "kind"), tmp_path / "deep" / "page.html"
+    given = (
+        "-t",
+        "kind",
+        "--kernels",
+        1,
+        "--outliers",
+        0,
+        *options.split(),
+        "--html",
+        page,
+        "-o",
+        tmp_path / "m",
+    )
+    arguments = [str(each) for each in ("fit", source if source == "-" else place, *given, "--json")]
+    result = CliRunner().invoke(app, arguments, input=place.read_bytes())
+    assert result.exit_code == 0, result.output
+    ((found, shown),) = seen
+    assert shown == title
+    assert page.read_text() == "page"
+    part = json.loads(result.stdout)["folds" if "folds" in options else "held_out"]
+    assert (found.n_rows, found.accuracy) == (part["n_rows"], part["accuracy"])
+    assert found.n_rows == (42 if "folds" in options else 13)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--groups a;b", "--priors uniform", "--tune", "--no-tune", "--hold-out 0.2", "--folds 2", "--html p"],
+)
+def test_options_that_need_classes(tmp_path: Path, option: str) -> None:
+    result = run("fit", table(tmp_path), "--kernels", 1, *option.split(), "-o", tmp_path / "m", code=2)
+    name = option.split()[0].replace("--no-", "--")
+    assert said(result) == f"Error: {name} needs classes: name their column with --target."
+
+
 # ---------------------------------------------------------------- how tables are written
 
 # The same table in other words: how to write it, the options to read it, and how columns are then called.
@@ -357,6 +451,20 @@ def test_tables_written_in_another_way_are_the_same(
 def test_separators_that_are_none(folder: Path, option: str, wrong: str) -> None:
     for command in (["fit", folder / "t.csv"], ["predict", folder / "m", folder / "t.csv"]):
         assert "--sep" in said(run(*command, option, wrong, code=2))
+
+
+def test_hints_for_columns_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
+    texts = [f"text {place}" for place in range(42)]
+    FRAME[["a", "b", "kind"]].assign(words=texts).to_csv(tmp_path / "t.csv", index=False)
+    leave, use = "Leave it out with --drop 'words'", ", or use --target 'words' if it holds labels."
+    fit = ("fit", tmp_path / "t.csv", "--kernels", 1, "-o", tmp_path / "m")
+    assert said(run(*fit, code=1)).endswith(f"{leave}{use}")
+    assert said(run(*fit, "-t", "kind", code=1)).endswith(f"{leave}.")
+    # A feature of the model cannot be left out.
+    FRAME[["b"]].assign(a=texts).to_csv(tmp_path / "t.csv", index=False)
+    result = said(run("predict", folder / "m", tmp_path / "t.csv", code=1))
+    assert "column 'a' holds text" in result
+    assert "--drop" not in result
 
 
 # ---------------------------------------------------------------- commands that use a model
@@ -463,6 +571,26 @@ def test_options_of_samples(folder: Path, tmp_path: Path) -> None:
     assert list(read(run("sample", folder / "mixture", 2).stdout)) == ["a", "b"]
 
 
+def test_models_without_names(folder: Path, tmp_path: Path) -> None:
+    model = SharedKernelClassifier(2, random_state=0).fit(X, OFTEN.astype(int))
+    model.save(tmp_path / "m")
+    drawn = read(run("sample", tmp_path / "m", 4, "--label", 3).stdout)
+    assert list(drawn) == ["x1", "x2", "label"]
+    assert_allclose(drawn[["x1", "x2"]], model.sample(4, 3)[0], rtol=1e-12)
+    assert drawn["label"].tolist() == [3] * 4
+    pytest.importorskip("onnx")
+    export = ("export", tmp_path / "m", "--onnx", tmp_path / "m.onnx")
+    assert run(*export).stdout.splitlines()[0] == "input X: 2 features"
+    printed = json.loads(run(*export, "--json").stdout)
+    assert printed["features"] == 2
+    assert (printed["inputs"], printed["categories"]) == (["X"], [])
+    assert printed["outputs"] == ["label", "probabilities", "log_density"]
+    out = tmp_path / "p.csv"
+    counted = json.loads(run("predict", folder / "mixture", folder / "t.csv", "-o", out, "--json").stdout)
+    kernels = skmix.load(folder / "mixture").predict(FRAME[["a", "b"]])
+    assert counted["kernel"] == {str(k): int((kernels == k).sum()) for k in (0, 1)}
+
+
 def test_graphs_have_the_precision_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     for options, kind in (((), onnx.TensorProto.DOUBLE), (("--float32",), onnx.TensorProto.FLOAT)):
@@ -509,6 +637,36 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "bench accuracy": {"repeats": 5, "out": Path("accuracy")},
     "bench sharing": {"draws": 3, "processes": 1, "out": Path("sharing")},
 }
+
+
+def test_an_interrupt_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skmix.cli._tables.written", interrupt)
+    assert said(run("predict", folder / "m", folder / "t.csv", code=130)) == "Error: interrupted."
+
+
+def test_help_has_the_commands_in_the_order_of_their_use() -> None:
+    for arguments in ((), ("--help",)):
+        result = CliRunner().invoke(app, list(arguments))
+        names = re.findall(r"^│ ([a-z]+)  ", result.output, re.MULTILINE)
+        assert names == [
+            *(
+                "fit",
+                "predict",
+                "evaluate",
+                "show",
+                "sample",
+                "export",
+                "compose",
+                "digits",
+                "reproduce",
+                "bench",
+            )
+        ]
+    names = re.findall(r"^│ ([a-z]+)  ", CliRunner().invoke(app, ["bench"]).output, re.MULTILINE)
+    assert names == ["accuracy", "sharing"]
 
 
 def test_commands_and_what_their_options_are_by_default() -> None:

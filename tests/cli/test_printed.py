@@ -28,7 +28,7 @@ from skmix.cli import _common as cli
 from skmix.cli._progress import TimeLeft, watching
 from skmix.cli.bench import _print_outcome
 from skmix.cli.fit import _check_columns, _lines, _outlier_label, _with_more_time
-from skmix.cli.models import _bar, _level, _print_weights, print_evaluation
+from skmix.cli.models import _bar, _level, _print_model, _print_weights, print_evaluation
 from skmix.experiments.field import Outcome
 from skmix.metrics import calibration_error
 from skmix.report import evaluate
@@ -358,6 +358,107 @@ def test_confusions_of_twelve_classes_and_more(capsys: pytest.CaptureFixture[str
     heading = some.index(["class", "rows", "precision", "recall", "IoU"])
     assert some[heading + 1] == ["3", "1", "0.000", "0.000"]
     assert " ".join(some[heading + 21]) == "These have the lowest IoU of 41 classes; --json has all."
+
+
+DESCRIBED: dict[str, Any] = {
+    "kind": "SharedKernelClassifier",
+    "features": ["a", "b"],
+    "n_transformed": 0,
+    "by_rank": False,
+    "n_components": None,
+    "n_members": None,
+    "target": None,
+    "classes": [],
+    "covariance_type": "low_rank",
+    "n_parameters": 7,
+    "groups": [
+        {
+            "features": ["a"],
+            "n_kernels": 1,
+            "n_shared": 1,
+            "weights": [[1.0]],
+            "shares": [1.0],
+            "degrees": None,
+            "background": None,
+        }
+    ],
+    "group_shift": None,
+    "converged": True,
+    "n_iter": 1,
+    "log_likelihood": None,
+    "outlier_threshold": None,
+    "temperature": 1.0,
+    "settings": {},
+}
+DESCRIPTION = [
+    ["m:", "SharedKernelClassifier"],
+    ["features", "2:", "a,", "b"],
+    ["kernels", "1"],
+    ["covariances", "low", "rank"],
+    ["parameters", "7"],
+    ["fit", "converged", "in", "1", "pass"],
+    ["kernel", "share", "weight"],
+    ["k0", "1.000", "1.000", "██████"],
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"features": [f"x{i}" for i in range(13)]},
+            "features x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11 ... (13 in all)",
+        ),
+        ({"n_transformed": 2}, "powers of 2 features (Yeo-Johnson)"),
+        ({"n_transformed": 2, "by_rank": True}, "ranks of 2 features"),
+        ({"n_components": 3}, "components 3"),
+        ({"n_members": 4}, "averaged 4 models; the best one follows"),
+        ({"target": "kind"}, "target kind"),
+        ({"converged": False, "n_iter": 5}, "fit did not converge in 5 passes"),
+        ({"log_likelihood": -1.234}, "fit converged in 1 pass, log-likelihood -1.23"),
+        ({"outlier_threshold": -2.5}, "outliers log-density below -2.500"),
+        ({"temperature": 1.25}, "temperature 1.25"),
+        ({"settings": {"n_kernels": 2, "tol": 0.1}}, "settings n_kernels=2, tol=0.1"),
+        ({"group_shift": 8.0}, "shifts means of each group, drawn to the common ones by 8 rows"),
+        (
+            {"groups": [DESCRIBED["groups"][0] | {"degrees": [3.0]}]},
+            "kernels 1, Student’s t, 3 degrees of freedom",
+        ),
+        (
+            {"groups": [DESCRIBED["groups"][0] | {"background": [0.1, 0.2]}]},
+            "background 10 to 20 % of the rows of each class",
+        ),
+        ({"groups": DESCRIBED["groups"] * 2}, "group of a"),
+        ({"groups": DESCRIBED["groups"] * 2}, "kernels 1, 1"),
+        (
+            {"classes": [{"label": f"c{i}", "n_rows": i or None, "prior": i / 100} for i in range(22)]},
+            "c19 19 0.190",
+        ),
+        (
+            {"classes": [{"label": f"c{i}", "n_rows": i or None, "prior": i / 100} for i in range(22)]},
+            "c0 0.000",
+        ),
+        (
+            {"classes": [{"label": f"c{i}", "n_rows": i or None, "prior": i / 100} for i in range(22)]},
+            "... and 2 more classes; --json has all.",
+        ),
+        (
+            {"classes": [{"label": f"c{i}", "n_rows": 1.5, "prior": 0.5} for i in range(2)]},
+            "kernels 1, which serves more than one class",
+        ),
+    ],
+)
+def test_a_model_in_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], line: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    _print_model(DESCRIBED, "m")
+    assert cells(capsys.readouterr().out) == DESCRIPTION
+    changed = DESCRIBED | changes
+    if changed["classes"]:
+        changed["groups"] = [changed["groups"][0] | {"weights": [[1.0] * len(changed["classes"])]}]
+    _print_model(changed, "m")
+    assert line in map(" ".join, cells(capsys.readouterr().out))
 
 
 def test_bars_and_levels() -> None:
