@@ -66,8 +66,8 @@ def same(found: Any, expected: Any) -> None:
 
 
 def table(folder: Path, *beside: str) -> Path:
-    """Write the two numbers and other columns."""
-    FRAME[["a", "b", *beside]].to_csv(folder / "t.csv", index=False)
+    """Write other columns and the two numbers."""
+    FRAME[[*beside, "a", "b"]].to_csv(folder / "t.csv", index=False)
     return folder / "t.csv"
 
 
@@ -82,8 +82,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "--covariance low_rank": {"covariance_type": "low_rank"},
     "--groups b;a": {"feature_groups": [[1], [0]]},
     "--groups n,b;a --categorical n": {
-        "X": np.column_stack([X, CODED]),
-        "feature_groups": [[2, 3, 4, 1], [0]],
+        "X": np.column_stack([CODED, X]),
+        "feature_groups": [[0, 1, 2, 4], [3]],
     },
     "--priors uniform": {"priors": "uniform"},
     "--prior w=0.5,u=0.2,v=0.3": {"priors": [0.2, 0.3, 0.5]},
@@ -95,7 +95,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "--seed 5": {"random_state": 5},
     "--no-tune": {},
     "--weight n": {"weights": OFTEN},
-    "--categorical n": {"X": np.column_stack([X, CODED])},
+    "--categorical n": {"X": np.column_stack([CODED, X])},
     "--drop b": {"X": X[:, :1]},
     "--target other": {"y": OTHER},
     "--target n --priors 3=0.5,1=0.3,2=0.2": {"y": OFTEN.astype(int), "priors": [0.3, 0.2, 0.5]},
