@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.experiments.field import Settings
+from skmix.experiments.field import ROWS_PER_CLASS, SHARING_DATA, Settings
 
 
 def run(*arguments: object) -> tuple[int, str]:
@@ -39,10 +39,24 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
     names = ["cells.sqlite", "errors.png", "outcomes.jsonl", "ranks.png", "tables.md", "tables.txt"]
     assert sorted(path.name for path in out.iterdir()) == names
     assert (out / "tables.md").read_text().startswith("### Test error in per cent")
+    # What is written is what is printed.
+    text = (out / "tables.txt").read_text()
+    assert text in output
+    outcomes = [json.loads(line) for line in (out / "outcomes.jsonl").read_text().splitlines()]
+    assert sorted(output.splitlines()[:8]) == sorted(
+        f"{each['data']}, {each['n_train']} rows, {each['classifier']}, {each['repeat'] + 1}: "
+        f"error {100 * each['error']:.2f} %"
+        for each in outcomes
+    )
+    files = "tables.txt, tables.md, ranks.png, errors.png, outcomes.jsonl"
+    assert output.splitlines()[-1] == f"Written into {out}: {files}."
     written = {path.name: path.read_bytes() for path in out.iterdir()}
     result = CliRunner().invoke(app, ["bench", *map(str, arguments), "--json"])
     assert result.exit_code == 0
     printed = json.loads(result.stdout)
+    assert [each["title"] for each in printed] == [
+        block.splitlines()[0] for block in text.split("\n\n") if block.strip()
+    ]
     assert printed[0]["title"].startswith("Test error in per cent")
     assert len(printed[0]["lines"][0]) == len(printed[0]["headings"])
     assert "Written into" in result.stderr
@@ -78,6 +92,30 @@ def test_settings_reach_the_comparisons(tmp_path: Path, monkeypatch: pytest.Monk
     assert {**asked[-1], "progress": None} == {
         **{"rows_per_class": [4], "n_draws": 2, "seed": 7, "n_processes": 5, "progress": None}
     }
+
+
+def test_the_data_of_a_comparison_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def load_data(name: str, max_rows: int | None = None) -> Any:
+        asked.append((name, max_rows))
+        return name
+
+    def end(sets: Any, store: Any, *others: Any, **options: Any) -> None:
+        asked.append((list(sets), options))
+        raise ValueError("enough")
+
+    monkeypatch.setattr("skmix.cli.bench.field.load_data", load_data)
+    monkeypatch.setattr("skmix.cli.bench.field.run_comparison", end)
+    monkeypatch.setattr("skmix.cli.bench.field.run_sharing", end)
+    assert run("accuracy", "--out", tmp_path / "a")[0] == 2
+    names = ["iris", "wine", "breast_cancer", "seven_segment", "digits"]
+    assert asked == [*((name, None) for name in names), (names, {})]
+    assert run("sharing", "--out", tmp_path / "s")[0] == 2
+    sets, options = asked[-1]
+    assert sets == list(SHARING_DATA)
+    assert list(options["rows_per_class"]) == list(ROWS_PER_CLASS)
+    assert (options["n_draws"], options["seed"], options["n_processes"]) == (3, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import commands
@@ -18,9 +19,9 @@ from commands import said
 from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.cli import app
-from skmix.cli.compose import _choose, _sample
+from skmix.cli.compose import _choose, _made, _print, _print_shares, _sample
 from skmix.features import Arcsinh, Logicle
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
@@ -236,8 +237,27 @@ def test_as_many_rows_of_every_group_are_sampled(tmp_path: Path, monkeypatch: py
         assert seen[-1][1] == 1.0
 
 
+def test_rows_sampled_from_a_column_of_groups_have_their_own_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    # The first feature says which group a row is of.
+    frame = pd.DataFrame({"CD3": np.repeat([1.0, 2.0, 3.0], [40, 30, 20]), "CD4": random.normal(size=90)})
+    frame["sample"] = frame["CD3"].map({1.0: "z", 2.0: "y", 3.0: "x"})
+    frame.sample(frac=1.0, random_state=0).to_csv(tmp_path / "cells.csv", index=False)
+    monkeypatch.setattr("skmix.cli.compose._SAMPLED", 45)
+    source: Any = open_rows([tmp_path / "cells.csv"], label="sample", chunk_rows=16)
+    found, X, y = _sample(recording([]), source, seed=0)
+    assert found == {"x": 20, "y": 30, "z": 40}
+    assert {name: int((y == name).sum()) for name in found} == {"x": 15, "y": 15, "z": 15}
+    assert [{1.0: "z", 2.0: "y", 3.0: "x"}[value] for value in X[:, 0]] == y.tolist()
+    assert len({*X[:, 1]}) == 45
+    other = _sample(recording([]), source, seed=1)[1]
+    assert not np.array_equal(other, X)
+
+
 def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
-    names, markers = ["B530-A", "R660-A", "Time"], ["CD3", "", ""]
+    names, markers = ["B530-A", "R660-A", "TIME"], ["CD3", "", ""]
     rows = {name: np.abs(drawn(own, 3)) * 100.0 for name, own in SHARES.items()}
     files = [write(tmp_path / f"{name}.fcs", own, names, markers) for name, own in rows.items()]
     result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
@@ -321,7 +341,7 @@ def test_a_real_sample(tmp_path: Path) -> None:
     assert "<h1>Composition of 1 group</h1>" in (tmp_path / "p.html").read_text()
 
 
-def test_compensation(tmp_path: Path) -> None:
+def test_compensation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flowio = pytest.importorskip("flowio", reason="flowio is not installed")
     true = np.abs(drawn(SHARES["a"], 0))[:, :2] * 100.0
     spilled = true @ np.array([[1.0, 0.2], [0.05, 1.0]])
@@ -332,8 +352,17 @@ def test_compensation(tmp_path: Path) -> None:
     run(tmp_path / "a.fcs", "--kernels", 2, "--transform", "none", "--compensate", "-o", tmp_path / "m")
     model = load(tmp_path / "m")
     assert_allclose(model.weights_[:, 0] @ model.means_, true.mean(axis=0), rtol=1e-2)
-    result = run(tmp_path / "a.fcs", "--kernels", 2, "-o", tmp_path / "n")
+    # New files are compensated as those of the fit were.
+    run(tmp_path / "a.fcs", "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
+    own = model.composition(open_rows([tmp_path / "a.fcs"], compensate=True))
+    assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], own["share"])
+    result = run(tmp_path / "a.fcs", "--model", tmp_path / "m", "--no-compensate", code=2)
+    assert "--compensate differs from the fit" in said(result)
+    notes: list[str] = []
+    monkeypatch.setattr("skmix.report.composition_page", lambda *_, **page: notes.extend(page["notes"]) or "")
+    result = run(tmp_path / "a.fcs", "--kernels", 2, "-o", tmp_path / "n", "--html", tmp_path / "p.html")
     assert "files have a spill-over matrix, which --compensate would apply" in said(result)
+    assert notes == ["Files have a spill-over matrix, which was not applied."]
     result = run(tmp_path / "a.fcs", "--kernels", 2, "--no-compensate", "-o", tmp_path / "n")
     assert "spill" not in said(result)
 
@@ -457,6 +486,233 @@ def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "of_search"),
+    [
+        ([], {}),
+        (["--criterion", "stability"], {"criterion": "stability"}),
+        (["--criterion", "bic", "--seed", 4], {"random_state": 4}),
+        (["--jobs", 2], {"n_jobs": 2}),
+    ],
+)
+def test_a_search_has_what_is_given(
+    study: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[Any],
+    of_search: dict[str, Any],
+) -> None:
+    seen: list[Any] = []
+
+    def fit(search: Any, X: Any) -> None:
+        seen.extend([search, X])
+        raise ValueError("enough")
+
+    monkeypatch.setattr(SharedKernelMixtureCV, "fit", fit)
+    assert said(run(*files_of(study), *options, "-o", tmp_path / "m", code=1)) == "Error: enough"
+    expected = {"covariance_type": "full", "criterion": "bic", "n_jobs": None, "random_state": 0} | of_search
+    assert repr(seen[0].get_params()) == repr(SharedKernelMixtureCV(**expected).get_params())
+    assert_allclose(seen[1], np.concatenate([pd.read_csv(path) for path in files_of(study)]))
+
+
+def test_everything_as_json(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Some rows are drawn on the page; all are counted.
+    monkeypatch.setattr("skmix.cli.compose._SAMPLED", 30)
+    seen: dict[str, Any] = {}
+
+    def page(model: Any, composition: Any, **options: Any) -> str:
+        seen.update(options)
+        return "page"
+
+    monkeypatch.setattr("skmix.report.composition_page", page)
+    places = {"-o": tmp_path / "m", "--table": tmp_path / "t.csv", "--html": tmp_path / "p.html"}
+    given = [each for option in places.items() for each in option]
+    printed = json.loads(
+        run(*files_of(study), "--kernels", 3, "--populations", 2, "--seed", 2, *given, "--json").stdout
+    )
+    model = load(tmp_path / "m")
+    composition = printed.pop("composition")
+    assert pd.DataFrame(composition).equals(pd.read_csv(tmp_path / "t.csv"))
+    assert printed == {
+        "model": str(tmp_path / "m"),
+        "written": [str(place) for place in places.values()],
+        "n_rows": 3 * N,
+        "features": NAMES,
+        "compensate": False,
+        "transform": "none",
+        "n_kernels": 3,
+        "n_populations": 2,
+        "search": None,
+        "converged": True,
+        "n_iter": model.n_iter_,
+        "seed": 2,
+        "groups": [{"group": name, "rows": N, "unusual": False} for name in SHARES],
+    }
+    assert model.random_state == 2
+    assert model.metadata_["compose"] == {"compensate": False, "transform": "none", "labels": NAMES}
+    assert seen["title"] == "Composition of 3 groups"
+    assert (len(seen["X"]), seen["names"], seen["scale"], seen["notes"]) == (30, NAMES, "none", [])
+    assert {name: int((seen["groups"] == name).sum()) for name in SHARES} == dict.fromkeys(SHARES, 10)
+    assert seen["made"] == [
+        ("files", "3: a.csv, b.csv, c.csv"),
+        ("rows", "900"),
+        ("groups by", "file"),
+        ("channels", "CD3, CD4, CD8"),
+        ("compensated for spill-over", "no"),
+        ("transform", "none"),
+        ("kernels", "3, given"),
+        ("prior of the weights", "none"),
+        ("passes of EM", str(model.n_iter_)),
+        ("seed", "2"),
+    ]
+    # A model that is used again stays as it is, and writes no file of its own.
+    given = [*files_of(study)[:2], "--model", tmp_path / "m", "--html", tmp_path / "q.html"]
+    printed = json.loads(run(*given, "--json", "--jobs", 2, "--device", "cpu").stdout)
+    assert printed["model"] == str(tmp_path / "m")
+    assert printed["written"] == [str(tmp_path / "q.html")]
+    assert printed["n_rows"] == 2 * N
+    assert seen["made"][-1] == ("model", "m; its kernels stayed as they were")
+    assert [name for name, _ in seen["made"]][1:-1] == [
+        *("rows", "groups by", "channels", "compensated for spill-over", "transform")
+    ]
+
+
+def test_a_model_that_is_used_again_has_threads_and_device(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def composition(model: Any, rows: Any) -> Any:
+        seen.update(model.get_params())
+        raise ValueError("enough")
+
+    monkeypatch.setattr(SharedKernelMixture, "composition", composition)
+    run(study / "a.csv", "--model", study / "model.skmix", "--jobs", 2, "--device", "cpu", code=1)
+    assert (seen["n_jobs"], seen["device"]) == (2, "cpu")
+
+
+def test_a_page_on_standard_output_is_alone_there(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.report.composition_page", lambda *_, **__: "<p>page</p>")
+    result = run(study / "a.csv", "--model", study / "model.skmix", "--html", "-")
+    assert result.stdout == "<p>page</p>"
+    assert "1 group, 300 rows" in said(result)
+
+
+def test_everything_that_is_said(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    model = load(study / "model.skmix")
+    shares = model.composition().pivot(index="group", columns="population", values="share")
+    text = [line.split() for line in (study / "said.txt").read_text().splitlines() if line.strip(" ─")]
+    written = ", ".join(str(study / name) for name in ("model.skmix", "table.csv", "page.html"))
+    assert text == [
+        ["3", "groups,", "900", "rows,", "3", "features", "(CD3,", "CD4,", "CD8)"],
+        ["transform", "none"],
+        ["3", "kernels,", "merged", "into", "3", "populations"],
+        f"converged in {model.n_iter_} passes".split(),
+        ["group", "rows", "0", "1", "2"],
+        *([name, "300", *(f"{100 * share:.1f}" for share in shares.loc[name])] for name in SHARES),
+        ["Percent", "of", "each", "group", "by", "population."],
+        f"written into {written}".split(),
+    ]
+
+
+def test_of_many_groups_and_populations_the_first_are_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    shares = np.arange(22 * 9).reshape(22, 9) / 1000.0
+    groups = [{"group": f"g{i}", "rows": 1000 + i, "unusual": i == 1} for i in range(22)]
+    composition = pd.DataFrame({"population": np.tile(np.arange(9), 22), "share": shares.ravel()})
+    _print_shares(groups, composition, "population")
+    *lines, last = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip(" ─")]
+    # Of 40 columns, 4 + 1 + 5 + 3 are for names and rows; six for each share.
+    assert lines[0] == ["group", "rows", "0", "1", "2", "3"]
+    assert lines[1] == ["g0", "1000", "0.0", "0.1", "0.2", "0.3"]
+    assert lines[2] == ["g1", "*", "1001", "0.9", "1.0", "1.1", "1.2"]
+    assert len(lines) == 21
+    assert (
+        " ".join(last)
+        == "Percent of each group by population; 2 more groups and 5 more populations: --table has all."
+    )
+
+
+def test_a_composition_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome: dict[str, Any] = {
+        "groups": [
+            {"group": "a", "rows": 1000, "unusual": True},
+            {"group": "b", "rows": 2, "unusual": False},
+        ],
+        "features": ["CD3"],
+        "n_rows": 1002,
+        "transform": "logicle",
+        "compensate": True,
+        "n_kernels": 5,
+        "search": {"criterion": "bic", "lowest": 1, "highest": 9, "n_rows": 1000},
+        "n_populations": 1,
+        "model": "m",
+        "written": ["m", "-"],
+        "converged": False,
+        "n_iter": 200,
+        "seed": 3,
+    }
+    composition = pd.DataFrame({"kernel": [0, 1] * 2, "share": [0.25, 0.75, 0.5, 0.5]})
+    _print(outcome, composition, "kernel", err=False)
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert [" ".join(line.split()) for line in printed.out.splitlines() if line.strip(" ─")] == [
+        "2 groups, 1002 rows, 1 feature (CD3)",
+        "transform logicle, compensated for spill-over",
+        "5 kernels (chosen by BIC from 1 to 9 on 1,000 rows), merged into 1 population",
+        "did not converge in 200 passes",
+        "group rows k0 k1",
+        "a * 1000 25.0 75.0",
+        "b 2 50.0 50.0",
+        "Percent of each group by kernel.",
+        "* unusual: a",
+        "written into m",
+    ]
+    # Beside data on standard output; and a model that was there before does not say how it was fitted.
+    changed = outcome | {
+        "search": None,
+        "n_populations": None,
+        "written": ["-"],
+        "groups": outcome["groups"][1:],
+    }
+    _print(changed, composition, "kernel", err=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
+        "1 group, 1002 rows, 1 feature (CD3)",
+        "transform logicle, compensated for spill-over",
+        "5 kernels",
+    ]
+    source = SimpleNamespace(parts={"x": SimpleNamespace(name="deep/x.csv")}, grouped=False, label="sample")
+    samples: Any = SimpleNamespace(source=source, X=np.zeros((2, 3)), settings={"labels": None})
+    assert _made(
+        outcome | {"search": outcome["search"] | {"criterion": "stability"}}, samples, "hierarchical"
+    ) == [
+        ("files", "1: x.csv"),
+        ("rows", "1,002"),
+        ("groups by", "column sample"),
+        ("channels", "3 columns without names"),
+        ("compensated for spill-over", "yes"),
+        ("transform", "logicle"),
+        ("kernels", "5, chosen by stability from 1 to 9 on 1,000 rows"),
+        ("prior of the weights", "hierarchical"),
+        ("passes of EM", "200, not converged"),
+        ("seed", "3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["-o x", "--kernels 3", "--populations 2", "--criterion bic", "--channels CD3", "--prior hierarchical"],
+)
+def test_options_of_a_fit_are_refused_with_a_model(study: Path, options: str) -> None:
+    result = run(study / "a.csv", "--model", study / "model.skmix", *options.split(), code=2)
+    assert f"Error: {options.split()[0]} is for a fit, but --model has been fitted already." in said(result)
+
+
+@pytest.mark.parametrize(
     ("options", "code", "message"),
     [
         (["--kernels", "0"], 2, "'0' is neither 'auto' nor a whole number of at least 1"),
@@ -472,6 +728,9 @@ def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
         (["--model", "missing.skmix"], 1, "missing.skmix"),
         (["--model", "m", "--prior", "none"], 2, "--prior is for a fit, but --model has been fitted"),
         (["--kernels", "3", "--criterion", "bic"], 2, "but --kernels gives it"),
+        (["--html", "-", "--json"], 2, "standard output takes one of --table -, --html - and --json"),
+        (["--html", "-", "--table", "-"], 2, "standard output takes one of"),
+        (["-o", "-"], 2, "- is for the table or the page"),
         (["--kernels", "901"], 1, "--kernels 901 is more than the 900 rows there are"),
         (["nothere.csv"], 1, "Error: There is no file or folder nothere.csv."),
         (["--table", "t.csv", "--html", "./t.csv"], 2, "--table and --html name the same file"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +79,29 @@ def test_sheets(tmp_path: Path, suffix: str, begin: bytes) -> None:
     assert code == 0, output
     assert str(sheet) in output
     assert sheet.read_bytes().startswith(begin)
+
+
+@pytest.mark.parametrize("per_digit", [3, 22])
+def test_a_sheet_has_the_first_images_of_each_digit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_digit: int
+) -> None:
+    drawn: dict[str, Any] = {}
+
+    def plot_digits(images: Any, labels: Any, **options: Any) -> None:
+        drawn.update(images=images, labels=labels, **options)
+
+    monkeypatch.setattr("skmix.plots.plot_digits", plot_digits)
+    sheet = tmp_path / "deep" / "sheet.png"
+    code, output = run("--out", tmp_path / "a.npz", "--per-digit", per_digit, "--sheet", sheet, "--json")
+    assert code == 0, output
+    n_images = 10 * per_digit
+    assert json.loads(output) == {"file": str(tmp_path / "a.npz"), "sheet": str(sheet), "n_images": n_images}
+    images, labels = make_seven_segment_digits(per_digit, random_state=0)
+    first = np.concatenate([np.flatnonzero(labels == digit)[:20] for digit in range(10)])
+    assert_array_equal(drawn["images"], images[first])
+    assert_array_equal(drawn["labels"], labels[first])
+    assert drawn["n_columns"] == min(per_digit, 20)
+    assert sheet.exists()
 
 
 @pytest.mark.parametrize(

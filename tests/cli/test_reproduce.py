@@ -11,6 +11,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +25,13 @@ from typer.testing import CliRunner
 import skmix
 from skmix import plots
 from skmix.cli import app
-from skmix.cli.reproduce import _print_table, progress
-from skmix.experiments.harness import Row, Table
-from skmix.experiments.paper import LABELS, PRINTED, VARIANTS
+from skmix.cli.reproduce import _print_claims, _print_table, progress
+from skmix.engine.compute.dask import ClusterError
+from skmix.experiments.harness import Claim, ExperimentError, Row, Table
+from skmix.experiments.paper import LABELS, PRINTED, VARIANTS, Settings, study_cells
+from skmix.experiments.paper.claims import Difference
+from skmix.experiments.paper.records import Beyond
+from skmix.experiments.paper.study import Study
 
 FILES = [
     "figures",
@@ -154,6 +160,8 @@ def check_illustration(output: str, content: dict[str, Any]) -> None:
 # worker waits for the interrupt, the other has nothing to do.
 PROGRAM = """
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from skmix.experiments import harness
 
@@ -258,6 +266,176 @@ def test_wrong_options_are_refused(
     assert result.exit_code == 2
     assert re.search(message, result.output)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Have studies end where their runs would begin; what these would be like."""
+    seen: dict[str, Any] = {}
+
+    def run_study(study: Any, store: Any, **options: Any) -> None:
+        seen.update(study=study, **options)
+        raise ExperimentError("two runs are lost.")
+
+    @contextmanager
+    def connect(address: str, version: str) -> Iterator[Any]:
+        seen.update(address=address, version=version)
+        yield SimpleNamespace(nthreads=lambda: {"one": 2, "other": 3})
+
+    def illustration(seed: int) -> Any:
+        seen["seed"] = seed
+        return SimpleNamespace(to_dict=lambda: {"seed": seed})
+
+    for name, own in {
+        "study.run_study": run_study,
+        "study.run_illustration": illustration,
+        "study.make_study": lambda cells, settings: Study(settings, tuple(cells), ()),
+        "connect": connect,
+        "harness.missing": lambda planned, store: 5,
+        "plots.plot_illustration": lambda record: [SimpleNamespace(figure=None)],
+        "_print_illustration": lambda record: None,
+        "_save": lambda folder, figure: None,
+        "joblib.cpu_count": lambda: 6,
+    }.items():
+        monkeypatch.setattr(f"skmix.cli.reproduce.{name}", own)
+    monkeypatch.setattr(Study, "planned", lambda study: [])
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "cells", "n_jobs"),
+    [
+        ([], {}, {}, 6),
+        (["--seed", "5"], {"seed": 5}, {}, 6),
+        (["--dither", "paper"], {"dither": "paper"}, {}, 6),
+        (["--runs", "30"], {}, {"n_runs": 30}, 6),
+        (["--only", "6D", "--only", "3D"], {}, {"variants": ["3D", "6D"]}, 6),
+        (["--method", "robust"], {}, {"methods": ["robust"]}, 6),
+        (["--way", "robust", "--method", "published"], {}, {"methods": ["robust", "published"]}, 6),
+        (["--jobs", "2"], {}, {}, 2),
+        (["--dask", "tcp://there:1"], {}, {}, 5),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_a_study_has_the_settings_that_are_given(
+    runner: CliRunner,
+    tmp_path: Path,
+    begun: dict[str, Any],
+    options: list[str],
+    settings: dict[str, Any],
+    cells: dict[str, Any],
+    n_jobs: int,
+) -> None:
+    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "out"), *options])
+    # A study that ended early can be continued.
+    assert result.exit_code == 3
+    assert result.stderr == "Error: two runs are lost.\n"
+    expected = study_cells(**{"n_runs": 500} | cells)
+    assert list(begun["study"].cells) == expected
+    assert begun["study"].settings == Settings(**settings)
+    assert begun["seed"] == settings.get("seed", 0)
+    assert json.loads((tmp_path / "out" / "illustration.json").read_text()) == {"seed": begun["seed"]}
+    assert begun["n_jobs"] == n_jobs
+    assert (begun["cluster"] is None) == ("--dask" not in options)
+    assert begun.get("address") == ("tcp://there:1" if "--dask" in options else None)
+    assert begun.get("version") == (skmix.__version__ if "--dask" in options else None)
+    n_runs = sum(cell.n_runs for cell in expected)
+    processes = f"{n_jobs} processes"
+    lines = [f"{n_runs - 5} runs are already stored.", f"Making 5 runs on {processes}."]
+    assert result.stdout.splitlines()[:2] == lines
+
+
+def test_a_cluster_that_does_not_answer_ends_a_study_early(
+    runner: CliRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(address: str, version: str) -> Any:
+        raise ClusterError(f"No Dask scheduler responds at {address}.")
+
+    monkeypatch.setattr("skmix.cli.reproduce.connect", connect)
+    result = runner.invoke(app, ["reproduce", "--out", str(tmp_path / "out"), "--dask", "there:1"])
+    assert (result.exit_code, result.stderr) == (3, "Error: No Dask scheduler responds at there:1.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_claims_and_differences_are_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    beyond = [Beyond("SVM", "a radial kernel", False, 0.98765, 0.97654, np.eye(10))]
+    claims = [
+        Claim("robust runs do not fail", "0 failed", "0 of 9", True),
+        Claim("3D is best", "above 0.9", "0.81", False, "few runs"),
+    ]
+    differences = [Difference("6D", "share of failed runs", 0.25, 0.5, "other data")]
+    _print_claims(SimpleNamespace(beyond=beyond), claims, differences)  # type: ignore[arg-type]
+    lines = [re.split(r" {2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    shown = [line for line in lines if line != [""] and not set("".join(line)) <= set("─ ")]
+    assert shown == [
+        ["Beyond the paper's features"],
+        ["classifier", "accuracy", "mean IoU"],
+        ["a radial kernel", "0.9877", "0.9765"],
+        ["Claims, checked"],
+        ["claim", "criterion", "measured", "holds"],
+        ["robust runs do not fail", "0 failed", "0 of 9", "yes"],
+        ["3D is best", "above 0.9", "0.81", "NO"],
+        ["3D is best: few runs"],
+        ["Where the paper's algorithm, rerun, differs from the paper"],
+        ["variant", "quantity", "paper, printed", "paper's algorithm, rerun", "likely reason"],
+        ["6D", "share of failed runs", "0.250", "0.500", "other data"],
+    ]
+
+
+def test_of_failures_those_of_the_paper_s_algorithm_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def row(n_kernels: int, reason: str, *counts: tuple[int | None, ...]) -> Row:
+        return Row((str(n_kernels), reason), counts)
+
+    rows = (
+        row(10, "singular", (3, 9), (4, 9)),
+        row(10, "never", (None, 9), (None, 9)),
+        row(4, "other K", (7, 9), (8, 9)),
+    )
+    sources = tuple(LABELS.values())[:2]
+    table = Table("failures", "Failures", ("K", "reason"), "variant", ("3D", "6D"), sources, rows, "A note.")
+    _print_table(table)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip(" ─")]
+    assert lines[0] == [
+        "Paper's",
+        "algorithm,",
+        "rerun:",
+        "singular",
+        "and",
+        "failed",
+        "runs,",
+        "K",
+        "=",
+        "10",
+    ]
+    assert lines[1:] == [["3D", "6D"], ["singular", "3", "4"], ["A", "note."]]
+
+
+def test_rows_of_one_key_are_printed_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = tuple(
+        Row((key, measure), (entry,))
+        for key, measure, entry in (
+            ("5", "mean", (0.5, 0.25)),
+            ("5", "runs", (7, None)),
+            ("6", "mean", (0.75, 1.0)),
+            ("6", "runs", (8, 9)),
+        )
+    )
+    table = Table("table5", "Table 5: a sweep", ("K", "measure"), "variant", ("3D",), ("one", "other"), rows)
+    _print_table(table)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip(" ─")]
+    assert lines == [
+        ["Table", "5:", "a", "sweep"],
+        ["3D"],
+        ["K", "=", "5"],
+        ["one", "0.500", "7"],
+        ["other", "0.250"],
+        ["K", "=", "6"],
+        ["one", "0.750", "8"],
+        ["other", "1.000", "9"],
+    ]
 
 
 @pytest.mark.parametrize(

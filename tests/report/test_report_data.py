@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import itertools
 import json
 import re
 import shlex
 import struct
 import sys
-from collections import Counter
 from contextlib import redirect_stdout
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,8 +23,18 @@ from synthetic import synthetic_results
 
 from skmix.experiments.harness import Row, Table
 from skmix.experiments.paper.methods import run_one
-from skmix.experiments.paper.records import BestRun, Beyond, Margin, Run, Settings, StudyResults, make_data
-from skmix.report import render, report_data, write_report
+from skmix.experiments.paper.records import (
+    BestRun,
+    Beyond,
+    Margin,
+    Run,
+    Runs,
+    Settings,
+    StudyResults,
+    make_data,
+)
+from skmix.experiments.paper.variants import METHODS, VARIANTS
+from skmix.report import render, report_data, study_page, write_report
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -364,10 +374,29 @@ def test_pictures_have_the_size_of_their_inches_in_twice_the_pixels() -> None:
     assert struct.unpack(">II", content[16:24]) == (600, 200)
 
 
-def test_the_command_for_the_study_has_its_number_of_runs() -> None:
-    results = synthetic_results()
-    n_runs = max(Counter((run.variant, run.method) for run in results.runs if run.n_kernels == 10).values())
-    assert report_data(results)["made"]["commands"][0].endswith(f" --runs {n_runs}")
+@pytest.mark.parametrize(
+    ("variants", "methods", "options"),
+    [
+        ([each.name for each in VARIANTS], METHODS, ""),
+        (["6D", "3D"], METHODS, " --only 3D --only 6D"),
+        ([each.name for each in VARIANTS], ["robust"], " --method robust"),
+        (["3D"], ["class-wise", "robust"], " --only 3D --method robust --method class-wise"),
+    ],
+)
+@pytest.mark.parametrize("n_runs", [2, 500])
+def test_the_command_for_the_study_makes_the_same_runs(
+    variants: list[str], methods: Any, options: str, n_runs: int
+) -> None:
+    cells = itertools.product(variants, methods, [10, 4], range(n_runs))
+    runs = [a_run(variant=v, method=m, n_kernels=K, run=i) for v, m, K, i in cells if K == 10 or i < 2]
+    command = study_page._repeat_all(Runs(runs), Settings(seed=8, dither="paper"))
+    whole = "skmix reproduce --seed 8 --dither paper" + (" --runs 2" if n_runs == 2 else "")
+    assert command == whole + options
+
+
+def test_the_page_has_the_command_for_the_study() -> None:
+    made = report_data(synthetic_results(n_runs=3))["made"]
+    assert made["commands"][0] == "skmix reproduce --seed 0 --dither all --runs 3"
 
 
 def test_other_files_are_refused_as_pictures() -> None:

@@ -44,6 +44,7 @@ from skmix.experiments.paper.variants import (
     SWEEP_KERNELS,
     SWEEP_RUNS,
     SWEEP_VARIANTS,
+    VARIANTS,
     variant_of,
 )
 from skmix.io import replacing
@@ -116,9 +117,6 @@ def report_data(
         # The page shows these as charts of its own.
         if not name.startswith(("accuracy_", "confusion_"))
     ]
-    n_runs = max(
-        (len(runs.of(name, MAIN_KERNELS, method)) for name in runs.variants for method in METHODS), default=0
-    )
     return {
         "title": "Shared kernel models: the whole paper, run again",
         "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
@@ -164,12 +162,29 @@ def report_data(
             "versions": {name: version(name) for name in ("skmix", "numpy", "scipy", "scikit-learn")}
             | {"Python": platform.python_version()},
             "commands": [
-                f"skmix reproduce --seed {results.settings.seed} --dither {results.settings.dither}"
-                + (f" --runs {n_runs}" if n_runs not in (0, MAIN_RUNS) else ""),
+                _repeat_all(runs, results.settings),
                 *(_repeat(best.run, results.settings) for best in list(results.best.values())[-1:]),
             ],
         },
     }
+
+
+def _repeat_all(runs: Runs, settings: Settings) -> str:
+    """Return the command that makes the study again, with the same variants, methods and number of runs."""
+    made = {
+        (variant, method): len(own)
+        for variant in runs.variants
+        for method in METHODS
+        if (own := runs.of(variant, MAIN_KERNELS, method))
+    }
+    parts = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
+    parts += [f"--runs {n_runs}" for n_runs in {max(made.values(), default=MAIN_RUNS)} - {MAIN_RUNS}]
+    if len(runs.variants) < len(VARIANTS):
+        parts += [f"--only {variant}" for variant in runs.variants]
+    methods = [method for method in METHODS if any(method == own for _, own in made)]
+    if len(methods) < len(METHODS):
+        parts += [f"--method {method}" for method in methods]
+    return " ".join(parts)
 
 
 def _repeat(run: Run, settings: Settings) -> str:

@@ -1,0 +1,707 @@
+"""Every option of every command reaches what it is meant for, and nothing else changes."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import run, said
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import skmix
+from skmix import (
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+)
+from skmix.cli import app
+from skmix.engine.compute.blocks import Block
+from skmix.estimators.decisions import novelty_threshold
+
+# Three classes of different sizes that overlap, so that whatever is changed changes the model.
+SIZES = [10, 14, 18]
+KINDS = np.repeat(["u", "v", "w"], SIZES)
+X = np.random.RandomState(3).normal(size=(42, 2)).round(2)
+X += np.repeat([[0.0, 0.5], [2.0, 0.0], [1.0, 3.0]], SIZES, axis=0)
+OFTEN = 1.0 + np.arange(42) % 3
+OTHER = np.roll(KINDS, 5)
+FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS, "n": OFTEN.astype(int), "other": OTHER})
+CODED = np.column_stack([value == OFTEN for value in (1, 2, 3)]).astype(float)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table, and a classifier and a mixture of its two numbers."""
+    place = tmp_path_factory.mktemp("options")
+    FRAME.to_csv(place / "t.csv", index=False)
+    named = pd.DataFrame(X, columns=["a", "b"])
+    model = SharedKernelClassifier(2, random_state=0).fit(named, KINDS)
+    model.metadata_ = {"target": "kind"}
+    model.save(place / "m")
+    SharedKernelMixture(2, random_state=0).fit(named).save(place / "mixture")
+    return place
+
+
+def same(found: Any, expected: Any) -> None:
+    """Check that two models have the same settings and are equal."""
+    assert type(found) is type(expected)
+    assert repr(found.get_params()) == repr(expected.get_params())
+    parts = [getattr(each, "models_", [each]) for each in (found, expected)]
+    for one, other in zip(*parts, strict=True):
+        for name in ("means_", "covariances_", "weights_", "class_prior_"):
+            assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9, err_msg=name)
+    assert getattr(found, "threshold_", None) == pytest.approx(getattr(expected, "threshold_", None))
+
+
+def table(folder: Path, *beside: str) -> Path:
+    """Write other columns and the two numbers."""
+    FRAME[[*beside, "a", "b"]].to_csv(folder / "t.csv", index=False)
+    return folder / "t.csv"
+
+
+# ---------------------------------------------------------------- fit: everything given
+
+# Most fits are without a threshold for outliers, which takes further fits.
+OUTLIERS = {"reject_below": 0.01, "outlier_label": "outlier"}
+GIVEN: dict[str, dict[str, Any]] = {
+    "--outliers 0.2": OUTLIERS | {"reject_below": 0.2},
+    "--kernels 3": {"n_kernels": 3},
+    "--covariance tied": {"covariance_type": "tied"},
+    "--covariance low_rank": {"covariance_type": "low_rank"},
+    "--groups b;a": {"feature_groups": [[1], [0]]},
+    "--groups n,b;a --categorical n": {
+        "X": np.column_stack([CODED, X]),
+        "feature_groups": [[0, 1, 2, 4], [3]],
+    },
+    "--priors uniform": {"priors": "uniform"},
+    "--prior w=0.5,u=0.2,v=0.3": {"priors": [0.2, 0.3, 0.5]},
+    "--covariance-prior none": {"covariance_prior": None},
+    "--covariance-prior 7.5": {"covariance_prior": 7.5},
+    "--starts 3": {"n_init": 3},
+    "--max-passes 4": {"max_iter": 4},
+    "--jobs 2": {"n_jobs": 2},
+    "--seed 5": {"random_state": 5},
+    "--no-tune": {},
+    "--weight n": {"weights": OFTEN},
+    "--categorical n": {"X": np.column_stack([CODED, X])},
+    "--drop b": {"X": X[:, :1]},
+    "--target other": {"y": OTHER},
+    "--target n --priors 3=0.5,1=0.3,2=0.2": {"y": OFTEN.astype(int), "priors": [0.3, 0.2, 0.5]},
+}
+
+
+@pytest.mark.filterwarnings("ignore:The best of 1 starts did not converge")
+@pytest.mark.parametrize("options", GIVEN)
+def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
+    expected = {"X": X, "y": KINDS, "weights": None, **GIVEN[options]}
+    rows, y, weights = (expected.pop(name) for name in ("X", "y", "weights"))
+    settings = {"n_kernels": 2, "covariance_prior": "auto", "random_state": 0} | expected
+    own = SharedKernelClassifier(**settings).fit(rows, y, sample_weight=weights)
+    words = options.split()
+    target = words[1] if words[0] == "--target" else "kind"
+    given = ("-t", target, "--kernels", 2, "--outliers", 0, *words)
+    beside = ["n"] if "n" in words and target != "n" else []
+    run("fit", table(tmp_path, target, *beside), *given, "-o", tmp_path / "m")
+    found = skmix.load(tmp_path / "m")
+    same(found, own)
+    assert found.metadata_ == {"target": target} | ({} if weights is None else {"weight": "n"})
+
+
+@pytest.mark.parametrize(
+    ("options", "share", "weights", "settings"),
+    [
+        ("", 0.01, None, {}),
+        ("--outliers 0.2 --weight n --seed 1", 0.2, OFTEN, {"random_state": 1}),
+        ("--outliers 0 --starts 3 --covariance diag", 0, None, {"n_init": 3, "covariance_type": "diag"}),
+    ],
+)
+def test_a_mixture_has_what_is_given(
+    tmp_path: Path, options: str, share: float, weights: Any, settings: dict[str, Any]
+) -> None:
+    own = SharedKernelMixture(**{"n_kernels": 2, "covariance_prior": "auto", "random_state": 0} | settings)
+    own.fit(X, sample_weight=weights)
+    beside = [] if weights is None else ["n"]
+    run("fit", table(tmp_path, *beside), "--kernels", 2, *options.split(), "-o", tmp_path / "m")
+    found = skmix.load(tmp_path / "m")
+    same(found, own)
+    threshold = novelty_threshold(own, share, Block(X, None, weights)) if share else None
+    assert found.metadata_.get("outlier_threshold") == pytest.approx(threshold)
+
+
+def test_tuning_has_the_rows_weights_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def tune(model: Any, X: Any, y: Any, **options: Any) -> None:
+        seen.update(X=X, y=y, **options)
+
+    monkeypatch.setattr(SharedKernelClassifier, "tune", tune)
+    some = FRAME.assign(kind=np.where(np.arange(42) % 5, KINDS, ""))
+    some[["a", "b", "kind", "n"]].to_csv(tmp_path / "t.csv", index=False)
+    fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0)
+    fit += ("--unlabelled", "use", "--seed", 6, "-o", tmp_path / "m")
+    known = np.arange(42) % 5 > 0
+    for option, tuned in (("--no-tune", False), ("--tune", True)):
+        run(*fit, option)
+        assert bool(seen) == tuned
+    assert_array_equal(seen["X"], X[known])
+    assert seen["y"].tolist() == KINDS[known].tolist()
+    assert_array_equal(seen["sample_weight"], OFTEN[known])
+    assert seen["random_state"] == 6
+
+
+# ---------------------------------------------------------------- fit: searches
+
+QUICK = {"max_iter": 100, "tol": 1e-2, "covariance_prior": "auto", "random_state": 0} | OUTLIERS
+SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "": ({}, {}),
+    "--criterion cv": ({}, {}),
+    "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
+    "--covariance tied": ({"covariance_type": "tied"}, {}),
+    "--groups auto": ({"feature_groups": "auto"}, {}),
+    "--groups auto --criterion cv": ({"feature_groups": "auto"}, {}),
+    "--groups auto --kernels 3 --time-limit 4": (
+        {"feature_groups": "auto", "n_kernels": 3, "time_limit": 4.0},
+        {},
+    ),
+    "--groups auto --kernels 3": ({"feature_groups": "auto", "n_kernels": 3}, {}),
+    "--groups a;b": ({"feature_groups": [[0], [1]]}, {}),
+    "--tune": ({"tune": True}, {}),
+    "--no-tune": ({"tune": False}, {}),
+    "--time-limit 2.5": ({"time_limit": 2.5}, {}),
+    "--jobs 2": ({"n_jobs": 2}, {"n_jobs": 2}),
+    "--seed 7": ({"random_state": 7}, {"random_state": 7}),
+    "--priors uniform": ({}, {"priors": "uniform"}),
+    "--covariance-prior 2": ({}, {"covariance_prior": 2.0}),
+    "--outliers 0.3": ({}, {"reject_below": 0.3}),
+    "--starts 5": ({}, {"n_init": 5}),
+    "--max-passes 60": ({}, {"max_iter": 60}),
+}
+
+
+def recorded(search: Any, seen: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a search record itself and its rows, and end."""
+
+    def fit(own: Any, X: Any, y: Any = None, sample_weight: Any = None) -> None:
+        seen.extend([own, X, y, sample_weight])
+        raise ValueError("enough")
+
+    monkeypatch.setattr(search, "fit", fit)
+
+
+@pytest.mark.parametrize("options", SEARCHES)
+def test_a_search_of_classifiers_has_what_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    seen: list[Any] = []
+    recorded(SharedKernelClassifierCV, seen, monkeypatch)
+    of_search, of_model = SEARCHES[options]
+    given = ("-t", "kind", *options.split(), "-o", tmp_path / "m")
+    result = run("fit", table(tmp_path, "kind", "n"), "--weight", "n", *given, code=1)
+    assert said(result) == "Error: enough"
+    estimator = SharedKernelClassifier(**QUICK | of_model)
+    expected = SharedKernelClassifierCV(estimator, **{"random_state": 0} | of_search)
+    assert repr(seen[0].get_params()) == repr(expected.get_params())
+    assert_array_equal(seen[1], X)
+    assert seen[2].tolist() == KINDS.tolist()
+    assert_array_equal(seen[3], OFTEN)
+    assert not (tmp_path / "m").exists()
+
+
+SEVERAL = {"n_init": 2, "tol": 1e-3, "covariance_prior": "auto", "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "of_search", "of_model"),
+    [
+        ("", {"criterion": "auto"}, {}),
+        ("--criterion cv", {"criterion": "log_likelihood"}, {}),
+        ("-t kind --criterion bic", {"criterion": "bic"}, {}),
+        ("-t kind --criterion aic", {"criterion": "aic"}, {}),
+        ("-t kind --criterion icl --starts 4", {"criterion": "icl"}, {"n_init": 4}),
+        ("--criterion stability --max-passes 9", {"criterion": "stability"}, {"max_iter": 9}),
+        (
+            "--covariance diag --jobs 2",
+            {"criterion": "auto", "covariance_type": "diag", "n_jobs": 2},
+            {"n_jobs": 2},
+        ),
+        (
+            "--kernels 3 --covariance auto",
+            {"criterion": "auto", "n_kernels": 3, "covariance_type": "auto"},
+            {},
+        ),
+        (
+            "--time-limit 2.5 --seed 7",
+            {"criterion": "auto", "time_limit": 2.5, "random_state": 7},
+            {"random_state": 7},
+        ),
+        ("--covariance-prior none", {"criterion": "auto"}, {"covariance_prior": None}),
+    ],
+)
+def test_a_search_of_mixtures_has_what_is_given(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    of_search: dict[str, Any],
+    of_model: dict[str, Any],
+) -> None:
+    seen: list[Any] = []
+    recorded(SharedKernelMixtureCV, seen, monkeypatch)
+    beside = [name for name in ("kind",) if name in options]
+    given = ("--weight", "n", *options.split(), "-o", tmp_path / "m")
+    run("fit", table(tmp_path, "n", *beside), *given, code=1)
+    expected = SharedKernelMixtureCV(
+        SharedKernelMixture(**SEVERAL | of_model), **{"random_state": 0} | of_search
+    )
+    assert repr(seen[0].get_params()) == repr(expected.get_params())
+    assert_array_equal(seen[1], X)
+    assert (None if seen[2] is None else seen[2].tolist()) == (KINDS.tolist() if beside else None)
+    assert_array_equal(seen[3], OFTEN)
+
+
+def test_a_classifier_has_what_a_search_of_mixtures_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(search: Any, *rows: Any, **options: Any) -> None:
+        search.best_params_ = {"n_kernels": 3, "covariance_type": "diag"}
+        search.cv_results_ = {"params": [{"n_kernels": number} for number in (1, 2, 2, 3)]}
+        search.n_untried_ = 0
+
+    monkeypatch.setattr(SharedKernelMixtureCV, "fit", fit)
+    given = ("-t", "kind", "--criterion", "bic", "--outliers", 0, "-o", tmp_path / "m", "--json")
+    printed = json.loads(run("fit", table(tmp_path, "kind"), *given).stdout)
+    same(
+        skmix.load(tmp_path / "m"),
+        SharedKernelClassifier(3, covariance_type="diag", covariance_prior="auto", random_state=0).fit(
+            X, KINDS
+        ),
+    )
+    assert printed["n_candidates"] == 3
+    assert printed["with_more_time"] == "leave out --criterion, and cross-validation chooses"
+
+
+# ---------------------------------------------------------------- fit: tests of the model
+
+
+def test_cross_validation_with_weights_and_rows_without_a_label(tmp_path: Path) -> None:
+    known = np.arange(42) % 4 > 0
+    frame = FRAME.assign(kind=np.where(known, KINDS, ""))[["a", "b", "kind", "n"]]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0)
+    fit += ("--unlabelled", "use", "--folds", 3, "--seed", 8, "-o", tmp_path / "m", "--json")
+    printed = json.loads(run(*fit).stdout)
+    labelled, y = np.flatnonzero(known), np.where(known, KINDS, None)
+    probabilities, by_fold = np.empty((42, 3)), []
+    splitter = StratifiedKFold(3, shuffle=True, random_state=8)
+    for _, part in splitter.split(labelled, KINDS[labelled]):
+        held = labelled[part]
+        rest = np.setdiff1d(np.arange(42), held)
+        model = SharedKernelClassifier(2, random_state=8).fit(X[rest], y[rest], sample_weight=OFTEN[rest])
+        probabilities[held] = model.predict_proba(X[held])
+        by_fold.append(np.average(model.predict(X[held]) == KINDS[held], weights=OFTEN[held]))
+    right = np.array(["u", "v", "w"])[probabilities[known].argmax(axis=1)] == KINDS[known]
+    found = printed["folds"]
+    assert found["n_rows"] == OFTEN[known].sum()
+    assert_allclose(found["by_fold"], by_fold)
+    assert found["accuracy"] == pytest.approx(np.average(right, weights=OFTEN[known]))
+    expected = log_loss(KINDS[known], probabilities[known], sample_weight=OFTEN[known])
+    assert found["log_loss"] == pytest.approx(expected)
+    assert (printed["n_rows"], printed["n_unlabelled"], printed["held_out"]) == (42, 11, None)
+    own = SharedKernelClassifier(2, random_state=8).fit(X, y, sample_weight=OFTEN)
+    same(skmix.load(tmp_path / "m"), own)
+    training = np.average(own.predict(X[known]) == KINDS[known], weights=OFTEN[known])
+    assert printed["training_accuracy"] == pytest.approx(training)
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "title"),
+    [
+        ("--hold-out 0.3", "t.csv", "t.csv, held-out rows"),
+        ("--folds 2", "t.csv", "t.csv, 2-fold cross-validation"),
+        ("--folds 2", "-", "standard input, 2-fold cross-validation"),
+    ],
+)
+def test_pages_of_a_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, source: str, title: str
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        "skmix.report.evaluation_page", lambda found, title: seen.append((found, title)) or "page"
+    )
+    place, page = table(tmp_path, "kind"), tmp_path / "deep" / "page.html"
+    given = (
+        "-t",
+        "kind",
+        "--kernels",
+        1,
+        "--outliers",
+        0,
+        *options.split(),
+        "--html",
+        page,
+        "-o",
+        tmp_path / "m",
+    )
+    arguments = [str(each) for each in ("fit", source if source == "-" else place, *given, "--json")]
+    result = CliRunner().invoke(app, arguments, input=place.read_bytes())
+    assert result.exit_code == 0, result.output
+    ((found, shown),) = seen
+    assert shown == title
+    assert page.read_text() == "page"
+    part = json.loads(result.stdout)["folds" if "folds" in options else "held_out"]
+    assert (found.n_rows, found.accuracy) == (part["n_rows"], part["accuracy"])
+    assert found.n_rows == (42 if "folds" in options else 13)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--groups a;b", "--priors uniform", "--tune", "--no-tune", "--hold-out 0.2", "--folds 2", "--html p"],
+)
+def test_options_that_need_classes(tmp_path: Path, option: str) -> None:
+    result = run("fit", table(tmp_path), "--kernels", 1, *option.split(), "-o", tmp_path / "m", code=2)
+    name = option.split()[0].replace("--no-", "--")
+    assert said(result) == f"Error: {name} needs classes: name their column with --target."
+
+
+# ---------------------------------------------------------------- how tables are written
+
+# The same table in other words: how to write it, the options to read it, and how columns are then called.
+WRITTEN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "sep": ({"sep": "!"}, ["--sep", "!"]),
+    "space": ({"sep": " ", "na_rep": "NA"}, ["--sep", "space"]),
+    "tab": ({"sep": "\t"}, ["--sep", "tab"]),
+    "escaped tab": ({"sep": "\t"}, ["--sep", "\\t"]),
+    "decimal": ({"sep": ";", "decimal": ","}, ["--decimal", ","]),
+    "encoding": ({"encoding": "utf-16"}, ["--encoding", "utf-16"]),
+    "missing": ({"na_rep": "oops"}, ["--missing", "oops"]),
+    "no header": ({"header": False}, ["--no-header"]),
+}
+OF_TEXT = ["sep", "decimal", "encoding", "missing"]
+GAPS = FRAME[["a", "b", "kind"]].assign(b=FRAME["b"].where(np.arange(42) % 6 > 0))
+
+
+def shown(place: Path, command: str, options: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what a command makes of a table in a folder, whose model is there, too."""
+    target = "column_3" if "--no-header" in options else "kind"
+    drawn: list[Any] = []
+
+    def page(model: Any, *, X: Any, y: Any, **others: Any) -> str:
+        drawn.extend([X, y.tolist()])
+        return ""
+
+    if command == "fit":
+        fit = ("fit", place / "t.txt", "-t", target, "--kernels", 1, "--outliers", 0, "-o", place / "own")
+        run(*fit, *options)
+        return skmix.load(place / "own").means_
+    if command == "show":
+        monkeypatch.setattr("skmix.report.model_page", page)
+        run("show", place / "m", "--html", place / "page.html", "--data", place / "t.txt", *options)
+        return drawn
+    if command == "compose":
+        arguments = ("compose", place / "t.txt", "--group", target, "--kernels", 1, "-o", place / "own")
+        return json.loads(run(*arguments, "--json", *options).stdout)["composition"]
+    if command == "evaluate":
+        return json.loads(run("evaluate", place / "m", place / "t.txt", "--json", *options).stdout)
+    return run("predict", place / "m", place / "t.txt", *options).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        *(itertools.product(["fit", "evaluate", "show"], [*OF_TEXT, "no header"])),
+        *(itertools.product(["compose"], OF_TEXT)),
+        *(itertools.product(["predict"], WRITTEN)),
+    ],
+)
+def test_tables_written_in_another_way_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, how: str
+) -> None:
+    writing, options = WRITTEN[how]
+    model = SharedKernelClassifier(1, random_state=0).fit(GAPS[["a", "b"]], KINDS)
+    model.metadata_ = {"target": "kind"}
+    model.save(tmp_path / "m")
+    GAPS.to_csv(tmp_path / "t.txt", index=False)
+    expected = shown(tmp_path, command, [], monkeypatch)
+    GAPS.to_csv(tmp_path / "t.txt", index=False, **writing)
+    if how == "no header":
+        model.feature_names_in_ = np.array(["column_1", "column_2"], dtype=object)
+        model.metadata_ = {"target": "column_3"}
+        model.save(tmp_path / "m")
+    found = shown(tmp_path, command, options, monkeypatch)
+    if isinstance(expected, str | dict):
+        assert found == expected
+    else:
+        np.testing.assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"), [("--sep", ";;"), ("--sep", "é"), ("--sep", '"'), ("--sep", ".")]
+)
+def test_separators_that_are_none(folder: Path, option: str, wrong: str) -> None:
+    for command in (["fit", folder / "t.csv"], ["predict", folder / "m", folder / "t.csv"]):
+        assert "--sep" in said(run(*command, option, wrong, code=2))
+
+
+def test_hints_for_columns_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
+    texts = [f"text {place}" for place in range(42)]
+    FRAME[["a", "b", "kind"]].assign(words=texts).to_csv(tmp_path / "t.csv", index=False)
+    leave, use = "Leave it out with --drop 'words'", ", or use --target 'words' if it holds labels."
+    fit = ("fit", tmp_path / "t.csv", "--kernels", 1, "-o", tmp_path / "m")
+    assert said(run(*fit, code=1)).endswith(f"{leave}{use}")
+    assert said(run(*fit, "-t", "kind", code=1)).endswith(f"{leave}.")
+    # A feature of the model cannot be left out.
+    FRAME[["b"]].assign(a=texts).to_csv(tmp_path / "t.csv", index=False)
+    result = said(run("predict", folder / "m", tmp_path / "t.csv", code=1))
+    assert "column 'a' holds text" in result
+    assert "--drop" not in result
+
+
+# ---------------------------------------------------------------- commands that use a model
+
+
+def read(text: str) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(text))
+
+
+def test_options_of_predictions(folder: Path, tmp_path: Path) -> None:
+    predict = ("predict", folder / "m", folder / "t.csv")
+    model = skmix.load(folder / "m")
+    rows = FRAME[["a", "b"]]
+    plain = run(*predict)
+    assert "ignored, not a feature of the model: n, other." in said(plain)
+    expected = pd.DataFrame(model.predict_proba(rows), columns=["p_u", "p_v", "p_w"])
+    expected.insert(0, "label", model.classes_[expected.to_numpy().argmax(axis=1)])
+    expected["log_density"] = model.score_samples(rows)
+    expected["outlier"] = 0
+    pd.testing.assert_frame_equal(read(plain.stdout), expected, rtol=1e-12)
+    kept = read(run(*predict, "--keep", "n", "--keep", "kind").stdout)
+    assert list(kept)[:3] == ["n", "kind", "label"]
+    pd.testing.assert_frame_equal(kept[["n", "kind"]], FRAME[["n", "kind"]])
+    assert run(*predict, "--drop", "n", "--drop", "other").stderr == ""
+    lines = run(*predict, "--digits", 2).stdout.splitlines()
+    assert lines[1].split(",")[1:5] == [f"{number:.2g}" for number in expected.iloc[0, 1:5]]
+    out = tmp_path / "p.tsv"
+    printed = json.loads(run(*predict, "-o", out, "--digits", 2, "--json").stdout)
+    counts = expected["label"].value_counts().to_dict()
+    assert printed == {"file": str(out), "n_rows": 42, "n_outliers": 0, "label": counts}
+    assert out.read_text().splitlines() == [line.replace(",", "\t") for line in lines]
+
+
+def test_options_of_evaluations(folder: Path) -> None:
+    def evaluated(*options: object) -> Any:
+        return json.loads(run("evaluate", folder / "m", folder / "t.csv", "--json", *options).stdout)
+
+    model = skmix.load(folder / "m")
+    predicted = model.predict(FRAME[["a", "b"]])
+    assert evaluated()["accuracy"] == pytest.approx(np.mean(predicted == KINDS))
+    assert evaluated("--target", "other")["accuracy"] == pytest.approx(np.mean(predicted == OTHER))
+    weighted = evaluated("--weight", "n", "-t", "other")
+    assert weighted["accuracy"] == pytest.approx(np.average(predicted == OTHER, weights=OFTEN))
+    assert weighted["n_rows"] == OFTEN.sum()
+    evaluate = ("evaluate", folder / "m", folder / "t.csv", "--drop")
+    assert "no feature of" not in run(*evaluate, "n", "--drop", "other").stderr
+    assert run(*evaluate, "n", "--drop", "other").stderr == ""
+    assert "other" in run(*evaluate, "n").stderr
+
+
+def test_evaluations_have_the_weights_of_the_fit(folder: Path, tmp_path: Path) -> None:
+    model = skmix.load(folder / "m")
+    model.metadata_ = {"target": "kind", "weight": "n"}
+    model.save(tmp_path / "m")
+    FRAME.assign(half=0.25 * OFTEN).to_csv(tmp_path / "t.csv", index=False)
+    evaluate = ("evaluate", tmp_path / "m", tmp_path / "t.csv")
+    right = model.predict(FRAME[["a", "b"]]) == KINDS
+    for options, weights in (((), OFTEN), (("--weight", "half"), 0.25 * OFTEN)):
+        found = json.loads(run(*evaluate, *options, "--json").stdout)
+        assert found["n_rows"] == weights.sum()
+        assert np.trace(found["confusion"]) == pytest.approx(weights[right].sum())
+
+
+def test_options_of_pages(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def page(model: Any, **options: Any) -> str:
+        seen.update(options)
+        return "page"
+
+    monkeypatch.setattr("skmix.report.model_page", page)
+    place = ("--html", tmp_path / "page.html", "--data", folder / "t.csv")
+    for options, labels in (((), KINDS), (("--target", "other"), OTHER), (("-t", "other"), OTHER)):
+        run("show", folder / "m", *place, *options)
+        assert seen["y"].tolist() == labels.tolist()
+        assert_array_equal(seen["X"], X)
+        assert seen["title"] == "m"
+    run("show", folder / "mixture", *place)
+    assert seen["y"] is None
+    assert_array_equal(seen["X"], X)
+    printed = run("show", folder / "m", *place, "--json").stdout
+    assert json.loads(printed)["target"] == "kind"
+
+
+def test_options_of_samples(folder: Path, tmp_path: Path) -> None:
+    model = skmix.load(folder / "m")
+    for options, seed, label in (
+        ((), 0, []),
+        (("--seed", 4), 4, []),
+        (("--label", "v", "--seed", 4), 4, ["v"]),
+    ):
+        drawn = read(run("sample", folder / "m", 7, *options).stdout)
+        rows, labels = model.set_params(random_state=seed).sample(7, *label)
+        assert_allclose(drawn[["a", "b"]], rows, rtol=1e-12)
+        assert drawn["kind"].tolist() == labels.tolist()
+        assert list(drawn) == ["a", "b", "kind"]
+    said_so = run("sample", folder / "m", 3, "--digits", 3, "-o", tmp_path / "s.csv").stdout
+    assert said_so == f"3 rows written into {tmp_path / 's.csv'}\n"
+    rows, _ = model.set_params(random_state=0).sample(3)
+    written = [line.split(",")[:2] for line in (tmp_path / "s.csv").read_text().splitlines()[1:]]
+    assert [[float(f"{value:.3g}") for value in row] for row in rows] == [
+        list(map(float, row)) for row in written
+    ]
+    assert list(read(run("sample", folder / "mixture", 2).stdout)) == ["a", "b"]
+
+
+def test_models_without_names(folder: Path, tmp_path: Path) -> None:
+    model = SharedKernelClassifier(2, random_state=0).fit(X, OFTEN.astype(int))
+    model.save(tmp_path / "m")
+    drawn = read(run("sample", tmp_path / "m", 4, "--label", 3).stdout)
+    assert list(drawn) == ["x1", "x2", "label"]
+    assert_allclose(drawn[["x1", "x2"]], model.sample(4, 3)[0], rtol=1e-12)
+    assert drawn["label"].tolist() == [3] * 4
+    pytest.importorskip("onnx")
+    export = ("export", tmp_path / "m", "--onnx", tmp_path / "m.onnx")
+    assert run(*export).stdout.splitlines()[0] == "input X: 2 features"
+    printed = json.loads(run(*export, "--json").stdout)
+    assert printed["features"] == 2
+    assert (printed["inputs"], printed["categories"]) == (["X"], [])
+    assert printed["outputs"] == ["label", "probabilities", "log_density"]
+    out = tmp_path / "p.csv"
+    counted = json.loads(run("predict", folder / "mixture", folder / "t.csv", "-o", out, "--json").stdout)
+    kernels = skmix.load(folder / "mixture").predict(FRAME[["a", "b"]])
+    assert counted["kernel"] == {str(k): int((kernels == k).sum()) for k in (0, 1)}
+
+
+def test_graphs_have_the_precision_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    for options, kind in (((), onnx.TensorProto.DOUBLE), (("--float32",), onnx.TensorProto.FLOAT)):
+        said_so = run("export", folder / "m", "--onnx", tmp_path / "m.onnx", *options).stdout
+        graph = onnx.load(tmp_path / "m.onnx").graph
+        assert [each.type.tensor_type.elem_type for each in graph.input] == [kind]
+        outputs = {each.name: each.type.tensor_type.elem_type for each in graph.output}
+        assert outputs["probabilities"] == kind
+        assert said_so.splitlines() == [
+            "input X: a, b",
+            f"outputs: {', '.join(outputs)}",
+            f"written into {tmp_path / 'm.onnx'}",
+        ]
+
+
+# ---------------------------------------------------------------- all commands
+
+# What options are where they are not given, unless they are then None, no or empty.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "fit": {
+        "out": "model.skmix",
+        "dates": "refuse",
+        "decimal": ".",
+        "unlabelled": "refuse",
+        "kernels": "auto",
+        "covariance_prior": "auto",
+        "outliers": 0.01,
+    },
+    "predict": {"out": "-", "decimal": "."},
+    "evaluate": {"decimal": "."},
+    "show": {"decimal": "."},
+    "sample": {"out": "-"},
+    "export": {},
+    "compose": {"decimal": ".", "kernels": "auto", "populations": "auto"},
+    "digits": {
+        "out": Path("digits.npz"),
+        "per_digit": 100,
+        "half_length": 2.0,
+        "half_width": 0.5,
+        "points": 100,
+        "variance_scale": 1.2,
+    },
+    "reproduce": {"out": Path("results"), "runs": 500, "dither": "all"},
+    "bench accuracy": {"repeats": 5, "out": Path("accuracy")},
+    "bench sharing": {"draws": 3, "processes": 1, "out": Path("sharing")},
+}
+
+
+def test_an_interrupt_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skmix.cli._tables.written", interrupt)
+    assert said(run("predict", folder / "m", folder / "t.csv", code=130)) == "Error: interrupted."
+
+
+def test_help_has_the_commands_in_the_order_of_their_use() -> None:
+    for arguments in ((), ("--help",)):
+        result = CliRunner().invoke(app, list(arguments))
+        names = re.findall(r"^│ ([a-z]+)  ", result.output, re.MULTILINE)
+        assert names == [
+            *(
+                "fit",
+                "predict",
+                "evaluate",
+                "show",
+                "sample",
+                "export",
+                "compose",
+                "digits",
+                "reproduce",
+                "bench",
+            )
+        ]
+    names = re.findall(r"^│ ([a-z]+)  ", CliRunner().invoke(app, ["bench"]).output, re.MULTILINE)
+    assert names == ["accuracy", "sharing"]
+
+
+def test_commands_and_what_their_options_are_by_default() -> None:
+    commands: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
+    commands |= {f"bench {name}": each for name, each in commands.pop("bench").commands.items()}
+    found = {
+        name: {each.name: each.default for each in command.params if each.default and not each.required}
+        for name, command in commands.items()
+    }
+    assert found == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (
+            "fit t.csv -t kind --kernels 2",
+            "--hold-out -0.1|--hold-out 0.91|--folds 1|--outliers -0.1|--outliers 0.51|--starts 0|"
+            "--max-passes 0|--seed -1|--seed 4294967296|--dates days|--unlabelled keep|--covariance round|"
+            "--criterion mdl|--decimal ;|--jobs 0|--time-limit -1",
+        ),
+        ("predict m t.csv", "--digits 0"),
+        ("sample m 3", "--digits 0|--seed -1|--seed 4294967296"),
+        ("compose t.csv", "--seed -1|--jobs 0|--prior strong|--criterion aic|--kernels 0|--populations 0"),
+        ("digits", "--per-digit 0|--points 0|--seed -1|--seed 4294967296"),
+        ("bench accuracy", "--repeats 0|--max-rows 9|--seed -1|--seed 4294967296"),
+        ("bench sharing", "--rows 0|--draws 0|--processes 0|--seed -1"),
+    ],
+)
+def test_values_out_of_range_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, options: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.csv", "m"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    for each in options.split("|"):
+        assert each.split()[0] in said(run(*command.split(), *each.split(), code=2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "t.csv"]
