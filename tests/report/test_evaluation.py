@@ -19,15 +19,8 @@ from skmix import (
     report,
 )
 from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.report import (
-    Evaluation,
-    describe,
-    evaluate,
-    metadata_of,
-    outlier_threshold,
-    predict_columns,
-)
-from skmix.report.description import serving, settings_of, traits
+from skmix.report import Evaluation, describe, evaluate, predict_columns
+from skmix.report.description import metadata_of, outlier_threshold, serving, settings_of, traits
 from skmix.report.evaluation import evaluation_data
 
 X, CODES = load_iris(return_X_y=True)

@@ -93,6 +93,9 @@ def test_only_classifiers_that_cannot_take_gaps_have_them_filled() -> None:
         takes_gaps = each.name in ("shared kernels", "gradient boosting")
         assert ("simpleimputer" in steps(each.name, True)) is not takes_gaps
         assert "simpleimputer" not in steps(each.name, False)
+        if not takes_gaps:
+            filled = each.pipeline(0, True)[0].fit_transform([[1.0], [np.nan], [2.0], [9.0]])
+            assert filled.ravel().tolist() == [1.0, 2.0, 2.0, 9.0]
         # Distances and penalties depend on units, trees and our own search do not.
         scaled = each.name not in ("shared kernels", "random forest", "gradient boosting")
         assert ("standardscaler" in steps(each.name, False)) is scaled

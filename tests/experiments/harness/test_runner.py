@@ -95,10 +95,11 @@ class Threads(ThreadPoolExecutor):
     """Threads in place of processes, which finish no task but the first until the pool is shut down."""
 
     begun: ClassVar[list[int]] = []
+    workers = 0
     ended = threading.Event()
 
     def __init__(self, max_workers: int, mp_context: Any, initializer: Any, initargs: Any) -> None:
-        Threads.begun, Threads.ended = [], threading.Event()
+        Threads.begun, Threads.ended, Threads.workers = [], threading.Event(), max_workers
         super().__init__(max_workers, initializer=initializer, initargs=initargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -121,6 +122,10 @@ def test_tasks_that_were_not_begun_are_dropped_at_an_interrupt(monkeypatch: pyte
     assert next(answers) == 0
     answers.close()
     assert len(Threads.begun) <= 4
+    # No more processes than tasks, and no more than asked for.
+    assert Threads.workers == 2
+    assert list(harness.spread(wait_unless_first, 3, [0, 0, 0], n_jobs=9)) == [0, 0, 0]
+    assert Threads.workers == 3
 
 
 def test_a_single_task_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

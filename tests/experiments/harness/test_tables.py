@@ -98,6 +98,8 @@ def test_columns_with_units_are_numbers_and_columns_with_words_are_not() -> None
         "", ("a", "b", "c", "d"), [("x", "3 ms", "**1.2×**", "3 of 4"), ("y", "", "4e-05", "2")]
     )
     assert table.markdown("").splitlines()[1] == "| --- | --: | --: | --- |"
+    # Names of rows are words, even where they are numbers.
+    assert plain_table("", ("K", "b"), [("3", "1")]).markdown("").splitlines()[1] == "| --- | --: |"
 
 
 def test_claims_show_whether_they_hold() -> None:
