@@ -41,8 +41,19 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
     assert [text.get_text() for text in axes.texts] == [f"{100 * share:.2g}" for share in shares.ravel()]
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == ["sample 003", "→ sample 002", "sample 001", "sample 000"]
+    marked = [(text.get_color(), text.get_fontweight()) for text in axes.get_yticklabels()]
+    assert [each == ("#d55e00", "bold") for each in marked] == [False, True, False, False]
+    assert axes.get_yticks().tolist() == [0, 1, 2, 3]
+    # Numbers stand in their cells, white on the dark ones.
+    assert [text.get_position() for text in axes.texts] == [(g, i) for i in range(4) for g in range(3)]
+    dark = np.sqrt(shares / shares.max()) > 0.5
+    assert [text.get_color() == "white" for text in axes.texts] == dark.ravel().tolist()
     (frame,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
     assert frame.get_xy() == (1.5, 0.5)
+    assert (frame.get_width(), frame.get_height()) == (1.0, 1.0)
+    bar = axes.figure.axes[1]
+    assert bar.get_ylabel() == "share, %"
+    assert bar.yaxis.get_major_formatter()(0.5, 0) == "25"
     assert axes.get_xlabel() == "population"
     # Where rows are unlikely, shares may be as usual.
     axes = plot_composition(composition, unusual.assign(p_likelihood=1e-9))
@@ -53,7 +64,10 @@ def test_shares_are_cells_and_unusual_groups_are_marked() -> None:
 def test_of_many_groups_only_the_unusual_ones_have_names() -> None:
     axes = plot_composition(*tables(100))
     assert [text.get_text() for text in axes.get_yticklabels()] == ["→ sample 098"]
+    assert axes.get_yticks().tolist() == [1]
     assert not axes.texts
+    assert len(plot_composition(tables(100)[0]).get_yticks()) == 0
+    assert len(plot_composition(tables(60)[0]).get_yticks()) == 60
 
 
 def test_the_background_is_the_last_column() -> None:

@@ -26,6 +26,22 @@ def test_segments_are_numbered_where_they_lie() -> None:
         lies = number in "367"
         assert (box.get_width(), box.get_height()) == ((6.0, 2.0) if lies else (2.0, 6.0))
     assert {"2D = 6", "2d = 2"} <= {text.get_text() for text in axes.texts}
+    # Ticks are where centres of segments lie; everything is within the limits.
+    assert axes.get_xticks().tolist() == [-4.0, 0.0, 4.0]
+    assert axes.get_yticks().tolist() == [-8.0, -4.0, 0.0, 4.0, 8.0]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_aspect()) == ("x", "y", 1.0)
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    for box in boxes:
+        (x0, y0), (x1, y1) = box.get_bbox().get_points()
+        assert left < x0 < x1 < right
+        assert low < y0 < y1 < high
+    # The bars show the length of a horizontal segment above, and the width of it on the right.
+    spans = sorted((text.xyann, text.xy) for text in axes.texts if not text.get_text())
+    (across, along) = sorted(spans, key=lambda span: span[0][1])
+    assert (across[0][1], across[1][1]) == (1.0, -1.0)
+    assert across[0][0] == across[1][0] > 5.0
+    assert (along[0][0], along[1][0]) == (3.0, -3.0)
+    assert along[0][1] == along[1][1] > 9.0
 
 
 def test_points_come_with_three_sigma_ellipses() -> None:
@@ -41,6 +57,9 @@ def test_points_come_with_three_sigma_ellipses() -> None:
         for ellipse in drawn:
             assert_allclose(sorted([ellipse.width, ellipse.height]), expected)
         assert panel.get_title() == str(digit)
+        assert panel.get_xlim() == panel.get_ylim() == (-panel.get_xlim()[1], panel.get_xlim()[1])
+        reach = np.abs(points).max()
+        assert panel.get_xlim()[1] > 0.9 * reach
 
 
 def test_a_sheet_has_every_image_in_its_place(study_data: StudyData) -> None:
@@ -52,7 +71,12 @@ def test_a_sheet_has_every_image_in_its_place(study_data: StudyData) -> None:
         top, left = 30 * (position // 4), 30 * (position % 4)
         assert_allclose(sheet[top : top + 28, left : left + 28], image / 255)
     assert [text.get_text() for text in axes.get_yticklabels()] == [str(digit) for digit in range(10)]
+    # In the middle of their lines, of which each has 28 pixels and a gap of 2.
+    assert axes.get_yticks().tolist() == [30.0 * line + 14.0 for line in range(10)]
     assert not axes.texts
+    # Gaps are left open.
+    assert np.isnan(sheet[28:30]).all()
+    assert np.isnan(sheet[:, 28:30]).all()
 
 
 def test_labels_are_on_the_images_where_a_line_has_several(study_data: StudyData) -> None:
@@ -60,6 +84,11 @@ def test_labels_are_on_the_images_where_a_line_has_several(study_data: StudyData
     axes = plot_digits(images.reshape(10, 784), labels, n_columns=3)
     assert [text.get_text() for text in axes.texts] == [str(digit) for digit in range(10)]
     assert len(axes.get_yticks()) == 0
+    # Each in the corner of its image, three in a line.
+    for place, text in enumerate(axes.texts):
+        left, top = 30 * (place % 3), 30 * (place // 3)
+        assert left <= text.xy[0] <= left + 3
+        assert top <= text.xy[1] <= top + 3
 
 
 def test_a_label_of_several_lines_is_written_once(study_data: StudyData) -> None:
@@ -70,6 +99,17 @@ def test_a_label_of_several_lines_is_written_once(study_data: StudyData) -> None
 def test_dark_and_single_images() -> None:
     axes = plot_digits(np.zeros((1, 5, 7)))
     assert axes.get_images()[0].get_array().shape == (5, 7)
+    assert np.all(axes.get_images()[0].get_array() == 0.0)
+    # Each image has its own brightest pixel, and high is dark.
+    pair = np.array([[[0.0, 1.0]], [[2.0, 4.0]]])
+    (image,) = plot_digits(pair, n_columns=1).get_images()
+    shown = np.asarray(image.get_array().filled(np.nan))
+    assert_allclose(shown[[0, 3]], [[0.0, 1.0], [0.5, 1.0]])
+    assert image.get_cmap()(1.0)[:3] == (0.0, 0.0, 0.0)
+    # About square, with at least ten columns.
+    for n, shape in ((30, (3, 10)), (150, (13, 12))):
+        (image,) = plot_digits(np.ones((n, 1, 1))).get_images()
+        assert image.get_array().shape == (3 * shape[0] - 2, 3 * shape[1] - 2)
 
 
 def test_the_overlay_shows_the_first_samples_of_each_digit(study_data: StudyData) -> None:
@@ -80,7 +120,12 @@ def test_the_overlay_shows_the_first_samples_of_each_digit(study_data: StudyData
         shown = study_data.train_features[study_data.train_labels == digit][:4, :10]
         assert_array_equal([line.get_ydata() for line in lines], shown)
         assert_array_equal(lines[0].get_xdata(), np.arange(1, 11))
+        assert_array_equal(_zero.get_ydata(), [0.0, 0.0])
+        assert panel.get_xticks().tolist() == [1, 4, 7, 10]
         assert panel.get_title() == str(digit)
+    assert (axes[5].get_xlabel(), axes[0].get_ylabel()) == ("pca", "entry")
+    few = plot_feature_overlay(study_data.train_features, study_data.train_labels, n_entries=3)
+    assert [len(line.get_ydata()) for line in few[0].get_lines()[1:]] == [3] * 10
 
 
 def test_given_axes_and_figures_are_used(study_data: StudyData) -> None:

@@ -27,6 +27,7 @@ from skmix.plots import (
     plot_reliability,
     plot_weights,
 )
+from skmix.plots._common import colour_of, dots, panels_for, round_of
 from skmix.plots._models import groups_of, kernels_of
 
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
@@ -106,7 +107,96 @@ def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:
     assert abs(first[0]) > 10 * np.abs(first[1:]).max()
 
 
+def random_kernels(n_kernels: int, n_features: int, seed: int = 0) -> Any:
+    random = np.random.RandomState(seed)
+    roots = random.normal(size=(n_kernels, n_features, n_features))
+    covariances = roots @ np.swapaxes(roots, 1, 2) + 0.5 * np.eye(n_features)
+    weights = random.dirichlet(np.ones(n_kernels), size=2).T
+    # Features of other units, some of which are near zero.
+    means = 3.0 * random.normal(size=(n_kernels, n_features)) * 10.0 ** np.arange(n_features)
+    units = np.outer(10.0 ** np.arange(n_features), 10.0 ** np.arange(n_features))
+    return kernels_of(model_of(means, covariances * units, weights))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_directions_have_unit_variance_and_a_positive_largest_entry(seed: int) -> None:
+    kernels = random_kernels(4, 3, seed)
+    weights = kernels.weights.mean(axis=1)
+    within = np.tensordot(weights, kernels.stored, axes=1)
+    centred = kernels.means - weights @ kernels.means
+    directions = kernels.directions_of_difference(3)
+    assert directions.shape == (3, 3)
+    # Apart from a ridge of 1e-4.
+    assert_allclose(directions @ within @ directions.T, np.eye(3), atol=0.01)
+    # Entries are compared in standard deviations of the features, whatever their units.
+    entries = directions * np.sqrt(weights @ centred**2 + np.diagonal(within))
+    largest = np.abs(entries).argmax(axis=1)
+    assert np.all(entries[np.arange(3), largest] > 0.0)
+    # The kernels differ most along the first, where a kernel far away counts no more than its weight.
+    white = centred @ directions.T
+    bounded = white / np.sqrt(1.0 + (white**2).sum(axis=1, keepdims=True))
+    spread = weights @ bounded**2
+    assert np.all(np.diff(spread) < 0.0)
+    assert_allclose((bounded * weights[:, None]).T @ bounded, np.diag(spread), atol=0.01)
+    # As many as asked for, at most one less than kernels and as many as features.
+    assert len(kernels.directions_of_difference(2)) == 2
+    assert len(random_kernels(3, 3).directions_of_difference(4)) == 2
+    assert len(random_kernels(6, 2).directions_of_difference(4)) == 2
+
+
+def test_separation_by_the_book() -> None:
+    kernels = random_kernels(4, 3)
+    weights = kernels.weights.mean(axis=1)
+    expected = []
+    for d in range(3):
+        variance = sum(w * c[d, d] for w, c in zip(weights, kernels.stored, strict=True))
+        overall = sum(w * mean[d] for w, mean in zip(weights, kernels.means, strict=True))
+        squares = [(mean[d] - overall) ** 2 / variance for mean in kernels.means]
+        expected.append(sum(w * s / (1.0 + s) for w, s in zip(weights, squares, strict=True)))
+    assert_allclose(kernels.separation(), expected)
+    order = np.argsort(expected)[::-1]
+    for n in (1, 2):
+        assert kernels.most_separate(n) == sorted(order[:n].tolist())
+
+
+def test_features_and_classes_are_found_by_name_and_number() -> None:
+    kernels = random_kernels(2, 3)
+    assert [kernels.feature(each) for each in ("feature 2", 0, np.int64(1))] == [2, 0, 1]
+    for wrong in (-1, 3):
+        with pytest.raises(ValueError, match=f"feature {wrong} does not exist: the model has 3"):
+            kernels.feature(wrong)
+    assert_allclose(kernels.weights_of("b"), kernels.weights[:, 1])
+    with pytest.raises(ValueError, match="label='c' is not one of"):
+        kernels.weights_of("c")
+
+
 # ---------------------------------------------------------------- pictures of any model
+
+
+def test_colours_begin_again_with_other_dashes() -> None:
+    assert len({colour_of(number) for number in range(8)}) == 8
+    assert colour_of(17) == colour_of(1)
+    assert [round_of(number) for number in (0, 7, 8, 31, 32)] == [0, 0, 1, 3, 0]
+
+
+def test_panels_fill_a_grid_row_by_row() -> None:
+    panels = panels_for(5, None, n_columns=3, size=(2.0, 1.5))
+    figure = panels[0].figure
+    assert figure.axes == list(panels)
+    assert figure.get_size_inches().tolist() == [6.0, 3.0]
+    places = [panel.get_subplotspec() for panel in panels]
+    assert [(p.rowspan.start, p.colspan.start) for p in places] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert len(panels_for(2, None, n_columns=5, size=(2.0, 1.5))[0].figure.axes) == 2
+
+
+def test_many_dots_are_pixels_beneath_the_rest() -> None:
+    panel = Figure().subplots()
+    for n in (1000, 1001):
+        dots(panel, np.column_stack([np.arange(n), -np.arange(n)]))
+    few, many = panel.get_lines()
+    assert (few.get_rasterized(), many.get_rasterized()) == (False, True)
+    assert few.get_zorder() == many.get_zorder() == 0
+    assert_allclose(few.get_ydata(), -few.get_xdata())
 
 
 def test_thirty_features_show_the_eight_that_tell_most() -> None:
@@ -130,12 +220,18 @@ def test_kernels_of_one_feature_are_curves() -> None:
     *parts, total = axes.get_lines()
     across, up = total.get_data()
     assert len(parts) == 2
+    # Four standard deviations around both, from nothing at the bottom.
+    assert (across.min(), across.max(), axes.get_ylim()[0]) == (-4.0, 8.0, 0.0)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("feature 0", "density")
     # The larger mode is that of the heavier kernel, three quarters of a standard normal.
     assert across[up.argmax()] == pytest.approx(4.0, abs=0.05)
     assert up.max() == pytest.approx(0.75 / np.sqrt(2 * np.pi), rel=1e-3)
     one = model_of([[0.0], [3.0]], [np.eye(1)] * 2, np.eye(2))
     assert len(draw_kernels(one, axes=Figure().subplots()).get_lines()) == 3
-    assert draw_kernels(model).get_ylabel() == "feature 1"
+    both = draw_kernels(model)
+    assert (both.get_xlabel(), both.get_ylabel()) == ("feature 0", "feature 1")
+    swapped = draw_kernels(model, features=[1, 0])
+    assert (swapped.get_xlabel(), swapped.get_ylabel()) == ("feature 1", "feature 0")
     with pytest.raises(ValueError, match="one feature or in two, got 3"):
         draw_kernels(model, features=[0, 1, 0])
 
@@ -144,7 +240,10 @@ def test_rows_with_gaps_are_no_obstacle() -> None:
     X = np.random.RandomState(0).normal(size=(50, 1))
     model = GaussianMixture(2, random_state=0).fit(X)
     X[3] = np.nan
-    assert len(plot_projections(model, X=X)) == 1
+    (panel,) = plot_projections(model, X=X)
+    # The bars are a density too, of the rows that are known.
+    assert sum(bar.get_width() * bar.get_height() for bar in panel.patches) == pytest.approx(1.0)
+    assert min(bar.get_x() for bar in panel.patches) == pytest.approx(np.nanmin(X))
 
 
 def test_weights_are_written_where_they_are() -> None:
@@ -153,6 +252,13 @@ def test_weights_are_written_where_they_are() -> None:
     axes = plot_weights(model, order="number")
     assert [text.get_text() for text in axes.get_yticklabels()] == ["k0", "k1", "k2"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("class", "kernel")
+    assert_allclose(axes.get_images()[0].get_array(), np.sqrt(np.array(weights) / 0.7))
+    # White on dark cells: those above about 0.4 of the largest.
+    colours = {text.get_text(): text.get_color() for text in axes.texts}
+    assert colours == {"0.70": "white", "0.60": "white", "0.30": "white", "0.40": "white"} | {
+        name: "black" for name in colours if np.sqrt(float(name) / 0.7) <= 0.65
+    }
     written = {text.get_position(): text.get_text() for text in axes.texts}
     assert written == {(1, 0): "0.70", (0, 1): "0.60", (1, 1): "0.30", (0, 2): "0.40"}
     # Kernels of the first class first, the heaviest on top.
@@ -166,6 +272,11 @@ def test_weights_of_one_class_are_bars() -> None:
     weights = [[0.2], [0.5], [0.3]]
     axes = plot_weights(model_of(np.zeros((3, 1)), [np.eye(1)] * 3, weights, classes=[0]))
     assert [bar.get_width() for bar in axes.patches] == [0.5, 0.3, 0.2]
+    middles = [bar.get_y() + bar.get_height() / 2 for bar in axes.patches]
+    assert_allclose(middles, [0, 1, 2])
+    low, high = axes.get_ylim()
+    assert low > 2.0 > 0.0 > high
+    assert (axes.get_xlabel(), axes.get_xlim()[0]) == ("weight", 0.0)
     assert [text.get_text() for text in axes.get_yticklabels()] == ["k1", "k2", "k0"]
 
 
@@ -176,6 +287,10 @@ def test_hundreds_of_kernels_and_classes_are_shades_alone() -> None:
         assert len(axes.texts) == 0
         assert max(len(axes.get_yticks()), len(axes.get_xticks())) <= 45
         assert max(axes.figure.get_size_inches()) < 12
+        # Names are those of evenly spaced cells.
+        names = [text.get_text().removeprefix("k") for text in axes.get_xticklabels()]
+        assert names == [str(int(place)) for place in axes.get_xticks()]
+        assert len(set(np.diff(axes.get_xticks()))) == 1
 
 
 def test_long_names_of_classes_stand_upright() -> None:

@@ -26,12 +26,32 @@ def model(rows: np.ndarray) -> SharedKernelMixture:
     return SharedKernelMixture(5, init="k-means", random_state=0).fit(rows).merge_kernels(n_populations=2)
 
 
+def leaves_below(tree: np.ndarray, height: float) -> set[int]:
+    """Return the kernels of the merge at a height."""
+    n_kernels = len(tree) + 1
+    below: list[set[int]] = [{k} for k in range(n_kernels)]
+    for one, other, _, _ in tree:
+        below.append(below[int(one)] | below[int(other)])
+    return below[n_kernels + int(np.abs(tree[:, 2] - height).argmin())]
+
+
 def test_the_tree_has_a_colour_for_each_population_and_a_line_at_the_cut(model: SharedKernelMixture) -> None:
     axes = plot_merges(model)
     lines = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert len(lines) == 1
     level = lines[0].get_ydata()[0]
-    assert model.merge_tree_[2, 2] < level < model.merge_tree_[3, 2]
+    assert level == pytest.approx((model.merge_tree_[2, 2] + model.merge_tree_[3, 2]) / 2)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("kernel", "height of the merge")
+    assert axes.get_ylim() == (0.0, 1.05)
+    colours = [to_hex(line.get_color()) for line in axes.get_legend().get_lines()]
+    assert colours == list(CLASS_COLOURS[:2])
+    # A link below the cut has the colour of the population, the others are grey.
+    for links in axes.collections:
+        for path, colour in zip(links.get_paths(), links.get_colors(), strict=False):
+            height = path.vertices[:, 1].max()
+            below = leaves_below(model.merge_tree_, height)
+            whose = {CLASS_COLOURS[model.populations_[k]] for k in below}
+            assert to_hex(colour) == (whose.pop() if height < level else "#737373")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1"]
     assert sorted(text.get_text() for text in axes.get_xticklabels()) == ["k0", "k1", "k2", "k3", "k4"]
     drawn = [to_hex(colour) for links in axes.collections for colour in links.get_colors()]
@@ -51,8 +71,37 @@ def test_kernels_and_rows_have_the_colour_of_their_population(
         CLASS_COLOURS[g] for g in model.populations_
     ]
     assert_allclose([each.get_center() for each in outlines], model.means_[:, ::-1])
-    sizes = [len(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"]
-    assert sizes == np.bincount(model.predict(rows, populations=True)).tolist()
+    found = model.predict(rows, populations=True)
+    drawn = [line for line in axes.lines if line.get_marker() == "o"]
+    for g, line in enumerate(drawn):
+        assert to_hex(line.get_color()) == CLASS_COLOURS[g]
+        assert_allclose(np.column_stack(line.get_data()), rows[found == g][:, ::-1])
+    assert len(drawn) == 2
+    # Two standard deviations either way, unless told otherwise.
+    lengths = [sorted([each.width, each.height]) for each in outlines]
+    assert_allclose(lengths, 4.0 * np.sqrt(np.linalg.eigvalsh(model.covariances_)))
+    assert (axes.get_xlabel(), axes.get_legend()) == ("", None)
+    new = draw_populations(model, n_std=1.0)
+    assert (new.get_xlabel(), new.get_ylabel()) == ("feature 0", "feature 1")
+    legend = new.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["0", "1"]
+    assert [to_hex(line.get_color()) for line in legend.get_lines()] == list(CLASS_COLOURS[:2])
+    outlines = [artist for artist in new.get_children() if isinstance(artist, Ellipse)]
+    assert_allclose([sorted([each.width, each.height]) for each in outlines], np.divide(lengths, 2.0))
+
+
+def test_populations_beyond_the_colours_have_other_dashes_and_markers() -> None:
+    random = np.random.default_rng(0)
+    rows = np.repeat(np.arange(9.0) * 10.0, 6)[:, None] + random.normal(size=(54, 2))
+    model = SharedKernelMixture(9, random_state=0).fit(rows).merge_kernels(n_populations=9)
+    axes = draw_populations(model, rows)
+    drawn = [line for line in axes.lines if len(line.get_xdata())]
+    assert [line.get_marker() for line in drawn] == ["o"] * 8 + ["s"]
+    outlines = [artist for artist in axes.get_children() if isinstance(artist, Ellipse)]
+    dashed = [each.get_linestyle() in ("--", "dashed") for each in outlines]
+    assert dashed == [bool(g == 8) for g in model.populations_]
+    legend = axes.get_legend().get_lines()
+    assert [line.get_linestyle() for line in legend] == ["-"] * 8 + ["--"]
 
 
 def test_mixtures_without_merges_are_refused(rows: np.ndarray, model: SharedKernelMixture) -> None:

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import same_color
+from matplotlib.colors import same_color, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose
@@ -24,6 +24,7 @@ from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 from skmix.experiments.paper import run_illustration
 from skmix.experiments.paper.records import StudyResults
 from skmix.plots import draw_kernels, plot_illustration, plot_projections, save_figure, weight_key
+from skmix.plots._common import CLASS_COLOURS
 
 # One weight in each step of the paper's table 7, and what the table says about it.
 WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])
@@ -194,6 +195,11 @@ def test_features_can_be_chosen_by_index_or_name() -> None:
     (shown,) = axes[0].get_lines()
     assert_allclose(shown.get_xdata(), X[y == "a", 3])
     assert_allclose(shown.get_ydata(), X[y == "a", 1])
+    assert axes[0].figure.get_suptitle() == "class a"
+    # Without a label, or without labels, all rows are shown.
+    for label, labels in ((None, y), ("a", None)):
+        (shown,) = plot_projections(model, label, X, labels, features=[0, 1])[0].get_lines()
+        assert_allclose(np.column_stack(shown.get_data()), X[:, :2])
 
 
 @pytest.mark.parametrize("with_rows", [False, True])
@@ -228,7 +234,16 @@ def test_the_whole_key_can_be_put_on_axes() -> None:
     assert weight_key(axes, style="accessible", loc="upper left") is axes
     legend = axes.get_legend()
     assert legend is not None
-    assert len(legend.get_texts()) == 7
+    assert [text.get_text() for text in legend.get_texts()] == [
+        *("≥ 0.5", "0.4 – 0.5", "0.3 – 0.4", "0.2 – 0.3", "0.1 – 0.2", "0.01 – 0.1", "< 0.01"),
+    ]
+    assert legend.get_title().get_text() == "weight in the class"
+    weight_key(axes, style="paper")
+    lines = axes.get_legend().get_lines()
+    for line, (width, colour, dash) in zip(lines, TABLE_7, strict=True):
+        assert line.get_linewidth() == width
+        assert same_color(line.get_color(), colour)
+        assert line.get_linestyle() == {"solid": "-", "dashed": "--"}[dash]
 
 
 # ---------------------------------------------------------------- bad input
@@ -248,6 +263,8 @@ def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
         plot_projections(model, "a", X, y[:-1])
     with pytest.raises(ValueError, match="feature 2 does not exist: the model has 2"):
         plot_projections(model, "a", features=[0, 2])
+    with pytest.raises(ValueError, match="feature -1 does not exist: the model has 2"):
+        draw_kernels(model, "a", features=[0, -1])
     with pytest.raises(ValueError, match="feature 'height' is not one of"):
         plot_projections(model, "a", features=["height"])
     with pytest.raises(ValueError, match="features is empty"):
@@ -317,8 +334,29 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
     # Three kernels, true and estimated, at one and two standard deviations.
     assert len(ellipses(overview)) == 12
     assert [len(ellipses(panel)) for panel in panels] == [3, 3, 3]
+    model = record.model
     for c, panel in enumerate(panels):
-        assert {text.get_text() for text in panel.texts} == {f"{w:.3f}" for w in record.model.weights_[:, c]}
+        # Weights are written above the kernels, at the top of their ellipses.
+        tops = model.means_ + np.sqrt(model.covariances_[:, 1, 1])[:, None] * [0.0, 1.0]
+        assert [text.get_text() for text in panel.texts] == [f"{w:.3f}" for w in model.weights_[:, c]]
+        assert_allclose([text.xy for text in panel.texts], tops)
+        (shown,) = panel.get_lines()
+        assert_allclose(np.column_stack(shown.get_data()), record.X[record.y == c])
+        assert panel.get_title() == f"Weights of class {c}"
+        assert same_color(panel.title.get_color(), CLASS_COLOURS[c])
+    # Every row has the colour of its class.
+    (cloud,) = (each for each in overview.collections if len(each.get_offsets()) == len(record.X))
+    classes = {tuple(row): c for row, c in zip(record.X.tolist(), record.y, strict=True)}
+    expected = [to_rgb(CLASS_COLOURS[classes[tuple(row)]]) for row in cloud.get_offsets().tolist()]
+    assert_allclose(cloud.get_facecolors()[:, :3], expected)
+    centres = [ellipse.center for ellipse in ellipses(overview)]
+    example = record.example
+    assert_allclose(centres, np.tile(np.concatenate([model.means_, example.means]), (2, 1)))
+    widths = np.array([sorted([each.width, each.height]) for each in ellipses(overview)])
+    variances = np.linalg.eigvalsh(np.concatenate([model.covariances_, example.covariances]))
+    assert_allclose(widths, np.concatenate([2.0 * np.sqrt(variances), 4.0 * np.sqrt(variances)]))
+    names = [text.get_text() for text in overview.get_legend().get_texts()]
+    assert names == [*(f"class {c}" for c in range(3)), "estimated, 1σ and 2σ", "true"]
     assert plt.get_fignums() == []
 
 

@@ -65,7 +65,17 @@ def test_points_are_shares_of_correct_rows() -> None:
     drawn = next(c for c in axes.containers if c.get_label()[0] != "_").lines[2][0].get_segments()
     assert_allclose([bar[:, 1] for bar in drawn], intervals, atol=1e-12)
     bars = [bar.get_height() for bar in axes.patches]
-    assert_allclose(sum(bars), 1.0)
+    counts = np.array([np.sum(own) for own in inside])
+    used = np.flatnonzero(counts)
+    assert_allclose(bars, counts[used] / 400)
+    assert_allclose([bar.get_x() + bar.get_width() / 2 for bar in axes.patches], (used + 0.5) / 5)
+    error = np.abs(np.subtract(*np.array(expected).T)) @ counts[used] / 400
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"classifier: {error:.3f}"]
+    assert axes.get_xlabel() == "probability of the predicted class"
+    assert axes.get_ylabel() == "share of correct predictions"
+    assert axes.get_xlim() == axes.get_ylim() == (0.0, 1.02)
+    (diagonal,) = (line for line in axes.get_lines() if len(line.get_xdata()) == 2 != len(points))
+    assert_allclose(diagonal.get_xydata(), [[0, 0], [1, 1]])
 
 
 def test_both_curves_after_calibration() -> None:
@@ -82,7 +92,17 @@ def test_both_curves_after_calibration() -> None:
         np.max(softmax(log_joint(model, X) / model.temperature_, axis=1).max(axis=1)),
         atol=0.1,
     )
-    assert "temperature" in axes.get_legend().get_texts()[1].get_text()
+    first, second = (text.get_text() for text in axes.get_legend().get_texts())
+    assert first.startswith("before calibration: ")
+    assert second.startswith(f"temperature {model.temperature_:.2g}: ")
+    # What is reported after calibration.
+    sure, right = model.predict_proba(X).max(axis=1), model.predict(X) == y
+    places = np.minimum((10 * sure).astype(int), 9)
+    expected = [(sure[places == each].mean(), right[places == each].mean()) for each in np.unique(places)]
+    assert_allclose(found["temperature"], expected)
+    assert_allclose(
+        [bar.get_height() for bar in axes.patches], np.unique(places, return_counts=True)[1] / 400
+    )
 
 
 def test_other_classifiers() -> None:

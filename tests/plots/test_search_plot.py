@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, load_wine
 
@@ -38,6 +39,29 @@ def test_every_candidate_is_drawn_and_members_have_a_ring(search: SharedKernelCl
     families = {(params["transform"], params["reduction"]) for params in results["params"]}
     assert len(axes.get_xticklabels()) == len(families)
     assert "held-out score (neg_log_loss)" in axes.get_ylabel()
+    order = list(dict.fromkeys((params["transform"], params["reduction"]) for params in results["params"]))
+    scores, stage = results["mean_test_score"], results["stage"]
+    compared = scores[(stage != "screening") & np.isfinite(scores)]
+    lowest = compared.min() - 0.5 * np.ptp(compared)
+    places = {}
+    for dots, own, side, colour in zip(
+        axes.collections, (True, False), (-0.12, 0.12), ("#d55e00", "#0072b2"), strict=False
+    ):
+        chosen = [i for i, params in enumerate(results["params"]) if (params["kernels"] == "own") is own]
+        family = [order.index((p["transform"], p["reduction"])) for p in np.take(results["params"], chosen)]
+        places |= dict(zip(chosen, np.add(family, side), strict=True))
+        expected = np.column_stack([np.add(family, side), np.maximum(scores[chosen], lowest)])
+        assert_allclose(np.asarray(dots.get_offsets()), expected)
+        sizes = np.where(stage[chosen] == "screening", 6.0, 26.0)
+        assert_allclose(np.broadcast_to(dots.get_sizes(), sizes.shape), sizes)
+        assert to_hex(dots.get_facecolors()[0]) == colour
+    assert_allclose(rings[:, 0], [places[i] for i in np.flatnonzero(results["member"])])
+    low, high = axes.get_ylim()
+    assert low < lowest < scores.max() < high
+    assert axes.get_xlim()[0] < -0.12 < len(order) - 0.88 < axes.get_xlim()[1]
+    names = [text.get_text() for text in axes.get_xticklabels()]
+    assert names[order.index(("none", "none"))] == "features\nas they are"
+    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "averaged"
 
 
 def test_product_forms_and_other_scores_are_drawn() -> None:

@@ -49,6 +49,12 @@ def test_curves_are_medians_with_the_true_densities_below() -> None:
     # The quartiles of 90, 91 and 94.
     (bars,) = found["shared kernels"][2]
     assert_allclose(bars.get_segments()[0][:, 1], [90.5, 92.5])
+    assert (panel.get_ylabel(), panel.get_xlabel()) == ("test error, %", "training rows of each class")
+    assert panel.get_xscale() == "log"
+    assert panel.get_xticks().tolist() == [2, 5]
+    assert [text.get_text() for text in panel.get_xticklabels()] == ["2", "5"]
+    assert panel.get_xlim()[0] < 2.0 < 5.0 < panel.get_xlim()[1]
+    assert panel.get_ylim()[0] >= 0.0
     floor = found["true densities"]
     assert_allclose(floor.get_ydata(), 80.0)
     assert floor.get_linewidth() < 1.0
@@ -56,6 +62,10 @@ def test_curves_are_medians_with_the_true_densities_below() -> None:
     assert panel.get_legend() is None
     (legend,) = panel.figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["shared kernels", "QDA", "true densities"]
+    # Of several panels, the first of each line of three says what is drawn.
+    several = plot_sharing([point(f"set {n}", "QDA", 2, log_loss=1.0) for n in range(4)], measure="log_loss")
+    assert [panel.get_ylabel() for panel in several] == ["log-loss", "", "", "log-loss"]
+    assert_allclose([heights(curves(panel)["QDA"])[0] for panel in several], 1.0)
     with pytest.raises(ValueError, match="no points"):
         plot_sharing([])
 
@@ -86,6 +96,11 @@ def test_log_losses_far_above_guessing_are_cut_off() -> None:
     (panel,) = plot_sharing(points, measure="log_loss", axes=axes)
     assert panel is axes
     assert_allclose(panel.get_ylim()[1], 1.3 * np.log(10))
+    # A little below the lowest value.
+    assert_allclose(panel.get_ylim()[0], 1.0 - 0.05 * (1.3 * np.log(10) - 1.0))
+    # Where nothing is above, nothing is cut off.
+    low = plot_sharing([replace(each, log_loss=0.5) for each in points], measure="log_loss")[0]
+    assert low.get_ylim()[1] < 1.0
     # Nothing makes room beside the axes of others, so that the legend is inside.
     assert panel.get_legend() is not None
     assert figure.legends == []
@@ -106,13 +121,24 @@ def test_gain_is_drawn_within_draws_and_by_pairs() -> None:
     assert list(found) == [words, f"{words}, by parts"]
     for handle in found.values():
         # Differences of 3, 1 and 2 points: quartiles 1.5, 2 and 2.5.
-        assert handle[0].get_xdata()[0] == pytest.approx(5, rel=0.05)
+        assert handle[0].get_xdata()[0] == pytest.approx(5, rel=0.011)
         assert_allclose(heights(handle), [2.0])
         assert_allclose(handle[2][0].get_segments()[0][:, 1], [1.5, 2.5])
-    assert axes.get_ylim()[0] < 0.0 < axes.get_ylim()[1]
+    # Beside each other, so that bars can be told apart.
+    first, second = (handle[0].get_xdata()[0] for handle in found.values())
+    assert second / first == pytest.approx(1.02)
+    assert axes.get_ylabel() == "error of own kernels less that of shared ones, points"
+    assert axes.get_ylim()[0] < 0.0 < 2.5 < axes.get_ylim()[1]
+    (shaded,) = axes.patches
+    assert shaded.get_y() + shaded.get_height() == pytest.approx(0.0)
+    words = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert words["sharing pays"] > 0.9 > 0.1 > words["own kernels better"]
+    words = "100 classes in 6 parts of 5 kernels"
+    assert axes.get_legend() is not None
     assert {text.get_text() for text in axes.texts} == {"sharing pays", "own kernels better"}
     losses = plot_gain(points, measure="log_loss", legend=False)
     assert losses.get_legend() is None
+    assert losses.get_ylabel() == "log-loss of own kernels less that of shared ones"
     assert_allclose(heights(curves(losses)[f"{words}, by parts"]), [0.04])
 
 
@@ -124,6 +150,12 @@ def test_lines_of_gain_differ_in_more_than_colour() -> None:
     lines = [handle[0] for handle in found.values()]
     assert len({line.get_marker() for line in lines}) == len(sets)
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(sets)
+    # A kind of classes has one colour, and the most classes of it a solid line.
+    colours = dict(zip(sets, (line.get_color() for line in lines), strict=True))
+    assert colours["pool-10"] == colours["pool-26"] == colours["pool-100"] != colours["apart-26"]
+    assert len({colours[data] for data in ("seven_segment", "letter", "pool-10", "apart-26")}) == 4
+    solid = [data for data, line in zip(sets, lines, strict=True) if line.get_linestyle() == "-"]
+    assert solid == ["seven_segment", "letter", "pool-100", "apart-100"]
 
 
 def test_gain_needs_both_of_a_pair() -> None:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.experiments.paper.records import Run, StudyResults
-from skmix.experiments.paper.variants import LABELS, METHODS, VARIANTS
+from skmix.experiments.paper.variants import FEATURES, LABELS, METHODS, SWEEP_KERNELS, VARIANTS
 from skmix.plots import (
     paper_figures,
     plot_accuracy_against_kernels,
@@ -34,7 +34,11 @@ def test_confusion_shows_counts_where_they_are() -> None:
     assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b", "c"]
     assert axes.get_title() == "accuracy 0.850"
     shades = axes.get_images()[0].get_array()
-    assert_allclose(shades[2], np.sqrt([0.4, 0.0, 0.6]))
+    assert_allclose(shades, np.sqrt([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [0.4, 0.0, 0.6]]))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted", "true")
+    # White on shades above 0.65.
+    colours = [text.get_color() for text in axes.texts]
+    assert colours == ["white", "black", "white", "black", "white"]
 
 
 def test_a_class_without_rows_and_shares_instead_of_counts() -> None:
@@ -77,6 +81,18 @@ def test_every_run_is_a_dot_in_the_lane_of_its_way(results: StudyResults) -> Non
             n_failed = sum(run.accuracy <= 0.5 for run in own)
             expected = f"{n_failed} of {len(own)} failed" if n_failed else "none failed"
             assert panel.texts[lane].get_text() == expected
+            assert panel.texts[lane].xy[1] == lane
+            (median,) = panel.collections[lane].get_segments()
+            assert_allclose(median[:, 0], np.median([run.accuracy for run in own]))
+            assert_allclose(median[:, 1].mean(), lane)
+        (failed,) = panel.patches
+        assert (failed.get_x(), failed.get_width()) == (0.0, 0.5)
+        assert [text.get_text().replace("\n", " ") for text in panel.get_yticklabels()] in (
+            list(LABELS.values()),
+            [],
+        )
+        low, high = panel.get_ylim()
+        assert low > 2.0 > 0.0 > high
     assert any(text.get_text() != "none failed" for panel in axes for text in panel.texts)
 
 
@@ -95,6 +111,13 @@ def test_a_run_without_an_accuracy_counts_as_failed(results: StudyResults) -> No
     (panel,) = plot_accuracy_distribution(broken, n_kernels=run.n_kernels)
     assert panel.texts[0].get_text() == "1 of 2 failed"
     assert_array_equal(lanes(panel)[0], [0.0, 0.9])
+    many = [replace(run, accuracy=0.9, run=r) for r in range(501)]
+    (panel,) = plot_accuracy_distribution(many, n_kernels=run.n_kernels)
+    # Not more dots than can be seen, but all runs are counted.
+    assert len(lanes(panel)[0]) == 500
+    many[-1] = replace(run, accuracy=0.1)
+    (panel,) = plot_accuracy_distribution(many, n_kernels=run.n_kernels)
+    assert panel.texts[0].get_text() == "1 of 501 failed"
 
 
 def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) -> None:
@@ -112,6 +135,17 @@ def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) ->
     assert max(lost) > 0.0
     assert_allclose(below.get_lines()[0].get_ydata(), lost)
     assert_allclose(above.get_lines()[0].get_ydata(), means)
+    kernels = sorted(own)
+    # Methods are side by side, in their order.
+    for place, method in enumerate(METHODS):
+        assert_allclose(above.containers[place].lines[0].get_xdata(), np.add(kernels, 0.15 * (place - 1)))
+        assert above.containers[place].get_label() == below.get_lines()[place].get_label() == LABELS[method]
+    bars = above.containers[0].lines[2][0].get_segments()
+    spread = [np.std([run.accuracy for run in own[k] if run.accuracy > 0.5 or k == 3]) for k in kernels]
+    assert_allclose([bar[:, 1] for bar in bars], np.add(means, np.outer([-1, 1], spread)).T)
+    assert below.get_xticks().tolist() == kernels
+    assert below.get_xlabel() == "kernels K"
+    assert (axes[0, 0].get_ylabel(), axes[1, 0].get_ylabel()) == ("mean accuracy", "share of runs lost")
     (shown,) = (line for line in above.get_lines() if line.get_marker() == "D")
     assert_array_equal(np.column_stack(shown.get_data()), [[3, 0.3], [10, 0.86]])
     (shown,) = (line for line in below.get_lines() if line.get_marker() == "D")
@@ -172,6 +206,51 @@ def test_the_figures_of_the_paper(results: StudyResults) -> None:
         assert len(figures[name]().axes) == n_panels
     # None of them is left with pyplot, which would keep all in memory.
     assert plt.get_fignums() == []
+
+
+def test_figures_show_the_data_and_runs_of_the_study(
+    results: StudyResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skmix.plots.paper._IMAGES_OF_A_DIGIT", 3)
+    monkeypatch.setattr("skmix.plots.paper._ROWS_OF_A_CLASS", 5)
+    monkeypatch.setattr("skmix.plots.paper.SWEEP_RUNS", 5)
+    order = np.random.RandomState(0).permutation(len(results.data.train_labels))
+    names = ("train_images", "train_labels", "train_features", "train_dithered")
+    data = replace(results.data, **{name: getattr(results.data, name)[order] for name in names})
+    best = {key: own for key, own in results.best.items() if key in (("4D", "class-wise"), ("3D", "robust"))}
+    study = replace(results, data=data, best=best)
+    figures = paper_figures(study)
+    assert figures["fig2_points_d1"]().get_suptitle() == "D = 1, d = 0.2: points and 3σ ellipses"
+    # The first images of each digit, a line each, and their features.
+    first = [np.flatnonzero(data.train_labels == digit)[:3] for digit in range(10)]
+    sheet = figures["fig4_images"]().axes[0].get_images()[0].get_array()
+    assert sheet.shape == (298, 88)
+    for digit, chosen in enumerate(first):
+        for place, image in enumerate(data.train_images[chosen]):
+            tile = sheet[30 * digit : 30 * digit + 28, 30 * place : 30 * place + 28]
+            assert_allclose(tile, image / image.max())
+    for panel, chosen in zip(figures["fig5_pca_features"]().axes, first, strict=True):
+        lines = [line.get_ydata() for line in panel.get_lines()[1:]]
+        assert_array_equal(lines, data.train_features[chosen, :10])
+    # Rows beneath the kernels are those that these were fitted to. Zeros of sevens are dithered in all
+    # variants, or in those that the paper names, of which this is not one.
+    for dither, shown in (("all", data.train_dithered), ("paper", data.train_features)):
+        own = paper_figures(replace(study, settings=replace(results.settings, dither=dither)))
+        figure = own["projections_4D_class-wise_class7"]()
+        assert figure.get_suptitle() == "4D, class-wise: digit 7"
+        rows = shown[data.train_labels == 7][:5]
+        columns = [FEATURES.index(name) for name in ("q2", "q3")]
+        (beneath,) = figure.axes[0].get_lines()
+        assert_array_equal(np.column_stack(beneath.get_data()), rows[:, columns])
+    (panel,) = figures["confusion_3D"]().axes
+    run = best["3D", "robust"].run
+    assert panel.get_title() == f"3D, robust: {run.accuracy:.3f}"
+    assert panel.texts[0].get_text() == str(run.confusion[0, 0])
+    # As in the paper's table 5, of the first runs alone.
+    above = figures["accuracy_against_kernels"]().axes[0]
+    runs = [each for each in study.runs if each.variant == "3D" and each.method == "robust" and each.run < 5]
+    means = [np.mean([each.accuracy for each in runs if each.n_kernels == k]) for k in SWEEP_KERNELS]
+    assert_allclose(above.containers[1].lines[0].get_ydata(), means)
 
 
 def test_figures_are_made_when_asked_for_and_can_be_saved(results: StudyResults, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from skmix import SharedKernelMixture
+from skmix.plots._models import kernels_of
 from skmix.report import composition_page
-from skmix.report.composition_page import _cut
+from skmix.report.composition_page import _cut, _profile, percent
+from skmix.report.model_page import offered_planes
 
 pd = pytest.importorskip("pandas")
 
@@ -127,6 +130,97 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
         own = model.populations_ == g
         expected = np.average(model.means_[own], axis=0, weights=weights[own])
         assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
+    # Places go from the lowest population of a feature to the highest.
+    means = np.array(data["profile"]["means"], dtype=float)
+    places = (means - means.min(axis=0)) / np.ptp(means, axis=0)
+    assert_allclose(data["profile"]["places"], places, atol=0.011)
+    assert data["profile"]["features"] == [HOSTILE, "CD3", "CD4", "CD8"]
+    assert [(part["mean"], part["range"]) for part in data["parts"]] == [
+        ("48.2", "20.0 – 60.0"),
+        ("32.2", "20.0 – 42.0"),
+        ("19.5", "0.040 – 60.0"),
+    ]
+    assert (data["n_rows"], data["n_kernels"], data["n_features"]) == ("1,950", 6, 4)
+    assert (data["kernel"], data["kind"], data["n_numbered"]) == ("Gaussian", "population", 3)
+    assert (data["judged"], data["n_unusual"], data["unusual_rows"]) == (False, 0, [])
+    assert data["rows_note"] == "400 rows are drawn."
+    # The weights of the picture are those of all groups together.
+    assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
+
+
+def test_profiles_are_of_the_features_that_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of four features, and three axes: names, means and rows belong together."""
+    monkeypatch.setitem(offered_planes.__globals__, "_MAX_FEATURES", 5)
+    model, X, y = merged()
+    data = values(monkeypatch, model, composition(), title="", X=X, groups=y)
+    kept = kernels_of(model).most_separate(2)
+    assert kept != [0, 1]
+    assert data["profile"]["features"] == data["mixture"]["features"]
+    assert data["profile"]["features"] == [[HOSTILE, "CD3", "CD4", "CD8"][d] for d in kept]
+    weights = model.weights_ @ model.class_prior_
+    for g, means in enumerate(data["profile"]["means"]):
+        own = model.populations_ == g
+        expected = np.average(model.means_[own], axis=0, weights=weights[own])[kept]
+        assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
+    assert_allclose(data["rows"]["values"][:2], X[:, kept].T, rtol=1e-4)
+
+
+def test_profiles_of_populations_without_weight_and_of_features_that_do_not_differ() -> None:
+    model, _, _ = merged()
+    kernels = replace(kernels_of(model), means=np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 5.0]]))
+    found = _profile(kernels, np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), [0, 1])
+    # The plain mean of kernels without weight; three digits of what populations differ by.
+    assert found["means"] == [["2.0", "5.00"], ["100.0", "5.00"]]
+    assert found["places"] == [[0.0, 0.0], [1.0, 0.0]]
+
+
+def test_many_rows_are_sampled_with_their_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, X, y = merged()
+    monkeypatch.setitem(_profile.__globals__, "_MAX_ROWS", 50)
+    data = values(monkeypatch, model, composition(), title="", X=X, groups=np.where(X[:, 0] > 0, y, "new"))
+    assert data["rows_note"] == "50 rows are drawn, chosen at random."
+    shown = np.array(data["rows"]["values"])[:4].T
+    places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in shown]
+    assert len(set(places)) == 50
+    assert places == sorted(places)
+    assert places[-1] > 100
+    expected = [GROUPS.index(y[row]) if X[row, 0] > 0 else None for row in places]
+    assert data["rows"]["groups"] == expected
+    found = model.predict(named(X), populations=True)
+    assert data["rows"]["parts"] == [int(found[row]) for row in places]
+
+
+def test_new_groups_are_compared_with_those_of_the_fit() -> None:
+    """Their shares are not compared with each other's."""
+    model, _, _ = merged()
+    names = dict(zip(GROUPS, ["new 1", "new 2", "new 3", "new 4"], strict=True))
+    table, odd = composition(), unusual("bone marrow").replace({"group": names})
+    odd.loc[3, ["population", "share", "usual_share"]] = [1, 0.2, 0.33]
+    page = composition_page(model, table.replace({"group": names}), title="", unusual=odd)
+    fitted = model.composition(populations=True).pivot(index="group", columns="population", values="share")
+    medians = fitted.median()
+    differ = (np.array([0.2, 0.2, 0.6]) - medians.to_numpy()).tolist()
+    g = int(np.abs(differ).argmax())
+    said = f"population {g}: {[20.0, 20.0, 60.0][g]} %, usually {percent(medians[g])} %"
+    assert said in page
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0.5, "50.0"), (0.01, "1.0"), (0.00999, "1.00"), (0.001, "0.10"), (0.0004, "0.040"), (4e-6, "0")],
+)
+def test_small_shares_have_more_digits(share: float, shown: str) -> None:
+    assert percent(share) == shown
+
+
+def test_names_of_features_can_be_given() -> None:
+    model, _, _ = merged()
+    page = composition_page(model, composition(), title="", names=["p", "q", "r", "s"])
+    assert embedded(page)["mixture"]["features"] == ["p", "q", "r", "s"]
+    with pytest.raises(ValueError, match="The model has 4 features, but names has 1"):
+        composition_page(model, composition(), title="", names=["p"])
+    # Four groups are enough to judge them.
+    assert "were not judged" not in page
 
 
 def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +279,9 @@ def test_the_tree_is_cut_where_its_parts_are() -> None:
     model, X, _ = merged()
     alone = clone(model).fit(X).merge_kernels()
     table = alone.composition()
-    assert embedded(composition_page(alone, table, title=""))["cut"] == 0.9
+    page = composition_page(alone, table, title="")
+    assert embedded(page)["cut"] == 0.9
+    assert "Unusual groups were not judged: this takes at least 4 groups." in page
 
 
 def test_what_comes_from_data_is_escaped() -> None:

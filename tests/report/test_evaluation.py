@@ -19,8 +19,8 @@ from skmix import (
     report,
 )
 from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.report import describe, evaluate, predict_columns
-from skmix.report.description import serving, settings_of, traits
+from skmix.report import Evaluation, describe, evaluate, predict_columns
+from skmix.report.description import metadata_of, outlier_threshold, serving, settings_of, traits
 from skmix.report.evaluation import evaluation_data
 
 X, CODES = load_iris(return_X_y=True)
@@ -249,3 +249,85 @@ def test_what_is_beside_shared_gaussians_is_described() -> None:
 
 def test_defaults_are_as_documented() -> None:
     assert_defaults(report, 8)
+
+
+def test_the_ten_most_frequent_mistakes_come_first() -> None:
+    """Of four classes there are twelve pairs: 1 to 12 rows each, but for two that never occur."""
+    counts = np.array([[50, 3, 12, 0], [7, 50, 1, 9], [11, 5, 50, 8], [2, 10, 0, 50]])
+    pairs = sorted(
+        ((true, taken) for true in range(4) for taken in range(4) if true != taken and counts[true, taken]),
+        key=lambda pair: -counts[pair],
+    )
+    blank = np.zeros(4)
+    evaluation = Evaluation(0, tuple("abcd"), 0, 0, 0, 0, counts, blank, blank, blank, [])
+    assert evaluation.mistakes() == [(*pair, counts[pair]) for pair in pairs]
+    assert len(pairs) == 10
+    counts[0, 3] = 4
+    assert [count for _, _, count in evaluation.mistakes()] == [12, 11, 10, 9, 8, 7, 5, 4, 3, 2]
+    # Of equally frequent ones, the first in the matrix.
+    even = Evaluation(0, tuple("abcd"), 0, 0, 0, 0, np.ones((4, 4), dtype=int), blank, blank, blank, [])
+    assert [pair[:2] for pair in even.mistakes()] == [(a, b) for a in range(4) for b in range(4) if a != b][
+        :10
+    ]
+
+
+def test_everything_public_is_there() -> None:
+    assert [name for name in report.__all__ if not hasattr(report, name)] == []
+
+
+def test_thresholds_are_those_of_the_model_or_of_its_metadata(model: SharedKernelClassifier) -> None:
+    mixture = SharedKernelMixture(2, random_state=0).fit(X)
+    assert outlier_threshold(model) == model.threshold_
+    assert outlier_threshold(mixture) == -np.inf
+    assert describe(mixture)["outlier_threshold"] is None
+    assert metadata_of(mixture) == {"target": None, "outlier_threshold": None}
+    densities = mixture.score_samples(X)
+    mixture.metadata_ = {"target": "species", "outlier_threshold": float(np.sort(densities)[3])}
+    assert metadata_of(mixture) == mixture.metadata_
+    assert describe(mixture)["target"] == "species"
+    assert describe(mixture)["outlier_threshold"] == np.sort(densities)[3]
+    assert predict_columns(mixture, X)["outlier"].sum() == 3
+    for wrong in ({"target": 3}, {"outlier_threshold": "low"}):
+        mixture.metadata_ = wrong
+        with pytest.raises(ValueError, match="metadata_ has target="):
+            metadata_of(mixture)
+
+
+def test_tables_without_rows_have_their_columns() -> None:
+    mixture = SharedKernelMixture(2, random_state=0).fit(X)
+    columns = predict_columns(mixture, X[:0])
+    assert {name: len(values) for name, values in columns.items()} == dict.fromkeys(
+        ("kernel", "p_0", "p_1", "log_density", "outlier"), 0
+    )
+
+
+def test_descriptions_have_the_numbers_of_the_model(model: SharedKernelClassifier) -> None:
+    described = describe(model)
+    (group,) = described["groups"]
+    assert_allclose(group["weights"], model.weights_)
+    assert_allclose(group["means"], model.means_)
+    assert_allclose(group["shares"], model.weights_ @ [0.2, 0.3, 0.5])
+    assert (group["n_kernels"], group["degrees"], group["background"]) == (3, None, None)
+    assert described["kind"] == "SharedKernelClassifier"
+    assert described["features"] == ["feature 0", "feature 1"]
+    assert [each["label"] for each in described["classes"]] == ["setosa", "versicolor", "virginica"]
+    assert [each["prior"] for each in described["classes"]] == [0.2, 0.3, 0.5]
+    assert (described["converged"], described["n_iter"]) == (model.converged_, model.n_iter_)
+    assert described["log_likelihood"] == model.log_likelihood_
+    assert (described["temperature"], described["group_shift"], described["n_members"]) == (1.0, None, None)
+    assert (described["n_transformed"], described["by_rank"], described["n_components"]) == (0, False, None)
+    assert described["covariance_type"] == model.covariance_type_
+    # One class is not listed, and a fit that has not converged says so.
+    mixture = SharedKernelMixture(2, random_state=0).fit(X)
+    assert describe(mixture)["classes"] == []
+    mixture.converged_ = False
+    assert describe(mixture)["converged"] is False
+
+
+def test_settings_that_are_not_plain_are_written_in_short() -> None:
+    settings = settings_of(SharedKernelMixture(init={"means": np.zeros((20, 9))}, tol=np.inf, max_iter=7))
+    assert settings.keys() == {"init", "tol", "max_iter"}
+    assert (settings["tol"], settings["max_iter"]) == ("inf", 7)
+    assert len(settings["init"]) == 80
+    assert settings["init"].startswith("{'means': array([[0., 0.")
+    assert settings["init"].endswith("...")

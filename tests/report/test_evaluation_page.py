@@ -49,7 +49,16 @@ def test_the_numbers_of_the_evaluation() -> None:
         ("dog", "cat", 4, "40.0 %"),
         ("cat", "dog", 1, "10.0 %"),
     ]
-    assert [bin["n_rows"] for bin in data["reliability"]] == [8, 12]
+    assert data["reliability"] == [
+        {"confidence": 0.55, "accuracy": 0.5, "n_rows": 8},
+        {"confidence": 0.95, "accuracy": 11 / 12, "n_rows": 12},
+    ]
+    assert (data["title"], data["n_rows"], data["n_wrong"]) == ("animals", 20, 5)
+    assert data["classes"][:2] == [
+        {"label": "cat", "n_rows": 10, "precision": 9 / 13, "recall": 0.9, "iou": 9 / 14},
+        {"label": "dog", "n_rows": 10, "precision": 6 / 7, "recall": 0.6, "iou": 6 / 11},
+    ]
+    assert data["confusion"] == [[9, 1, 0], [4, 6, 0], [0, 0, 0]]
     assert data["classes"][2]["precision"] is None
     assert evaluation_page(NUMBERS, title="animals") == page
 

@@ -14,8 +14,10 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
-from skmix.report import model_page
-from skmix.report.model_page import model_data
+from skmix.plots._models import kernels_of
+from skmix.report import describe, model_page
+from skmix.report.model_page import _settings, mixture_values, model_data, offered_planes
+from skmix.report.rendering import decimals, joined, kernel_values, line_styles, significant, text
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
@@ -53,6 +55,20 @@ def test_the_data_are_those_of_the_model() -> None:
         full[upper] = triangle
         assert_allclose(full[:3, :3], np.triu(covariance), rtol=1e-4)
     assert_allclose(np.array(data["rows"]["values"][0])[:3], X.T, rtol=1e-4)
+    # Then the axes along which kernels differ: means and rows are projected alike, to unit variance within.
+    assert group["axes"] == ["axis 1", "axis 2", "axis 3"]
+    axes = kernels_of(model).directions_of_difference(3)
+    assert_allclose(np.array(group["means"])[:, 3:], model.means_ @ axes.T, rtol=1e-4, atol=1e-4)
+    assert_allclose(np.array(data["rows"]["values"][0])[3:], axes @ X.T, rtol=1e-4, atol=1e-4)
+    for triangle, covariance in zip(group["covariances"], model.covariances_, strict=True):
+        full = np.zeros((6, 6))
+        full[upper] = triangle
+        assert_allclose(full[3:, 3:], np.triu(axes @ covariance @ axes.T), rtol=1e-3, atol=1e-4)
+        assert_allclose(full[:3, 3:], covariance @ axes.T, rtol=1e-3, atol=1e-4)
+    assert_allclose(data["prior"], model.class_prior_, atol=5e-6)
+    assert (group["name"], group["note"]) == ("", "")
+    data = model_data(model, title="model", X=X, y=y)
+    assert (data["n_kernels"], data["n_features"], data["rows_note"]) == ([4], [3], "")
     assert [data["classes"][c] for c in data["rows"]["labels"]] == y.tolist()
 
 
@@ -96,6 +112,70 @@ def test_classes_and_facts() -> None:
     assert settings["estimator"] == "SharedKernelClassifier"
     assert settings["priors"] == "[0.5, 0.25, 0.25]"
     assert "variance_floor" not in settings
+    assert settings["covariances"] == model.covariance_type_
+    assert (settings["converged"], settings["passes"]) == ("yes", str(model.n_iter_))
+    assert settings["log-likelihood of the training rows"] == f"{model.log_likelihood_:.6g}"
+    # A threshold, a temperature and a fit that did not converge are said too.
+    assert not {"temperature", "rows are rejected below a log-density of"} & settings.keys()
+    (part,) = model.models_
+    part.converged_, model.temperature_, model.threshold_ = False, 1.25, -7.5
+    settings = dict(model_data(model, title="model")["settings"])
+    assert (settings["converged"], settings["temperature"]) == ("no", "1.25")
+    assert settings["rows are rejected below a log-density of"] == "-7.5"
+    mixture = GaussianMixture(2, random_state=0).fit(labelled(2)[0])
+    data = model_data(mixture, title="model")
+    settings = dict(data["settings"])
+    assert settings["log-likelihood of a training row"] == f"{mixture.lower_bound_:.6g}"
+    # Rows are not counted where there are no classes.
+    assert (data["counted"], data["class_rows"][0]["count"]) == (False, "–")
+
+
+def test_what_a_search_did_to_the_features_is_said() -> None:
+    described = describe(fitted(2)) | {"n_transformed": 2, "by_rank": True, "n_members": 3}
+    said = dict(_settings(fitted(2), described))
+    assert said["features transformed by rank"] == "2 of 2"
+    assert said["models averaged"] == "3; this is the best one"
+    assert dict(_settings(fitted(2), described | {"by_rank": False}))["features transformed by a power"]
+
+
+def test_planes_are_those_in_which_kernels_are_furthest_apart() -> None:
+    """Features 5, 1, 3, 0, 2, 4, 6 in the order of the distance of the kernels in them."""
+    order = [5, 1, 3, 0, 2, 4, 6]
+    for n_features, first, planes in (
+        (1, [0], []),
+        (2, [0, 1], []),
+        (6, [1, 5], [0, 1, 2, 3, 4, 5]),
+        # Beyond six features two axes are shown first, and six features side by side.
+        (7, [7, 8], [0, 1, 2, 3, 4, 5]),
+    ):
+        means = np.zeros((3, n_features))
+        for place, d in enumerate(each for each in order if each < n_features):
+            means[:, d] = np.array([-1.0, 0.0, 1.0]) * (10.0 - place)
+        model = SharedKernelMixture(3, covariance_type="full")
+        model.means_, model.covariances_ = means, np.tile(np.eye(n_features), (3, 1, 1))
+        model.weights_, model.classes_, model.class_prior_ = np.full((3, 1), 1 / 3), np.zeros(1), np.ones(1)
+        kernels = kernels_of(model)
+        values = mixture_values(kernels, *offered_planes(kernels, 1), name="group 1")
+        assert (values["first"], values["planes"], values["name"]) == (first, planes, "group 1")
+        assert len(values["axes"]) == (2 if n_features > 2 else 0)
+
+
+def test_numbers_are_rounded_and_words_joined() -> None:
+    assert decimals([[0.123456, -0.00001], [np.nan, np.inf]], 3) == [[0.123, 0.0], [None, None]]
+    assert str(decimals(-0.00001, 3)) == "0.0"
+    assert significant([[123456.0, 0.00123456], [np.nan, -np.inf]]) == [[123460.0, 0.0012346], [None, None]]
+    assert [text(None), text(np.inf), text(1.23456), text(1.23456, 1)] == ["–", "–", "1.235", "1.2"]
+    assert [joined(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
+    found = kernel_values(
+        np.array([[0.1234567]]), np.array([[1.0, 2.0]]), np.array([[[1.0, 3.0], [3.0, 2.0]]])
+    )
+    assert found == {"weights": [[0.12346]], "means": [[1.0, 2.0]], "covariances": [[1.0, 3.0, 2.0]]}
+    styles = line_styles()
+    assert len(styles["steps"]) == len(styles["step_names"]) == 7
+    # The paper's table 7.
+    assert styles["styles"]["paper"]["widths"] == [0.5, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert styles["styles"]["paper"]["colours"][-1] == "black"
+    assert styles["styles"]["accessible"]["colours"] != styles["styles"]["paper"]["colours"]
 
 
 def test_feature_groups_have_their_own_kernels_and_columns() -> None:
@@ -103,6 +183,14 @@ def test_feature_groups_have_their_own_kernels_and_columns() -> None:
     X, y = labelled(4)
     data = model_data(model, title="model", X=X, y=y)
     assert [group["features"] for group in data["groups"]] == [["feature 3", "feature 0"], ["feature 2"]]
+    assert [group["name"] for group in data["groups"]] == ["group 1", "group 2"]
+    assert (data["n_kernels"], data["n_features"]) == ([4, 4], [2, 1])
+    for c, row in enumerate(data["class_rows"]):
+        own = [part.weights_[:, c] for part in model.models_]
+        assert row["heaviest"] == " + ".join(f"k{each.argmax()} ({each.max():.2f})" for each in own)
+        assert row["used"] == " + ".join(str((each >= 0.01).sum()) for each in own)
+    settings = dict(data["settings"])
+    assert settings["passes"] == " and ".join(str(part.n_iter_) for part in model.models_)
     for group, part in zip(data["groups"], model.models_, strict=True):
         assert_allclose(group["means"], part.means_, rtol=1e-4)
     assert_allclose(data["rows"]["values"][0], X[:, [3, 0]].T, rtol=1e-4)

@@ -33,7 +33,7 @@ from skmix.experiments.paper.records import (
     StudyResults,
     make_data,
 )
-from skmix.experiments.paper.variants import METHODS, VARIANTS
+from skmix.experiments.paper.variants import FEATURES, METHODS, VARIANTS
 from skmix.report import render, report_data, study_page, write_report
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -180,10 +180,14 @@ def test_the_sweep_takes_the_first_runs_at_the_paper_s_k() -> None:
     assert (points[10]["n"], points[10]["lost"], points[10]["mean"]) == (100, 0, 0.9)
     assert (points[15]["n"], points[15]["lost"], points[15]["mean"]) == (3, 1, 0.7)
     assert points[15]["std"] == pytest.approx(0.1414, abs=1e-4)
+    assert list(points) == [3, 10, 15]
+    assert variant["name"] == "3D"
+    assert variant["methods"]["robust"] == []
     # With three kernels nobody can be above one half; such runs are not lost.
     assert (points[3]["lost"], points[3]["mean"]) == (0, 0.3)
     printed = {point["K"]: point for point in variant["paper"]}
-    assert (printed[18]["mean"], printed[18]["std"], printed[18]["lost"]) == (0.84, 0.05, 39)
+    assert printed[18] == {"K": 18, "mean": 0.84, "std": 0.05, "lost": 39, "n": 100}
+    assert list(printed) == [3, 6, 8, 10, 12, 15, 18]
 
 
 def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
@@ -215,6 +219,9 @@ def test_tables_stand_source_under_source() -> None:
         if (r.variant, r.n_kernels, r.method) == ("3D", 10, "robust")
     ]
     assert group["rows"][3]["cells"][0] == f"{np.median(runs):.3f}"
+    assert [row["label"] for row in group["rows"]] == [
+        *("paper, printed", "paper's algorithm, rerun", "rerun − printed", "robust", "class-wise"),
+    ]
     printed, rerun, gap = (float(group["rows"][row]["cells"][0]) for row in range(3))
     assert gap == pytest.approx(rerun - printed, abs=1.1e-3)
     assert group["rows"][2]["cells"][0][0] in "+-"
@@ -275,6 +282,21 @@ def test_differences_have_their_size_and_the_test_behind_them() -> None:
     points, _, p_value = lost["difference"].partition(" points, p ")
     assert float(points) == pytest.approx(ours - paper, abs=0.1)
     assert p_value
+    # 40 runs at 0.6, all of which count and none of which fails.
+    runs = [a_run(run=number, accuracy=0.6) for number in range(40)]
+    (median,) = report_data(with_runs(*runs))["differences"]
+    assert median["what"] == "3D: median accuracy of successful runs"
+    assert (median["paper"], median["ours"], median["difference"]) == ("0.848", "0.600", "-0.248")
+    runs = [a_run(run=number, accuracy=0.1 if number < 30 else 0.849) for number in range(40)]
+    (share,) = report_data(with_runs(*runs))["differences"]
+    assert share["what"] == "3D: share of failed runs"
+    # 19 of the paper's 500 runs failed.
+    assert (share["paper"], share["ours"]) == ("3.8 %", "75.0 %")
+    assert share["difference"] == "+71.2 points, p < 10⁻⁶"
+    runs = [a_run(run=number, accuracy=0.1 if number < 9 else 0.849) for number in range(40)]
+    (share,) = report_data(with_runs(*runs))["differences"]
+    assert share["difference"].startswith("+18.7 points, p = ")
+    assert 1e-6 < float(share["difference"].rpartition(" ")[2]) < 1e-3
 
 
 def test_a_better_classifier_on_the_same_features_is_named() -> None:
@@ -397,6 +419,8 @@ def test_the_command_for_the_study_makes_the_same_runs(
 def test_the_page_has_the_command_for_the_study() -> None:
     made = report_data(synthetic_results(n_runs=3))["made"]
     assert made["commands"][0] == "skmix reproduce --seed 0 --dither all --runs 3"
+    # None at all need not be said.
+    assert study_page._repeat_all(Runs([]), Settings(seed=7)) == "skmix reproduce --seed 7 --dither all"
 
 
 def test_other_files_are_refused_as_pictures() -> None:
@@ -417,6 +441,69 @@ def test_the_explorer_has_a_class_s_rows_and_its_upper_triangles() -> None:
     np.testing.assert_allclose(explorer["plain"], results.data.train_features, atol=5.1e-5)
     np.testing.assert_allclose(explorer["dithered"], results.data.train_dithered, atol=5.1e-5)
     assert explorer["labels"] == results.data.train_labels.tolist()
+    assert (explorer["n_rows"], explorer["features"]) == (300, list(FEATURES))
+    assert mixture["prior"] == [0.1] * 10
+    model = results.best["6D", "robust"].groups[0]
+    np.testing.assert_allclose(mixture["weights"], model.weights_, atol=5.1e-6)
+    np.testing.assert_allclose(mixture["means"], model.means_, rtol=1e-4)
+
+
+def test_the_explorer_has_the_first_rows_of_each_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(report_data.__globals__, "_ROWS_PER_DIGIT", 2)
+    results = synthetic_results()
+    order = np.random.default_rng(0).permutation(300)
+    names = ("train_images", "train_labels", "train_features", "train_dithered")
+    data = dataclasses.replace(results.data, **{name: getattr(results.data, name)[order] for name in names})
+    explorer = report_data(dataclasses.replace(results, data=data))["explorer"]
+    labels = data.train_labels.tolist()
+    kept = [row for row, label in enumerate(labels) if labels[:row].count(label) < 2]
+    assert explorer["labels"] == [labels[row] for row in kept]
+    assert (len(kept), explorer["n_rows"]) == (20, 300)
+    np.testing.assert_allclose(explorer["plain"], data.train_features[kept], atol=5.1e-5)
+    np.testing.assert_allclose(explorer["dithered"], data.train_dithered[kept], atol=5.1e-5)
+
+
+def test_variants_have_the_papers_numbers_and_the_best_runs() -> None:
+    results = synthetic_results()
+    found = {each["name"]: each for each in report_data(results)["variants"]}
+    assert list(found) == [variant.name for variant in VARIANTS]
+    # Tables 3 and 6 of the paper.
+    paper = found["2Dx3D"]["paper"]
+    assert (paper["n"], paper["median"]) == (500, 0.959)
+    assert (found["10D"]["paper"]["max"], found["4D"]["paper"]["failed"]) == (0.77, 55)
+    assert found["4D"]["paper"]["best"]["matrix"][0][8] == 88
+    assert found["2Dx3D"]["groups"] == [["pca 4", "pca 5"], ["q2", "q3", "q4"]]
+    assert found["3D"]["dithered"] is True
+    for method in METHODS:
+        best, own = results.best["3D", method].run, found["3D"]["methods"][method]
+        runs = [r for r in results.runs if (r.variant, r.n_kernels, r.method) == ("3D", 10, method)]
+        assert (own["n"], own["failed"]) == (24, sum(run.accuracy <= 0.5 for run in runs))
+        assert sum(count for _, count in own["counts"]) == 24
+        assert (own["best"]["run"], own["best"]["matrix"]) == (best.run, best.confusion.tolist())
+        assert own["best"]["accuracy"] == pytest.approx(best.accuracy, abs=5.1e-5)
+    named = dataclasses.replace(results, settings=Settings(dither="paper"))
+    dithered = [each["name"] for each in report_data(named)["variants"] if each["dithered"]]
+    assert dithered == ["10D", "13D"]
+
+
+def test_a_sweep_needs_runs_at_other_numbers_of_kernels() -> None:
+    assert report_data(with_runs(a_run()))["sweep"]["variants"] == []
+    (variant,) = report_data(with_runs(a_run(), a_run(n_kernels=12)))["sweep"]["variants"]
+    assert variant["name"] == "3D"
+    assert [point["K"] for point in variant["methods"]["published"]] == [10, 12]
+    assert (variant["methods"]["robust"], variant["methods"]["published"][0]["std"]) == ([], None)
+
+
+def test_means_of_failed_runs_need_ten_of_them() -> None:
+    """The paper lost 19 runs of 3D, and none of 3x1D that could tell."""
+    enough = [a_run(run=number, accuracy=0.1 + 0.02 * number) for number in range(10)]
+    means = report_data(with_runs(*enough))["failures"]["means"]
+    assert means is not None
+    assert means["ours"] == "0.19 to 0.19"
+    assert report_data(with_runs(*enough[:9], a_run(run=9)))["failures"]["means"] is None
+    # Of several variants, the smallest and the largest mean.
+    more = [a_run(run=number, variant="4D", accuracy=0.4) for number in range(10)]
+    assert report_data(with_runs(*enough, *more))["failures"]["means"]["ours"] == "0.19 to 0.40"
 
 
 def test_a_model_that_is_not_finite_is_left_out() -> None:
@@ -447,3 +534,31 @@ def test_without_jinja2_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r'^The report needs jinja2: pip install "\.\[report\]" '):
         render({})
+
+
+def test_cells_of_tables_by_hand() -> None:
+    """Table 5 has three values in a cell; what is not known is a dash."""
+    sources = ("paper, printed", "paper's algorithm, rerun", "robust")
+    entries = {"mean": (0.9, 0.85, None), "std": (0.125, 0.1, None), "counted": (95, 90, 0)}
+    rows = tuple(Row(("3", part), (own, (None, None, None))) for part, own in entries.items())
+    table = Table("table5", "Table 5: kernels", ("K", "accuracy"), "variant", ("3D", "6D"), sources, rows)
+    (shown,) = report_data(synthetic_results(), tables=[table])["tables"]
+    assert (shown["number"], shown["title"], shown["columns"]) == (5, "Kernels", ["3D", "6D"])
+    (group,) = shown["groups"]
+    assert group["label"] == "K = 3"
+    assert [(row["source"], row["cells"]) for row in group["rows"]] == [
+        ("paper", ["0.90 ± 0.125 (95)", "–"]),
+        ("published", ["0.850 ± 0.100 (90)", "–"]),
+        ("difference", ["-0.050", "–"]),
+        ("robust", ["– (0)", "–"]),
+    ]
+    # A table of ranks has no differences.
+    row = Row(("Med Acc",), (("3D", "6D", "3D"), (1.0, 0.5, None)))
+    ranks = Table("table2", "Table 2: ranks", ("metric",), "rank", ("1", "tau"), sources, (row,), "A note.")
+    (shown,) = report_data(synthetic_results(), tables=[ranks])["tables"]
+    assert (shown["columns"], shown["note"]) == (["1", "τ"], "A note.")
+    assert [(row["source"], row["cells"]) for row in shown["groups"][0]["rows"]] == [
+        ("paper", ["3D", "1.000"]),
+        ("published", ["6D", "0.500"]),
+        ("robust", ["3D", "–"]),
+    ]

@@ -178,7 +178,9 @@ def _repeat_all(runs: Runs, settings: Settings) -> str:
         if (own := runs.of(variant, MAIN_KERNELS, method))
     }
     parts = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
-    parts += [f"--runs {n_runs}" for n_runs in {max(made.values(), default=MAIN_RUNS)} - {MAIN_RUNS}]
+    n_runs = max(made.values(), default=MAIN_RUNS)
+    if n_runs != MAIN_RUNS:
+        parts.append(f"--runs {n_runs}")
     if len(runs.variants) < len(VARIANTS):
         parts += [f"--only {variant}" for variant in runs.variants]
     methods = [method for method in METHODS if any(method == own for _, own in made)]

@@ -11,10 +11,12 @@ from scipy.stats import multivariate_normal
 from sklearn import config_context
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
@@ -23,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skmix import SharedKernelClassifier
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.experiments.field import (
     FIELD,
     SeparateMixtures,
@@ -58,16 +60,14 @@ def test_rivals_choose_from_wide_grids_in_three_folds() -> None:
         assert (model.cv.n_splits, model.cv.shuffle, model.cv.random_state) == (3, True, 3)
         assert model.scoring == ["accuracy", "neg_log_loss"]
     grids = {name: model.param_grid for name, model in searched.items()}
-    assert {"auto", 0.5, 1e-4} <= set(grids["QDA"]["shrinkage"])
-    assert {0.01, 1.0, 100.0} <= set(grids["logistic regression"]["C"])
-    assert {1, 5, 25} <= set(grids["nearest neighbours"]["n_neighbors"])
-    assert set(grids["nearest neighbours"]["weights"]) == {"uniform", "distance"}
-    assert {"sqrt", 0.5} <= set(grids["random forest"]["max_features"])
-    assert min(grids["random forest"]["min_samples_leaf"]) == 1
-    assert {100, 300} <= set(grids["gradient boosting"]["max_iter"])
-    assert max(grids["gradient boosting"]["max_leaf_nodes"]) == 31
-    assert {1e-4, 1.0} <= set(grids["MLP"]["alpha"])
-    assert max(map(sum, grids["MLP"]["hidden_layer_sizes"])) >= 200
+    assert grids == {
+        "QDA": {"shrinkage": ["auto", 0.5, 0.1, 0.01, 0.0001]},
+        "logistic regression": {"C": [0.01, 0.1, 1, 10, 100]},
+        "nearest neighbours": {"n_neighbors": [1, 3, 5, 9, 15, 25], "weights": ["uniform", "distance"]},
+        "random forest": {"max_features": ["sqrt", 0.5], "min_samples_leaf": [1, 5]},
+        "gradient boosting": {"max_iter": [30, 100, 300], "max_leaf_nodes": [5, 31]},
+        "MLP": {"alpha": [1.0, 0.01, 0.0001], "hidden_layer_sizes": [(50,), (200,)]},
+    }
     assert searched["logistic regression"].estimator.max_iter >= 1000
     assert searched["MLP"].estimator.max_iter >= 500
     machine = made["RBF SVM"]
@@ -77,6 +77,12 @@ def test_rivals_choose_from_wide_grids_in_three_folds() -> None:
     assert mixtures.max_components >= 5
     assert min(mixtures.regularisations) <= 1e-3 < 0.1 <= max(mixtures.regularisations)
     assert made["LDA"].shrinkage == "auto"
+    assert machine.random_state == mixtures.random_state == searched["random forest"].estimator.random_state
+    assert machine.random_state == made["shared kernels"].random_state == 3
+    assert [each.name for each in FIELD if each.generative] == [
+        *("shared kernels", "LDA", "QDA", "naive Bayes", "separate mixtures"),
+    ]
+    assert [each.name for each in FIELD if each.ours] == ["shared kernels"]
 
 
 def test_only_classifiers_that_cannot_take_gaps_have_them_filled() -> None:
@@ -87,6 +93,9 @@ def test_only_classifiers_that_cannot_take_gaps_have_them_filled() -> None:
         takes_gaps = each.name in ("shared kernels", "gradient boosting")
         assert ("simpleimputer" in steps(each.name, True)) is not takes_gaps
         assert "simpleimputer" not in steps(each.name, False)
+        if not takes_gaps:
+            filled = each.pipeline(0, True)[0].fit_transform([[1.0], [np.nan], [2.0], [9.0]])
+            assert filled.ravel().tolist() == [1.0, 2.0, 2.0, 9.0]
         # Distances and penalties depend on units, trees and our own search do not.
         scaled = each.name not in ("shared kernels", "random forest", "gradient boosting")
         assert ("standardscaler" in steps(each.name, False)) is scaled
@@ -188,3 +197,60 @@ def test_parameters_are_counted(iris: tuple[np.ndarray, np.ndarray]) -> None:
     assert count_parameters(machine) == stored + 2 * 3
     assert count_parameters(LogisticRegression(max_iter=1000).fit(X, y)) == 3 * 4 + 3
     assert count_parameters(DecisionTreeClassifier()) == 0
+    assert count_parameters(PCA(2).fit(X)) == 2 * 4 + 4
+    tuned = TunedSVC(C=(1.0,), gamma=(1.0,), random_state=0).fit(X, y)
+    assert count_parameters(tuned) == count_parameters(tuned.calibrated_) > 2 * 3
+    mixtures = SeparateMixtures(max_components=1, regularisations=(1e-3,), random_state=0).fit(X, y)
+    sizes = [4 + (10 if each.covariance_type == "full" else 4) for each in mixtures.mixtures_]
+    assert count_parameters(mixtures) == sum(sizes) + 2
+    # A search: of each averaged classifier the map of its features, itself, and a temperature.
+    search = SharedKernelClassifierCV()
+    search.classifiers_ = [shared, shared]
+    shift, powers, matrix = np.zeros(4), np.ones(4), np.ones((4, 2))
+    search.feature_maps_ = [None, (shift, powers, powers, None, shift, matrix)]
+    assert count_parameters(search) == 2 * (count_parameters(shared) + 1) + 4 * 4 + 8
+
+
+def test_classes_of_few_rows_have_one_wide_kernel() -> None:
+    """One row has the variances of standardised features; all have the largest regularisation on top."""
+    X = np.array([[0.0, 1.0], [2.0, 5.0], [2.0, 9.0], [8.0, 8.0]])
+    y = np.array(["few", "few", "few", "one"])
+    model = SeparateMixtures(regularisations=(0.1, 0.5), random_state=0).fit(X, y)
+    points = np.array([[1.0, 1.0], [7.0, 7.0], [5.0, 6.0]])
+    few = multivariate_normal(X[:3].mean(axis=0), np.diag(X[:3].var(axis=0) + 0.5)).pdf(points)
+    one = multivariate_normal(X[3], 1.5 * np.eye(2)).pdf(points)
+    joint = np.column_stack([0.75 * few, 0.25 * one])
+    assert_allclose(model.predict_proba(points), joint / joint.sum(axis=1, keepdims=True), rtol=1e-6)
+    assert model.predict(points).tolist() == model.classes_[joint.argmax(axis=1)].tolist()
+
+
+def test_separate_mixtures_are_the_likeliest_of_held_out_rows() -> None:
+    random = np.random.RandomState(0)
+    rows = np.concatenate([random.normal(size=(6, 2)), random.normal(6.0, 0.3, size=(6, 2))])
+    seed = np.random.RandomState(5).randint(np.iinfo(np.int32).max)
+    folds = KFold(3, shuffle=True, random_state=seed)
+    scores = {
+        (kind, reg, n): cross_val_score(
+            GaussianMixture(n, covariance_type=kind, reg_covar=reg, random_state=seed), rows, cv=folds
+        ).mean()
+        for kind in ("full", "diag")
+        for reg in (0.01, 0.3)
+        # A quarter of 12 rows, although five components are allowed.
+        for n in (1, 2, 3)
+    }
+    model = SeparateMixtures(regularisations=(0.01, 0.3), random_state=5).fit(rows, np.zeros(12))
+    (found,) = model.mixtures_
+    best = max(scores, key=lambda each: scores[each])
+    assert (found.covariance_type, found.reg_covar, found.n_components) == best
+
+
+def test_many_features_are_reduced_to_nearly_all_of_their_variance() -> None:
+    random = np.random.RandomState(0)
+    X, y = random.normal(size=(10, 101)), np.repeat([0, 1], 5)
+    X[:, 0] += 40.0 * y
+    model = SeparateMixtures(random_state=0).fit(X, y)
+    assert model.score(X, y) == 1.0
+    _, values, _ = np.linalg.svd(X - X.mean(axis=0))
+    kept = np.cumsum(values**2) / np.sum(values**2)
+    assert model.mixtures_[0].means_.shape[1] == np.searchsorted(kept, 0.95) + 1
+    assert SeparateMixtures(random_state=0).fit(X[:, :100], y).mixtures_[0].means_.shape[1] == 100

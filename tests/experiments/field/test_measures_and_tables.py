@@ -66,6 +66,19 @@ def test_tables_say_what_there_is() -> None:
         ("mean rank", "1.50", "1.50"),
     )
     assert tables[-1].lines == (("b", "LDA", "1 of 2"),)
+    assert [each.name for each in tables] == [
+        *("error", "log_loss", "calibration_error", "fit_seconds", "predict_seconds", "n_parameters"),
+        "failures",
+    ]
+    assert tables[1].lines == (
+        *(("a", "0.500", "0.400"), ("b", "0.000", "1.000")),
+        ("mean rank", "1.50", "1.50"),
+    )
+    # Where small is not good, there are no ranks, and nothing is bold.
+    assert tables[3].lines == (("a", "1.000", "1.000"), ("b", "1.000", "1.000"))
+    assert tables[4].lines == (("a", "0.100", "0.100"), ("b", "0.100", "0.100"))
+    assert tables[5].lines == (("a", "20", "20"), ("b", "20", "20"))
+    assert "**" not in tables[5].markdown()
     assert tables[0].markdown().splitlines()[2:5] == [
         "| data | LDA | MLP |",
         "| --- | --: | --: |",
@@ -93,6 +106,8 @@ def test_tables_have_the_halves_and_a_mean_rank_of_each() -> None:
     table = make_tables(outcomes)[0]
     assert table.headings == ("data", "half", "LDA", "MLP")
     assert [line[1] for line in table.lines[:4]] == ["development", "judging", "judging", "judging"]
+    more = make_tables([*outcomes, *made_up({"moon": {"LDA": [0.1], "MLP": [0.2]}})])[0]
+    assert more.lines[4] == ("moon", "", "10.0", "20.0")
     assert table.lines[4:] == (
         ("mean rank", "all", "1.67", "1.33"),
         ("mean rank", "development", "1.00", "2.00"),
@@ -142,3 +157,63 @@ def test_times_are_compared_on_the_same_processor_and_splits() -> None:
     table = next(each for each in make_tables(outcomes) if each.name == "standings")
     assert table.lines[0] == ("wine", "development", "10.0", "RBF SVM", "10.0", "1.00", "", "4.67")
     assert [line[0] for line in table.lines[1:]] == ["median"] * 2 + ["largest"] * 2
+
+
+def test_the_table_of_standings_has_medians_and_largest_ratios_of_both_halves() -> None:
+    names = ("shared kernels", "RBF SVM", "random forest")
+    errors = {"wine": (0.2, 0.1, 0.3), "iris": (0.1, 0.2, 0.4), "letter[9]": (0.3, 0.25, 0.1)}
+    outcomes = made_up(
+        {data: {n: [e] for n, e in zip(names, own, strict=True)} for data, own in errors.items()}
+    )
+    seconds = {"shared kernels": 3.0, "RBF SVM": 2.0, "random forest": 1.0}
+    outcomes = [replace(each, fit_seconds=seconds[each.classifier]) for each in outcomes]
+    outcomes[-2] = replace(outcomes[-2], processor="other")
+    table = next(each for each in make_tables(outcomes) if each.name == "standings")
+    assert table.headings[:3] == ("data", "half", "error")
+    # On letters trees are far ahead of the machine, which is near shared kernels.
+    assert table.lines == (
+        ("wine", "development", "20.0", "RBF SVM", "10.0", "2.00", "far behind", "1.50"),
+        ("iris", "judging", "10.0", "RBF SVM", "20.0", "0.50", "", "1.50"),
+        ("letter[9]", "judging", "30.0", "random forest", "10.0", "3.00", "trees ahead of all others", ""),
+        ("median", "all", "", "", "", "2.00", "", "1.50"),
+        ("median", "development", "", "", "", "2.00", "", "1.50"),
+        ("median", "judging", "", "", "", "1.75", "", "1.50"),
+        ("largest", "all", "", "", "", "3.00", "", "1.50"),
+        ("largest", "development", "", "", "", "2.00", "", "1.50"),
+        ("largest", "judging", "", "", "", "3.00", "", "1.50"),
+    )
+    # Without ours, or without others, there is nothing to compare.
+    assert standings([each for each in outcomes if each.classifier != "shared kernels"]) == []
+    assert standings([each for each in outcomes if each.classifier == "shared kernels"]) == []
+    # Sets without a half have no such column.
+    plain = [replace(each, data="a") for each in outcomes if each.data == "wine"]
+    table = next(each for each in make_tables(plain) if each.name == "standings")
+    assert table.lines == (
+        ("a", "20.0", "RBF SVM", "10.0", "2.00", "far behind", "1.50"),
+        ("median", "", "", "", "2.00", "", "1.50"),
+        ("largest", "", "", "", "2.00", "", "1.50"),
+    )
+
+
+def test_means_and_standard_errors_of_every_measure() -> None:
+    values = {
+        "error": (0.1, 0.3),
+        "log_loss": (0.5, 0.9),
+        "calibration_error": (0.02, 0.06),
+        "fit_seconds": (1.0, 3.0),
+        "predict_seconds": (0.1, 0.5),
+        "n_parameters": (10, 30),
+    }
+    outcomes = [
+        replace(OUTCOME, repeat=r, **{name: both[r] for name, both in values.items()}) for r in (0, 1)
+    ]
+    (found,) = summarise([outcomes[0], replace(outcomes[1], failure="no")])
+    assert (found.data, found.classifier, found.n_repeats, found.n_failed) == ("set", "LDA", 2, 1)
+    assert found.values == pytest.approx({name: sum(both) / 2 for name, both in values.items()})
+    # Half the difference is the standard deviation over root 2; 10 test rows of 30 training rows.
+    assert found.standard_errors == pytest.approx(
+        {name: (b - a) / np.sqrt(2) * np.sqrt(1 / 2 + 1 / 3) for name, (a, b) in values.items()}
+    )
+    # Splits that have nothing in common all count.
+    apart = [outcomes[0], replace(outcomes[1], classifier="QDA")]
+    assert [each.n_repeats for each in summarise(apart)] == [1, 1]

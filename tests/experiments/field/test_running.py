@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +14,10 @@ from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
+from skmix.datasets import make_seven_segment_digits
 from skmix.experiments import harness
 from skmix.experiments.field import (
     FIELD,
@@ -23,7 +26,9 @@ from skmix.experiments.field import (
     DataSet,
     Outcome,
     Settings,
+    comparison,
     contenders,
+    find_data,
     half_of,
     key_of,
     load_data,
@@ -31,7 +36,9 @@ from skmix.experiments.field import (
     run_comparison,
 )
 from skmix.experiments.field.comparison import measure, settings_of, split
+from skmix.experiments.field.data import seven_segments
 from skmix.experiments.harness import Store, cell_key
+from skmix.features import DIGIT_FEATURES, digit_features
 
 QUICK = contenders(["LDA", "naive Bayes"])
 
@@ -76,6 +83,14 @@ def test_a_cell_is_what_anyone_would_compute(iris: DataSet) -> None:
     probabilities = model.predict_proba(scaler.transform(iris.X[held]))
     own = probabilities[np.arange(38), iris.y[held]]
     assert outcome.log_loss == pytest.approx(-np.log(own).mean())
+    # Of ten bins of confidence, the distance between confidence and accuracy, by rows.
+    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == iris.y[held]
+    bins = [(low <= sure) & (sure < low + 0.1 + 1e-9 * (low > 0.85)) for low in np.arange(10) / 10]
+    assert sum(map(np.sum, bins)) == 38
+    gaps = [abs(np.sum(sure[each]) - np.sum(right[each])) for each in bins]
+    assert outcome.calibration_error == pytest.approx(sum(gaps) / 38)
+    assert (outcome.data, outcome.classifier, outcome.repeat, outcome.n_classes) == ("iris", "LDA", 1, 3)
+    assert (outcome.processor, outcome.settings) == (harness.processor(), "")
     assert outcome.n_parameters == 3 * 4 + 4 * 5 // 2 + 2
     assert outcome.failure == ""
 
@@ -87,6 +102,83 @@ def test_the_error_is_that_of_the_class_that_a_classifier_names(iris: DataSet) -
     assert outcome.failure == ""
     # The third class, the most probable, has fewer rows than the first.
     assert outcome.error == pytest.approx(np.mean(uneven.y[held] != 0))
+
+
+class Clocked(Undecided):
+    """A classifier whose fit takes 5 seconds of a clock, its probabilities 2 and its classes 1."""
+
+    now = 100.0
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Undecided:
+        Clocked.now += 5.0
+        self.best_params_ = {"C": 0.123456, "kernel": "rbf"}
+        return super().fit(X, y)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        Clocked.now += 2.0
+        return super().predict_proba(X)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        Clocked.now += 1.0
+        return super().predict(X)
+
+
+def test_times_are_those_of_the_fit_and_of_the_probabilities(
+    iris: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison.time, "process_time", lambda: Clocked.now)
+    outcome = run_cell(iris, Contender("clocked", False, lambda seed: Clocked()), 0, Settings())
+    assert (outcome.fit_seconds, outcome.predict_seconds) == (5.0, 2.0)
+    assert outcome.settings == "C 0.1235, kernel rbf"
+
+
+def test_classes_without_training_rows_have_no_probability(iris: DataSet) -> None:
+    training, held = np.r_[0:40, 100:140], np.r_[40:60, 140:150]
+    outcome = measure(iris, QUICK[0], 0, training, held, 0)
+    assert (outcome.failure, outcome.n_classes) == ("", 3)
+    # The ten rows of the second class are wrong, all others are far from each other.
+    assert outcome.error == pytest.approx(10 / 30)
+
+
+def test_probabilities_that_are_not_finite_are_a_failure(iris: DataSet) -> None:
+    class Broken(Undecided):
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.full((len(X), 3), np.nan)
+
+    outcome = run_cell(iris, Contender("broken", False, lambda seed: Broken()), 0, Settings())
+    assert outcome.failure == "ValueError: probabilities that are not finite"
+    assert outcome.log_loss == pytest.approx(np.log(3), abs=0.01)
+
+
+def test_seeds_of_classifiers_depend_on_their_name_the_data_the_repeat_and_the_seed(iris: DataSet) -> None:
+    seeds: list[int] = []
+
+    def seen(seed: int) -> Undecided:
+        seeds.append(seed)
+        return Undecided()
+
+    other = DataSet("other", iris.X, iris.y)
+    for data, name, repeat, seed in (
+        *((iris, "a", 0, 0), (other, "a", 0, 0), (iris, "b", 0, 0), (iris, "a", 1, 0), (iris, "a", 0, 1)),
+        (iris, "a", 0, 0),
+    ):
+        run_cell(data, Contender(name, False, seen), repeat, Settings(seed=seed))
+    assert seeds[-1] == seeds[0]
+    assert len(set(seeds)) == 5
+
+
+def test_a_digest_is_one_of_all_values_and_labels(iris: DataSet) -> None:
+    swapped = iris.y.copy()
+    swapped[[0, 149]] = swapped[[149, 0]]
+    changed = iris.X.copy()
+    changed[149, 3] += 1e-12
+    others = [
+        DataSet("iris", iris.X, swapped),
+        DataSet("iris", changed, iris.y),
+        DataSet("iris", iris.X.reshape(300, 2), np.repeat(iris.y, 2)),
+    ]
+    assert len({each.digest() for each in (iris, *others)}) == 4
+    assert DataSet("another name", np.asfortranarray(iris.X), iris.y.copy()).digest() == iris.digest()
 
 
 def test_splits_depend_on_seed_name_and_repeat_alone(iris: DataSet) -> None:
@@ -216,9 +308,20 @@ def test_edited_settings_of_a_classifier_are_another_cell(iris: DataSet, tmp_pat
 
     few, more = (Contender("forest", False, partial(_forest, n_trees)) for n_trees in (2, 3))
     assert key(few) != key(more)
+    # However long the text of a classifier is, all of it counts.
+    long = [Contender("long", False, partial(_undecided, f"{'x' * 999}{end}{'x' * 999}")) for end in "ab"]
+    assert key(long[0]) != key(long[1])
+    # Where values are missing, medians replace them.
+    gaps = DataSet("iris", np.where(iris.X > 7.0, np.nan, iris.X), iris.y)
+    assert "SimpleImputer" in settings_of("comparison", gaps, few)["classifier"]["model"]
+    assert "SimpleImputer" not in settings_of("comparison", iris, few)["classifier"]["model"]
     with Store(tmp_path / "cells.sqlite") as store:
         found = [run_comparison([iris], [each], Settings(1), store)[0] for each in (few, more)]
     assert found[0].n_parameters < found[1].n_parameters
+
+
+def _undecided(name: str, seed: int) -> Any:
+    return GridSearchCV(Undecided(), {name: [1]})
 
 
 def _forest(n_trees: int, seed: int) -> RandomForestClassifier:
@@ -262,9 +365,20 @@ def test_data_by_name_and_file(tmp_path: Path) -> None:
     few = load_data("digits", max_rows=200)
     assert (few.name, few.X.shape) == ("digits[200]", (200, 64))
     assert_array_equal(load_data("digits", max_rows=200).X, few.X)
+    # They are rows of the set with their own labels, drawn from all of it.
+    whole = load_data("digits")
+    labels = {row.tobytes(): label for row, label in zip(whole.X, whole.y, strict=True)}
+    assert [labels[row.tobytes()] for row in few.X] == few.y.tolist()
+    assert len({row.tobytes() for row in few.X}) == 200
+    assert few.X.tolist() != whole.X[:200].tolist()
+    assert load_data("iris", max_rows=150).name == "iris"
     (tmp_path / "small.csv").write_text("x,label\n1,a\n2,a\nNA,b\n4,b\n5,alone\n")
     small = load_data(str(tmp_path / "small.csv"))
     assert (small.name, small.y.tolist(), small.has_gaps) == ("small", ["a", "a", "b", "b"], True)
+    assert_array_equal(small.X, [[1.0], [2.0], [np.nan], [4.0]])
+    (tmp_path / "gaps.csv").write_text("x,label\n1,a\n2,\n3,b\n4,\n")
+    with pytest.raises(ValueError, match=r"gaps.csv: row 2 of 4 has no label; 2 rows have none"):
+        load_data(str(tmp_path / "gaps.csv"))
     with pytest.raises(ValueError, match="no data set or file 'moon'; by name there are iris"):
         load_data("moon")
     (tmp_path / "small.csv").write_text("x,label\n1,a\n2,a\n5,alone\n")
@@ -277,7 +391,33 @@ def test_wrong_settings_are_refused(iris: DataSet, tmp_path: Path) -> None:
         Settings(n_repeats=0)
     with pytest.raises(ValueError, match="test_share must lie between 0 and 1, got 1"):
         Settings(test_share=1.0)
+    with pytest.raises(ValueError, match="test_share must lie between 0 and 1, got 0"):
+        Settings(test_share=0.0)
     with pytest.raises(ValueError, match="there is no classifier 'oracle'; there are shared kernels"):
         contenders(["oracle"])
     with pytest.raises(ValueError, match="different names, got iris, iris"):
         run_comparison([iris, iris], QUICK, Settings(), Store(tmp_path / "cells.sqlite"))
+
+
+def test_tables_are_found_in_a_folder_and_below_compressed_or_not(tmp_path: Path) -> None:
+    assert find_data("iris", None).X.shape == (150, 4)
+    assert find_data("digits", tmp_path, max_rows=50).name == "digits[50]"
+    text = "x,label\n1,a\n2,a\n3,b\n4,b\n"
+    (tmp_path / "below" / "more").mkdir(parents=True)
+    (tmp_path / "below" / "plain.csv").write_text(text)
+    (tmp_path / "below" / "more" / "packed.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("plain", "packed"):
+        found = find_data(name, tmp_path)
+        assert (found.name, found.X.ravel().tolist(), found.y.tolist()) == (name, [1, 2, 3, 4], [*"aabb"])
+    assert find_data("plain", tmp_path, max_rows=4).X.shape == (4, 1)
+    for folder in (tmp_path, None):
+        with pytest.raises(ValueError, match=r"there is no moon.csv or moon.csv.gz in"):
+            find_data("moon", folder)
+
+
+def test_digits_have_the_papers_features_without_the_first_quadrant() -> None:
+    found = seven_segments(3, np.random.RandomState(4))
+    images, labels = make_seven_segment_digits(3, random_state=np.random.RandomState(4))
+    kept = [column for column, name in enumerate(DIGIT_FEATURES) if name != "q1"]
+    assert_array_equal(found.X, digit_features(images)[:, kept])
+    assert_array_equal(found.y, labels)

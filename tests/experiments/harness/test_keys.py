@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import platform
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from skmix.experiments.harness import cell_key, generator, library
+from skmix.experiments.harness import cell_key, generator, library, processor
 
 SETTINGS = {"seed": 0, "data": "d1", "model": {"n_kernels": 3, "tol": 1e-3}}
 
@@ -67,3 +69,26 @@ def test_numbers_are_the_same_on_any_machine() -> None:
     bits = np.random.MT19937(np.random.SeedSequence(int(digest.hex(), 16)))
     expected = np.random.RandomState(bits).uniform(size=3)
     assert generator(7, "run", "3D", 10, "robust", 2).uniform(size=3).tolist() == expected.tolist()
+
+
+def test_the_processor_is_named_as_the_system_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Path, "read_text", lambda path: "flags\t: a\nmodel name\t: Fast 3000\nmodel name\t: B\n"
+    )
+    processor.cache_clear()
+    assert processor() == "Fast 3000"
+    # Not all systems name it, or have the file.
+    for answer in (lambda path: "flags : a", missing):
+        monkeypatch.setattr(Path, "read_text", answer)
+        processor.cache_clear()
+        assert processor() == (platform.processor() or platform.machine())
+    monkeypatch.undo()
+    processor.cache_clear()
+
+
+def missing(path: Path) -> str:
+    raise OSError("no such file")
+
+
+def test_keys_have_32_digits() -> None:
+    assert re.fullmatch("[0-9a-f]{32}", cell_key(SETTINGS))

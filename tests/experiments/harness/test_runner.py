@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from skmix.experiments import harness
 from skmix.experiments.harness import Cell, ExperimentError, Store, missing, run_cells
 
 CELLS = [Cell({"name": name}, name, 7, batch=3) for name in ("a", "b")]
@@ -52,6 +55,9 @@ def test_only_missing_replicates_are_made(tmp_path: Path) -> None:
         run_cells(CELLS, multiply, 10, store, progress=seen.extend)
         assert len(seen) == 11
         assert [each["value"] for each in store.get({"name": "a"}).values()] == [-1, 10, 20, -1, -1, 50, 60]
+        assert [each["value"] for each in store.get({"name": "b"}).values()] == list(range(0, 70, 10))
+        # Four of the first cell in batches of three and one, and seven of the second in turn.
+        assert [each["task"] for each in seen] == [*"aaabbb", *"abbb", "b"]
         assert missing(CELLS, store) == 0
         run_cells(CELLS, multiply, 10, store, progress=lambda records: pytest.fail("made again"))
 
@@ -83,6 +89,69 @@ def test_an_interrupt_leaves_whole_batches(tmp_path: Path) -> None:
         assert len(store) == 3
         run_cells(CELLS, multiply, 1, store)
         assert len(store) == 14
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads in place of processes, which finish no task but the first until the pool is shut down."""
+
+    begun: ClassVar[list[int]] = []
+    workers = 0
+    ended = threading.Event()
+
+    def __init__(self, max_workers: int, mp_context: Any, initializer: Any, initargs: Any) -> None:
+        Threads.begun, Threads.ended, Threads.workers = [], threading.Event(), max_workers
+        super().__init__(max_workers, initializer=initializer, initargs=initargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        super().shutdown(wait=False, cancel_futures=cancel_futures)
+        Threads.ended.set()
+        super().shutdown(wait=True)
+
+
+def wait_unless_first(shared: int, task: int) -> int:
+    Threads.begun.append(task)
+    if task > 0:
+        Threads.ended.wait()
+    return shared * task
+
+
+def test_tasks_that_were_not_begun_are_dropped_at_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise Ctrl-C would wait for hours of work that nobody stores."""
+    monkeypatch.setattr(harness, "ProcessPoolExecutor", Threads)
+    answers = harness.spread(wait_unless_first, 3, list(range(50)), n_jobs=2)
+    assert next(answers) == 0
+    answers.close()
+    assert len(Threads.begun) <= 4
+    # No more processes than tasks, and no more than asked for.
+    assert Threads.workers == 2
+    assert list(harness.spread(wait_unless_first, 3, [0, 0, 0], n_jobs=9)) == [0, 0, 0]
+    assert Threads.workers == 3
+
+
+def test_a_single_task_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "ProcessPoolExecutor", lambda **_: pytest.fail("a process"))
+    Threads.ended.set()
+    assert list(harness.spread(wait_unless_first, 3, [5], n_jobs=2)) == [15]
+    assert list(harness.spread(wait_unless_first, 3, [5, 6], n_jobs=1)) == [15, 18]
+
+
+def test_interrupts_are_ignored_only_while_processes_start() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with harness._interrupts_ignored():
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) == before
+    with pytest.raises(KeyError), harness._interrupts_ignored():
+        raise KeyError("an error in the body")
+    assert signal.getsignal(signal.SIGINT) == before
+    # Only the main thread may set handlers.
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(lambda: list(harness.spread(pow, 2, [3, 4], 1))).result() == [8, 16]
+        assert thread.submit(_handler_inside).result() == before
+
+
+def _handler_inside() -> Any:
+    with harness._interrupts_ignored():
+        return signal.getsignal(signal.SIGINT)
 
 
 @pytest.mark.slow

@@ -91,6 +91,23 @@ def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
         Store(tmp_path / "missing" / "store")
 
 
+def test_a_store_that_is_locked_for_long_is_an_os_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skmix.experiments.harness._PATIENCE_SECONDS", 0.01)
+    with Store(tmp_path / "store") as store:
+        other = sqlite3.connect(tmp_path / "store", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OSError, match="cannot write to the store"):
+            store.add(SETTINGS, {0: {"value": 1}})
+        with pytest.raises(OSError, match="cannot use the store"):
+            Store(tmp_path / "store")
+        other.execute("ROLLBACK")
+        other.close()
+        store.add(SETTINGS, {0: {"value": 1}})
+        assert len(store) == 1
+
+
 @pytest.mark.slow
 def test_processes_write_to_one_store(tmp_path: Path) -> None:
     """Two processes create one store at the same time; their results overlap."""

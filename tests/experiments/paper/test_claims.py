@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import fisher_exact
 from scipy.stats import t as student_t
 
 from skmix.experiments.harness import Claim
@@ -74,6 +75,35 @@ def test_an_ideal_study_fulfils_every_claim(data: StudyData, make_run: MakeRun) 
     found = judged(ideal_runs(make_run), data)
     assert len(found) == 13
     assert [claim for claim, each in found.items() if not each.holds] == []
+    # Ten variants at K = 10 and four at K = 12, 15 and 18; 10D has the lowest accuracies.
+    top = published_values().max_accuracy
+    for method, lowest in (("robust", top["10D"] - 0.1), ("class-wise", top["10D"] - 0.01)):
+        claim = found[f"{method}: no run fails or ends singular at K >= 10"]
+        assert (claim.target, claim.measured) == ("0", f"0 of 1100, lowest accuracy {lowest:.3f}")
+        claim = found[f"{method}: no run fails or ends singular at K = 15 and 18"]
+        assert (claim.target, claim.measured) == ("0", "0 of 400")
+    claim = found["class-wise: runs hardly differ, in any variant"]
+    assert claim.target == "standard deviation under 0.01"
+    assert claim.measured.startswith("at most 0.0000 (")
+    claim = found["paper's algorithm, rerun: medians of the successful runs are those of table 3"]
+    assert (claim.target, claim.measured) == ("within 0.02 in 8 of 10 variants", "10 of 10")
+    claim = found["paper's algorithm, rerun: as many runs fail as in the paper, in order of magnitude"]
+    printed = published_values().ok_runs
+    shares = [1.0 - printed["OK runs", variant.name] / 500 for variant in VARIANTS]
+    assert claim.target == f"between a third and three times {N_RUNS * sum(shares):.0f}"
+    assert claim.measured == str(sum(round(N_RUNS * share) for share in shares))
+    claim = found["robust: with K < 10 kernels, accuracy near K/10 as printed"]
+    assert claim.measured.startswith("at most 0.000 off (")
+    assert claim.note.endswith(": 0.690 here, 0.69 printed.")
+    # Robust runs at K = 10 average 0.098 below the best, class-wise ones 0.005.
+    claim = found["robust: accuracy at K = 15 and 18 at least that of K = 10"]
+    assert claim.target == "at most 0.0 below it"
+    assert claim.measured.startswith("0.0880 above it at least (")
+    claim = found["class-wise: accuracy at K = 15 and 18 close to that of K = 10"]
+    assert claim.target == "at most 0.03 below it"
+    assert claim.measured.startswith("0.0050 below it at worst (")
+    (claim,) = [each for name, each in found.items() if name.startswith("beyond")]
+    assert (claim.target, claim.measured) == ("accuracy of at least 0.995", "0.9990 (ours)")
 
 
 def test_the_class_wise_start_is_judged_on_all_data_sets(data: StudyData) -> None:
@@ -90,6 +120,14 @@ def test_the_class_wise_start_is_judged_on_all_data_sets(data: StudyData) -> Non
     assert "in 5 of 5 comparisons; the largest distance is 0.0099 (4D, seed 1)" in sentence
     # The target itself, which is more than a hundredth in the last digits.
     assert judge(0.01)[0].holds
+    claim, sentence = judge(0.01)
+    assert claim.claim.endswith("in every variant, over data of seed 0")
+    assert (claim.target, claim.measured) == (
+        "at most 0.01 below it",
+        "1 of 1 comparisons; at most 0.0100 below it (4D, seed 0)",
+    )
+    assert "Missed" not in claim.note
+    assert sentence.startswith("Over data of seed 0, with 100 runs")
     claim, sentence = judge(0.004, 0.0101, -0.01, 0.0, 0.0)
     assert not claim.holds
     assert claim.measured.startswith("4 of 5 comparisons")
@@ -325,6 +363,44 @@ def test_differences_come_with_a_reason(data: StudyData, make_run: MakeRun) -> N
         for run in runs
     ]
     assert of(runs, dither="paper") == [("9D", "share of failed runs"), *expected]
+
+
+def test_differences_have_both_numbers(data: StudyData, make_run: MakeRun) -> None:
+    """The paper's medians are of successful runs, and its shares of 500 or, in the sweep, of 100 runs."""
+    runs = [
+        make_run(
+            method="published", run=r, accuracy=0.1 if r < 20 else 0.7, reason="overflow" if r < 9 else ""
+        )
+        for r in range(50)
+    ]
+    runs += [
+        make_run(method="published", n_kernels=12, run=r, accuracy=0.1 if r < 30 else 0.6) for r in range(40)
+    ]
+    # Too few runs are not compared, nor those beyond the first hundred.
+    runs += [make_run(method="published", variant="9D", run=r, accuracy=0.6) for r in range(19)]
+    runs += [make_run(method="published", n_kernels=15, run=r, accuracy=0.85) for r in range(100)]
+    runs += [make_run(method="published", n_kernels=15, run=r, accuracy=0.1) for r in range(100, 150)]
+    found = differences(StudyResults(Settings(), data, tuple(runs), {}, ()))
+    printed = published_values()
+    median, lost, mean, counted = (each for each in found if each.variant != "3D, K = 15")
+    assert (median.variant, median.quantity) == ("3D", "median accuracy of successful runs")
+    assert (median.printed, median.rerun, median.p_value) == (printed.ok_runs["Med Acc", "3D"], 0.7, None)
+    assert (lost.quantity, lost.printed, lost.rerun) == ("share of failed runs", pytest.approx(19 / 500), 0.4)
+    assert lost.p_value == pytest.approx(fisher_exact([[20, 30], [19, 481]]).pvalue)
+    assert "0 of 50 runs end in a kernel with no more rows" in lost.reason
+    entry = printed.sweep[12, "3D"]
+    assert (mean.variant, mean.quantity) == ("3D, K = 12", "mean accuracy of counted runs")
+    assert (mean.printed, mean.rerun) == (entry.mean, pytest.approx(0.6))
+    assert f"{entry.counted} of the paper's 100 runs survive at this K, and 10 of 40 here" in mean.reason
+    assert (counted.quantity, counted.printed, counted.rerun) == (
+        "share of runs counted",
+        pytest.approx(entry.counted / 100),
+        0.25,
+    )
+    table = [[10, 30], [entry.counted, 100 - entry.counted]]
+    assert counted.p_value == pytest.approx(fisher_exact(table).pvalue)
+    (share,) = (each for each in found if each.variant == "3D, K = 15")
+    assert (share.quantity, share.rerun) == ("share of runs counted", 1.0)
 
 
 def test_reasons_belong_to_their_differences(data: StudyData, make_run: MakeRun) -> None:

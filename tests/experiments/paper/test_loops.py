@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
 
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.experiments.paper import _loops
+from skmix.experiments.paper import _loops, methods
 from skmix.experiments.paper.methods import predict
 from skmix.experiments.paper.published import published_pass
 
@@ -61,3 +62,41 @@ def test_the_first_of_classes_with_the_same_weights_wins() -> None:
     weights = np.tile(random.dirichlet(np.ones(3))[:, None], (1, 4))
     group = Parameters(weights, random.normal(size=(3, 2)), np.tile(np.eye(2), (3, 1, 1)))
     assert_array_equal(predict([random.normal(size=(2, 50))], [group]), np.zeros(50))
+
+
+@pytest.mark.parametrize("n_features", [1, 3])
+def test_relative_likelihoods_are_those_of_the_textbook(
+    monkeypatch: pytest.MonkeyPatch, n_features: int
+) -> None:
+    """Relative to the likeliest kernel of a row, block by block of 64 rows."""
+    monkeypatch.setattr(methods, "_CACHED", 1)
+    random = np.random.default_rng(5)
+    roots = random.normal(size=(3, n_features, n_features))
+    covariances = roots @ roots.transpose(0, 2, 1) + 0.2 * np.eye(n_features)
+    weights = random.dirichlet(np.ones(3), size=4).T
+    model = Parameters(weights, 2.0 * random.normal(size=(3, n_features)), covariances)
+    rows = 2.0 * random.normal(size=(n_features, 150))
+    logs = np.array(
+        [
+            multivariate_normal(mean, covariance).logpdf(rows.T)
+            for mean, covariance in zip(model.means, covariances, strict=True)
+        ]
+    )
+    likelihoods, highest = methods._relative_likelihoods(rows, model)
+    assert_allclose(highest, logs.max(axis=0), rtol=1e-9)
+    assert_allclose(likelihoods, weights.T @ np.exp(logs - logs.max(axis=0)), rtol=1e-9)
+    assert_array_equal(predict([rows], [model]), (weights.T @ np.exp(logs)).argmax(axis=0))
+
+
+def test_decisions_are_those_of_the_products() -> None:
+    """Of two groups; a row is doubtful if another class is near, or the winner was raised."""
+    random = np.random.default_rng(6)
+    likelihoods = random.uniform(size=(2, 5, 400)) ** 4
+    least, close = 0.01, 0.2
+    winners, doubtful = _loops.decide(likelihoods, least, close)
+    products = np.maximum(likelihoods, least).prod(axis=0)
+    assert_array_equal(winners, products.argmax(axis=0))
+    second, first = np.sort(products, axis=0)[-2:]
+    raised = (likelihoods < least).any(axis=0)[winners, np.arange(400)]
+    assert_array_equal(doubtful, (second > (1.0 - close) * first) | raised)
+    assert 0 < raised.sum() < doubtful.sum() < 400

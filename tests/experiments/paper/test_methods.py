@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn import metrics
+from sklearn.exceptions import ConvergenceWarning
 from study_runs import same_runs
 
 from skmix import SharedKernelMixture
+from skmix.engine import starts
+from skmix.engine.covariances import structure_of
 from skmix.engine.density import class_log_likelihood
-from skmix.engine.model import Parameters
+from skmix.engine.model import Parameters, Status
+from skmix.engine.sources.summary import measure
 from skmix.experiments.harness import generator
-from skmix.experiments.paper import METHODS, Method, Settings, StudyData, run_batch, run_one
+from skmix.experiments.paper import METHODS, Method, Settings, StudyData, methods, run_batch, run_one
 from skmix.experiments.paper.methods import _joined, fit_batch, predict, predict_published, scores_of
 from skmix.experiments.paper.published import Fit
 from skmix.experiments.paper.records import features_of
@@ -51,6 +58,41 @@ def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, se
     np.testing.assert_allclose(fitted.groups[0].means, model.means_, atol=1e-10)
     assert fitted.n_iter == model.n_iter_
     assert fitted.log_likelihood == pytest.approx(model.log_likelihood_)
+
+
+def test_the_class_wise_way_is_the_mixture_with_a_start_and_a_stopping_rule_of_its_own(
+    data: StudyData, settings: Settings
+) -> None:
+    variant, full = variant_of("4D"), structure_of("full")
+    (fitted,) = fit_batch(data, variant, 10, "class-wise", [3], settings)
+    X = np.ascontiguousarray(data.train_dithered[:, variant.columns[0]])
+    random = generator(settings.seed, "run", "4D", 10, "class-wise", 3)
+    start = starts.class_wise(X, data.train_labels, 10, 1, 10, measure(X, full), full, random).take(0)
+    init = {name: getattr(start, name) for name in ("means", "covariances", "weights")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SharedKernelMixture(init=init, covariance_prior=None, max_iter=settings.max_iter)
+        model.fit(X, data.train_labels)
+    assert (model.stopping, model.tol) != ("per-class", 0.1)
+    np.testing.assert_allclose(fitted.groups[0].means, model.means_, atol=1e-10)
+    assert (fitted.n_iter, fitted.converged) == (model.n_iter_, model.converged_)
+    assert fitted.log_likelihood == pytest.approx(model.log_likelihood_)
+
+
+def test_what_the_engine_says_of_a_start_is_what_the_run_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = SimpleNamespace(
+        parameters=SimpleNamespace(take=lambda r: f"model {r}"),
+        n_iter=np.array([4, 9, 40]),
+        status=np.array([Status.CONVERGED, Status.FAILED, Status.STOPPED]),
+        log_likelihood=np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+    )
+    monkeypatch.setattr(methods, "fit", lambda *_: ended)
+    monkeypatch.setattr(methods, "open_source", lambda *_: None)
+    assert methods._fit_engine(None, None, None, None) == [  # type: ignore[arg-type]
+        Fit(("model 0",), 4, True, None, "", 3.0),  # type: ignore[arg-type]
+        Fit(("model 1",), 9, False, 9, "overflow", 7.0),  # type: ignore[arg-type]
+        Fit(("model 2",), 40, False, None, "", 11.0),  # type: ignore[arg-type]
+    ]
 
 
 def test_ways_end_differently(data: StudyData, settings: Settings) -> None:

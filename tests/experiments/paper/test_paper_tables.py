@@ -11,10 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skmix.experiments.harness import Table
-from skmix.experiments.paper import Run, Settings, StudyData, StudyResults, make_tables, write_tables
+from skmix.experiments.harness import Claim, Table
+from skmix.experiments.paper import (
+    Difference,
+    Run,
+    Settings,
+    StudyData,
+    StudyResults,
+    make_tables,
+    write_tables,
+)
 from skmix.experiments.paper.records import BestRun
-from skmix.experiments.paper.tables import SOURCES, agreement, confusion_csv
+from skmix.experiments.paper.tables import SOURCES, agreement, claims_markdown, confusion_csv
 
 MakeRun = Callable[..., Run]
 PAPER, RERUN = "paper, printed", "paper's algorithm, rerun"
@@ -119,6 +127,9 @@ def test_table_5_counts_all_runs_of_three_kernels(tables: dict[str, Table]) -> N
     assert value(("12", "counted"), "3D", RERUN) == 2
     assert value(("12", "counted"), "3D", PAPER) == 88
     assert value(("10", "mean"), "3D", "robust") == pytest.approx(0.83)
+    assert value(("12", "std"), "3D", RERUN) == pytest.approx(0.02**0.5)
+    # One run alone has no standard deviation.
+    assert value(("6", "std"), "3D", RERUN) is None
     assert value(("18", "mean"), "3D", RERUN) is None
     assert value(("18", "std"), "9D", PAPER) == 0.15
 
@@ -137,6 +148,8 @@ def test_table_6_has_mean_and_maximum_of_all_runs(tables: dict[str, Table]) -> N
     assert value("maximum", "3D", RERUN) == 0.9
     assert value("maximum", "9D", RERUN) == 0.95
     assert value("maximum", "3D", PAPER) == 0.85
+    assert (value("mean", "3D", PAPER), value("mean", "9D", RERUN)) == (0.80, pytest.approx(3.05 / 4))
+    assert (value("maximum", "3D", "robust"), value("maximum", "9D", "robust")) == (0.84, None)
 
 
 def test_failures_by_reason(tables: dict[str, Table]) -> None:
@@ -151,6 +164,14 @@ def test_failures_by_reason(tables: dict[str, Table]) -> None:
     assert value(("10", "3D"), "runs", RERUN) == 4
     assert value(("10", "3D"), "failed", "robust") == 0
     assert value(("10", "9D"), "failed", "robust") is None
+    # At every K that has runs, in the order of K and of the variants.
+    assert [row.keys for row in tables["failures"].rows] == [
+        *(("3", "3D"), ("6", "3D"), ("10", "3D"), ("10", "9D"), ("12", "3D")),
+    ]
+    assert value(("12", "3D"), "finite but <= 0.5", RERUN) == 1
+    assert value(("12", "3D"), "runs", RERUN) == 3
+    assert value(("10", "3D"), "overflow", RERUN) == 0
+    assert value(("10", "3D"), "finite but <= 0.5", RERUN) == 0
 
 
 def test_csv_has_a_line_for_each_cell_in_full_precision(tables: dict[str, Table]) -> None:
@@ -198,3 +219,21 @@ def test_all_files_are_written(results: StudyResults, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         [*names, "confusion_matrices.csv", "verdicts.md"]
     )
+    for table in make_tables(results):
+        assert (folder / f"{table.name}.csv").read_text() == table.csv()
+        assert (folder / f"{table.name}.md").read_text() == table.markdown("#") + "\n"
+    assert (folder / "confusion_matrices.csv").read_text() == confusion_csv(results)
+    assert (folder / "verdicts.md").read_text() == claims_markdown((), ())
+
+
+def test_claims_and_differences_as_markdown() -> None:
+    claims = [Claim("a", "1", "2", True, "Why."), Claim("b", "3", "4", False)]
+    found = [Difference("3D", "mean", 0.5, 0.25, "Images.")]
+    assert claims_markdown(claims, found).splitlines() == [
+        *("# Claims, checked", "", "| claim | target | measured | holds |", "| --- | --: | --: | --- |"),
+        *("| a | 1 | 2 | yes |", "| b | 3 | 4 | **no** |", "", "- *a*: Why.", ""),
+        *("# Where the paper's algorithm, rerun, differs from the paper", ""),
+        f"| variant | quantity | {PAPER} | {RERUN} | likely reason |",
+        *("| --- | --- | --: | --: | --- |", "| 3D | mean | 0.500 | 0.250 | Images. |"),
+    ]
+    assert claims_markdown(claims, ()).endswith("paper\n\nNo difference exceeds its sampling error.\n")

@@ -16,6 +16,7 @@ from skmix.experiments import harness
 from skmix.experiments.harness import Store
 from skmix.experiments.paper import (
     METHODS,
+    VARIANTS,
     Cell,
     GroupModel,
     Run,
@@ -50,6 +51,25 @@ def test_the_study_has_the_papers_cells() -> None:
         study_cells(7, ["7D"])
 
 
+def test_variants_have_the_papers_features() -> None:
+    """Ten entries of the principal axis, then four quadrants, of which the first is left out."""
+    masses = [11, 12, 13]
+    assert {each.name: (each.columns, each.dithered) for each in VARIANTS} == {
+        "3D": ([masses], False),
+        "3x1D": ([[11], [12], [13]], False),
+        "4D": ([[*masses, 3]], False),
+        "5D": ([[*masses, 3, 4]], False),
+        "2Dx3D": ([[3, 4], masses], False),
+        "6D": ([[*masses, 1, 3, 4]], False),
+        "3Dx3D": ([masses, [1, 3, 4]], False),
+        "9D": ([[*masses, 1, 2, 3, 4, 5, 6]], False),
+        "10D": ([list(range(10))], True),
+        "13D": ([[*range(10), *masses]], True),
+    }
+    # Of the paper: a hundred training and 250 test images of each digit, at most a hundred passes.
+    assert Settings() == Settings(0, "all", 100, 250, 100)
+
+
 def test_the_class_wise_start_is_compared_on_five_data_sets() -> None:
     further = [cell for cell in study_cells() if cell.data_set]
     assert {cell.data_set for cell in further} == {1, 2, 3, 4}
@@ -61,6 +81,7 @@ def test_the_class_wise_start_is_compared_on_five_data_sets() -> None:
     # Too few runs, or one of the methods alone, have nothing to compare.
     assert not [cell for cell in study_cells(19) if cell.data_set]
     assert not [cell for cell in study_cells(methods=["robust"]) if cell.data_set]
+    assert {cell.n_runs for cell in study_cells(20) if cell.data_set} == {20}
     assert Settings().seed == 0
 
 
@@ -161,9 +182,16 @@ def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
 ) -> None:
     cells = [Cell("3D", 10, method, 30) for method in ("robust", "class-wise")]
     accuracies = np.linspace(0.6, 0.9, 30)
+    # Two robust runs and a class-wise one fail, an accuracy of one half included.
+    lost = {"robust": {0: 0.5, 1: 0.2}, "class-wise": {3: 0.3}}
     runs = {
         cell: [
-            make_run(method=cell.method, run=r, accuracy=each, reason="overflow" if r == 29 else "")
+            make_run(
+                method=cell.method,
+                run=r,
+                accuracy=lost[cell.method].get(r, each),
+                reason="overflow" if r == 29 else "",
+            )
             for r, each in enumerate(accuracies)
         ]
         for cell in cells
@@ -174,8 +202,10 @@ def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
     assert [best.run.run for best in results.best.values()] == [28, 28]
     (margin,) = results.margins
     assert margin.best_robust == 0.9
-    assert margin.mean_class_wise == pytest.approx(0.75)
-    assert margin.shortfall == pytest.approx(0.15)
+    mean = 0.75 - (accuracies[3] - 0.3) / 30
+    assert margin.mean_class_wise == pytest.approx(mean)
+    assert margin.shortfall == pytest.approx(0.9 - mean)
+    assert (margin.seed, margin.variant, margin.n_runs, margin.n_failed) == (settings.seed, "3D", 30, 3)
     # The first runs count, as many on every data set.
     monkeypatch.setattr(study, "DATA_SET_RUNS", 20)
     (margin,) = study_results(make_study(cells, settings, data), None, beyond=()).margins  # type: ignore[arg-type]

@@ -33,6 +33,13 @@ def test_data_follow_the_seed_part_by_part(data: StudyData, settings: Settings) 
     more = make_data(dataclasses.replace(settings, train_per_digit=31))
     np.testing.assert_array_equal(more.test_images, data.test_images)
     assert not np.array_equal(data.train_images[:100], data.test_images)
+    # Everything that runs depend on is in the digest.
+    changed = []
+    for field in dataclasses.fields(data):
+        values = getattr(data, field.name).copy()
+        values.flat[-1] += 1
+        changed.append(dataclasses.replace(data, **{field.name: values}))
+    assert len({fingerprint(each) for each in (data, *changed)}) == 9
 
 
 @pytest.mark.slow
@@ -53,5 +60,22 @@ def test_shared_kernels_on_principal_components_read_the_images() -> None:
 def test_no_classifier_learns_from_the_test_images(data: StudyData) -> None:
     """With wrong test labels, whoever has seen them would do better than chance."""
     shuffled = np.random.RandomState(0).permutation(data.test_labels)
-    for beyond in run_beyond(dataclasses.replace(data, test_labels=shuffled), seed=0):
+    found = run_beyond(dataclasses.replace(data, test_labels=shuffled), seed=0)
+    for beyond in found:
         assert beyond.accuracy < 0.3, beyond.name
+        assert beyond.accuracy == np.trace(beyond.confusion) / 100
+    ours, machine = "SharedKernelClassifier with 10 kernels on", "RBF support vector machine on"
+    assert [(each.name, each.description, each.ours) for each in found] == [
+        ("shared kernels, principal components", f"{ours} 20 principal components of the pixels", True),
+        (
+            "support vector machine, principal components",
+            f"{machine} 20 principal components of the pixels",
+            False,
+        ),
+        ("shared kernels, paper's features", f"{ours} the paper's 13 features", True),
+        (
+            "support vector machine, paper's features",
+            f"{machine} the paper's 13 features, standardised",
+            False,
+        ),
+    ]
