@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gc
+import os
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,17 @@ GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
 # Fixtures that start processes, which takes seconds.
 PROCESSES = {"clusters", "mortal_cluster", "chromium"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what is imported away from the garbage collector, which would go through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -80,9 +93,11 @@ def clusters() -> Iterator[Clusters]:
     pytest.importorskip("distributed", reason="needs the extra dask")
     import dask
 
-    # Its processes live until the last test; by default they measure themselves, for a tenth of a core.
+    # Its processes live until the last test; by default they measure themselves, for a tenth of a core, and
+    # each, also one that follows on a killed one, imports Dask anew.
     dask.config.set(
         {
+            "distributed.worker.multiprocessing-method": "forkserver" if os.name == "posix" else "spawn",
             "distributed.worker.profile.enabled": False,
             "distributed.admin.tick.interval": "1s",
             "distributed.admin.system-monitor.interval": "10s",

@@ -8,6 +8,8 @@ from types import ModuleType
 import pytest
 from scripts import load_script
 
+from skmix.experiments.harness import read_lines, write_lines
+
 matplotlib_image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 
 
@@ -24,8 +26,12 @@ def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest
     kernels = script("shared_kernels", tmp_path, monkeypatch)
     kernels.draw_densities()
     kernels.draw_curves(repeats=1, counts=(8, 64))
-    script("sharing", tmp_path, monkeypatch).draw()
-    drawn = sorted(tmp_path.iterdir())
+    sharing = script("sharing", tmp_path, monkeypatch)
+    # Panels of two of the seven sets of data.
+    lines = [each for each in read_lines(sharing.OUTCOMES) if each["data"] in ("pool-10", "seven_segment")]
+    write_lines(tmp_path / "some.jsonl", lines)
+    sharing.draw(tmp_path / "some.jsonl")
+    drawn = sorted(tmp_path.glob("*.png"))
     assert [path.name for path in drawn] == [
         *("shared-density.png", "shared-rows.png"),
         *("sharing-error.png", "sharing-log-loss.png", "sharing.png", "start.png"),

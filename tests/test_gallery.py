@@ -27,11 +27,16 @@ SMALLER = {
         "(60, 200)": "(20, 20)",
         "ClassifierCV(random": "ClassifierCV(n_kernels=[10], cv=2, random",
     },
+    "choosing": {"n_init=8": "n_init=1", "range(4, 10)": "(4, 6)"},
+    "digits_and_features": {"(60, random": "(20, random"},
     "grouping": {
-        "load_wine()": "load_wine(); wine.data, wine.target = wine.data[::2], wine.target[::2]",
+        "load_wine()": "load_wine(); wine.data, wine.target = wine.data[::2, :6], wine.target[::2]",
+        "range(13)": "range(6)",
         "cv=3": "cv=2",
     },
     "high_dimension": {"train_size=1000": "train_size=200"},
+    "missing_values": {", 8))": ", 2))", "range(8)": "range(2)"},
+    "mnist": {"test_size=0.5": "train_size=300, test_size=100", "max_iter=500, tol=1e-3": "tol=0.1"},
     "pipelines": {"[5, 10, 20]": "[5, 10]", "[10, 20, 30]": "[10, 12]", "cv=3": "cv=2"},
     "populations": {
         "1500": "300",
@@ -40,7 +45,12 @@ SMALLER = {
         "n_init=3": "n_init=1",
         'criterion="bic"': 'criterion="bic", n_kernels=[4, 8]',
     },
+    "published_failures": {"range(18)": "range(6)"},
+    "samples": {"3000": "500"},
+    "slow_fits": {"(False, 420), (True, 150)": "(False, 42), (True, 15)"},
+    "starts": {"range(15)": "range(3)", "size=15": "size=3"},
     "streams": {"weights, 2000,": "weights, 400,", "6000": "1200"},
+    "variational": {"(1, 2, 4, 6)": "(1, 2)"},
 }
 
 of_each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)

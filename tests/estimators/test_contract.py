@@ -20,18 +20,20 @@ ESTIMATORS = [
     SharedKernelClassifier(random_state=0),
     SharedKernelClassifier(3, feature_groups=[[0], [1]], covariance_type="diag", random_state=0),
     SharedKernelMixture(random_state=0),
-    SharedKernelMixture(3, inference="variational", random_state=0),
-    SharedKernelMixture(kernel="t", background=True, random_state=0),
+    SharedKernelMixture(3, inference="variational", tol=1e-2, random_state=0),
+    SharedKernelMixture(kernel="t", background=True, tol=1e-2, random_state=0),
     GaussianMixture(random_state=0),
 ]
 # Searches of few candidates in few folds, which are not screened but tuned and averaged.
-QUICK = SharedKernelClassifier(covariance_prior="weak", tol=0.1)
+QUICK = {"covariance_prior": "weak", "tol": 1.0}
 SEARCHES = [
     SharedKernelClassifierCV(
-        QUICK, n_kernels=3, covariance_type="full", tune=0.1, cv=2, n_members=2, random_state=0
+        SharedKernelClassifier(**QUICK),
+        **{"n_kernels": 3, "covariance_type": "full", "kernels": "shared", "tune": 0.1},
+        **{"cv": 2, "n_members": 2, "random_state": 0},
     ),
     SharedKernelMixtureCV(
-        SharedKernelMixture(tol=0.1), n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0
+        SharedKernelMixture(**QUICK), n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0
     ),
 ]
 

@@ -372,11 +372,12 @@ def test_saved_figures_are_repeatable_and_replace_the_old_file(tmp_path: Path) -
     figure = Figure(layout="constrained")
     axes = plot_illustration(record, figure)
     assert axes[0].figure is figure
+    other = plot_illustration(record, Figure(layout="constrained"))[0].figure
     for name in ("a.png", "a.pdf"):
         (tmp_path / name).write_text("old")
         save_figure(figure, tmp_path / name)
         first = (tmp_path / name).read_bytes()
-        save_figure(plot_illustration(record, Figure(layout="constrained"))[0].figure, tmp_path / name)
+        save_figure(other, tmp_path / name)
         assert (tmp_path / name).read_bytes() == first
         assert first.startswith({"a.png": b"\x89PNG", "a.pdf": b"%PDF"}[name])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pdf", "a.png"]

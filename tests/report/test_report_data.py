@@ -12,6 +12,7 @@ import shlex
 import struct
 import sys
 from contextlib import redirect_stdout
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +58,11 @@ def a_run(**changes: Any) -> Run:
     return Run(**{**plain, **changes})
 
 
+@cache
+def synthetic_data() -> dict[str, Any]:
+    return report_data(synthetic_results())
+
+
 def with_runs(*runs: Run) -> StudyResults:
     return dataclasses.replace(synthetic_results(), runs=runs, best={}, beyond=())
 
@@ -89,7 +95,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path, page: Path) -> Non
 
 
 def test_the_data_are_plain_json_without_nan() -> None:
-    data = report_data(synthetic_results())
+    data = synthetic_data()
     assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
@@ -205,11 +211,11 @@ def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
 
 
 def test_tables_stand_source_under_source() -> None:
-    table = report_data(synthetic_results())["tables"][0]
+    table = synthetic_data()["tables"][0]
     assert (table["number"], table["columns"][:2]) == (1, ["3D", "3x1D"])
     group = table["groups"][0]
     assert group["label"] == "Med Acc"
-    assert "<span>Median accuracy</span>" in render(report_data(synthetic_results()))
+    assert "<span>Median accuracy</span>" in render(synthetic_data())
     sources = ["paper", "published", "difference", "robust", "class-wise"]
     assert [row["source"] for row in group["rows"]] == sources
     assert group["rows"][0]["cells"][:3] == ["0.847", "0.838", "0.896"]
@@ -225,7 +231,7 @@ def test_tables_stand_source_under_source() -> None:
     printed, rerun, gap = (float(group["rows"][row]["cells"][0]) for row in range(3))
     assert gap == pytest.approx(rerun - printed, abs=1.1e-3)
     assert group["rows"][2]["cells"][0][0] in "+-"
-    fifth = report_data(synthetic_results())["tables"][4]
+    fifth = synthetic_data()["tables"][4]
     assert [group["label"] for group in fifth["groups"]][-1] == "K = 18"
     assert fifth["groups"][-1]["rows"][0]["cells"] == [
         "0.84 ± 0.05 (61)",
@@ -261,7 +267,7 @@ def test_the_claim_over_data_sets_is_in_the_summary() -> None:
 
 
 def test_features_variants_and_dither_are_defined() -> None:
-    page = render(report_data(synthetic_results()))
+    page = render(synthetic_data())
     assert 'product of 2</td><td class="words wrap">{pca 4, pca 5} × {q2, q3, q4}</td>' in page
     assert 'joint</td><td class="words wrap">pca 1 … pca 10, q2, q3, q4</td>' in page
     assert "N(0, 0.01²)" in page
@@ -429,8 +435,7 @@ def test_other_files_are_refused_as_pictures() -> None:
 
 
 def test_the_explorer_has_a_class_s_rows_and_its_upper_triangles() -> None:
-    results = synthetic_results()
-    data = report_data(results)
+    results, data = synthetic_results(), synthetic_data()
     explorer = data["explorer"]
     variant = next(each for each in data["variants"] if each["name"] == "6D")
     mixture = variant["methods"]["robust"]["best"]["groups"][0]
