@@ -24,6 +24,7 @@ from skmix.engine.refine.shrink import (
     prior_of_start,
     reduce_correlations,
     relative_spreads,
+    share_of,
 )
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise
@@ -326,3 +327,9 @@ def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> No
     some = prior_of_start(X, labelled, None, own, full, regulariser, frame)
     only = prior_of_start(X[:200], classes[:200], np.ones(200), own, full, regulariser, frame)
     assert_allclose(some[1], only[1], rtol=1e-9)
+
+
+def test_the_share_of_the_common_covariance_is_its_weight_in_that_of_a_kernel() -> None:
+    """(m S + ν T) / (m + ν) with S = 0 and T = 1."""
+    for rows, own in ((30.0, 10.0), (0.0, 5.0), (2.0, 8.0)):
+        assert share_of(rows, own) == pytest.approx((own * 0.0 + rows * 1.0) / (own + rows))
