@@ -322,6 +322,14 @@ def test_kernels_without_rows_keep_their_covariance(structure: Structure) -> Non
         assert_array_equal(kept[0, [0, 2]], new[0, [0, 2]])
         assert_array_equal(kept[0, 1], old[0, 1])
         assert_array_equal(kept[1], old[1])
+    # So does the factor; whether a start can go on is up to its new covariances.
+    usable = np.array([True, False])
+    one, other = (structure.factor(own, 2) for own in (new, old))
+    found = structure.factor_where_alive(alive, replace(one, usable=usable), replace(other, usable=~usable))
+    expected = structure.factor(kept, 2)
+    assert_array_equal(found.whitener, expected.whitener)
+    assert_array_equal(found.log_determinant, expected.log_determinant)
+    assert_array_equal(found.usable, usable)
 
 
 @each_structure
