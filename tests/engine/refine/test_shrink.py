@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from calls import Listed, fit, with_shrinkage
 from numpy.testing import assert_allclose
-from oracles import random_covariances
+from oracles import random_covariances, responsibilities
 from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, multivariate_normal, wishart
 
@@ -333,3 +333,31 @@ def test_the_share_of_the_common_covariance_is_its_weight_in_that_of_a_kernel() 
     """(m S + ν T) / (m + ν) with S = 0 and T = 1."""
     for rows, own in ((30.0, 10.0), (0.0, 5.0), (2.0, 8.0)):
         assert share_of(rows, own) == pytest.approx((own * 0.0 + rows * 1.0) / (own + rows))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit(covariance_type: str) -> None:
+    """From responsibilities row by row, and the best of many strengths."""
+    X, classes, starts, options = problem(covariance_type)
+    frame = measure(X, structure_of(covariance_type))
+    found = with_shrinkage(X, classes, starts, options, frame=frame)
+    common = "tied" if covariance_type == "full" else "diag"
+    if common == "tied":
+        starts = replace(starts, covariances=structure_of("tied").from_full(starts.covariances))
+    first = fit(X, classes, starts, replace(options, covariance_type=common), frame=frame)
+    model = first.parameters.take(first.best)
+    w = responsibilities(X, classes, model, common)
+    mass = w.sum(axis=0)
+    away = X[:, None] - w.T @ X / mass[:, None]
+    scatters = np.einsum("nk,nkd,nke->kde", w, away, away)
+    if covariance_type == "full":
+        target, order = reduce_correlations(model.covariances, 45.0 - 3.0), 8
+    else:
+        target, order = mass @ model.covariances / 45.0, 1
+        scatters = np.diagonal(scatters, axis1=1, axis2=2)
+    assert found.covariance_prior_scale is not None
+    assert_allclose(found.covariance_prior_scale, target, rtol=1e-9)
+    spreads = relative_spreads(scatters, target, mass)
+    tried = np.geomspace(1e-2, 1e6, 2001)
+    best = tried[np.argmax([log_marginal_likelihood(rows, mass, spreads, order) for rows in tried])]
+    assert found.covariance_prior == pytest.approx(best, rel=0.02)
