@@ -310,3 +310,28 @@ def test_the_lightest_is_that_of_fewest_rows_whatever_its_weights() -> None:
     last, possible = without_lightest(packed, sizes)
     assert possible.tolist() == [False, True]
     assert_array_equal(last.weights, [packed.weights[0], [[1.0, 1.0], [0.0, 0.0]]])
+
+
+def test_rows_without_a_label_count_for_the_lightest_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class sizes are those of all rows, by the class priors of the round, and else those of the labels."""
+    X, classes = four_clusters(n_rows=200, n_classes=2)
+    start = many_kernels(X, classes, "diag", n_starts=1, n_kernels=6)
+    seen: list[tuple[Parameters, FloatArray]] = []
+
+    def spy(parameters: Parameters, class_sizes: FloatArray) -> Any:
+        seen.append((parameters.copy(), class_sizes))
+        return without_lightest(parameters, class_sizes)
+
+    monkeypatch.setattr(prune, "without_lightest", spy)
+    options = Options(covariance_type="diag", max_iter=5)
+    prune_kernels(X, classes, start, options)
+    for _, sizes in seen:
+        assert_allclose(sizes, [np.bincount(classes)])
+    seen.clear()
+    hidden = np.where(np.arange(200) % 4 == 0, classes, -1)
+    prune_kernels(X, hidden, replace(start, class_prior=np.array([[0.9, 0.1]])), options)
+    assert len(seen) > 2
+    for parameters, sizes in seen:
+        assert parameters.class_prior is not None
+        assert_allclose(sizes, 200.0 * parameters.class_prior)
+        assert_allclose(sizes.sum(), 200.0)

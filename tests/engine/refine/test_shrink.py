@@ -361,3 +361,27 @@ def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit(covaria
     tried = np.geomspace(1e-2, 1e6, 2001)
     best = tried[np.argmax([log_marginal_likelihood(rows, mass, spreads, order) for rows in tried])]
     assert found.covariance_prior == pytest.approx(best, rel=0.02)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_mild_prior_is_not_below_the_floor(covariance_type: str) -> None:
+    """A feature that is constant within kernels has the floor's variance."""
+    random, structure = np.random.default_rng(2), structure_of(covariance_type)
+    classes = np.arange(80) % 2
+    X = np.stack([random.normal(size=80) + 9.0 * classes, 5.0 * classes], axis=1)
+    frame = measure(X, structure)
+    start = Parameters(np.eye(2), np.stack([X[classes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
+    regulariser = regulariser_of(Options(covariance_type=covariance_type, floor=0.01), frame, structure, 2)
+    _, common = prior_of_start(X, classes, None, start, structure, regulariser, frame)
+    variances = common if covariance_type == "diag" else np.diagonal(common)
+    within = np.mean([X[classes == c, 0].var() for c in (0, 1)])
+    assert_allclose(variances, [within, 0.01 * X[:, 1].var()], rtol=1e-6)
+    # No more than a hundred times as many rows as there are: kernels of a class do not differ here.
+    same = np.concatenate([X, X + np.array([100.0, 0.0])])
+    twice = np.repeat([0, 1], 80)
+    start = Parameters(np.eye(2), np.stack([same[twice == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
+    regulariser = regulariser_of(
+        Options(covariance_type=covariance_type), measure(same, structure), structure, 2
+    )
+    rows, _ = prior_of_start(same, twice, None, start, structure, regulariser, measure(same, structure))
+    assert rows <= 100.0 * 160.0
