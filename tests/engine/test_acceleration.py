@@ -181,3 +181,36 @@ def test_an_accelerated_fit_ends_only_where_its_steps_gain_less_than_a_third_of_
     assert fast.n_iter.max() < 500
     for path in fast.path:
         assert np.all(np.abs(np.diff(path.sum(axis=1)))[-3:] < 0.3 * 1e-4 * len(X))
+
+
+def test_after_a_pass_a_start_goes_on_leaps_or_returns() -> None:
+    """Three starts: one whose steps are too few yet, one that is ready, and one whose leap was in vain."""
+    X, classes, begin = overlapping("full")
+    passes = [begin.take(slice(3))]
+    for n in (10, 20, 21, 22):
+        options = Options(max_iter=n, tol=0.0, floor=0.0)
+        passes.append(fit(X, classes, begin.take(slice(3)), options).parameters)
+    _, retreat, older, entered, following = passes
+    structure = structure_of("full")
+    rule = Likelihood(structure, Regulariser(np.zeros(2), None, 0.0, np.eye(2), 1.0))
+    state = Squarem.begin(begin.take(slice(3)))
+    state.retreat, state.older, state.limit[:] = retreat, older, 1e6
+    state.steps[:], state.tried[2] = [0, 1, 5], True
+    proposal, good = state._extrapolate(rule, [p.take([1]) for p in (older, entered, following)], [1])
+    assert good.all()
+    state.limit[:] = 1e6
+    wasted, objective = np.array([False, False, True]), np.array([-1.0, -2.0, -3.0])
+    factor = structure.factor(following.covariances, 2)
+    found, new = state.onward(rule, entered, following, factor, objective, wasted)
+    for r, expected in enumerate((following.take(0), proposal.take(0), retreat.take(2))):
+        for name in ("weights", "means", "covariances"):
+            assert_allclose(getattr(found, name)[r], getattr(expected, name), rtol=1e-12)
+    expected_factor = structure.factor(found.covariances, 2)
+    assert_allclose(new.whitener, expected_factor.whitener, rtol=1e-9)
+    assert_allclose(new.log_determinant, expected_factor.log_determinant, rtol=1e-9)
+    assert state.tried.tolist() == [False, True, False]
+    assert state.steps.tolist() == [1, 2, 0]
+    assert state.reached[1] == -2.0
+    assert state.older is entered
+    assert_array_equal(state.retreat.means[1], following.means[1])
+    assert_array_equal(state.entering.means, found.means)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from oracles import COVARIANCE_TYPES, as_full, random_model
 from scipy import stats
 from scipy.optimize import approx_fprime
 
@@ -159,11 +160,14 @@ def test_kernels_without_weight_change_no_likelihood() -> None:
     random = np.random.default_rng(0)
     x = np.concatenate([random.normal(at, 1.0, size=500) for at in (0.0, 1.5, 100.0)])
     logs = -0.5 * (x[:, None] - [0.0, 1.5, 100.0]) ** 2
-    found, expected = (
-        shares.log_likelihood_moments(own, shares.density_ratios(own), w, 50.0)
-        for own, w in ((logs, np.array([0.4, 0.6, 0.0])), (logs[:1000, :2], np.array([0.4, 0.6])))
-    )
-    assert_allclose(found, expected, rtol=1e-6)
+    for prior in (None, np.array([3.0, 9.0, 5.0])):
+        found, expected = (
+            shares.log_likelihood_moments(
+                own, shares.density_ratios(own), w, 50.0, None if prior is None else prior[: len(w)]
+            )
+            for own, w in ((logs, np.array([0.4, 0.6, 0.0])), (logs[:1000, :2], np.array([0.4, 0.6])))
+        )
+        assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_prior_on_all_but_the_background() -> None:
@@ -196,3 +200,92 @@ def test_unusual_groups_do_not_tell_what_is_usual() -> None:
     other[:, 2] = [0.0, 0.0, 500.0]
     found = [shares.usual_shares(each, usual, fold) for each in (counts, other)]
     assert_allclose(found[0], found[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("tails", [False, True])
+@pytest.mark.parametrize("kind", COVARIANCE_TYPES)
+def test_scores_are_derivatives_in_whitened_coordinates(kind: str, tails: bool) -> None:
+    """By mean and covariance: μ + L e and L (1 + A) Lᵀ, with units in which a row's information is one."""
+    random = np.random.default_rng(0)
+    parameters = random_model(random, 2, 1, 3, kind)
+    degrees = np.array([3.0, 7.0]) if tails else None
+    parameters = Parameters(parameters.weights, parameters.means, parameters.covariances, degrees=degrees)
+    X, near = random.normal(size=(20, 3)), [np.arange(0, 20, 2), np.arange(1, 20, 3)]
+    full, step = as_full(parameters.covariances, kind, 2, 3), 1e-5
+    moves = [
+        np.outer(a, b) + np.outer(b, a) if i != j else np.sqrt(2.0) * np.outer(a, a)
+        for i, a in enumerate(np.eye(3))
+        for j, b in enumerate(np.eye(3))
+        if j <= i
+    ]
+    if kind == "diag":
+        moves = [np.sqrt(2.0) * np.outer(a, a) for a in np.eye(3)]
+    elif kind == "spherical":
+        moves = [np.sqrt(2.0 / 3.0) * np.eye(3)]
+
+    def logs(k: int, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        if degrees is None:
+            return np.asarray(stats.multivariate_normal(mean, covariance).logpdf(X[near[k]]))
+        return np.asarray(stats.multivariate_t(mean, covariance, df=degrees[k]).logpdf(X[near[k]]))
+
+    found = shares._scores(X, near, parameters, kind, kind)
+    for k in range(2):
+        root = np.linalg.cholesky(full[k])
+        ends = [
+            [(parameters.means[k] + sign * step * root @ e, full[k]) for sign in (1.0, -1.0)]
+            for e in np.eye(3)
+        ]
+        ends += [
+            [(parameters.means[k], root @ (np.eye(3) + sign * step * A) @ root.T) for sign in (1.0, -1.0)]
+            for A in moves
+        ]
+        slopes = [(logs(k, *ahead) - logs(k, *behind)) / (2.0 * step) for ahead, behind in ends]
+        assert_allclose(found[k], np.transpose(slopes), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["diag", "spherical"])
+def test_errors_of_kernels_with_one_feature_do_not_depend_on_the_structure(kind: str) -> None:
+    covariances = DEVIATIONS[:, None] ** 2 if kind == "diag" else DEVIATIONS**2
+    parameters = Parameters(WEIGHTS, MEANS[:, None], covariances)
+    X, log_densities = drawn(parameters, kind)
+    errors = shares.kernel_errors(X, log_densities, parameters, kind, SIZES)
+    expected = shares.kernel_errors(X, log_densities, model(), "full", SIZES)
+    assert errors is not None
+    assert expected is not None
+    for j in (0, 1):
+        forces, others = (each.forces(WEIGHTS[:, j], SIZES[j]) for each in (errors, expected))
+        assert_allclose(forces @ forces.T, others @ others.T, rtol=1e-6)
+
+
+def many_parameters() -> tuple[np.ndarray, np.ndarray, Parameters]:
+    """Return rows, log-densities and a model of twelve kernels that overlap, of 60 parameters."""
+    parameters = random_model(np.random.default_rng(0), 12, 2, 2)
+    apart = Parameters(np.eye(12), parameters.means, parameters.covariances)
+    X = density.draw(apart, "full", np.repeat(np.arange(12), 400), np.random.RandomState(0))[0]
+    return X, density.kernel_log_densities(X, parameters, "full"), parameters
+
+
+def test_some_directions_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, log_densities, parameters = many_parameters()
+    totals = []
+    for draws in (20, 60):
+        monkeypatch.setattr(shares, "_DRAWS", draws)
+        errors = shares.kernel_errors(X, log_densities, parameters, "full", SIZES)
+        assert errors is not None
+        assert errors.slopes[0].shape[1] == draws
+        totals.append(sum(float((own**2).mean()) * own.shape[1] for own in errors.slopes))
+    assert totals[0] == pytest.approx(totals[1], rel=0.3)
+
+
+def test_kernels_with_too_many_parameters_count_by_diagonals_by_scales_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, log_densities, parameters = many_parameters()
+    monkeypatch.setattr(shares, "_DRAWS", 1000)
+    for most, each in ((60, 5), (59, 4), (47, 3), (36, 3)):
+        monkeypatch.setattr(shares, "_MOST_PARAMETERS", most)
+        errors = shares.kernel_errors(X, log_densities, parameters, "full", SIZES)
+        assert errors is not None
+        assert errors.slopes[0].shape[1] == 12 * each
+    monkeypatch.setattr(shares, "_MOST_PARAMETERS", 35)
+    assert shares.kernel_errors(X, log_densities, parameters, "full", SIZES) is None

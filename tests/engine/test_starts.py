@@ -361,3 +361,51 @@ def test_a_swap_is_the_one_that_lowers_the_sum_of_squares_most() -> None:
         assert cost(rows, found) == pytest.approx(cost(rows, best), rel=1e-9)
         swaps, seeds = swaps + (cost(rows, found) < cost(rows, seeds)), found
     assert swaps > 2
+
+
+def test_samples_for_seeds_follow_the_weights() -> None:
+    """Rows that hardly count are not drawn, and on average a sample has the weighted mean."""
+    random = np.random.default_rng(0)
+    light = np.arange(4000) % 2 == 0
+    X = random.normal(size=(4000, 1)) + np.where(light, 1000.0, 0.0)[:, None]
+    classes = np.arange(4000) // 2 % 2
+    frame, weights = measure(X, FULL), np.where(light, 1e-9, 1.0)
+    settings = 5, 4, frame, FULL, np.random.RandomState(0), weights
+    for found in (starts.class_wise(X, classes, 2, *settings), starts.k_means_plus_plus(X, 1, *settings)):
+        assert np.abs(found.means).max() < 10.0
+    weights = np.where(light, 1.0, 3.0)
+    one = starts.class_wise(X, 0 * classes, 1, 100, 1, frame, FULL, np.random.RandomState(0), weights)
+    # 100 samples of 25 rows: five standard errors.
+    assert one.means.mean() == pytest.approx(250.0, abs=43.0)
+
+
+@pytest.mark.parametrize("many", [100, 1 << 17])
+def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn one by one, where they are a small share of many rows, or from a permutation of all."""
+    monkeypatch.setattr(starts, "_MANY_ROWS", many)
+    members, counts = 3 * np.arange(2000) + 1, np.zeros(6000)
+    for seed in range(40):
+        draw = starts._draw(members, 4, None, np.random.RandomState(seed))
+        assert len(draw.rows) == 100
+        assert 0 <= draw.first < 100
+        assert (len(draw.chances), len(draw.swaps)) == (3, 0)
+        counts[draw.rows] += 1
+        assert counts.sum() == 100 * (seed + 1)
+        assert len(set(draw.rows)) == 100
+    assert counts[members].sum() == 4000
+    assert np.all(np.abs(counts[members].reshape(4, -1).sum(axis=1) - 1000) < 150)
+    everyone = starts._draw(members[:30], 4, None, np.random.RandomState(0), swap=True)
+    assert sorted(everyone.rows) == members[:30].tolist()
+    assert len(everyone.swaps) == 8 * 4
+
+
+def test_neighbours_are_sought_among_some_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "_MOST_WITH_NEIGHBOURS", 50)
+    X, corner = four_clusters()
+    weights = np.arange(1.0, 401.0)
+    rows, own, mass = starts.without_outliers(X, corner, weights, measure(X, FULL))
+    assert 37 <= len(rows) <= 50
+    assert mass is not None
+    for row, c, weight in zip(rows, own, mass, strict=True):
+        (n,) = np.flatnonzero((row == X).all(axis=1))
+        assert (corner[n], weights[n]) == (c, weight)

@@ -13,8 +13,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from oracles import random_model, random_rows, stack, total_log_likelihood
 
+from skmix.engine.covariances import structure_of
 from skmix.engine.em import Stopping
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.sources.summary import measure
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 
@@ -133,17 +135,39 @@ def test_a_fit_can_go_on_from_another() -> None:
 
 def test_the_callback_is_called_after_every_pass() -> None:
     X, classes, models = problem()
-    told: list[tuple[int, list[int], FloatArray]] = []
+    told: list[tuple[int, list[int], FloatArray, FloatArray]] = []
     result = fit(
         X,
         classes,
         models,
         Options(tol=1e-3),
-        callback=lambda run: told.append((run.n_passes, run.active.tolist(), run.log_likelihood)),
+        callback=lambda run: told.append(
+            (run.n_passes, run.active.tolist(), run.log_likelihood, run.totals())
+        ),
     )
-    assert [number for number, _, _ in told] == list(range(1, result.n_iter.max() + 1))
-    for number, active, _ in told:
+    assert [number for number, *_ in told] == list(range(1, result.n_iter.max() + 1))
+    # Log-likelihoods are in the frame, those of starts that have ended are their last ones.
+    volume = len(X) * measure(X, structure_of("full")).log_volume()
+    for number, active, log_likelihood, totals in told:
         assert active == np.flatnonzero(result.n_iter >= number).tolist()
+        last = [path[min(number, len(path)) - 1].sum() for path in result.path]
+        assert_allclose(totals - volume, last, rtol=1e-9)
+        assert_allclose(log_likelihood.sum(axis=1), totals[active], rtol=1e-12)
+
+
+def test_a_start_that_failed_has_no_log_likelihood() -> None:
+    X = np.repeat([[0.0], [1.0]], 20, axis=0)
+    start = Parameters(
+        np.full((2, 2, 1), 0.5), np.array([[[0.0], [1.0]], [[0.5], [0.5]]]), np.ones((2, 2, 1, 1))
+    )
+    start.covariances[0] = 1e-3
+    totals: list[FloatArray] = []
+    result = fit(
+        X, None, start, Options(floor=0.0, max_iter=5), callback=lambda run: totals.append(run.totals())
+    )
+    assert result.status[0] == Status.FAILED
+    assert totals[-1][0] == -np.inf
+    assert np.isfinite(totals[-1][1])
 
 
 def test_starts_are_left_alone() -> None:

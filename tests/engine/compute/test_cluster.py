@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +20,15 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 import skmix
-from skmix.engine.compute.dask import ClusterError, check_workers, map_rows, open_collections
+from skmix.engine.compute.dask import (
+    ClusterError,
+    _unique_name,
+    check_workers,
+    connect,
+    map_rows,
+    map_tasks,
+    open_collections,
+)
 
 VERSION = skmix.__version__
 RNG = np.random.default_rng(5)
@@ -276,3 +285,48 @@ def test_a_scheduler_that_went_between_two_fits_is_told(mortal_cluster):
     mortal_cluster.sync(mortal_cluster.scheduler.close)
     with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
         open_collections(*collections(), None, VERSION)
+
+
+def test_lazy_calls_and_passes_have_names_of_their_own():
+    """Those of the same function, of other rows or with other settings, are not taken for one another."""
+    X = collections()[0]
+    both = map_rows(X, np.square, 3, float), map_rows(2.0 * X, np.square, 3, float)
+    one, two = dask.compute(*both)
+    np.testing.assert_allclose(two, 4.0 * one)
+    assert len({_unique_name(np.square), _unique_name(np.square), _unique_name(Wait(0.0))}) == 3
+    assert _unique_name(partial(np.square, 1)).startswith("skmix-square-")
+
+
+def test_labels_go_with_the_rows_of_a_lazy_call():
+    X, y = collections()
+    table = dd.from_pandas(pd.DataFrame({"label": LABELS}), npartitions=3)
+    for labels in (y, LABELS, table["label"], da.from_array(LABELS[:, None], chunks=50)):
+        found = map_rows(X, lambda rows, own: np.where(own == "oak", rows[:, 0], 0.0), None, float, labels)
+        np.testing.assert_array_equal(found.compute(), np.where(LABELS == "oak", ROWS[:, 0], 0.0))
+
+
+def test_other_collections_and_names_are_refused():
+    with pytest.raises(ValueError, match="X must be a Dask array, dataframe or series, got a Dask Delayed"):
+        open_collections(dask.delayed(ROWS), None, None, VERSION)
+    table = dd.from_pandas(pd.DataFrame({"a": ROWS[:, 0], 1: ROWS[:, 1]}), npartitions=2)
+    with pytest.raises(TypeError, match="all be strings, or none of them"):
+        open_collections(table, None, None, VERSION)
+    numbered = dd.from_pandas(pd.DataFrame(ROWS), npartitions=2)
+    assert open_collections(numbered, None, None, VERSION).feature_names is None
+
+
+def scaled(factor, task):
+    return factor * task
+
+
+def test_tasks_are_done_on_a_cluster_by_its_address(client):
+    with connect(client.scheduler.address, VERSION) as own:
+        assert sorted(map_tasks(own, scaled, 10.0, [1.0, 2.0, 3.0])) == [10.0, 20.0, 30.0]
+        with pytest.raises(ClusterError, match="have another version"), connect(own.scheduler.address, "9"):
+            pass
+
+
+def test_an_address_without_a_scheduler_is_told(monkeypatch):
+    monkeypatch.setattr("skmix.engine.compute.dask._CONNECT", 0.2)
+    with pytest.raises(ClusterError, match=r"No Dask scheduler responds at tcp://127.0.0.1:9"):
+        connect("tcp://127.0.0.1:9", VERSION).__enter__()

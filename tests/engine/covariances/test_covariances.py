@@ -322,6 +322,14 @@ def test_kernels_without_rows_keep_their_covariance(structure: Structure) -> Non
         assert_array_equal(kept[0, [0, 2]], new[0, [0, 2]])
         assert_array_equal(kept[0, 1], old[0, 1])
         assert_array_equal(kept[1], old[1])
+    # So does the factor; whether a start can go on is up to its new covariances.
+    usable = np.array([True, False])
+    one, other = (structure.factor(own, 2) for own in (new, old))
+    found = structure.factor_where_alive(alive, replace(one, usable=usable), replace(other, usable=~usable))
+    expected = structure.factor(kept, 2)
+    assert_array_equal(found.whitener, expected.whitener)
+    assert_array_equal(found.log_determinant, expected.log_determinant)
+    assert_array_equal(found.usable, usable)
 
 
 @each_structure
@@ -345,3 +353,59 @@ def test_variances_are_those_of_the_kernels(structure: Structure) -> None:
     own, full = batch_of_covariances(14, structure, 4)
     found = np.broadcast_to(structure.variances(own), (N_STARTS, N_KERNELS, 4))
     assert_allclose(found, np.diagonal(full, axis1=2, axis2=3), rtol=1e-15)
+
+
+@each_structure
+@pytest.mark.parametrize("n_features", [1, 3, 4])
+def test_kernels_are_chosen_widened_whitened_and_drawn(structure: Structure, n_features: int) -> None:
+    own, full = batch_of_covariances(15, structure, n_features)
+    kernels = np.array([[2, 0], [1, 1]])
+    taken = structure.take_kernels(own, kernels)
+    expected = np.stack([matrices[index] for matrices, index in zip(full, kernels, strict=True)])
+    found = np.stack([as_full(c, structure.name, 2, n_features) for c in taken])
+    assert_array_equal(found, expected)
+    factors = np.array([2.0, 3.0, 5.0])
+    if not structure.shared:
+        wide = dense(structure.widened(own, factors), structure, n_features)
+        assert_allclose(wide, factors[:, None, None] * full, rtol=1e-14)
+    factor, chosen = structure.factor(own, n_features), [(1, 2), (0, 0), (1, 0)]
+    whiteners = structure.whiteners_of(factor, chosen)
+    for whitener, (r, k) in zip(whiteners, chosen, strict=True):
+        assert_array_equal(structure.whitener_of(factor, r, k), whitener)
+        matrix = whitener if whitener.ndim == 2 else np.diag(np.broadcast_to(whitener, n_features))
+        assert_allclose(matrix @ full[r, k] @ matrix.T, np.eye(n_features), atol=1e-9)
+        # Rows of the identity show the root of the covariance.
+        one = structure.take_kernels(own[r : r + 1], np.array([[k]]))
+        drawn = structure.correlate(one, np.eye(n_features), np.random.RandomState(0))
+        assert_allclose(drawn.T @ drawn, full[r, k], rtol=1e-9, atol=1e-12)
+
+
+@each_structure
+@pytest.mark.parametrize("n_features", [1, 3, 4])
+def test_terms_of_a_unit_mass_make_its_covariance_again(structure: Structure, n_features: int) -> None:
+    own, _ = batch_of_covariances(16, structure, n_features)
+    terms = structure.terms_of(own, N_KERNELS, n_features)
+    assert terms.shape == (N_STARTS, N_KERNELS, structure.n_second(n_features))
+    mass, offset = np.ones((N_STARTS, N_KERNELS)), np.zeros((N_STARTS, N_KERNELS, n_features))
+    found, factor = structure.update(mass, offset, terms, no_regulariser(n_features))
+    assert_allclose(found, own, rtol=1e-12)
+    assert factor.usable.all()
+
+
+@pytest.mark.parametrize("structure", [STRUCTURES["full"], STRUCTURES["tied"]], ids=["full", "tied"])
+def test_variance_inflation_is_that_of_regressions_on_the_other_features(structure: Structure) -> None:
+    """A variance over what is left of it given all other features: 1 / (1 − R²), the largest of a start."""
+    own, full = batch_of_covariances(17, structure, 3)
+    variances, precisions = (np.einsum("rkdd->rkd", each) for each in (full, np.linalg.inv(full)))
+    expected = (variances * precisions).max(axis=(1, 2))
+    factor = structure.factor(own, 3)
+    assert_allclose(structure.inflation(own, factor), expected, rtol=1e-9)
+    broken = replace(factor, usable=np.array([True, False]))
+    assert_allclose(structure.inflation(own, broken), [expected[0], np.inf], rtol=1e-9)
+
+
+def test_covariances_want_three_rows_for_each_number_of_a_feature() -> None:
+    """A matrix has M numbers for each, factors have q and a variance; variances alone are never too many."""
+    assert structure_of("full").rows_wanted(7) == 21.0
+    assert structure_of("low_rank", 2).rows_wanted(7) == 9.0
+    assert structure_of("diag").rows_wanted(7) == 0.0

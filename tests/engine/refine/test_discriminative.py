@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from oracles import random_model
+from oracles import class_log_likelihood, random_model, random_rows
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from skmix.engine.compute.threads import Workers, workers
 from skmix.engine.covariances import structure_of
-from skmix.engine.refine.discriminative import Judge, Labelled, Objective, Scores, adam, score
+from skmix.engine.model import FloatArray, Options, Parameters
+from skmix.engine.refine.discriminative import Judge, Labelled, Objective, Scores, adam, score, tune
 from skmix.engine.sources.summary import measure
 
 
@@ -148,3 +149,160 @@ def test_scores_are_at_the_best_temperature_of_at_least_one(scale: float) -> Non
     assert_allclose(found.log_loss, min(best.fun, loss(1.0)), rtol=1e-7)
     assert (found.temperature == 1.0) == (scale < 1.0)
     assert_allclose(found.error, np.average(joints.argmax(axis=1) != codes, weights=weights))
+
+
+@dataclass
+class Restarted(Bowl):
+    """A bowl around a model: where that is raised, the numbers begin at zero again."""
+
+    parameters: float = 0.0
+
+    def evaluate(self, numbers: Any, rows: Labelled, *_: object) -> tuple[float, Any]:
+        return 0.0, self.curvature * (self.top - self.parameters - numbers)
+
+
+def test_adam_goes_on_from_a_model_that_was_raised() -> None:
+    class Raises(Watcher):
+        def see(self, objective: Any, numbers: Any) -> Any:
+            self.seen.append((objective.parameters, *numbers))
+            return 0.003 if len(self.seen) == 2 else None
+
+    rows, watcher = Labelled(np.ones((6, 1)), np.zeros(6, dtype=np.int64)), Raises()
+    given: Any = (Restarted(), rows, 4, 10, watcher, None, 3, np.random.RandomState(0))
+    adam(*given)
+    x, average, m, v = np.zeros((4, 3))
+    parameters = 0.0
+    for t in range(1, 9):
+        g = Bowl.curvature * (Bowl.top - parameters - x)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        x = x + 3e-3 * (20 - t + 1) / 20 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        average = average + (x - average) / t
+        if t % 2 == 0:
+            assert_allclose(watcher.seen[t // 2 - 1], [parameters, *average], rtol=1e-7)
+        if t == 4:
+            parameters, x, average = 0.003, np.zeros(3), np.zeros(3)
+    assert len(watcher.seen) == 4
+
+
+def test_no_trial_of_an_optimiser_overflows() -> None:
+    with workers(1) as pool:
+        _, objective = judged(pool)
+    limits = objective.limits()
+    assert limits.shape == (objective.size,)
+    for sign in (-1.0, 1.0):
+        point = objective.point(sign * limits)
+        assert all(np.isfinite(each).all() for each in point[:3])
+        # A kernel may grow by e^30, and move by a million of its deviations.
+        assert 1e4 < np.abs(point.means - objective.parameters.means).max() < 1e8
+
+
+# ---------------------------------------------------------------- whole trainings
+
+TUNED: dict[str, Any] = {"max_iter": 10, "batch_size": None, "random_state": np.random.RandomState(0)}
+PRIOR = np.array([0.3, 0.7])
+
+
+def training() -> tuple[Labelled, Parameters]:
+    """Return rows of two classes that overlap, with weights, and a poor model of them."""
+    random = np.random.default_rng(0)
+    X, codes = random_rows(random, 60, 2, 2)
+    X = X * [1.0, 50.0] + [0.0, 1000.0]
+    covariances = np.tile(np.cov(X.T) * [[1.0, 0.3], [0.3, 1.0]], (3, 1, 1))
+    start = Parameters(np.full((3, 2), 1 / 3), X[:3].copy(), covariances)
+    return Labelled(X, codes, random.uniform(0.5, 2.0, size=60)), start
+
+
+def log_joints(model: Parameters, rows: Labelled) -> FloatArray:
+    joint: FloatArray = class_log_likelihood(rows.X, model) + np.log(PRIOR)
+    return joint
+
+
+def hybrid(model: Parameters, rows: Labelled, trade_off: float) -> float:
+    """Return the objective at temperature three, from SciPy's densities."""
+    joint, own = log_joints(model, rows), (np.arange(len(rows.codes)), rows.codes)
+    terms = log_softmax(joint / 3.0, axis=1)[own] + trade_off * joint[own]
+    return float(np.average(terms, weights=rows.weights))
+
+
+def test_steps_over_all_rows_end_at_a_maximum() -> None:
+    rows, start = training()
+    judge = tune(start, PRIOR, rows, None, Options(), stages=[(0.5, 500)], **TUNED)
+    found = hybrid(judge.best, rows, 0.5)
+    assert found > hybrid(start, rows, 0.5) + 0.1
+    random, spread = np.random.default_rng(1), rows.X.std(axis=0)
+    for _ in range(10):
+        # Models around it in all directions are no better.
+        scales = np.diag(1.0 + 0.02 * random.normal(size=2))
+        weights = judge.best.weights * np.exp(0.02 * random.normal(size=(3, 2)))
+        other = Parameters(
+            weights / weights.sum(axis=0),
+            judge.best.means + 0.01 * spread * random.normal(size=(3, 2)),
+            scales @ judge.best.covariances @ scales,
+        )
+        assert hybrid(other, rows, 0.5) < found
+    assert judge.before is judge.after is None
+    assert judge.trade_off == 0.5
+    assert judge.stages == [(0.5, judge.n_seen)]
+
+
+def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
+    rows, start = training()
+    others = Labelled(rows.X[::2] + 0.3 * rows.X.std(axis=0), rows.codes[::2], np.linspace(0.5, 2.0, 30))
+    stages = [(1.0, 4), (0.1, 60), (0.0, 3)]
+    judge = tune(start, PRIOR, rows, others, Options(), stages=stages, **TUNED)
+    assert judge.before is not None
+    assert judge.after is not None
+    # The best model is in the data's coordinates, as the given one.
+    for model, scores in ((start, judge.before), (judge.best, judge.after)):
+        expected = score(log_joints(model, others), others)
+        assert_allclose(scores.log_loss, expected.log_loss, rtol=1e-9)
+        assert_allclose(scores.log_likelihood, expected.log_likelihood, rtol=1e-9)
+        assert scores.error == pytest.approx(expected.error)
+    losses = [own.log_loss if own.error <= judge.before.error else np.inf for _, own in judge.rounds]
+    assert judge.after.log_loss == min(losses) < judge.before.log_loss
+    tried = [trade_off for trade_off, _ in judge.rounds]
+    assert judge.n_seen == len(tried)
+    assert tried == sorted(tried, reverse=True)
+    assert (tried.count(1.0), tried.count(0.0)) == (4, 3)
+    # The first stage is the same alone, and the way to the best model ends at its round.
+    alone = tune(start, PRIOR, rows, others, Options(), stages=stages[:1], **TUNED)
+    assert alone.rounds == judge.rounds[:4]
+    best = int(np.argmin(losses))
+    assert judge.trade_off == tried[best] == judge.stages[-1][0]
+    assert judge.stages[-1][1] == best + 1 - tried.index(tried[best])
+
+
+def test_a_stage_ends_when_held_out_rows_gain_nothing_in_twenty_steps() -> None:
+    rows, start = training()
+    wrong = Labelled(rows.X, 1 - rows.codes, rows.weights)
+    judge = tune(start, PRIOR, rows, wrong, Options(), stages=[(0.3, 300), (0.2, 300)], **TUNED)
+    assert judge.trade_off is None
+    # Patience begins anew in each stage.
+    assert [trade_off for trade_off, _ in judge.rounds] == [0.3] * 20 + [0.2] * 20
+
+
+def test_mini_batches_train_too_and_priors_hold() -> None:
+    rows, start = training()
+    wanted = np.cov(rows.X.T)
+    prior = Options(covariance_prior=1e5, covariance_prior_scale=wanted, weight_prior=0.2)
+    given = {**TUNED, "batch_size": 20, "max_iter": 20}
+    free, drawn = (
+        tune(start, PRIOR, rows, None, options, stages=[(0.5, 20)], **given) for options in (Options(), prior)
+    )
+    assert free.n_seen == 20
+    assert hybrid(free.best, rows, 0.5) > hybrid(start, rows, 0.5) + 0.01
+    away = [np.abs(own.best.covariances / wanted - 1.0).max() for own in (drawn, free)]
+    assert away[0] < 0.7 * away[1]
+
+
+def test_training_ends_at_the_floor() -> None:
+    rows, start = training()
+    mean = np.average(rows.X, axis=0, weights=rows.weights)
+    variances = np.average((rows.X - mean) ** 2, axis=0, weights=rows.weights)
+    unit = np.sqrt(np.outer(variances, variances))
+    free, floored = (
+        tune(start, PRIOR, rows, None, Options(floor=floor), stages=[(0.5, 40)], **TUNED).best.covariances
+        for floor in (1e-6, 0.2)
+    )
+    assert np.linalg.eigvalsh(free / unit).min() < 0.15
+    assert np.linalg.eigvalsh(floored / unit).min() == pytest.approx(0.2, rel=1e-6)

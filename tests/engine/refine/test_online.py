@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 from calls import fit
-from numpy.testing import assert_allclose
-from oracles import COVARIANCE_TYPES, expected_pass, random_model, random_rows
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import (
+    COVARIANCE_TYPES,
+    as_full,
+    as_structure,
+    expected_pass,
+    random_model,
+    random_rows,
+    responsibilities,
+)
 
 from skmix.engine.covariances import structure_of
 from skmix.engine.model import Options, Parameters
-from skmix.engine.refine.online import absorb
+from skmix.engine.refine.online import Running, absorb, resume
 from skmix.engine.sources.summary import measure
 
 
@@ -112,3 +120,65 @@ def test_models_of_a_stream_have_the_mean_and_covariance_of_all_of_its_rows() ->
     assert_allclose(mean, X.mean(axis=0), rtol=1e-9)
     total = np.tensordot(shares, model.covariances, 1) + (shares * away.T) @ away
     assert_allclose(total, np.cov(X.T, bias=True), rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_a_fitted_model_goes_on_as_the_batches_that_it_counts_as(covariance_type: str) -> None:
+    """Its statistics are those of a row drawn from it: shares of the kernels, and their moments."""
+    random = np.random.default_rng(5)
+    X, classes = random_rows(random, 60, 3, 2)
+    prior = np.array([0.2, 0.3, 0.5])
+    model = replace(random_model(random, 3, 3, 2, covariance_type), class_prior=prior)
+    structure = structure_of(covariance_type)
+    running = resume(model, measure(X, structure), covariance_type, 3, 500.0)
+    assert (running.n_batches, running.n_rows) == (3, 500.0)
+    full = as_full(model.covariances, covariance_type, 3, 2)
+    joint = model.weights * prior
+    shares = joint.sum(axis=1)
+    mean = shares @ model.means
+    variance = shares @ (np.diagonal(full, axis1=1, axis2=2) + (model.means - mean) ** 2)
+    assert_allclose(running.frame.variance * running.frame.scale**2, variance, rtol=1e-9)
+    # The fourth batch has a share of 4^-decay beside the model's own sums.
+    options = Options(covariance_type=covariance_type, floor=0.0)
+    found, after, _ = absorb(X, classes, model, running, options, decay=0.7)
+    step = 4.0**-0.7
+    w = responsibilities(X, classes, model, covariance_type)
+    mass = (1.0 - step) * joint + step * w.T @ np.eye(3)[classes] / 60.0
+    first = (1.0 - step) * shares[:, None] * model.means + step * w.T @ X / 60.0
+    second = (1.0 - step) * shares[:, None, None] * (full + model.means[:, :, None] * model.means[:, None])
+    second += step * np.einsum("nk,nd,ne->kde", w, X, X) / 60.0
+    total = mass.sum(axis=1)
+    means = first / total[:, None]
+    scatter = second - total[:, None, None] * means[:, :, None] * means[:, None]
+    if covariance_type == "tied":
+        covariances = scatter.sum(axis=0)
+    else:
+        covariances = as_structure(scatter / total[:, None, None], covariance_type)
+    assert_same(found, Parameters(mass / mass.sum(axis=0), means, covariances, mass.sum(axis=0)))
+    assert (after.n_batches, after.n_rows) == (4, 560.0)
+
+
+def test_the_state_of_a_stream_comes_back_from_its_arrays() -> None:
+    random = np.random.default_rng(6)
+    X, classes = random_rows(random, 40, 3, 2)
+    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
+    options = Options(floor=0.0)
+    model, running, _ = absorb(X, classes, model, measure(X, structure_of("full")), options, decay=0.6)
+    again = Running.from_dict(running.to_dict())
+    assert (again.n_batches, again.n_rows) == (1, 40.0)
+    found, expected = (
+        absorb(X[::2], classes[::2], model, own, options, decay=0.6) for own in (again, running)
+    )
+    for name in ("weights", "means", "covariances", "class_prior"):
+        assert_array_equal(getattr(found[0], name), getattr(expected[0], name))
+    assert found[2] == expected[2]
+
+
+def test_a_batch_that_would_make_a_kernel_singular_leaves_kernels_as_they_are() -> None:
+    model = Parameters(np.ones((1, 2)), np.zeros((1, 1)), np.full((1, 1, 1), 0.1), np.full(2, 0.5))
+    frame = measure(np.array([[0.0], [9.0]]), structure_of("full"))
+    X, classes = np.full((4, 1), 2.0), np.array([0, 0, 0, 1])
+    found, _, _ = absorb(X, classes, model, frame, Options(floor=0.0), decay=0.6)
+    assert_allclose(found.means, model.means, atol=1e-12)
+    assert_allclose(found.covariances, model.covariances)
+    assert_allclose(found.class_prior, [0.75, 0.25])

@@ -132,6 +132,7 @@ def test_leaving_dead_kernels_out_changes_no_density(covariance_type: str) -> No
     random = np.random.default_rng(0)
     model = random_model(random, 5, 3, 2, covariance_type)
     model.weights[[1, 3]] = 0.0
+    model.weights[2, 1] = 0.0  # one that only some classes have lives
     model.weights[:] /= model.weights.sum(axis=0)
     left = living_kernels(model, structure_of(covariance_type))
     assert left.means.shape == (3, 2)
@@ -287,3 +288,50 @@ def test_all_rounds_of_a_variational_fit_have_the_same_prior(monkeypatch: pytest
         numbers = prior.n_kernels, prior.concentration, prior.mean_rows, prior.covariance_rows
         assert numbers == (5, 0.2, pytest.approx(1 / 5), 4.0)
         assert_allclose(prior.covariance, priors[0].covariance)
+
+
+def test_the_lightest_is_that_of_fewest_rows_whatever_its_weights() -> None:
+    weights = np.array([[[0.1, 0.5], [0.6, 0.2], [0.3, 0.3]]] * 2)
+    # Rows of the kernels: 46, 24 and 30 in the first start, 14, 56 and 30 in the second.
+    sizes = np.array([[10.0, 90.0], [90.0, 10.0]])
+    model = Parameters(weights, np.arange(6.0).reshape(2, 3, 1), np.arange(1.0, 7.0).reshape(2, 3, 1, 1))
+    fewer, possible = without_lightest(model, sizes)
+    assert possible.tolist() == [True, True]
+    expected = [
+        [[0.25, 0.625], [0.0, 0.0], [0.75, 0.375]],
+        [[0.0, 0.0], [2 / 3, 0.4], [1 / 3, 0.6]],
+    ]
+    assert_allclose(fewer.weights, expected, rtol=1e-12)
+    packed = compact(fewer, sizes, structure_of("full"))
+    assert_array_equal(packed.means[..., 0], [[0.0, 2.0], [4.0, 5.0]])
+    assert_array_equal(packed.covariances[..., 0, 0], [[1.0, 3.0], [5.0, 6.0]])
+    # Every class needs a kernel: the lighter one of the first start is all that a class has.
+    packed.weights[0] = [[0.0, 1.0], [1.0, 0.0]]
+    last, possible = without_lightest(packed, sizes)
+    assert possible.tolist() == [False, True]
+    assert_array_equal(last.weights, [packed.weights[0], [[1.0, 1.0], [0.0, 0.0]]])
+
+
+def test_rows_without_a_label_count_for_the_lightest_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class sizes are those of all rows, by the class priors of the round, and else those of the labels."""
+    X, classes = four_clusters(n_rows=200, n_classes=2)
+    start = many_kernels(X, classes, "diag", n_starts=1, n_kernels=6)
+    seen: list[tuple[Parameters, FloatArray]] = []
+
+    def spy(parameters: Parameters, class_sizes: FloatArray) -> Any:
+        seen.append((parameters.copy(), class_sizes))
+        return without_lightest(parameters, class_sizes)
+
+    monkeypatch.setattr(prune, "without_lightest", spy)
+    options = Options(covariance_type="diag", max_iter=5)
+    prune_kernels(X, classes, start, options)
+    for _, sizes in seen:
+        assert_allclose(sizes, [np.bincount(classes)])
+    seen.clear()
+    hidden = np.where(np.arange(200) % 4 == 0, classes, -1)
+    prune_kernels(X, hidden, replace(start, class_prior=np.array([[0.9, 0.1]])), options)
+    assert len(seen) > 2
+    for parameters, sizes in seen:
+        assert parameters.class_prior is not None
+        assert_allclose(sizes, 200.0 * parameters.class_prior)
+        assert_allclose(sizes.sum(), 200.0)

@@ -323,3 +323,81 @@ def test_weights_of_a_group_are_drawn_to_the_common_ones() -> None:
     mass = responsibilities(X, np.zeros(60, dtype=np.int64), start, "full").sum(axis=0)
     expected = mass / (mass + 5.0) * mass / 60.0 + 5.0 / (mass + 5.0) * anchor
     assert_allclose(found.parameters.weights[:, 0], expected / expected.sum(), rtol=1e-8)
+
+
+def searched(monkeypatch: pytest.MonkeyPatch, gains: dict[float, float], noise: float = 0.0) -> Any:
+    """Return the strength of least loss and those that were tried, for gains of each part of held-out rows.
+
+    Fits are replaced by stand-ins with these gains; `noise` is their deviation between parts.
+    """
+    X, groups = shifted_rows()
+    start, source = random_model(np.random.default_rng(1), 3, 3, 2), open_source(X, groups)
+    frame, tried = source.summary.frame(structure_of("full")), list[float]()
+    last: dict[int, Shifted] = {}
+    deviations = np.random.default_rng(0).normal(size=(5, 20))
+    deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
+
+    def stand_in(rows: Any, begin: Any, strength: float, options: Options, _: Any, **given: Any) -> Shifted:
+        fold = rows.part.fold
+        assert (rows.part.held_out, given["judge"].part) == (False, Part(7, fold, held_out=True))
+        assert options.max_iter == 50
+        if fold in last:  # each begins where the one before ended
+            assert begin is last[fold].parameters
+            assert given["shifts"] is last[fold].shifts
+        else:
+            assert begin is start
+            assert (strength, given["shifts"]) == (np.inf, None)
+        tried.extend([strength] if fold == 0 else [])
+        value = 1000.0 * fold + np.arange(20.0)
+        if np.isfinite(strength):
+            value = value + gains[strength] + noise * deviations[fold]
+        own = replace(begin, means=begin.means + 1.0)
+        last[fold] = Shifted(own, np.full((3, 3, 2), strength), value, value, value, None, True)
+        return last[fold]
+
+    monkeypatch.setattr("skmix.engine.refine.shift.shift_groups", stand_in)
+    return choose_strength(source, start, Options(), frame, 7), tried, sorted(last)
+
+
+def test_the_search_goes_on_until_two_strengths_in_turn_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    inf, folds = np.inf, [0, 1, 2, 3, 4]
+    gains = {300.0: 1.0, 100.0: 0.5, 30.0: 2.0, 10.0: 1.9, 3.0: 1.8, 1.0: 9.0}
+    assert searched(monkeypatch, gains) == (30.0, [inf, 300.0, 100.0, 30.0, 10.0, 3.0], folds)
+    gains = dict.fromkeys(gains, -1.0)
+    assert searched(monkeypatch, gains) == (inf, [inf, 300.0, 100.0], folds)
+    gains = dict(zip(gains, range(1, 7), strict=True))
+    assert searched(monkeypatch, gains)[:2] == (1.0, [inf, *gains])
+
+
+def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred parts of deviation one: a mean gain of 0.1 is one standard error."""
+    for gain, expected in ((0.19, np.inf), (0.21, 300.0)):
+        gains = dict.fromkeys((300.0, 100.0, 30.0, 10.0, 3.0, 1.0), 0.0) | {300.0: gain}
+        assert searched(monkeypatch, gains, noise=1.0)[0] == expected
+
+
+def test_of_many_rows_one_fold_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.engine.refine.shift._ENOUGH_ROWS", 137)
+    gains = dict.fromkeys((300.0, 100.0, 30.0, 10.0, 3.0, 1.0), 1.0)
+    assert searched(monkeypatch, gains)[2] == [0]
+
+
+def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused() -> None:
+    X, groups = shifted_rows()
+    start = random_model(np.random.default_rng(1), 3, 3, 2)
+    few = open_source(X[:9], groups[:9])
+    assert choose_strength(few, start, Options(), few.summary.frame(structure_of("full")), 0) == np.inf
+    with pytest.raises(ValueError, match="2 rows have no label"):
+        GroupRows(open_source(X, np.where(np.arange(len(X)) < 2, -1, groups)), 3)
+
+
+def test_passes_end_before_a_covariance_is_singular() -> None:
+    X, groups = np.zeros((20, 2)), np.arange(20) % 2
+    X[:10] = np.random.default_rng(0).normal(size=(10, 2))
+    means = np.array([[0.0, 0.0], [1.0, 1.0]])
+    start = Parameters(np.full((2, 2), 0.5), means, np.tile(0.1 * np.eye(2), (2, 1, 1)))
+    found = shift(X, groups, start, 1.0, replace(OPTIONS, max_iter=200))
+    assert not found.converged
+    assert len(found.path) < 200
+    assert np.isfinite(found.parameters.covariances).all()
+    assert np.linalg.eigvalsh(found.parameters.covariances).min() > 0.0

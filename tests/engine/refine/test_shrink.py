@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from calls import Listed, fit, with_shrinkage
 from numpy.testing import assert_allclose
-from oracles import random_covariances
+from oracles import random_covariances, responsibilities
 from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, multivariate_normal, wishart
 
@@ -24,6 +24,7 @@ from skmix.engine.refine.shrink import (
     prior_of_start,
     reduce_correlations,
     relative_spreads,
+    share_of,
 )
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise
@@ -326,3 +327,61 @@ def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> No
     some = prior_of_start(X, labelled, None, own, full, regulariser, frame)
     only = prior_of_start(X[:200], classes[:200], np.ones(200), own, full, regulariser, frame)
     assert_allclose(some[1], only[1], rtol=1e-9)
+
+
+def test_the_share_of_the_common_covariance_is_its_weight_in_that_of_a_kernel() -> None:
+    """(m S + ν T) / (m + ν) with S = 0 and T = 1."""
+    for rows, own in ((30.0, 10.0), (0.0, 5.0), (2.0, 8.0)):
+        assert share_of(rows, own) == pytest.approx((own * 0.0 + rows * 1.0) / (own + rows))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit(covariance_type: str) -> None:
+    """From responsibilities row by row, and the best of many strengths."""
+    X, classes, starts, options = problem(covariance_type)
+    frame = measure(X, structure_of(covariance_type))
+    found = with_shrinkage(X, classes, starts, options, frame=frame)
+    common = "tied" if covariance_type == "full" else "diag"
+    if common == "tied":
+        starts = replace(starts, covariances=structure_of("tied").from_full(starts.covariances))
+    first = fit(X, classes, starts, replace(options, covariance_type=common), frame=frame)
+    model = first.parameters.take(first.best)
+    w = responsibilities(X, classes, model, common)
+    mass = w.sum(axis=0)
+    away = X[:, None] - w.T @ X / mass[:, None]
+    scatters = np.einsum("nk,nkd,nke->kde", w, away, away)
+    if covariance_type == "full":
+        target, order = reduce_correlations(model.covariances, 45.0 - 3.0), 8
+    else:
+        target, order = mass @ model.covariances / 45.0, 1
+        scatters = np.diagonal(scatters, axis1=1, axis2=2)
+    assert found.covariance_prior_scale is not None
+    assert_allclose(found.covariance_prior_scale, target, rtol=1e-9)
+    spreads = relative_spreads(scatters, target, mass)
+    tried = np.geomspace(1e-2, 1e6, 2001)
+    best = tried[np.argmax([log_marginal_likelihood(rows, mass, spreads, order) for rows in tried])]
+    assert found.covariance_prior == pytest.approx(best, rel=0.02)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_mild_prior_is_not_below_the_floor(covariance_type: str) -> None:
+    """A feature that is constant within kernels has the floor's variance."""
+    random, structure = np.random.default_rng(2), structure_of(covariance_type)
+    classes = np.arange(80) % 2
+    X = np.stack([random.normal(size=80) + 9.0 * classes, 5.0 * classes], axis=1)
+    frame = measure(X, structure)
+    start = Parameters(np.eye(2), np.stack([X[classes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
+    regulariser = regulariser_of(Options(covariance_type=covariance_type, floor=0.01), frame, structure, 2)
+    _, common = prior_of_start(X, classes, None, start, structure, regulariser, frame)
+    variances = common if covariance_type == "diag" else np.diagonal(common)
+    within = np.mean([X[classes == c, 0].var() for c in (0, 1)])
+    assert_allclose(variances, [within, 0.01 * X[:, 1].var()], rtol=1e-6)
+    # No more than a hundred times as many rows as there are: kernels of a class do not differ here.
+    same = np.concatenate([X, X + np.array([100.0, 0.0])])
+    twice = np.repeat([0, 1], 80)
+    start = Parameters(np.eye(2), np.stack([same[twice == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
+    regulariser = regulariser_of(
+        Options(covariance_type=covariance_type), measure(same, structure), structure, 2
+    )
+    rows, _ = prior_of_start(same, twice, None, start, structure, regulariser, measure(same, structure))
+    assert rows <= 100.0 * 160.0

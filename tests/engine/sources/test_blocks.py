@@ -330,8 +330,10 @@ def test_an_encoded_summary_joins_rows_without_a_class() -> None:
     assert np.allclose(coded.by_class(coded.sizes, 3), [*expected[1:], expected[0]], rtol=1e-12)
 
 
-def cut_named(X: np.ndarray, names: np.ndarray, weights: np.ndarray) -> Listed:
-    return Listed([Block(X[a:b], names[a:b], weights[a:b]) for a, b in pairwise(CUTS)])
+def cut_named(X: np.ndarray, names: np.ndarray, weights: np.ndarray | None) -> Listed:
+    return Listed(
+        [Block(X[a:b], names[a:b], None if weights is None else weights[a:b]) for a, b in pairwise(CUTS)]
+    )
 
 
 def test_names_may_stand_beside_their_indices() -> None:
@@ -405,3 +407,46 @@ def test_bad_blocks_are_told() -> None:
     weights[3] = -1.0
     with pytest.raises(ValueError, match="not negative, got -1"):
         summarise_blocks(cut(X, codes, weights))
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_a_sample_stands_for_all_rows(weighted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows come with their own classes, and with weights by which each class has as many as it had."""
+    X, codes, weights = make_rows()
+    names = np.array(["x", "y", "z"], dtype="U7")[codes]
+    names[::50] = "unknown"
+    X[:, 0] = np.where(names == "unknown", -1, codes)
+    blocks = cut_named(X, names, weights if weighted else None)
+    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_ROWS", 20)
+    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_ROWS", 20)
+    classes = np.array(["x", "y", "z"])
+    source = BlockRows(blocks.coded(classes), summarise_blocks(blocks, 1).coded(classes))
+    rows, found, masses = source.start_rows()
+    assert len(rows) == 20 * 3 + 12
+    assert rows[:, 0].tolist() == found.tolist()
+    assert masses is not None
+    for code, name in enumerate(classes):
+        n, own = np.sum(names == name), masses[found == code]
+        if not weighted:
+            assert np.allclose(own, n / 20)
+            continue
+        # Each is a row's own weight, as often as rows of its class stand behind it.
+        match = [np.flatnonzero((row == X).all(axis=1))[0] for row in rows[found == code]]
+        assert np.allclose(own, weights[match] * n / 20)
+    everything = BlockRows(blocks.coded(classes))
+    monkeypatch.undo()
+    rows, found, masses = everything.start_rows()
+    assert np.array_equal(rows, X)
+    assert rows[:, 0].tolist() == found.tolist()
+    assert masses is None if not weighted else np.array_equal(masses, weights)
+
+
+def test_a_feature_that_a_sample_does_not_show_has_its_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, codes, _ = make_rows()
+    X[:, 1] = np.nan
+    X[[100, 300], 1] = [5.0, 9.0]
+    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_ROWS", 3)
+    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_ROWS", 3)
+    rows, _, _ = BlockRows(cut(X, codes)).start_rows()
+    assert len(rows) == 9
+    assert np.allclose(rows[:, 1], 7.0)

@@ -30,6 +30,7 @@ from skmix.engine.em import one_pass, rule_of
 from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.sources import Setting, open_source
 from skmix.engine.sources.device import DeviceRows, OptimisticStep
+from skmix.engine.sources.gaps import moved
 from skmix.engine.sources.summary import measure
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
@@ -96,8 +97,12 @@ def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted:
 
 @each_library
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
-def test_narrow_kernels_far_apart_keep_their_digits(library: str, covariance_type: str) -> None:
+def test_narrow_kernels_far_apart_keep_their_digits(
+    library: str, covariance_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Products of expanded terms would leave no digit: distances are computed from differences."""
+    # Two whole pieces, and one of 44 rows.
+    monkeypatch.setattr("skmix.engine.sources.device._PIECE", 128)
     random = np.random.default_rng(1)
     centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
     deviations = np.array([0.1, 1.0, 0.01])
@@ -643,3 +648,38 @@ def test_picking_and_replacing(library: str) -> None:
     assert_array_equal(to_numpy(got)[[1, 3]], -1.0)
     assert_array_equal(to_numpy(got)[[0, 2]], values[[0, 2]])
     assert_array_equal(to_numpy(there), values)
+
+
+@each_library
+@each_type
+def test_moments_are_about_given_origins_and_those_of_far_kernels_about_their_means(
+    library: str, covariance_type: str
+) -> None:
+    random, structure = np.random.default_rng(0), structure_of(covariance_type)
+    centres = np.array([[0.0, 0.0], [3e4, 0.0], [0.0, 5e4], [2.0, 1.0]])
+    X = centres[random.integers(0, 4, 400)] + random.normal(size=(400, 2))
+    codes, weights = random.integers(0, 2, 400), random.uniform(0.5, 2.0, 400)
+    full = np.tile(np.array([[1.0, 0.3], [0.3, 2.0]]), (1, 4, 1, 1))
+    model = Parameters(np.full((1, 4, 2), 0.25), centres[None] + 0.1, structure.from_full(full))
+    frame = replace(measure(X, structure), scale=np.ones(2), shift=np.zeros(2), bound=np.full(2, 1e5))
+    inside = frame.enter(model, structure)
+    chosen, setting = np.array([[True, False, True, False]]), Setting(frame, structure, Workers(1))
+    given = chosen, inside.means + random.normal(size=inside.means.shape)
+    expected, origins = open_source(X, codes, weights).expect(
+        inside, structure.factor(inside.covariances, 2), setting, given
+    )
+    source = open_source(LIBRARIES[library](X), codes, weights)
+    there = inside.map(source.to_device)
+    factor = structure.factor(there.covariances, 2)
+    found, others = source.expect(there, factor, setting, tuple(map(LIBRARIES[library], given)))
+    found, others = found.map(to_numpy), to_numpy(others)
+    assert_array_equal(others[chosen], given[1][chosen])
+    assert_array_equal(others[0, 1], inside.means[0, 1])
+    found = moved(found, others, origins, structure)
+    assert_allclose(found.mass, expected.mass, rtol=1e-9, atol=1e-9)
+    assert_allclose(found.first, expected.first, rtol=1e-7, atol=1e-5)
+    second, wanted = found.second, expected.second
+    if covariance_type in ("tied", "spherical"):
+        axis = 1 if covariance_type == "tied" else 2
+        second, wanted = second.sum(axis=axis), wanted.sum(axis=axis)
+    assert_allclose(second, wanted, rtol=1e-6, atol=1e-4)

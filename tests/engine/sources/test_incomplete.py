@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 from unittest import mock
 
 import array_api_strict
@@ -12,11 +13,13 @@ import pytest
 from calls import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows, stack
 from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
+from skmix.engine.compute.arrays import operations_of, to_numpy
 from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import INFLATED, structure_of
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
@@ -278,3 +281,46 @@ def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
     there = MaskedRows(array_api_strict.asarray(X), np.array([0, 1, 1, 0])).take([0, 1])
     assert_array_equal(np.asarray(there.X), rows.X)
     assert_array_equal(there.codes, rows.codes)
+
+
+@each_library
+@each_type
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+def test_gaps_on_a_device_are_scored_by_the_marginal(
+    library: str, covariance_type: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patterns of different sizes are padded to one, and rows come back in their order, the first too."""
+    random, X, classes, model = problem(3, covariance_type, n_rows=40)
+    gappy = with_gaps(random, X)
+    gappy[0], gappy[1:4] = [np.nan, 1.0, np.nan], X[1:4]
+    there = LIBRARIES[library](gappy)
+    monkeypatch.setattr(operations_of(there), "chunk", chunk)
+    monkeypatch.setattr("skmix.engine.sources.masked._FEWEST_ROWS", 2)
+    full, expected = as_full(model.covariances, covariance_type, 4, 3), np.empty((40, 4))
+    for (n, x), k in product(enumerate(gappy), range(4)):
+        seen = ~np.isnan(x)
+        law = multivariate_normal(model.means[k, seen], full[k][np.ix_(seen, seen)])
+        expected[n, k] = law.logpdf(x[seen])
+    found = scoring.kernel_log_densities(there, model, covariance_type)
+    assert type(found) is type(there)
+    assert_allclose(to_numpy(found), expected, rtol=1e-9, atol=1e-9)
+    mixed = to_numpy(scoring.class_log_likelihood(there, model, covariance_type))
+    assert_allclose(np.exp(mixed), np.exp(expected) @ model.weights, rtol=1e-9)
+    w = to_numpy(scoring.log_responsibilities(there, classes, model, covariance_type))
+    joint = np.exp(expected) * model.weights.T[classes]
+    assert_allclose(np.exp(w), joint / joint.sum(axis=1, keepdims=True), rtol=1e-8)
+
+
+@pytest.mark.parametrize("freeze", ["kernels", "weights"])
+def test_what_is_frozen_includes_tails_and_background(freeze: Any) -> None:
+    _, X, classes, model = problem(2, "full")
+    box = np.stack([X.min(axis=0), X.max(axis=0)])
+    model = replace(model, degrees=np.full(4, 5.0), background=np.full(3, 0.2), box=box)
+    options = Options(max_iter=1, tol=0.0, floor=0.0, learn_degrees=True, freeze=freeze)
+    found = fit(X, classes, model.batch(), options).parameters.take(0)
+    expected = expected_pass(X, classes, model, "full")[0]
+    kept = {"kernels": ("means", "covariances", "degrees"), "weights": ("weights", "background")}[freeze]
+    for name in ("weights", "background", "means", "covariances", "degrees"):
+        wanted = getattr(model if name in kept else expected, name)
+        assert_allclose(getattr(found, name), wanted, rtol=1e-4 if name == "degrees" else 1e-8, atol=1e-11)
+    assert_array_equal(found.box, box)

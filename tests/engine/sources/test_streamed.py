@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skmix.engine import starts
 from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import structure_of
+from skmix.engine.em import fit
+from skmix.engine.model import Options
 from skmix.engine.sources import Setting, device, open_source
 from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
@@ -181,3 +184,44 @@ def test_only_rows_that_can_be_sent_from_where_they_are_are_pinned(monkeypatch: 
         feed = Feed("cpu", 10, 4, X.dtype)
         feed.pin(X[:], X.nbytes)
         assert feed.is_pinned(X) is is_pinned
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "spherical"])
+@pytest.mark.parametrize(
+    ("gaps", "room"), [(False, 0), (False, 20_000), (True, 0), (True, 40_000), (True, 1 << 30)]
+)
+def test_a_fit_to_streamed_rows_is_the_fit_to_the_rows(
+    covariance_type: str,
+    gaps: bool,
+    room: int,
+    pieces: list[tuple[int, bool]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether none, some or all of the rows stay on the device; with some of the features, too."""
+    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
+    structure, codes, weights = structure_of(covariance_type), CODES[:500], WEIGHTS[:500]
+    rows = X[:500] * [1.0, 5.0, 0.2, 1.0] + [0.0, 9.0, 0.0, 0.0]
+    if gaps:
+        rows[::5, 0] = rows[3::7, 1] = rows[1::9, 3] = np.nan
+    whole = open_source(rows, codes, weights)
+    blocks = open_rows(rows, label=codes, weight=weights, chunk_rows=70).coded(np.arange(3))
+    streamed = StreamedRows(blocks, "cpu:0")
+    for columns in ([0, 1, 2, 3], [2, 1]):
+        ours, theirs = streamed.take(columns), whole.take(columns)
+        start = starts.uniform(2, 4, 3, len(columns), structure, np.random.RandomState(0))
+        start = replace(start, class_prior=np.full((2, 3), 1 / 3))
+        options = Options(covariance_type=covariance_type, max_iter=2, tol=0.0)
+        found, expected = fit(ours, start, options), fit(theirs, start, options)
+        assert_array_equal(found.status, expected.status)
+        assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-9)
+        for name in ("weights", "means", "covariances", "class_prior"):
+            value, other = getattr(found.parameters, name), getattr(expected.parameters, name)
+            assert_allclose(value, other, rtol=1e-7, atol=1e-8)
+    assert pieces
+
+
+def test_a_device_that_is_not_there_is_told() -> None:
+    with pytest.raises(ValueError, match=r"device='cuda:99' cannot be used: .*PyTorch .* sees"):
+        StreamedRows(open_rows(X), "cuda:99")
+    with pytest.raises(ValueError, match="device='abacus' cannot be used"):
+        StreamedRows(open_rows(X), "abacus")

@@ -1,9 +1,9 @@
 """Pruning by description length, starting from too many kernels (Figueiredo & Jain, 2002).
 
 A round is a fit that removes kernels with too few rows for their parameters; see `annihilate`. After it the
-lightest remaining kernel is removed, and the next round continues from there, down to one kernel per class:
-fewer could not separate the classes. The result is the round with the shortest description of rows and
-parameters. All starts of a batch are pruned together.
+lightest remaining kernel is removed, and the next round continues from there, as long as every class has a
+kernel. The result is the round with the shortest description of rows and parameters. All starts of a batch
+are pruned together.
 
 Rounds may be variational fits: their bound already includes the cost of a kernel, and the result is the round
 with the highest bound.
@@ -114,7 +114,7 @@ def description_length(weights: FloatArray, price: float, n_rows: float) -> Floa
 def without_lightest(parameters: Parameters, class_sizes: FloatArray) -> tuple[Parameters, BoolArray]:
     """Remove the lightest kernel of each start, given class sizes (R, L); also return where possible (R,).
 
-    A start is left unchanged if a class would have no kernels, or there would be fewer kernels than classes.
+    A start is left unchanged if a class would have no kernels.
     """
     mass = parameters.weights * class_sizes[:, None]
     left = annihilate(mass, np.inf)

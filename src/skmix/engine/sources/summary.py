@@ -100,10 +100,6 @@ class Frame:
         ones = np.ones_like(deviation)
         return Frame(self.scale * deviation, self.shift / deviation, ones, self.bound / deviation)
 
-    def take(self, columns: IntArray) -> Frame:
-        """Return the frame of some of the features."""
-        return Frame(self.scale[columns], self.shift[columns], self.variance[columns], self.bound[columns])
-
     def reaching(self, X: np.ndarray) -> Frame:
         """Return the same frame with the range of other rows X (n, M)."""
         with np.errstate(over="ignore"):

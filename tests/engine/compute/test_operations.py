@@ -1,0 +1,147 @@
+"""What array libraries do beyond the standard, against NumPy on the numbers themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import LIBRARIES, each_library, needs_torch, torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import digamma, gammaln, log_softmax, logsumexp
+
+from skmix.engine.compute.arrays import operations_of, to_numpy
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(3, 50))
+
+
+def operate(library: str, name: str, *arguments: Any) -> Any:
+    """Return the result of an operation on arrays of a library, as NumPy arrays."""
+    send = LIBRARIES[library]
+    given = [send(each) if isinstance(each, np.ndarray) else each for each in arguments]
+    found = getattr(operations_of(send(X)), name)(*given)
+    return tuple(map(to_numpy, found)) if isinstance(found, tuple) else to_numpy(found)
+
+
+@each_library
+@pytest.mark.parametrize("chunk", [1, 1 << 20])
+def test_distances_and_moments_are_those_of_differences(
+    library: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations_of(LIBRARIES[library](X)), "chunk", chunk)
+    means, weights = RANDOM.normal(size=(4, 3)), RANDOM.uniform(size=(4, 50))
+    difference = X - means[:, :, None]
+    for whiteners in (np.tril(RANDOM.normal(size=(4, 3, 3))), RANDOM.uniform(0.5, 2.0, size=(4, 3))):
+        full = whiteners if whiteners.ndim == 3 else whiteners[:, :, None] * np.eye(3)
+        expected = np.square(np.einsum("qde,qen->qdn", full, difference)).sum(axis=1)
+        assert_allclose(operate(library, "distances", X, means, whiteners), expected, rtol=1e-12)
+    first, second = operate(library, "moments_about", X, means, weights)
+    assert_allclose(first, np.einsum("qn,qdn->qd", weights, difference), rtol=1e-11, atol=1e-12)
+    assert_allclose(second, np.einsum("qn,qdn->qd", weights, difference**2), rtol=1e-12)
+
+
+@each_library
+def test_responsibilities_are_normalised_over_kernels(library: str) -> None:
+    values, offsets = 10.0 * RANDOM.normal(size=(2, 4, 50)), RANDOM.normal(size=(2, 4))
+    weights = RANDOM.uniform(0.5, 2.0, size=50)
+    values[0, 2] = -1e30
+    joint = values + offsets[..., None]
+    for given in (None, weights):
+        shares, log_sums, mass = operate(library, "normalise", values.copy(), offsets, given)
+        expected = np.exp(log_softmax(joint, axis=1)) * (1.0 if given is None else given)
+        assert_allclose(shares, expected, rtol=1e-11, atol=1e-250)
+        assert_allclose(log_sums, logsumexp(joint, axis=1), rtol=1e-12)
+        assert_allclose(mass, expected.sum(axis=-1), rtol=1e-11)
+    assert_array_equal(shares[0, 2], 0.0)
+
+
+@each_library
+@pytest.mark.parametrize("farthest", [np.inf, 0.5])
+def test_rows_are_expanded_into_products_indicators_and_zeros(library: str, farthest: float) -> None:
+    rows, scale, shift = X.T.astype(np.float32), np.array([2.0, 0.5, 1.0]), np.array([0.1, -0.2, 0.3])
+    pairs, indicators = (np.array([0, 1, 2, 0]), np.array([0, 1, 2, 2])), np.eye(2)[np.arange(50) % 2].T
+    send = LIBRARIES[library]
+    own = send(scale)
+    found = operations_of(own).expand(
+        send(rows),
+        own,
+        send(shift),
+        farthest,
+        (send(pairs[0]), send(pairs[1])),
+        send(indicators),
+        own.dtype,
+        3,
+    )
+    x = np.clip(rows.astype(np.float64) / scale - shift, -farthest, farthest).T
+    expected = np.concatenate([x, x[pairs[0]] * x[pairs[1]], indicators, np.zeros((3, 50))])
+    assert_allclose(to_numpy(found), expected, rtol=1e-12)
+
+
+@each_library
+def test_places_are_taken_clipped_and_put(library: str) -> None:
+    index, values = np.array([4, 0, 2]), np.arange(6.0).reshape(3, 2)
+    array = 10.0 + np.arange(12.0).reshape(6, 2)
+    expected = array.copy()
+    expected[index] = values
+    assert_array_equal(operate(library, "put", array.copy(), index, values), expected)
+    assert_array_equal(operate(library, "take", array, index), array[index])
+    assert_array_equal(operate(library, "take", array, np.array([1, 1, 0]), 1), array[:, [1, 1, 0]])
+    found = operate(library, "clip", np.array([-3.0, 0.5, 7.0, np.nan]), -1.0, 2.0)
+    assert_array_equal(found, [-1.0, 0.5, 2.0, np.nan])
+
+
+@each_library
+def test_matrices_are_factored_inverted_and_raised(library: str) -> None:
+    roots = RANDOM.normal(size=(3, 4, 4))
+    matrices = roots @ roots.mT + 0.2 * np.eye(4)
+    lower, exist = operate(library, "cholesky", matrices)
+    assert exist.all()
+    assert_allclose(lower, np.linalg.cholesky(matrices), rtol=1e-9, atol=1e-12)
+    inverse = operate(library, "invert_lower", np.linalg.cholesky(matrices))
+    assert_allclose(inverse, np.linalg.inv(np.linalg.cholesky(matrices)), rtol=1e-8, atol=1e-10)
+    raised = operate(library, "raise_to_one", matrices)
+    values = np.linalg.eigvalsh(matrices)
+    assert values.min() < 1.0 < values.max()
+    assert_allclose(np.linalg.eigvalsh(raised), np.maximum(values, 1.0), rtol=1e-9)
+    assert_allclose(raised @ matrices, matrices @ raised, atol=1e-9)
+    singular = matrices.copy()
+    singular[1] = -np.eye(4)
+    lower, exist = operate(library, "cholesky", singular)
+    assert exist.tolist() == [True, False, True]
+    assert_allclose(lower[[0, 2]], np.linalg.cholesky(matrices[[0, 2]]), rtol=1e-9, atol=1e-12)
+
+
+@each_library
+def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str) -> None:
+    sample, chances = RANDOM.normal(size=(40, 3)), np.array([0.0, 0.3, 0.9999, 0.6])
+    seeds = [7]
+    for chance in chances:
+        nearest = np.square(sample[:, None] - sample[seeds]).sum(axis=-1).min(axis=1).cumsum()
+        seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
+    assert_array_equal(operate(library, "draw_seeds", sample, 7, chances), sample[seeds])
+    # Fewer distinct rows than seeds: all of them, and one again.
+    twice = np.repeat(sample[:1], 3, axis=0)
+    assert_array_equal(operate(library, "draw_seeds", twice, 0, chances[:2]), twice)
+
+
+@each_library
+def test_gamma_functions(library: str) -> None:
+    x = np.array([0.1, 1.0, 2.5, 40.0])
+    assert_allclose(operate(library, "gammaln", x), gammaln(x), rtol=1e-12, atol=1e-14)
+    assert_allclose(operate(library, "digamma", x), digamma(x), rtol=1e-12)
+
+
+@needs_torch
+@pytest.mark.parametrize("before", ["highest", "high", "medium"])
+def test_the_precision_of_products_is_the_callers_again_after_a_pass(before: str) -> None:
+    own = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(before)
+        with operations_of(torch.zeros(1)).precision("float32"):
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == before
+        with pytest.raises(ValueError, match="TF32 needs a CUDA device, got cpu"):
+            operations_of(torch.zeros(1)).precision("tf32").__enter__()
+    finally:
+        torch.set_float32_matmul_precision(own)

@@ -1,0 +1,120 @@
+"""The records: what applies to all of their arrays, sums of statistics, and the best of several starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import LIBRARIES, each_library
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.engine.compute.arrays import to_numpy
+from skmix.engine.covariances import structure_of
+from skmix.engine.em import regulariser_of
+from skmix.engine.model import Options, Parameters, Result, Statistics, Status, join
+from skmix.engine.sources.summary import measure
+
+RANDOM = np.random.default_rng(0)
+
+
+def parameters(n_starts: int = 3) -> Parameters:
+    shapes: dict[str, Any] = {"weights": (2, 2), "means": (2, 1), "covariances": (2, 1, 1), "degrees": (2,)}
+    return Parameters(**{name: RANDOM.uniform(size=(n_starts, *shape)) for name, shape in shapes.items()})
+
+
+@each_library
+def test_starts_are_taken_put_and_joined(library: str) -> None:
+    here = parameters()
+    there, other = here.map(LIBRARIES[library]), parameters(2)
+    for index in ([2, 0], np.array([True, False, True]), slice(1, 3), 1):
+        for name, array in vars(there.take(index)).items():
+            expected = getattr(here, name)
+            assert array is None if expected is None else np.array_equal(to_numpy(array), expected[index])
+    for index in ([2, 0], np.array([True, False, True])):
+        found, put = there.put(index, other.map(LIBRARIES[library])), here.copy().put(index, other)
+        for name, array in vars(put).items():
+            if array is not None:
+                assert_array_equal(array[index], getattr(other, name))
+                assert_array_equal(array[1], getattr(here, name)[1])
+                assert_array_equal(to_numpy(getattr(found, name)), array)
+    both = join([there, other.map(LIBRARIES[library])])
+    assert_array_equal(to_numpy(both.means), np.concatenate([here.means, other.means]))
+    assert both.class_prior is None
+
+
+def test_a_copy_shares_no_memory_and_a_batch_of_one_does() -> None:
+    here = parameters()
+    copied, one = here.copy(), here.take(0)
+    here.means[:] = 7.0
+    assert not np.any(copied.means == 7.0)
+    assert one.batch().means.shape == (1, 2, 1)
+    one.batch().means[0] = 5.0
+    assert_array_equal(one.means, 5.0)
+
+
+@pytest.mark.parametrize("robust", [False, True])
+def test_statistics_of_disjoint_rows_add(robust: bool) -> None:
+    def some() -> Statistics:
+        more = {"scales": (1, 2), "log_scales": (1, 2), "background": (1, 3)} if robust else {}
+        shapes = {"log_likelihood": (1, 3), "mass": (1, 2, 3), "first": (1, 2, 4), "second": (1, 2, 5)} | more
+        return Statistics(**{name: RANDOM.uniform(size=shape) for name, shape in shapes.items()})
+
+    one, two = some(), some()
+    expected = {name: value + getattr(two, name) for name, value in vars(one).items() if value is not None}
+    total = one.plus(two)
+    one.add(two)
+    for found in (total, one):
+        given = {name: value for name, value in vars(found).items() if value is not None}
+        assert list(given) == list(expected)
+        for name, value in given.items():
+            assert_array_equal(value, expected[name])
+    # Moments are weighted by responsibilities, or by those times the precisions of t kernels.
+    assert_array_equal(one.weight, one.scales if robust else one.mass.sum(axis=-1))
+
+
+def test_the_best_start_is_that_of_the_highest_objective_that_did_not_fail() -> None:
+    objective = np.array([-5.0, -1.0, -3.0, -2.0])
+    status = np.array([Status.CONVERGED, Status.FAILED, Status.STOPPED, Status.STOPPED])
+    result = Result(parameters(4), status, np.ones(4, dtype=np.int64), np.zeros((4, 1)), objective, [])
+    assert result.best == 3
+    assert replace(result, status=np.full(4, Status.STOPPED)).best == 1
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_floor_ridge_and_priors_are_in_the_units_of_the_data(covariance_type: str) -> None:
+    X = RANDOM.normal(size=(50, 2)) * [3.0, 4000.0]
+    structure, variances = structure_of(covariance_type), X.var(axis=0)
+    frame = measure(X, structure)
+    unit = frame.scale**2
+    plain = regulariser_of(Options(covariance_type), frame, structure, 4)
+    assert_allclose(plain.floor * unit, 1e-6 * variances)
+    assert plain.ridge is None
+    assert (plain.prior_rows, plain.weight_prior, plain.annihilation, plain.hierarchical) == (
+        0.0,
+        1.0,
+        0.0,
+        None,
+    )
+    given = Options(
+        covariance_type, floor=0.1, ridge=0.5, covariance_prior=3.0, weight_prior=2.5, annihilate=True,
+        resolution=np.array([5.0, 5.0]),
+    )  # fmt: skip
+    found = regulariser_of(given, frame, structure, 4)
+    assert_allclose(found.floor * unit, np.maximum(0.1 * variances, 5.0))
+    assert found.ridge is not None
+    assert_allclose(found.ridge * unit, 0.5)
+    assert (found.prior_rows, found.weight_prior) == (3.0, 2.5)
+    # Half the parameters of a kernel.
+    assert found.annihilation == (2.5 if covariance_type == "full" else 2.0)
+    # By default the variances over K^(2/M), here over four.
+    dense = np.diag if covariance_type == "full" else np.asarray
+    outer = np.outer(frame.scale, frame.scale) if covariance_type == "full" else unit
+    assert_allclose(found.prior_covariance * outer, dense(variances / 4.0))
+    own = np.array([[2.0, 1.0], [1.0, 3.0]]) if covariance_type == "full" else np.array([2.0, 3.0])
+    found = regulariser_of(replace(given, covariance_prior_scale=own), frame, structure, 4)
+    assert_allclose(found.prior_covariance * outer, own)
+    for name, kind in (("hierarchical", "learnt"), ("given", "given")):
+        found = regulariser_of(replace(given, weight_prior=name), frame, structure, 4)  # type: ignore[arg-type]
+        assert (found.hierarchical, found.weight_prior) == (kind, 1.0)
