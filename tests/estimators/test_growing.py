@@ -84,6 +84,9 @@ def test_bad_streams() -> None:
     assert_array_equal(model.means_, before)
     with pytest.raises(ValueError, match="has a label"):
         SharedKernelClassifier(3).partial_fit(X, np.full(300, -1), classes=[0, 1, 2])
+    for classes in ([0.0, np.nan, 1.0], ["a", None]):
+        with pytest.raises(ValueError, match="NaN or None, which mark rows without a label"):
+            SharedKernelClassifier(3).partial_fit(X, y, classes=np.array(classes, dtype=object))
 
 
 def test_fit_forgets_the_stream() -> None:
