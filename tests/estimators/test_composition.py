@@ -239,6 +239,7 @@ def test_a_group_with_rows_apart_from_all_kernels_is_unusual() -> None:
     table = model.unusual_groups()
     assert table.loc[table["unusual"], "group"].tolist() == ["patient 0"]
     assert table["z_likelihood"][0] < -5.0
+    assert_allclose(table["p_likelihood"], 2.0 * stats.t(7).sf(table["z_likelihood"].abs()), rtol=1e-9)
     expected = [model.score(X[y == name], y[y == name]) for name in NAMES]
     assert_allclose(table["log_likelihood"], expected, rtol=1e-3)
 

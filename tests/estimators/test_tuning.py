@@ -447,6 +447,23 @@ def test_rows_to_tune_to_and_held_out_rows_are_apart() -> None:
     assert split_rows(model, rows, None, np.random.RandomState(0))[1] is None
 
 
+def test_rows_of_weight_zero_are_left_out() -> None:
+    model, (X, y) = fitted(), bars(30, seed=2)
+    weights = np.arange(len(y)) % 3.0
+    found = labelled_rows(model, X, y, weights)
+    assert_array_equal(found.X, X[weights > 0])
+    assert_array_equal(model.classes_[found.codes], y[weights > 0])
+    assert_array_equal(found.weights, weights[weights > 0])
+    assert labelled_rows(model, X, y).weights is None
+    # As many rows as classes must be left to tune to.
+    every = labelled_rows(model, X, y)
+    few = every.take(
+        np.concatenate([np.flatnonzero(every.codes == 0)[:3], np.flatnonzero(every.codes == 1)[:2]])
+    )
+    with pytest.raises(ValueError, match=r"5 rows of 2 classes are too few to hold out 0\.7 of them"):
+        split_rows(model, few, 0.7, np.random.RandomState(0))
+
+
 def test_held_out_rows_are_of_all_classes_however_few() -> None:
     X = np.random.default_rng(0).normal(size=(12, 1))
     y = np.arange(12) % 4
