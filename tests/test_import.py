@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import skmix
 from skmix.__main__ import main
 
 # What `import skmix` and fitting do not need, whether it comes with an extra or not.
@@ -93,6 +95,22 @@ print([name for name in {OPTIONAL!r} if name in set(sys.modules) - before])
 print(skmix.datasets.illustration.__name__)
 """)
     assert said == "[]\nTrue\nSharedKernelMixture False\n[]\nillustration"
+
+
+def test_names_and_rooms_are_attributes() -> None:
+    folder = Path(skmix.__file__).parent
+    paths = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    # Without programs, which are not parts of the library.
+    rooms = {path.stem for path in paths if path.stem[0] != "_"} - {"cli", "experiments"}
+    for room in rooms:
+        assert skmix.__getattr__(room) is importlib.import_module(f"skmix.{room}")
+    for name in skmix.__all__:
+        assert skmix.__getattr__(name).__name__ == name
+    assert {*rooms, *skmix.__all__, "__version__"} <= set(dir(skmix))
+    assert dir(skmix) == sorted(dir(skmix))
+    for name in ("nothing", "cli_", "SharedKernel"):
+        with pytest.raises(AttributeError, match=f"module 'skmix' has no attribute '{name}'"):
+            skmix.__getattr__(name)
 
 
 def test_an_interrupt_while_the_command_line_loads(

@@ -573,6 +573,11 @@ def test_the_file_of_a_row_without_any_value_is_named(tmp_path: Path) -> None:
             SharedKernelMixture(1).fit(source)
     weights = np.where(np.arange(10) == 8, 0.0, 1.0)
     SharedKernelMixture(1).fit(str(tmp_path), sample_weight=weights)
+    # A row of weight zero need not have any value, nor is it the one that is named.
+    rows[0, 2] = np.nan
+    np.save(tmp_path / "a.npy", rows[0])
+    with pytest.raises(ValueError, match=message):
+        SharedKernelMixture(1).fit(str(tmp_path), sample_weight=np.where(np.arange(10) == 2, 0.0, 1.0))
 
 
 def test_one_row_is_too_few_wherever_it_is(tmp_path: Path) -> None:

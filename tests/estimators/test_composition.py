@@ -239,6 +239,7 @@ def test_a_group_with_rows_apart_from_all_kernels_is_unusual() -> None:
     table = model.unusual_groups()
     assert table.loc[table["unusual"], "group"].tolist() == ["patient 0"]
     assert table["z_likelihood"][0] < -5.0
+    assert_allclose(table["p_likelihood"], 2.0 * stats.t(7).sf(table["z_likelihood"].abs()), rtol=1e-9)
     expected = [model.score(X[y == name], y[y == name]) for name in NAMES]
     assert_allclose(table["log_likelihood"], expected, rtol=1e-3)
 
@@ -291,6 +292,30 @@ def test_groups_of_five_rows_are_not_unusual_by_chance() -> None:
     # Both tails, not only the lower one, are those of a normal variate.
     assert_allclose(np.quantile(z, [0.05, 0.25, 0.75, 0.95]), [-1.645, -0.674, 0.674, 1.645], atol=0.3)
     assert z.abs().max() < 3.7
+
+
+def test_groups_that_differ_by_more_than_chance_are_judged_by_how_much_they_do() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(40, 100, 2)) * random.uniform(0.7, 1.3, size=(40, 1, 1))
+    start = {"means": np.zeros((1, 2)), "covariances": np.eye(2)[None]}
+    names = np.repeat(np.arange(40), 100)
+    model = SharedKernelMixture(1, init=start, freeze="kernels").fit(X.reshape(-1, 2), names)
+    z = model.unusual_groups()["z_likelihood"]
+    # Without the spread among groups the median of |z| would be three.
+    assert_allclose(1.4826 * z.abs().median(), 1.0, atol=0.25)
+
+
+def test_the_spread_of_groups_is_what_errors_leave_of_the_median_deviation() -> None:
+    values = np.random.default_rng(0).normal(size=31) * 3.0 + 5.0
+    middle, spread = composition._middle_and_spread(values, np.full(31, 0.5))
+    assert middle == np.median(values)
+    deviation = stats.median_abs_deviation(values, scale="normal")
+    assert_allclose(np.hypot(spread, 0.5), deviation, rtol=1e-3)
+    assert composition._middle_and_spread(values, np.full(31, 10.0)) == (middle, 0.0)
+    # A value with half the error counts twice.
+    weights = np.array([1, 4, 2, 1, 5, 2, 1])
+    expected = np.quantile(np.repeat(values[:7], weights), 0.5, method="inverted_cdf")
+    assert composition._middle_and_spread(values[:7], 1.0 / weights)[0] == expected
 
 
 def test_groups_with_shifts_have_the_likelihood_of_their_own_kernels() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import sklearn
+from sklearn.datasets import load_iris
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
@@ -56,6 +58,17 @@ def test_scikit_learn_contract(estimator, check):
     if arrays != "numpy" and parse_version(sklearn.__version__) < parse_version("1.7"):
         pytest.skip("older scikit-learn asks for arrays of X's library in every attribute")
     check(estimator)
+
+
+def test_scikit_learn_contract_of_a_search_that_screens():
+    """Strengths of the prior for three ways to make features are more candidates than are kept."""
+    search = SharedKernelClassifierCV(
+        n_kernels=[2], covariance_type="full", tune=False, cv=2, n_members=1, random_state=0
+    )
+    estimator_checks.check_fit_idempotent("SharedKernelClassifierCV", search)
+    X, y = load_iris(return_X_y=True)
+    stages = search.fit(X[::3], y[::3]).cv_results_["stage"]
+    assert set(stages) == {"screening", "kernels"}
 
 
 @pytest.mark.slow

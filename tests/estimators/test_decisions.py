@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -374,6 +375,24 @@ def test_rows_that_say_nothing_about_the_temperature() -> None:
     with pytest.warns(UserWarning, match="classified correctly"):
         model.calibrate([[0.0] * 3, [4.0] * 3, [4.0] * 3], [0, 2, 0], sample_weight=[1.0, 1.0, 0.0])
     assert model.temperature_ == 1.0
+
+
+def test_rows_contradict_the_model_by_their_weight() -> None:
+    # Three rows are right by a nat, one is wrong by two: it must count for more than one and a half.
+    log_joints, codes = np.array([[0.0, -1.0]] * 3 + [[2.0, 0.0]]), np.array([0, 0, 0, 1])
+    assert best_temperature(log_joints, codes) > 1.0
+    assert best_temperature(log_joints, codes, np.array([1.0, 1.0, 1.0, 1.4])) > 1.0
+    with pytest.raises(ValueError, match="worse than guessing"):
+        best_temperature(log_joints, codes, np.array([1.0, 1.0, 1.0, 1.6]))
+
+
+def test_rows_of_a_file_have_the_threshold_of_rows_in_memory(tmp_path: Path) -> None:
+    X, y = blobs((0, 1))
+    np.save(tmp_path / "rows.npy", X)
+    settings: Any = {"n_kernels": 2, "reject_below": 0.05, "random_state": 0}
+    found = SharedKernelClassifier(**settings).fit(tmp_path / "rows.npy", y)
+    expected = SharedKernelClassifier(**settings).fit(X, y)
+    assert_allclose(found.threshold_, expected.threshold_, rtol=1e-6)
 
 
 def test_labels_that_contradict_the_model() -> None:

@@ -479,13 +479,21 @@ def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     model.set_params(feature_groups=[[0, 1], [2, 3]], max_iter=900)
     with pytest.warns(UserWarning, match="runs on the host"):
         model.fit(X, np.where(np.arange(len(y)) % 3 == 0, -1, y))
-    with pytest.raises(ValueError, match="tf32 is for accelerators"):
-        SharedKernelClassifier(3, device="cpu/tf32").fit(X, y)
+    with pytest.raises(ValueError, match="device='meta' cannot be used"):
+        SharedKernelClassifier(3, device="meta").fit(X, y)
+
+
+def test_the_cpu_computes_in_double_precision_alone() -> None:
+    split = estimator_rows.device_and_precision
+    assert split(None) == split("cpu") == split("cpu/float64") == (None, "float64")
+    assert (split("cuda"), split("cuda:1")) == (("cuda", "float64"), ("cuda:1", "float64"))
+    assert (split("cuda/float32"), split("mps/tf32")) == (("cuda", "float32"), ("mps", "tf32"))
+    for precision in ("float32", "tf32"):
+        with pytest.raises(ValueError, match=f"{precision} is for accelerators"):
+            SharedKernelClassifier(3, device=f"cpu/{precision}").fit(X, y)
     for device in ("cuda/half", "/float32"):
         with pytest.raises(ValueError, match="is not of the form"):
             SharedKernelClassifier(3, device=device).fit(X, y)
-    with pytest.raises(ValueError, match="device='meta' cannot be used"):
-        SharedKernelClassifier(3, device="meta").fit(X, y)
 
 
 @pytest.mark.slow

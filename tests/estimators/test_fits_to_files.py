@@ -187,3 +187,28 @@ def test_what_is_not_done_by_blocks_says_so() -> None:
         model.partial_fit(source, NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):
         GaussianMixture(2).fit(Path("rows.npy"))
+
+
+def test_files_whose_columns_a_model_encodes(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))
+    frame = pandas.DataFrame({"a": X[:, 0], "colour": colour, "b": X[:, 1], "species": NAMES})
+    for name, part in (("one.csv", frame[:300]), ("two.csv", frame[300:])):
+        part.to_csv(tmp_path / name, index=False)
+    encoded = np.column_stack([X[:, 0], *(colour == each for each in ("blue", "green", "red")), X[:, 1]])
+    model = SharedKernelClassifier(3, covariance_type="diag", random_state=0).fit(encoded, NAMES)
+    expected, right = model.predict_proba(encoded), model.predict(encoded) == NAMES
+    model.feature_names_in_ = np.array(["a", "colour=blue", "colour=green", "colour=red", "b"], dtype=object)
+    model.table_columns_ = {"a": None, "colour": ["blue", "green", "red"], "b": None}
+    both = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    np.testing.assert_allclose(model.predict_proba(both), expected, rtol=1e-9)
+    np.testing.assert_allclose(model.predict_proba(frame), expected, rtol=1e-9)
+    assert 0.5 < right.mean() < 1.0
+    assert model.score(both, "species") == right.mean()
+    assert model.score(both[1], "species") == right[300:].mean()
+    assert model.score(both, "species", sample_weight=WEIGHTS) == pytest.approx(
+        right @ WEIGHTS / WEIGHTS.sum()
+    )
+    frame[300:].assign(species=np.where(np.arange(200) < 3, None, NAMES[300:])).to_csv(both[1], index=False)
+    with pytest.raises(ValueError, match="Column 'species' has no label in 3 of 500 rows"):
+        model.score(both, "species")

@@ -81,9 +81,15 @@ def test_bad_streams() -> None:
         model.partial_fit(X[:, :2], y)
     with pytest.raises(ValueError, match=r"X has 300 rows but y has 299 labels"):
         model.partial_fit(X, y[:-1])
+    for decay in (0.5, 1.01, "fast"):
+        with pytest.raises(ValueError, match=r"decay must be above 0\.5 and at most 1, got "):
+            model.partial_fit(X, y, decay=decay)
     assert_array_equal(model.means_, before)
     with pytest.raises(ValueError, match="has a label"):
         SharedKernelClassifier(3).partial_fit(X, np.full(300, -1), classes=[0, 1, 2])
+    for classes in ([0.0, np.nan, 1.0], ["a", None]):
+        with pytest.raises(ValueError, match="NaN or None, which mark rows without a label"):
+            SharedKernelClassifier(3).partial_fit(X, y, classes=np.array(classes, dtype=object))
 
 
 def test_fit_forgets_the_stream() -> None:

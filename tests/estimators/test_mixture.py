@@ -43,6 +43,17 @@ def parameters_of(model: SharedKernelMixture) -> Parameters:
 # ---------------------------------------------------------------- attributes
 
 
+def test_fit_predict_is_fit_and_predict() -> None:
+    X, y = labelled()
+    weights = np.where(X[:, 0] > 2.0, 20.0, 0.1)
+    settings: Any = {"n_kernels": 3, "tol": 1e-2, "random_state": 0}
+    for given in ((X,), (X, y), (X, y, weights)):
+        found, apart = SharedKernelMixture(**settings), SharedKernelMixture(**settings).fit(*given)
+        assert_array_equal(found.fit_predict(*given), apart.predict(X))
+        assert_array_equal(found.means_, apart.means_)
+        assert_array_equal(found.weights_, apart.weights_)
+
+
 @each_type
 def test_attributes_and_their_shapes(covariance_type: str) -> None:
     X, y = labelled()

@@ -241,6 +241,8 @@ def test_models_that_cannot_be_compared_are_refused(model: SharedKernelMixture) 
         ValueError, match=r"other has different features: \['a', 'c'\], and the fit had \['a', 'b'\]"
     ):
         named[0].kernel_distances(named[1])
+    with pytest.raises(ValueError, match=r"\['b', 'a'\], and the fit had \['a', 'b'\]"):
+        named[0].kernel_distances(SharedKernelMixture(1).fit(pd.DataFrame(X, columns=["b", "a"])))
 
 
 # ---------------------------------------------------------------- order

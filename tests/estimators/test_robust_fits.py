@@ -243,6 +243,7 @@ def test_saved_models_are_the_same(settings: dict[str, Any], tmp_path: Path) -> 
         (lambda model: setattr(model, "background_weights_", np.array([0.5, 2.0])), "between 0 and 1"),
         (lambda model: setattr(model, "background_weights_", np.array([0.5])), "has shape"),
         (lambda model: setattr(model, "background_box_", model.background_box_[::-1].copy()), "no volume"),
+        (lambda model: np.put(model.background_box_, -1, model.background_box_[0, -1]), "no volume"),
     ],
 )
 def test_what_does_not_belong_together_is_not_saved(change: Any, message: str, tmp_path: Path) -> None:

@@ -372,15 +372,27 @@ def test_without_held_out_rows_every_trade_off_goes_on_from_the_last() -> None:
     assert_allclose(at_once.means_, one_by_one.means_, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("batch_size", "n_rounds"), [(None, 200), (50, 20)])
-def test_rounds_by_default(batch_size: int | None, n_rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def tune(*_: Any, stages: Any, max_iter: int, **others: Any) -> None:
-        assert (stages, max_iter) == ([(0.1, n_rounds)], n_rounds)
+@pytest.mark.parametrize(
+    ("batch_size", "n_rounds", "trade_offs"),
+    [(None, 200, [1.0, 0.1, 0.01, 0.001, 0.0]), (50, 20, [0.001, 0.0])],
+)
+def test_rounds_and_trade_offs_by_default(
+    batch_size: int | None, n_rounds: int, trade_offs: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def tune(*_: Any, stages: Any, max_iter: int, batch_size: int | None, **others: Any) -> None:
+        seen.extend([stages, max_iter, batch_size])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(classifier, "tune", tune)
     with pytest.raises(KeyboardInterrupt):
-        fitted().tune(*bars(200, seed=2), trade_off=0.1, validation=None, batch_size=batch_size)
+        fitted().tune(*bars(200, seed=2), validation=None, batch_size=batch_size)
+    assert seen == [[(each, n_rounds) for each in trade_offs], n_rounds, batch_size]
+    # A batch of all rows is none.
+    with pytest.raises(KeyboardInterrupt):
+        fitted().tune(*bars(50, seed=2), trade_off=0.1, validation=None, batch_size=len(bars(50, seed=2)[0]))
+    assert seen[3:] == [[(0.1, 200)], 200, None]
 
 
 def test_a_shrunk_model_stays_shrunk_in_files_too(tmp_path: Path) -> None:
@@ -433,6 +445,23 @@ def test_rows_to_tune_to_and_held_out_rows_are_apart() -> None:
     # A class of a single row has none to spare.
     assert X[0].tobytes() in both[0]
     assert split_rows(model, rows, None, np.random.RandomState(0))[1] is None
+
+
+def test_rows_of_weight_zero_are_left_out() -> None:
+    model, (X, y) = fitted(), bars(30, seed=2)
+    weights = np.arange(len(y)) % 3.0
+    found = labelled_rows(model, X, y, weights)
+    assert_array_equal(found.X, X[weights > 0])
+    assert_array_equal(model.classes_[found.codes], y[weights > 0])
+    assert_array_equal(found.weights, weights[weights > 0])
+    assert labelled_rows(model, X, y).weights is None
+    # As many rows as classes must be left to tune to.
+    every = labelled_rows(model, X, y)
+    few = every.take(
+        np.concatenate([np.flatnonzero(every.codes == 0)[:3], np.flatnonzero(every.codes == 1)[:2]])
+    )
+    with pytest.raises(ValueError, match=r"5 rows of 2 classes are too few to hold out 0\.7 of them"):
+        split_rows(model, few, 0.7, np.random.RandomState(0))
 
 
 def test_held_out_rows_are_of_all_classes_however_few() -> None:

@@ -65,6 +65,24 @@ def test_a_sum_of_groups_is_the_product_classifier(partition: tuple[tuple[int, .
     assert found.losses(partition).mean() == pytest.approx(expected, rel=1e-6)
 
 
+def test_weights_count_in_fits_temperatures_and_losses() -> None:
+    X, y = two_pairs()
+    weights = np.random.default_rng(1).uniform(0.05, 3.0, size=len(y))
+    cv = StratifiedKFold(2, shuffle=True, random_state=0)
+    folds = make_folds(Rows(X, y, y, weights), cv, None, np.arange(len(X)), 0)
+    found = GroupSearch(SharedKernelClassifier(2, random_state=0), folds, Trials(None))
+    order, densities = [], []
+    for training, held in cv.split(X, y):
+        model = SharedKernelClassifier(2, feature_groups=[[0, 1], [2]], tol=1e-3, random_state=0)
+        model.fit(X[training], y[training], weights[training])
+        densities.append(model.class_log_likelihood(X[np.sort(held)]))
+        order.extend(np.sort(held))
+    # The prior is that of the last training rows.
+    log_prior = np.log(model.class_prior_)
+    expected = least_log_loss(np.concatenate(densities), y[order], weights[order], log_prior=log_prior)[1]
+    assert found.loss(((0, 1), (2,))) == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_group_is_fitted_once_for_each_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = two_pairs()
     fitted: list[bytes] = []

@@ -180,10 +180,10 @@ def test_members_are_saved_to_the_bit(tmp_path: Path, members: SharedKernelClass
     ("place", "value", "message"),
     [
         (0, np.zeros(3), r"shift of feature_maps_\[0\] has shape \(3,\), not \(13\)"),
-        (1, np.zeros(13), r"scale of feature_maps_\[0\] is zero"),
+        (1, np.arange(13.0), r"scale of feature_maps_\[0\] is zero"),
         (2, np.full(13, np.nan), r"powers of feature_maps_\[0\] has values that are NaN or infinite"),
         (3, np.zeros((2, 12, 4)), r"curves of feature_maps_\[0\] has shape \(2, 12, 4\)"),
-        (3, np.zeros((2, 13, 4)) - np.arange(4), r"knots of the curves of feature_maps_\[0\]"),
+        (3, np.where(np.arange(13)[:, None], 1.0, -1.0) * np.ones((2, 1, 1)) * np.arange(4), "ascending"),
         (5, np.ones((13, 2)), r"offset of feature_maps_\[0\]"),
         (None, (np.zeros(13), np.ones(13)), r"feature_maps_\[0\] must be None or a tuple of shift"),
     ],

@@ -107,6 +107,9 @@ def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
     weights = np.random.default_rng(0).uniform(0.5, 2.0, size=len(X))
     search = SharedKernelMixtureCV(n_kernels=3, criterion="log_likelihood", cv=cv, random_state=0)
     search.fit(X, y, weights)
+    table = search.cv_results_
+    splits = np.stack([table["split0_test_score"], table["split1_test_score"]])
+    assert_allclose(table["std_test_score"], splits.std(axis=0), rtol=1e-9)
     for i, params in enumerate(search.cv_results_["params"]):
         total = 0.0
         for fold, (training, held) in enumerate(cv.split(X, y)):
@@ -443,18 +446,19 @@ def test_whole_weights_are_repeated_rows(criterion: str) -> None:
 def test_the_entropy_takes_unlabelled_rows_over_all_classes() -> None:
     X, y = shared_kernels()
     y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, size=len(y))
     search = SharedKernelMixtureCV(
         SharedKernelMixture(max_iter=2000),
         n_kernels=3,
         covariance_type="full",
         criterion="icl",
         random_state=0,
-    ).fit(X, y)
+    ).fit(X, y, weights)
     model = search.best_estimator_
     shares = model.responsibilities(X)
     shares[y >= 0] = model.responsibilities(X[y >= 0], y[y >= 0])
-    entropy = -np.sum(shares * np.log(np.maximum(shares, 1e-300)))
-    bic = -2.0 * model.log_likelihood_ + search.cv_results_["n_parameters"][0] * np.log(len(X))
+    entropy = -np.sum(weights[:, None] * shares * np.log(np.maximum(shares, 1e-300)))
+    bic = -2.0 * model.log_likelihood_ + search.cv_results_["n_parameters"][0] * np.log(weights.sum())
     assert_allclose(-search.best_score_, bic + 2.0 * entropy, rtol=1e-9)
 
 
@@ -578,6 +582,45 @@ def test_splits_may_be_masks_and_must_be_there(iris: Data) -> None:
     assert quick(cv=masks).fit(X, y).best_score_ == quick(cv=folds).fit(X, y).best_score_
     with pytest.raises(ValueError, match="cv yields no split"):
         quick(cv=[]).fit(X, y)
+
+
+def test_folds_are_the_given_parts_less_rows_that_cannot_judge() -> None:
+    codes = np.array([0, 1, 0, 1, -1, -1, 0, 1])
+    kept = np.array([1, 2, 3, 4, 6, 7, 8, 9])  # of ten rows as given, of which 0 and 5 have no weight
+    X, weights = np.arange(8.0)[:, None], np.arange(1.0, 9.0)
+    parts = [([0, 1, 2, 3, 4], [5, 6, 7, 8, 9]), ([5, 7, 8, 9], [1, 2, 6])]
+    folds = _base.make_folds(Rows(X, codes, codes, weights), parts, None, kept, 0)
+    for (training, held), wanted in zip(
+        folds, [([0, 1, 2, 3, 4, 5], [6, 7]), ([4, 5, 6, 7], [0, 1])], strict=True
+    ):
+        for found, rows in zip((training, held), wanted, strict=True):
+            assert_array_equal(found.X[:, 0], rows)
+            assert_array_equal(found.y, codes[rows])
+            assert_array_equal(found.codes, codes[rows])
+            assert_array_equal(found.weights, weights[rows])
+
+
+def test_a_search_with_a_seed_is_the_same_again(iris: Data) -> None:
+    X, y = iris
+    search = quick(n_kernels=[2], cv=2, n_members=2).fit(X, y)
+    once, probabilities = search.cv_results_, search.predict_proba(X)
+    again = search.fit(X, y).cv_results_
+    for name in ("mean_test_score", "split0_test_score", "split1_test_score", "temperature"):
+        assert_array_equal(once[name], again[name])
+    assert_array_equal(probabilities, search.predict_proba(X))
+
+
+def test_scores_are_weighted_accuracies(iris: Data) -> None:
+    X, y = iris
+    weights = np.random.default_rng(0).uniform(0.0, 1.0, 150)
+    for model in (
+        SharedKernelClassifier(3, covariance_type="spherical", random_state=0).fit(X, y),
+        quick(covariance_type="spherical", cv=2).fit(X, y),
+    ):
+        right = model.predict(X) == y
+        assert 0.5 < right.mean() < 1.0
+        assert model.score(X, y) == pytest.approx(right.mean())
+        assert model.score(X, y, sample_weight=weights) == pytest.approx(np.average(right, weights=weights))
 
 
 def test_weights_are_relative_and_reach_scorers_that_take_them(iris: Data) -> None:
