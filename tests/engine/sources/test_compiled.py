@@ -6,6 +6,7 @@ import errno
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -398,7 +399,7 @@ def test_another_number_of_features_compiles_only_its_loops() -> None:
     assert len(compiled_for) == 1
 
 
-def test_a_full_disk_ends_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_no_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from skmix.engine.compute import simd
 
     tried = []
@@ -407,12 +408,23 @@ def test_a_full_disk_ends_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         tried.append(True)
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
     monkeypatch.setattr("numba.core.caching.IndexDataCacheFile.save", full)
 
     def half(x):
         return x / 2
 
     assert simd.compiled(half)(3.0) == 1.5
+    assert tried
+    tried.clear()
     made = simd._cached(partial(cfunc, "float64(float64)"), lambda x: 3 * x)
     assert made.ctypes(2.0) == 6.0
-    assert len(tried) == 2
+    assert tried
+
+
+def test_functions_that_numba_leaves_as_they_are_still_run() -> None:
+    from skmix.engine.compute import simd
+
+    # As Numba does with NUMBA_DISABLE_JIT=1.
+    left = simd._cached(lambda **_: lambda function: function, lambda x: 3 * x)
+    assert left(2.0) == 6.0

@@ -70,24 +70,25 @@ def _cached(compile: Callable[..., Any], function: Any) -> Any:
     function.__qualname__ += f"_{_version()}"
     try:
         made = compile(cache=True)(function)
-    except (
-        RuntimeError,
-        OSError,
-    ):  # neither the package's folder nor the user's can be written, or it is full
+    # Neither the package's folder nor the user's can be written, or the disk is full.
+    except (RuntimeError, OSError):
         return compile()(function)
-    # Numba writes when a function is first called; a full disk must not end a fit.
-    made._cache.save_overload = _if_possible(made._cache.save_overload)
+    # Some functions are compiled and written only when they are first called. There is no cache if the user
+    # has turned compilation off.
+    cache = getattr(made, "_cache", None)
+    if cache is not None:
+        cache.save_overload = _ignoring_disk_errors(cache.save_overload)
     return made
 
 
-def _if_possible(write: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that writes what can be written."""
+def _ignoring_disk_errors(write: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a function so that an `OSError`, such as that of a full disk, is ignored."""
 
-    def written(*given: Any) -> None:
+    def wrapped(*given: Any) -> None:
         with contextlib.suppress(OSError):
             write(*given)
 
-    return written
+    return wrapped
 
 
 def _exp_coefficients() -> list[float]:
