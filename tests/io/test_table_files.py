@@ -582,6 +582,11 @@ def test_frames_have_the_columns_of_a_model() -> None:
     ]
     pl = pytest.importorskip("polars")
     frames.append(pl.DataFrame({**values, "day": days}))
+    # In pieces, as frames that were put together are.
+    frames.append(
+        pd.concat([frame[:1], frame[1:]]).astype({"a": "double[pyarrow]", "colour": "string[pyarrow]"})
+    )
+    frames.append(pl.concat([frames[-2][:2], frames[-2][2:]], rechunk=False))
     for each in frames:
         X, notes = encode_frame(each, columns, ["-9"])
         assert_array_equal(X, expected)
