@@ -441,6 +441,7 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path) -> None:
         (whole.replace(b"$DATATYPE/F/", b"$DATATYPE/A/"), "values of type 'A'"),
         (whole.replace(b"$BYTEORD/1,2,3,4/", b"$BYTEORD/3,4,1,2/"), "bytes in the order 3,4,1,2"),
         (whole.replace(b"$P2N", b"$Q2N"), r"no name \(\$P2N\) for channel 2 of 4"),
+        (whole.replace(b"$P2N/B530-A/", b"$P2N/      /"), r"no name \(\$P2N\) for channel 2 of 4"),
         (whole.replace(b"B530-A", b"R660-A"), "2 channels that are called 'R660-A'"),
         (whole.replace(b"$NEXTDATA/0/", b"$NEXTDATA/9/"), "several data sets"),
     ):

@@ -245,6 +245,10 @@ def test_files_in_folders_of_folders(tmp_path: Path) -> None:
     ):
         assert_array_equal(gathered(open_rows(given))[0], X)
         assert_array_equal(gathered(open_rows(given))[1], labels)
+    # At any depth.
+    (tmp_path / "study" / "c").rename(tmp_path / "study" / "b" / "c")
+    for given in (tmp_path / "study", tmp_path / "study" / "**" / "*.csv"):
+        assert len(open_rows(given).row_labels()) == 200
     # A file whose name looks like a pattern is that file.
     odd = write(tmp_path / "a[1].csv", ROWS["a"])
     assert_array_equal(gathered(open_rows(odd))[0], ROWS["a"])
@@ -432,6 +436,9 @@ def test_weights_and_labels_of_several_files(tmp_path: Path) -> None:
         other = source.labelled(Y).weighted(weights[::-1])
         assert_array_equal(gathered(other)[1], Y)
         assert_array_equal(np.concatenate([block.weights for block in other.blocks()]), weights[::-1])
+        again = other.weighted("w").labelled("y")
+        assert_array_equal(gathered(again)[1], np.arange(200) % 3)
+        assert_array_equal(np.concatenate([block.weights for block in again.blocks()]), weights)
     with pytest.raises(ValueError, match=r"has 200 rows, but labels has shape \(199,\)"):
         source.labelled(Y[1:])
     with pytest.raises(ValueError, match="has no column 'z'"):

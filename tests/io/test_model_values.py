@@ -128,7 +128,10 @@ def test_an_array_that_occurs_twice_is_kept_once_and_stays_one() -> None:
 
 
 def test_paths_that_look_alike_do_not_collide() -> None:
-    value = {"a.b": np.zeros(1), "a": {"b": np.ones(2)}}
+    value: Any = {"a.b": np.zeros(1), "a": {"b": np.ones(2)}}
+    assert list(encode(value)[1]) == ["a.b", "a.b'"]
+    assert same(there_and_back(value), value)
+    value = {"a.b.c": np.zeros(1), "a": {"b.c": np.ones(2)}, "a.b": {"c": np.ones(3)}}
     assert same(there_and_back(value), value)
 
 

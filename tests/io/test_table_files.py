@@ -23,7 +23,6 @@ from skmix import open_rows
 from skmix.datasets import ColumnError, class_labels, labels_like, read_rows, write_columns
 from skmix.io import encode_frame
 from skmix.io.encoding import (
-    MISSING,
     Notation,
     check_columns,
     decode_columns,
@@ -180,6 +179,9 @@ def test_parquet_columns_that_are_kept_are_plain_values(tmp_path: Path) -> None:
         "kind": ["x", None, "y"],
     }
     assert rows.ignored == ("list",)
+    # A nanosecond too many is no reason to refuse a date.
+    times = read_rows(tmp_path / "t.parquet", features={"time": "date"}).X[:, 0]
+    assert_array_equal(times, [1.0 / 86400, np.nan, 0.0])
     for options, message in (
         ({"keep": ["list"]}, "column 'list' is of type list<.*>, neither numbers nor text"),
         (
@@ -464,8 +466,34 @@ def test_other_words_and_numbers_for_missing_values(tmp_path: Path) -> None:
     # With an empty word, signs are no missing numbers either.
     with pytest.raises(ColumnError, match="column 'a' holds numbers and text, such as '-' on line 2"):
         rows_of("a\n-\n1\n", missing=[""])
-    for word in (word for word in MISSING if word):
-        assert rows_of(f"a,kind\n1,{word}\n2,x\n", target="kind").labels == [None, "x"]
+    words = [
+        "?",
+        "NA",
+        "N/A",
+        "n/a",
+        "na",
+        "NaN",
+        "nan",
+        "NAN",
+        "-NaN",
+        "-nan",
+        "null",
+        "NULL",
+        "Null",
+        "None",
+        "<NA>",
+        "#N/A",
+        "#NA",
+        "1.#IND",
+        "-1.#IND",
+    ]
+    words += ["1.#QNAN", "-1.#QNAN", "#N/A N/A"]
+    signs = ["-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!"]
+    lines = "".join(f"1,{word}\n" for word in (*words, *signs))
+    rows = rows_of(f"a,b\n{lines}1,2\n")
+    assert_array_equal(rows.X[:, 1], [*[np.nan] * len(words + signs), 2.0])
+    # Among text, signs and "none" are labels.
+    assert rows_of(f"a,b\n{lines}", target="b").labels == [*[None] * len(words), *signs]
     rows = rows_of(text.replace("k.A.", "3"), target="kind")
     assert rows.labels == [None, "Na", None]
     assert rows.notes[0].startswith(
@@ -582,6 +610,11 @@ def test_frames_have_the_columns_of_a_model() -> None:
     ]
     pl = pytest.importorskip("polars")
     frames.append(pl.DataFrame({**values, "day": days}))
+    # In pieces, as frames that were put together are.
+    frames.append(
+        pd.concat([frame[:1], frame[1:]]).astype({"a": "double[pyarrow]", "colour": "string[pyarrow]"})
+    )
+    frames.append(pl.concat([frames[-2][:2], frames[-2][2:]], rechunk=False))
     for each in frames:
         X, notes = encode_frame(each, columns, ["-9"])
         assert_array_equal(X, expected)
