@@ -79,7 +79,6 @@ OUTLIERS = {"reject_below": 0.01, "outlier_label": "outlier"}
 GIVEN: dict[str, dict[str, Any]] = {
     "--kernels 3": {"n_kernels": 3},
     "--covariance tied": {"covariance_type": "tied"},
-    "--covariance low_rank": {"covariance_type": "low_rank"},
     "--groups b;a": {"feature_groups": [[1], [0]]},
     "--groups n,b;a --categorical n": {
         "X": np.column_stack([CODED, X]),
@@ -93,7 +92,6 @@ GIVEN: dict[str, dict[str, Any]] = {
     "--max-passes 4": {"max_iter": 4},
     "--jobs 2": {"n_jobs": 2},
     "--seed 5": {"random_state": 5},
-    "--no-tune": {},
     "--weight n": {"weights": OFTEN},
     "--categorical n": {"X": np.column_stack([CODED, X])},
     "--drop b": {"X": X[:, :1]},
@@ -122,7 +120,6 @@ def test_a_fit_has_what_is_given(tmp_path: Path, options: str) -> None:
 @pytest.mark.parametrize(
     ("options", "share", "weights", "settings"),
     [
-        ("", 0.01, None, {}),
         ("--outliers 0.2 --weight n --seed 1", 0.2, OFTEN, {"random_state": 1}),
         ("--outliers 0 --starts 3 --covariance diag", 0, None, {"n_init": 3, "covariance_type": "diag"}),
     ],
