@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,25 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     code, output = run("accuracy", "--data", "iris", "--out", tmp_path / "file")
     assert code == 2
     assert "cannot read the data or write into" in output
+
+
+@pytest.mark.parametrize("command", ["accuracy", "sharing"])
+def test_an_interrupt_says_how_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("load_data", "run_sharing"):
+        monkeypatch.setattr(f"skmix.cli.bench.field.{name}", interrupt)
+    code, output = run(command, "--out", tmp_path / "out")
+    stored = "interrupted. Finished cells are stored; run the same command again to continue."
+    assert (code, output) == (130, f"Error: {stored}\n")
+
+
+def test_without_matplotlib_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, output = run("accuracy", "--out", tmp_path / "out")
+    assert code == 1
+    assert 'pip install ".[plot]"' in output
+    assert list(tmp_path.iterdir()) == []

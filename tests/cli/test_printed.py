@@ -27,7 +27,15 @@ from skmix import SharedKernelClassifier
 from skmix.cli import _common as cli
 from skmix.cli._progress import TimeLeft, watching
 from skmix.cli.bench import _print_outcome
-from skmix.cli.fit import _check_columns, _lines, _outlier_label, _with_more_time
+from skmix.cli.fit import (
+    _check_columns,
+    _folds,
+    _lines,
+    _outlier_label,
+    _parse_priors,
+    _Rows,
+    _with_more_time,
+)
 from skmix.cli.models import _bar, _level, _print_model, _print_weights, print_evaluation
 from skmix.experiments.field import Outcome
 from skmix.metrics import calibration_error
@@ -292,6 +300,20 @@ def test_columns_that_deserve_a_word(name: str, values: Any, note: str | None) -
     cli._notes.clear()
     assert len(found) == (note is not None)
     assert note is None or found[0].startswith(note)
+
+
+def test_as_many_folds_as_rows_of_the_largest_class() -> None:
+    rows = _Rows(np.zeros((6, 1)), np.repeat(["a", "b"], [2, 4]), np.ones(6, dtype=bool), None)
+    parts = _folds(rows, 4, seed=0)
+    assert sorted(place for _, held in parts for place in held.tolist()) == list(range(6))
+    assert all(sorted([*training, *held]) == list(range(6)) for training, held in parts)
+    with pytest.raises(ValueError, match="--folds 5 needs more rows: no class has more than 4"):
+        _folds(rows, 5, seed=0)
+
+
+def test_priors_may_be_zero() -> None:
+    assert _parse_priors("v=1, u=0", ["u", "v"]) == [0.0, 1.0]
+    assert _parse_priors("a=b=1,c=2", ["a=b", "c"]) == [1.0, 2.0]
 
 
 def test_labels_of_outliers_are_no_classes() -> None:
