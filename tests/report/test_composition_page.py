@@ -255,8 +255,19 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     table.loc[3, ["population", "share", "usual_share"]] = [1, 0.2, 0.33]
     two = made_page(unusual=table)
     assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 8.0 %</td>" in two
+    # It may be one that is smaller than usual: 30 % of the first group, where the others have 37 %.
+    less = made_page(unusual=unusual(HOSTILE))
+    assert "population 0: 60.0 %, usually 50.0 %; population 1: 30.0 %, usually 37.0 %" in less
     assert "No group differs from the others" in made_page(unusual=unusual())
     assert '<section id="unusual">' not in made_page(unusual=None)
+
+
+def test_the_most_unusual_group_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = unusual("blood 2", "bone marrow")
+    data = values(monkeypatch, merged()[0], composition(), title="", unusual=odd)
+    assert [row["name"] for row in data["unusual_rows"]] == ["bone marrow", "blood 2"]
+    assert (data["judged"], data["n_unusual"]) == (True, 2)
+    assert [group["unusual"] for group in data["groups"]] == [False, True, False, True]
 
 
 def test_how_it_was_made() -> None:
