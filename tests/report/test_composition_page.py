@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -163,6 +164,17 @@ def test_profiles_are_of_the_features_that_are_offered(monkeypatch: pytest.Monke
         expected = np.average(model.means_[own], axis=0, weights=weights[own])[kept]
         assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
     assert_allclose(data["rows"]["values"][:2], X[:, kept].T, rtol=1e-4)
+
+
+def test_groups_count_by_their_priors(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy(merged()[0])
+    model.class_prior_ = np.array([0.7, 0.1, 0.1, 0.1])
+    data = values(monkeypatch, model, composition(), title="")
+    weights = model.weights_ @ [0.7, 0.1, 0.1, 0.1]
+    assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
+    own = model.populations_ == 0
+    expected = np.average(model.means_[own], axis=0, weights=weights[own])
+    assert_allclose(np.array(data["profile"]["means"][0], dtype=float), expected, atol=0.051)
 
 
 def test_profiles_of_populations_without_weight_and_of_features_that_do_not_differ() -> None:
