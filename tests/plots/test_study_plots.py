@@ -260,6 +260,10 @@ def test_figures_are_made_when_asked_for_and_can_be_saved(results: StudyResults,
         save_figure(figure, tmp_path / f"{name}.{suffix}")
     assert (tmp_path / "fig1_segments.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "fig1_segments.pdf").read_bytes().startswith(b"%PDF")
+    # Neither dates nor versions, so that the same figure gives the same bytes anywhere.
+    for suffix in ("png", "pdf"):
+        content = (tmp_path / f"{name}.{suffix}").read_bytes()
+        assert not [word for word in (b"Software", b"CreationDate", b"Producer") if word in content]
 
 
 @pytest.mark.slow

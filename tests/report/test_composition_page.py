@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -165,6 +166,17 @@ def test_profiles_are_of_the_features_that_are_offered(monkeypatch: pytest.Monke
     assert_allclose(data["rows"]["values"][:2], X[:, kept].T, rtol=1e-4)
 
 
+def test_groups_count_by_their_priors(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy(merged()[0])
+    model.class_prior_ = np.array([0.7, 0.1, 0.1, 0.1])
+    data = values(monkeypatch, model, composition(), title="")
+    weights = model.weights_ @ [0.7, 0.1, 0.1, 0.1]
+    assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
+    own = model.populations_ == 0
+    expected = np.average(model.means_[own], axis=0, weights=weights[own])
+    assert_allclose(np.array(data["profile"]["means"][0], dtype=float), expected, atol=0.051)
+
+
 def test_profiles_of_populations_without_weight_and_of_features_that_do_not_differ() -> None:
     model, _, _ = merged()
     kernels = replace(kernels_of(model), means=np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 5.0]]))
@@ -255,8 +267,19 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     table.loc[3, ["population", "share", "usual_share"]] = [1, 0.2, 0.33]
     two = made_page(unusual=table)
     assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 8.0 %</td>" in two
+    # It may be one that is smaller than usual: 30 % of the first group, where the others have 37 %.
+    less = made_page(unusual=unusual(HOSTILE))
+    assert "population 0: 60.0 %, usually 50.0 %; population 1: 30.0 %, usually 37.0 %" in less
     assert "No group differs from the others" in made_page(unusual=unusual())
     assert '<section id="unusual">' not in made_page(unusual=None)
+
+
+def test_the_most_unusual_group_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = unusual("blood 2", "bone marrow")
+    data = values(monkeypatch, merged()[0], composition(), title="", unusual=odd)
+    assert [row["name"] for row in data["unusual_rows"]] == ["bone marrow", "blood 2"]
+    assert (data["judged"], data["n_unusual"]) == (True, 2)
+    assert [group["unusual"] for group in data["groups"]] == [False, True, False, True]
 
 
 def test_how_it_was_made() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from copy import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -322,6 +324,25 @@ def test_descriptions_have_the_numbers_of_the_model(model: SharedKernelClassifie
     assert describe(mixture)["classes"] == []
     mixture.converged_ = False
     assert describe(mixture)["converged"] is False
+    groups = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, CODES)
+    assert describe(groups)["converged"] is True
+    groups.models_[0].converged_ = False
+    assert describe(groups)["converged"] is False
+
+
+def test_transformed_features_are_counted_and_named(model: SharedKernelClassifier) -> None:
+    """As a search leaves them: by a power other than one, by rank, or projected."""
+    changed = copy(model)
+    for curves, matrix, expected, names in (
+        (None, None, (1, False, None), ["feature 0, transformed", "feature 1, transformed"]),
+        ([], None, (2, True, None), ["feature 0, transformed", "feature 1, transformed"]),
+        (None, np.eye(2), (1, False, 2), ["component 1", "component 2"]),
+    ):
+        changed.feature_map_ = SimpleNamespace(powers=np.array([1.0, 0.5]), curves=curves, matrix=matrix)
+        described = describe(changed)
+        assert tuple(described[name] for name in ("n_transformed", "by_rank", "n_components")) == expected
+        assert described["groups"][0]["features"] == names
+        assert described["features"] == ["feature 0", "feature 1"]
 
 
 def test_settings_that_are_not_plain_are_written_in_short() -> None:

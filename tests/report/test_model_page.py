@@ -126,6 +126,11 @@ def test_classes_and_facts() -> None:
     data = model_data(mixture, title="model")
     settings = dict(data["settings"])
     assert settings["log-likelihood of a training row"] == f"{mixture.lower_bound_:.6g}"
+    # Priors are those of all rows, those of the background among them.
+    X, y = labelled(2, ("a", "b"))
+    two = SharedKernelMixture(2, **SETTINGS).fit(X, y)
+    two.class_prior_, two.background_weights_ = np.array([0.5, 0.5]), np.array([0.5, 0.0])
+    assert [row["prior"] for row in model_data(two, title="")["class_rows"]] == ["0.500", "0.500"]
     # Rows are not counted where there are no classes.
     assert (data["counted"], data["class_rows"][0]["count"]) == (False, "–")
 
@@ -229,6 +234,11 @@ def test_rows_are_sampled_and_unknown_labels_kept_apart() -> None:
     given = {tuple(row) for row in np.round(X, 3).tolist()}
     drawn = np.round(np.array(data["rows"]["values"][0], dtype=float).T, 3)
     assert sum(tuple(row) in given for row in drawn.tolist()) > 1900
+    # From all of the table, in its order.
+    places = {tuple(row): place for place, row in enumerate(np.round(X, 3).tolist())}
+    found = [places[tuple(row)] for row in drawn.tolist() if tuple(row) in places]
+    assert np.mean(np.diff(found) > 0) > 0.98
+    assert found[-1] > 4900
     assert model_page(model, title="m", X=X, y=y) == model_page(model, title="m", X=X, y=y)
 
 

@@ -131,6 +131,7 @@ def test_reasons_are_counted_by_variant() -> None:
         a_run(run=2, accuracy=0.3, reason="constant feature"),
         a_run(run=3, accuracy=0.4),
         a_run(run=4, accuracy=0.7, reason="too few rows"),
+        a_run(run=5, accuracy=0.5),
         a_run(run=0, variant="13D", accuracy=0.1, reason="too few rows"),
     )
     failures = report_data(results)["failures"]
@@ -139,13 +140,14 @@ def test_reasons_are_counted_by_variant() -> None:
     assert counts["constant feature"] == [2, 0]
     assert counts["overflow"] == [1, 0]
     assert counts["too few rows"] == [1, 1]
-    assert (failures["singular"], failures["above"], failures["finite"]) == ([4, 1], [1, 0], [1, 0])
-    assert (failures["totals"], failures["paper"]) == ([4, 1], [19, 82])
+    assert (failures["singular"], failures["above"], failures["finite"]) == ([4, 1], [1, 0], [2, 0])
+    assert (failures["totals"], failures["paper"]) == ([5, 1], [19, 82])
+    assert (failures["runs"], failures["paper_runs"]) == (7, 500)
     page = render(report_data(results))
-    assert "5 of 6 runs end singular" in page
+    assert "5 of 7 runs end singular" in page
     assert "the commonest reason, constant feature, ends 2 of them" in page
-    assert "5 runs fail" in page
-    assert "4 that end singular and 1 that stay finite" in page
+    assert "6 runs fail" in page
+    assert "4 that end singular and 2 that stay finite" in page
     for reason, total in {"constant feature": 2, "overflow": 1, "too few rows": 2}.items():
         assert re.search(rf'<th scope="row">{reason}</th>.*<td class="strong">{total}</td></tr>', page)
         assert re.search(rf"<strong>{reason}</strong>: \w.*\.</li>", page)

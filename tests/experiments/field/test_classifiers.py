@@ -226,7 +226,7 @@ def test_classes_of_few_rows_have_one_wide_kernel() -> None:
 
 def test_separate_mixtures_are_the_likeliest_of_held_out_rows() -> None:
     random = np.random.RandomState(0)
-    rows = np.concatenate([random.normal(size=(6, 2)), random.normal(6.0, 0.3, size=(6, 2))])
+    rows = np.concatenate([random.normal(10.0 * centre, size=(4, 2)) for centre in range(3)])
     seed = np.random.RandomState(5).randint(np.iinfo(np.int32).max)
     folds = KFold(3, shuffle=True, random_state=seed)
     scores = {
@@ -241,6 +241,7 @@ def test_separate_mixtures_are_the_likeliest_of_held_out_rows() -> None:
     model = SeparateMixtures(regularisations=(0.01, 0.3), random_state=5).fit(rows, np.zeros(12))
     (found,) = model.mixtures_
     best = max(scores, key=lambda each: scores[each])
+    assert best[2] == 3
     assert (found.covariance_type, found.reg_covar, found.n_components) == best
 
 

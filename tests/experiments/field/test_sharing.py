@@ -103,6 +103,8 @@ def test_kernels_are_shared_or_apart(kind: str, n_users: int) -> None:
             # Three kernels of each class, one class after the other.
             assert_array_equal(pool.weights.argmax(axis=1), np.repeat(np.arange(6), 3))
             assert_array_equal(np.count_nonzero(pool.weights, axis=0), [3] * 6)
+            # Of any shares.
+            assert len(np.unique(pool.weights)) == 1 + 18
 
 
 def test_simulated_kernels_have_the_stated_numbers_and_distances() -> None:

@@ -284,6 +284,13 @@ def test_few_kernels_are_near_their_share_or_the_printed_mean(
         assert judged(runs, data)[claim].holds is holds
 
 
+def test_means_of_few_runs_are_not_judged(data: StudyData, make_run: MakeRun) -> None:
+    runs = [*cell(make_run, 0.9, method="robust"), *cell(make_run, 0.6, method="robust", n_kernels=6)]
+    claim = "robust: with K < 10 kernels, accuracy near K/10 as printed"
+    assert judged(runs[:70], data)[claim].holds
+    assert claim not in judged(runs[:69], data)
+
+
 @pytest.mark.parametrize("method", ["robust", "class-wise"])
 @pytest.mark.parametrize("n_kernels", [10, 18])
 def test_a_run_that_is_not_finite_is_lost_whatever_its_accuracy(
@@ -378,7 +385,8 @@ def test_differences_have_both_numbers(data: StudyData, make_run: MakeRun) -> No
     ]
     # Too few runs are not compared, nor those beyond the first hundred.
     runs += [make_run(method="published", variant="9D", run=r, accuracy=0.6) for r in range(19)]
-    runs += [make_run(method="published", n_kernels=15, run=r, accuracy=0.85) for r in range(100)]
+    # Nor is a mean that is off by less than 0.03, however many runs it is of.
+    runs += [make_run(method="published", n_kernels=15, run=r, accuracy=0.815) for r in range(100)]
     runs += [make_run(method="published", n_kernels=15, run=r, accuracy=0.1) for r in range(100, 150)]
     found = differences(StudyResults(Settings(), data, tuple(runs), {}, ()))
     printed = published_values()

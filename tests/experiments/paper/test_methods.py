@@ -63,10 +63,10 @@ def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, se
 def test_the_class_wise_way_is_the_mixture_with_a_start_and_a_stopping_rule_of_its_own(
     data: StudyData, settings: Settings
 ) -> None:
-    variant, full = variant_of("4D"), structure_of("full")
+    variant, full = variant_of("9D"), structure_of("full")
     (fitted,) = fit_batch(data, variant, 10, "class-wise", [3], settings)
     X = np.ascontiguousarray(data.train_dithered[:, variant.columns[0]])
-    random = generator(settings.seed, "run", "4D", 10, "class-wise", 3)
+    random = generator(settings.seed, "run", "9D", 10, "class-wise", 3)
     start = starts.class_wise(X, data.train_labels, 10, 1, 10, measure(X, full), full, random).take(0)
     init = {name: getattr(start, name) for name in ("means", "covariances", "weights")}
     with warnings.catch_warnings():

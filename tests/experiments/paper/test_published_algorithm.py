@@ -189,6 +189,10 @@ def test_reasons_are_distinguished() -> None:
     few = flat.copy()
     few.weights[:, 0] = 37 / 40, 3 / 40
     assert failure_reason(few, rows, sizes) == "too few rows"
+    # Responsibilities rarely add up to a whole number: half a row more than features is still too few.
+    for rows_of_kernel, reason in ((3.4, "too few rows"), (3.6, "constant feature")):
+        few.weights[:, 0] = 1 - rows_of_kernel / 40, rows_of_kernel / 40
+        assert failure_reason(few, rows, sizes) == reason
     # A kernel of many rows whose features all vary: neither of the two roots.
     skewed = good.copy()
     skewed.covariances[1] = 1.0 + 1e-17 * np.eye(3)
