@@ -279,7 +279,7 @@ def test_a_start_has_a_concentration_of_as_many_rows_as_kernels() -> None:
 
 
 def test_concentrations_of_classes_that_are_alike_grow_by_a_tenth_at_a_time() -> None:
-    """Their likeliest sum is infinite, and they stay below a million; where rows differ, it may fall at once."""
+    """Their likeliest sum is infinite; it stays below a million. Where they differ, it may fall at once."""
     counts, a = np.full((1, 2, 20), 500.0), np.array([[1.0, 1.0]])
     for _ in range(3):
         before, a = a.sum(), learn_concentration(counts, a)
