@@ -342,7 +342,8 @@ def test_kernels_that_were_removed_have_no_rows_in_a_posterior() -> None:
     X = random.normal(size=(60, 2)) + 9.0 * random.integers(0, 2, size=(60, 1))
     means = np.stack([X[:5], X[20:25]])
     start = Parameters(np.full((2, 5, 1), 0.2), means, np.tile(np.eye(2), (2, 5, 1, 1)))
-    result = prune_kernels(X, None, start, Options(inference="variational", max_iter=50))
+    # So few passes that the first round still has rows of all kernels.
+    result = prune_kernels(X, None, start, Options(inference="variational", max_iter=2))
     assert result.counts is not None
     for weights, counts in zip(result.parameters.weights, result.counts, strict=True):
         gone = weights[:, 0] == 0.0
