@@ -289,3 +289,21 @@ def test_kernels_with_too_many_parameters_count_by_diagonals_by_scales_or_not(
         assert errors.slopes[0].shape[1] == 12 * each
     monkeypatch.setattr(shares, "_MOST_PARAMETERS", 35)
     assert shares.kernel_errors(X, log_densities, parameters, "full", SIZES) is None
+
+
+def test_weights_away_from_zero_have_one_row_more() -> None:
+    found = shares.away_from_zero(np.array([0.75, 0.25, 0.0, 0.0]), 8.0)
+    assert_allclose(found, np.array([6.25, 2.25, 0.25, 0.25]) / 9.0)
+
+
+def test_a_part_that_all_other_groups_lack_is_not_impossible() -> None:
+    """Its share is about that of half a row among all of theirs."""
+    counts = np.array([[400.0, 380.0, 420.0, 410.0], [100.0, 120.0, 80.0, 90.0], [0.0, 0.0, 0.0, 0.0]])
+    draws = shares.usual_shares(counts, np.ones(4, dtype=bool), shares.folds(4))
+    assert draws.shape[:2] == (4, 3)
+    for j in range(4):
+        others = np.delete(counts, j, axis=1).sum()
+        own = np.median(draws[j, 2, :, 0] / draws[j, 2].sum(axis=1))
+        assert 0.1 / others < own < 5.0 / others
+        share = np.median(draws[j, 0, :, 0] / draws[j, 0].sum(axis=1))
+        assert share == pytest.approx(np.delete(counts, j, axis=1)[0].sum() / others, abs=0.05)

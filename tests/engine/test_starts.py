@@ -397,6 +397,8 @@ def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.
     everyone = starts._draw(members[:30], 4, None, np.random.RandomState(0), swap=True)
     assert sorted(everyone.rows) == members[:30].tolist()
     assert len(everyone.swaps) == 8 * 4
+    # Seeds that may be swapped are drawn from more rows.
+    assert len(starts._draw(members, 4, None, np.random.RandomState(0), swap=True).rows) == 400
 
 
 def test_neighbours_are_sought_among_some_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,3 +411,30 @@ def test_neighbours_are_sought_among_some_of_many_rows(monkeypatch: pytest.Monke
     for row, c, weight in zip(rows, own, mass, strict=True):
         (n,) = np.flatnonzero((row == X).all(axis=1))
         assert (corner[n], weights[n]) == (c, weight)
+
+
+def test_centres_of_classes_are_those_of_three_passes_of_lloyd() -> None:
+    """From the seeds of k-means++, in each class by itself; the scatter is that about the last centres."""
+    X, random_state = np.random.default_rng(5).normal(size=(70, 2)) ** 3, np.random.RandomState(0)
+    draws = [
+        starts._draw(own, n, None, random_state) for own, n in ((np.arange(40), 3), (np.arange(40, 70), 2))
+    ]
+    sample = X[np.concatenate([draw.rows for draw in draws])]
+    expected, away, first = [], [], 0
+    for draw in draws:
+        rows = sample[first : first + len(draw.rows)]
+        first, seeds = first + len(rows), [draw.first]
+        for chance in draw.chances:
+            nearest = np.square(rows[:, None] - rows[seeds]).sum(axis=-1).min(axis=1).cumsum()
+            seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
+        centres = rows[seeds]
+        for _ in range(3):
+            own = np.square(rows[:, None] - centres).sum(axis=-1).argmin(axis=1)
+            centres = np.stack([rows[own == k].mean(axis=0) for k in range(len(seeds))])
+        own = np.square(rows[:, None] - centres).sum(axis=-1).argmin(axis=1)
+        expected.append(centres)
+        away.append(rows - centres[own])
+    found, scatter = starts._cluster(sample, draws)
+    assert_allclose(found, np.concatenate(expected), rtol=1e-9, atol=1e-12)
+    residuals = np.concatenate(away)
+    assert_allclose(scatter, residuals.T @ residuals / 70.0, rtol=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 
@@ -121,3 +122,51 @@ def test_memory_begins_at_a_cache_line(size: int) -> None:
         assert memory.shape == (size,)
         assert memory.dtype == np.float64
         assert memory.ctypes.data % 64 == 0 or size == 0
+
+
+@pytest.mark.parametrize(("n_jobs", "n_tasks", "expected"), [(1, 5, 1), (3, 5, 3), (3, 2, 2), (2, 1, 1)])
+def test_work_runs_in_as_many_threads_as_there_are_tasks(n_jobs: int, n_tasks: int, expected: int) -> None:
+    done: list[int] = []
+    barrier = threading.Barrier(expected)
+
+    def work() -> None:
+        barrier.wait(timeout=30)  # all of them at the same time
+        done.append(threading.get_ident())
+
+    with workers(n_jobs) as pool:
+        pool.run(work, n_tasks)
+    assert len(done) == len(set(done)) == expected
+    assert threading.get_ident() in done
+
+
+def test_errors_of_any_thread_reach_the_caller_of_a_run() -> None:
+    caller = threading.get_ident()
+
+    def work() -> None:
+        if threading.get_ident() != caller:
+            raise ValueError("elsewhere")
+
+    with workers(2) as pool, pytest.raises(ValueError, match="elsewhere"):
+        pool.run(work, 2)
+
+
+def test_what_was_made_last_is_kept_by_its_key() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> str:
+        made.append(name)
+        return name
+
+    workspace = Workspace()
+    for name in ("a", "a", "b", "b", "a"):
+        assert workspace.kept(name, lambda name=name: make(name)) == name  # type: ignore[misc]
+    assert made == ["a", "b", "a"]
+
+
+def test_a_pool_that_travels_has_as_many_threads() -> None:
+    with workers(3) as pool:
+        pool.workspace.array("x", (5,))
+        other = pickle.loads(pickle.dumps(pool))
+    barrier = threading.Barrier(3)
+    other.run(lambda: barrier.wait(timeout=30), 3)
+    other.close()

@@ -335,3 +335,21 @@ def test_rows_without_a_label_count_for_the_lightest_kernel(monkeypatch: pytest.
         assert parameters.class_prior is not None
         assert_allclose(sizes, 200.0 * parameters.class_prior)
         assert_allclose(sizes.sum(), 200.0)
+
+
+def test_kernels_that_were_removed_have_no_rows_in_a_posterior() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 2)) + 9.0 * random.integers(0, 2, size=(60, 1))
+    means = np.stack([X[:5], X[20:25]])
+    start = Parameters(np.full((2, 5, 1), 0.2), means, np.tile(np.eye(2), (2, 5, 1, 1)))
+    # So few passes that the first round still has rows of all kernels.
+    result = prune_kernels(X, None, start, Options(inference="variational", max_iter=2))
+    assert result.counts is not None
+    for weights, counts in zip(result.parameters.weights, result.counts, strict=True):
+        gone = weights[:, 0] == 0.0
+        assert gone.any()
+        # Weights are counts with the prior of one row in all, of the kernels that are left.
+        assert_allclose(counts.sum(), 60.0, rtol=1e-6)
+        assert_allclose(counts[gone], 0.0, atol=1e-5)
+        alive = counts[~gone, 0] + 0.2
+        assert_allclose(weights[~gone, 0], alive / alive.sum(), rtol=1e-9)

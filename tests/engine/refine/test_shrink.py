@@ -339,6 +339,9 @@ def test_the_share_of_the_common_covariance_is_its_weight_in_that_of_a_kernel() 
 def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit(covariance_type: str) -> None:
     """From responsibilities row by row, and the best of many strengths."""
     X, classes, starts, options = problem(covariance_type)
+    # Kernels that differ in width, so that the likeliest strength is not the largest.
+    centres = np.stack([X[classes == c].mean(axis=0) for c in range(3)])[classes]
+    X = centres + np.array([0.5, 1.0, 3.0])[classes][:, None] * (X - centres)
     frame = measure(X, structure_of(covariance_type))
     found = with_shrinkage(X, classes, starts, options, frame=frame)
     common = "tied" if covariance_type == "full" else "diag"
@@ -360,6 +363,7 @@ def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit(covaria
     spreads = relative_spreads(scatters, target, mass)
     tried = np.geomspace(1e-2, 1e6, 2001)
     best = tried[np.argmax([log_marginal_likelihood(rows, mass, spreads, order) for rows in tried])]
+    assert 0.1 < best < 1e4
     assert found.covariance_prior == pytest.approx(best, rel=0.02)
 
 

@@ -21,7 +21,7 @@ from scipy.special import logsumexp, polygamma
 from skmix.engine.compute.arrays import gammaln, to_numpy, trigamma
 from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray, Options, Parameters
-from skmix.engine.rules.weights import learn_concentration, log_evidence
+from skmix.engine.rules.weights import begin, learn_concentration, log_evidence
 
 
 def by_urn(counts: FloatArray, concentration: FloatArray) -> float:
@@ -259,3 +259,33 @@ def test_a_given_prior_stays() -> None:
 def test_rows_that_weigh_too_little_to_change_a_digit_teach_nothing() -> None:
     counts, concentration = np.full((1, 1, 3), 1e-20), np.array([[5.0]])
     assert_array_equal(learn_concentration(counts, concentration), concentration)
+
+
+def test_a_start_has_a_concentration_of_as_many_rows_as_kernels() -> None:
+    """Shared like the weights of all classes, unless one is given; and no rows are known of it yet."""
+    weights = np.array([[[0.5, 0.1], [0.2, 0.2], [0.3, 0.7]]])
+    start = Parameters(weights, np.zeros((1, 3, 2)), np.tile(np.eye(2), (1, 3, 1, 1)))
+    found = begin(start)
+    assert found.concentration is not None
+    assert_allclose(found.concentration, [[3 * 0.3, 3 * 0.2, 3 * 0.5]])
+    assert found.counts is not None
+    assert np.isinf(found.counts).all()
+    assert found.counts.shape == weights.shape
+    assert begin(start, hierarchical=False).concentration is None
+    known = replace(start, concentration=np.ones((1, 3)), counts=2.0 * weights)
+    again = begin(known)
+    assert again.concentration is known.concentration
+    assert again.counts is known.counts
+
+
+def test_concentrations_of_classes_that_are_alike_grow_by_a_tenth_at_a_time() -> None:
+    """Their likeliest sum is infinite; it stays below a million. Where they differ, it may fall at once."""
+    counts, a = np.full((1, 2, 20), 500.0), np.array([[1.0, 1.0]])
+    for _ in range(3):
+        before, a = a.sum(), learn_concentration(counts, a)
+        assert a.sum() == pytest.approx(1.1 * before, rel=1e-9)
+    assert learn_concentration(counts, np.full((1, 2), 499_999.0)).sum() <= 1e6 * (1.0 + 1e-12)
+    differ = np.where(np.arange(20) % 2, [[500.0], [0.0]], [[0.0], [500.0]])[None]
+    assert learn_concentration(differ, np.array([[50.0, 50.0]])).sum() < 50.0
+    # Without rows, nothing is learnt.
+    assert_array_equal(learn_concentration(np.zeros((1, 2, 3)), np.array([[2.0, 5.0]])), [[2.0, 5.0]])

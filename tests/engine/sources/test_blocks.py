@@ -13,6 +13,7 @@ from calls import Listed, fit, prune_kernels
 
 from skmix.engine import starts
 from skmix.engine.compute.blocks import Block, encode, is_blocks
+from skmix.engine.compute.blocks import number as numbered
 from skmix.engine.compute.threads import workers
 from skmix.engine.covariances import STRUCTURES, structure_of
 from skmix.engine.model import Options, Parameters
@@ -450,3 +451,54 @@ def test_a_feature_that_a_sample_does_not_show_has_its_mean(monkeypatch: pytest.
     rows, _, _ = BlockRows(cut(X, codes)).start_rows()
     assert len(rows) == 9
     assert np.allclose(rows[:, 1], 7.0)
+
+
+def test_rows_of_weight_zero_or_without_any_value_are_left_out() -> None:
+    nan = np.nan
+    X = np.array([[1.0, nan], [nan, nan], [2.0, 3.0], [4.0, 5.0], [nan, 6.0]])
+    block = Block(X, np.arange(5), np.array([1.0, 2.0, 0.0, 3.0, 4.0]), 7)
+    for found, kept in ((block.weighted(), [0, 1, 3, 4]), (block.informative(), [0, 3, 4])):
+        assert np.array_equal(found.X, X[kept], equal_nan=True)
+        assert found.y is not None
+        assert found.y.tolist() == kept
+        assert found.weights is not None
+        assert found.weights.tolist() == block.weights[kept].tolist()  # type: ignore[index]
+        assert found.number == 7
+    whole = Block(X[2:4])
+    assert whole.informative() is whole.weighted() is whole
+    assert np.array_equal(block.take([1]).X, X[:, [1]], equal_nan=True)
+
+
+class NAType:
+    """Compares like pandas.NA."""
+
+    def __ne__(self, other: object) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def test_labels_that_are_missing_have_no_number() -> None:
+    for labels, expected in (
+        (np.array([3.0, np.nan, 1.0]), [1, -1, 0]),
+        (np.array(["b", None, "a", np.nan, NAType(), "b"], dtype=object), [1, -1, 0, -1, -1, 1]),
+        (np.array(["b", "a", "b"]), [1, 0, 1]),
+    ):
+        found, index = numbered(labels)
+        assert index.tolist() == expected
+        assert len(found) == 2
+        assert encode(labels, found).tolist() == expected
+        # Of one class only, the others have none either.
+        assert encode(labels, found[1:]).tolist() == [0 if code == 1 else -1 for code in expected]
+
+
+def test_wrong_values_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.engine.compute.blocks._CHUNK", 4)
+    X = np.zeros((10, 2))
+    X[9, 1] = -np.inf
+    with pytest.raises(ValueError, match="feature 1 in row 9 of block 3"):
+        Block(X, number=3).check()
+    Block(X).check(values=False)
+    for weights in ([1.0] * 9 + [np.nan], [1.0] * 9 + [np.inf], [1.0] * 9 + [-2.0]):
+        with pytest.raises(ValueError, match="sample_weight must be finite and not negative"):
+            Block(X, weights=np.array(weights)).check(values=False)
+    with pytest.raises(ValueError, match=r"10 rows, but weights of shape \(9,\)"):
+        Block(X, weights=np.ones(9)).check(values=False)
