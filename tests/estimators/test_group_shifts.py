@@ -254,6 +254,7 @@ def test_a_new_class_is_adapted_as_speakers_are(shifted_before: bool, n_passes: 
     random = np.random.default_rng(1)
     new = np.concatenate([CENTRES[[0]] + 1.0 + random.normal(size=(6, 2)), CENTRES[[1]] + [[0.5, -1.0]]])
     model = fitted(2.0 if shifted_before else None).set_params(group_shift=5.0, max_iter=n_passes, tol=0.0)
+    model.class_prior_ = np.array([0.6, 0.2, 0.05, 0.05, 0.05, 0.05])
     common = (model.weights_ @ model.class_prior_)[:, None]
     background = Parameters(common, model.means_.copy(), model.covariances_)
     before = vars(model).get("group_shifts_", np.zeros((6, 3, 2)))

@@ -379,3 +379,21 @@ def test_weights_of_all_classes_together() -> None:
     # An added class has the mean of its posterior: 5 rows and 3 of the prior.
     expected = np.array([0.2 * 8.0 - 1.0, 0.8 * 8.0 - 2.0]) / 5.0
     assert_allclose(densities.counted_weights(model)[:, 0], expected)
+
+
+def test_a_stream_without_labels_has_one_class_or_rows_without_a_label() -> None:
+    X, y = sample(60)
+    one = SharedKernelMixture(2, random_state=0).partial_fit(X)
+    assert one.partial_fit(X[:20]).class_count_.tolist() == [80.0]
+    assert one.class_prior_.tolist() == [1.0]
+    several = SharedKernelMixture(3, random_state=0).partial_fit(X, y)
+    counts = several.class_count_.copy()
+    assert_array_equal(several.partial_fit(X[:20]).class_count_, counts)
+    assert several.n_iter_ == 2
+    # A row without any value needs no weight, and has none.
+    empty = np.where(np.arange(60)[:, None] == 7, np.nan, X)
+    with pytest.raises(ValueError, match="Row 7 of X has no value"):
+        SharedKernelMixture(2, random_state=0).partial_fit(empty)
+    weights = np.where(np.arange(60) == 7, 0.0, 1.0)
+    first = SharedKernelMixture(2, random_state=0).partial_fit(empty, sample_weight=weights)
+    assert first.class_count_.tolist() == [59.0]

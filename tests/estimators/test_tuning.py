@@ -393,6 +393,11 @@ def test_rounds_and_trade_offs_by_default(
     with pytest.raises(KeyboardInterrupt):
         fitted().tune(*bars(50, seed=2), trade_off=0.1, validation=None, batch_size=len(bars(50, seed=2)[0]))
     assert seen[3:] == [[(0.1, 200)], 200, None]
+    # Of more than ten thousand rows, 500 are a batch.
+    for n_rows in (10_000, 10_001):
+        with pytest.raises(KeyboardInterrupt):
+            fitted().tune(*bars(n_rows, seed=2), trade_off=0.1, validation=None)
+    assert seen[6:] == [[(0.1, 200)], 200, None, [(0.1, 20)], 20, 500]
 
 
 def test_a_shrunk_model_stays_shrunk_in_files_too(tmp_path: Path) -> None:
