@@ -224,6 +224,28 @@ def test_distances_within_a_model_and_between_models(model: SharedKernelMixture)
         assert_allclose(between, other.kernel_distances(model, metric=metric).T, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("merge_kernels", ()),
+        ("sort_kernels", ()),
+        ("kernel_distances", ()),
+        ("match", (SharedKernelMixture(),)),
+        ("composition", ()),
+        ("compare", ("a", "b")),
+        ("unusual_groups", ()),
+        ("write_labels", ([[0.0]], "labels.csv")),
+        ("add_class", ([[0.0]], "a")),
+        ("sample", ()),
+        ("marginal", ([0],)),
+        ("condition", ({0: 1.0},)),
+    ],
+)
+def test_methods_need_a_fit(method: str, given: tuple[Any, ...]) -> None:
+    with pytest.raises(NotFittedError, match="This SharedKernelMixture instance is not fitted yet"):
+        getattr(SharedKernelMixture(), method)(*given)
+
+
 def test_kernels_have_no_distance_from_themselves() -> None:
     X, _ = shapes()
     found = SharedKernelMixture(3, kernel="t", random_state=0, tol=1e-2).fit(X).kernel_distances()
