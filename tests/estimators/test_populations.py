@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from models import mixture_of
+from models import mixture_of, random_mixture
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import dendrogram
 from scipy.optimize import linear_sum_assignment
@@ -230,7 +230,7 @@ def test_distances_within_a_model_and_between_models(model: SharedKernelMixture)
         ("merge_kernels", ()),
         ("sort_kernels", ()),
         ("kernel_distances", ()),
-        ("match", (SharedKernelMixture(),)),
+        ("match", (random_mixture(0),)),
         ("composition", ()),
         ("compare", ("a", "b")),
         ("unusual_groups", ()),
