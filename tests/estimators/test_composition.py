@@ -53,6 +53,7 @@ def test_intervals_are_jeffreys_where_kernels_are_far_apart(covariance_type: str
     assert table.columns.tolist() == ["group", "kernel", "share", "lower", "upper", "rows"]
     sizes = np.sum(COUNTS, axis=1)
     assert_array_equal(table["rows"].to_numpy().reshape(4, 3)[:, 0], sizes)
+    assert table["rows"].dtype == np.int64
     share, lower, upper = (table[c].to_numpy().reshape(4, 3) for c in ("share", "lower", "upper"))
     assert_allclose(share, np.array(COUNTS) / sizes[:, None], atol=1e-6)
     posterior = stats.beta(np.array(COUNTS) + 0.5, sizes[:, None] - np.array(COUNTS) + 0.5)
@@ -371,6 +372,33 @@ def test_log_likelihoods_of_groups_do_not_count_the_label_where_others_have_none
         np.mean(model.score_samples(X[y == name], np.full(sum(y == name), name))) for name in NAMES[:5]
     ]
     assert_allclose(model.unusual_groups()["log_likelihood"], expected, atol=0.01)
+
+
+def test_log_likelihoods_beside_a_background_and_a_learnt_prior_are_those_of_the_weights() -> None:
+    X, y = groups_of(COUNTS)
+    X[::9] = np.random.default_rng(1).uniform(-20.0, 40.0, size=X[::9].shape)
+    settings: dict[str, Any] = {"weight_prior": "hierarchical", "background": True, "tol": 1e-7}
+    model = SharedKernelMixture(3, init=start(), max_iter=2000, **settings).fit(X, y)
+    expected = [model.score(X[y == name], y[y == name]) for name in NAMES[:4]]
+    assert_allclose(model.unusual_groups()["log_likelihood"], expected, rtol=1e-4)
+
+
+def test_kernels_that_overlap_leave_fewer_rows_that_count() -> None:
+    """Shares of two overlapping kernels have the information of fewer rows: Fisher's, by integration."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 1)) + 2.0 * random.integers(0, 2, size=(400, 1))
+    for distance, atol in ((2.0, 0.04), (30.0, 0.01)):
+        given = {"means": [[0.0], [distance]], "covariances": np.ones((2, 1, 1))}
+        model = SharedKernelMixture(2, init=given, freeze="kernels").fit(
+            X * distance / 2.0, np.arange(400) % 4
+        )
+        found = composition.compose(model, None, None, populations=None, level=0.95)
+        grid = np.linspace(-8.0, distance + 8.0, 20_001)
+        first, second = stats.norm.pdf(grid), stats.norm.pdf(grid - distance)
+        for share, known in zip(found.shares[:, 0], found.known, strict=True):
+            mixed = share * first + (1.0 - share) * second
+            information = np.trapezoid((first - second) ** 2 / mixed, grid)
+            assert_allclose(known / 100.0, share * (1.0 - share) * information, atol=atol)
 
 
 def test_log_likelihoods_may_be_missing() -> None:

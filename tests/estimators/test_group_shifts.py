@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.engine.model import Parameters
+from skmix.estimators import solving
 
 CENTRES = np.array([[0.0, 0.0], [6.0, -3.0], [-4.0, 6.0]])
 NAMES = np.array(["a", "b", "c", "d", "e", "f"])
@@ -254,6 +255,7 @@ def test_a_new_class_is_adapted_as_speakers_are(shifted_before: bool, n_passes: 
     random = np.random.default_rng(1)
     new = np.concatenate([CENTRES[[0]] + 1.0 + random.normal(size=(6, 2)), CENTRES[[1]] + [[0.5, -1.0]]])
     model = fitted(2.0 if shifted_before else None).set_params(group_shift=5.0, max_iter=n_passes, tol=0.0)
+    model.class_prior_ = np.array([0.6, 0.2, 0.05, 0.05, 0.05, 0.05])
     common = (model.weights_ @ model.class_prior_)[:, None]
     background = Parameters(common, model.means_.copy(), model.covariances_)
     before = vars(model).get("group_shifts_", np.zeros((6, 3, 2)))
@@ -357,3 +359,12 @@ def test_classifiers_have_no_group_shift() -> None:
         classifier.set_params(group_shift=4.0)
     with pytest.raises(TypeError, match="group_shift"):
         SharedKernelClassifier(2, group_shift=4.0)
+
+
+def test_the_strength_is_chosen_where_there_are_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "choose_strength", lambda *_: 3.0)
+    X = np.random.default_rng(0).normal(size=(40, 1))
+    for n_groups, strength in ((1, np.inf), (2, 3.0), (3, 3.0)):
+        model = SharedKernelMixture(1, group_shift="auto", random_state=0).fit(X, np.arange(40) % n_groups)
+        assert model.group_shift_ == strength
+        assert model.group_shifts_.any() == (n_groups > 1)

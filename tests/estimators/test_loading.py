@@ -119,6 +119,11 @@ def assign(part: str, name: str, value: Any) -> Callable[[Any, Arrays], None]:
     return change
 
 
+def of_the_first(factor: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what multiplies the first of two matrices."""
+    return lambda matrices: matrices * np.array([factor, 1.0])[:, None, None]
+
+
 def note(**noted: Any) -> Callable[[Any, Arrays], None]:
     """Return a change of what the command line has noted."""
     return assign("fitted", "metadata_", encode(noted)[0])
@@ -271,6 +276,7 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ),
     ("mixture", put("fitted.classes_", lambda c: c[::-1].copy()), "classes_ are not sorted"),
     ("mixture", put("fitted.classes_", lambda c: c[[0, 0, 1]]), "classes_ are not sorted and distinct"),
+    ("mixture", put("fitted.classes_", lambda c: c[[1, 0, 2]]), "classes_ are not sorted and distinct"),
     ("mixture", put("fitted.classes_", lambda c: c[:, None]), r"classes_ has shape \(3, 1\)"),
     (
         "mixture",
@@ -314,6 +320,10 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("drop-in", put("fitted.precisions_", lambda p: p * 1.1), "not the squares"),
     ("drop-in", put("fitted.covariances_", lambda c: c * 1.1), "does not belong to covariances_"),
     ("drop-in", put("fitted.precisions_cholesky_", lambda p: -p), "diagonal that is not positive"),
+    # One of two components is enough.
+    ("drop-in", put("fitted.precisions_cholesky_", of_the_first(-1.0)), "diagonal that is not positive"),
+    ("drop-in", put("fitted.precisions_", of_the_first(1.1)), "not the squares"),
+    ("drop-in", put("fitted.covariances_", of_the_first(1.1)), "does not belong to covariances_"),
     (
         "drop-in",
         put("fitted.precisions_cholesky_", lambda p: p[0]),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from models import mixture_of, random_mixture
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import dendrogram
 from scipy.optimize import linear_sum_assignment
@@ -18,6 +19,7 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
 from skmix.engine.model import Parameters
+from skmix.estimators import populations
 
 TYPES = ("full", "tied", "diag", "spherical", "low_rank")
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
@@ -220,6 +222,61 @@ def test_distances_within_a_model_and_between_models(model: SharedKernelMixture)
         between = model.kernel_distances(other, metric=metric)
         assert between.shape == (9, 4)
         assert_allclose(between, other.kernel_distances(model, metric=metric).T, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("merge_kernels", ()),
+        ("sort_kernels", ()),
+        ("kernel_distances", ()),
+        ("match", (random_mixture(0),)),
+        ("composition", ()),
+        ("compare", ("a", "b")),
+        ("unusual_groups", ()),
+        ("write_labels", ([[0.0]], "labels.csv")),
+        ("add_class", ([[0.0]], "a")),
+        ("sample", ()),
+        ("marginal", ([0],)),
+        ("condition", ({0: 1.0},)),
+    ],
+)
+def test_methods_need_a_fit(method: str, given: tuple[Any, ...]) -> None:
+    with pytest.raises(NotFittedError, match="This SharedKernelMixture instance is not fitted yet"):
+        getattr(SharedKernelMixture(), method)(*given)
+
+
+def test_kernels_have_no_distance_from_themselves() -> None:
+    X, _ = shapes()
+    found = SharedKernelMixture(3, kernel="t", random_state=0, tol=1e-2).fit(X).kernel_distances()
+    assert_array_equal(np.diagonal(found), np.zeros(3))
+    assert_array_equal(found, found.T)
+    start = {"means": [[0.0], [1.0]], "covariances": [1.0, 1.0]}
+    one = SharedKernelMixture(2, init=start, covariance_type="spherical", freeze="kernels").fit(X[:, :1])
+    # A distance that is just the largest is near enough.
+    assert one.match(one, max_distance=0.0).tolist() == [0, 1]
+
+
+def test_populations_are_numbered_by_weight_and_draws_have_that_of_their_kernel() -> None:
+    means = np.array([[0.0, 0.0], [1.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+    weights = np.array([[0.3, 0.1], [0.1, 0.1], [0.1, 0.1], [0.5, 0.7]])
+    model = mixture_of(Parameters(weights, means, np.tile(np.eye(2), (4, 1, 1))), "full", [0.25, 0.75])
+    # Their weights are 0.25, 0.1 and 0.65.
+    assert populations._by_weight(model, np.array([0, 0, 1, 2])).tolist() == [1, 1, 2, 0]
+    assert populations._by_weight(model, np.array([2, 2, 0, 1])).tolist() == [1, 1, 2, 0]
+    shares, own = populations._expected(model)
+    # What responsibilities are on average in rows of the model.
+    assert_allclose(own @ shares, [0.15, 0.1, 0.1, 0.65], atol=0.01)
+    assert_allclose(own.sum(), 1.0)
+
+
+def test_the_rule_of_the_elbow_is_used_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _ = shapes()
+    found = SharedKernelMixture(5, random_state=0, tol=1e-2).fit(X)
+    for number in (2, 4):
+        monkeypatch.setattr(populations, "elbow", lambda merges, number=number: number)
+        found.merge_kernels(X[:100], threshold="elbow")
+        assert len(np.unique(found.populations_)) == number
 
 
 def test_models_that_cannot_be_compared_are_refused(model: SharedKernelMixture) -> None:

@@ -239,6 +239,10 @@ def test_saved_models_are_the_same(settings: dict[str, Any], tmp_path: Path) -> 
         (lambda model: vars(model).pop("kernel_degrees_"), "kernel_degrees_ is missing"),
         (lambda model: setattr(model, "kernel_degrees_", np.zeros(3)), "kernel_degrees_ has 0.0"),
         (lambda model: model.set_params(kernel=("t", 3.0)), "kernel_degrees_ has"),
+        (
+            lambda model: model.set_params(kernel=("t", float(model.kernel_degrees_[0]))),
+            "kernel_degrees_ has",
+        ),
         (lambda model: model.set_params(background=False), "background_weights_ was fitted"),
         (lambda model: setattr(model, "background_weights_", np.array([0.5, 2.0])), "between 0 and 1"),
         (lambda model: setattr(model, "background_weights_", np.array([0.5])), "has shape"),

@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
 from skmix.engine.compute.blocks import Block
 from skmix.engine.model import Status
-from skmix.estimators import densities, streams
+from skmix.estimators import densities, solving, streams
+from skmix.estimators import rows as estimator_rows
 
 
 def sample(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -287,3 +288,112 @@ def test_the_likelihood_never_falls_with_the_smallest_floor_that_promises_it() -
         path = model.fit(X).log_likelihood_path_.sum(axis=1)
         assert len(path) > 3
         assert np.diff(path).min() > -1e-9 * np.abs(path).max()
+
+
+# ---------------------------------------------------------------- rows, by hand
+
+
+def test_rows_of_weight_zero_take_their_labels_with_them() -> None:
+    X, classes = np.arange(10.0).reshape(5, 2), np.array(["a", "b", "c"])
+    codes = np.array([2, -1, 1, 0, 2])
+    weights = np.array([1.0, 2.0, 0.0, 3.0, 0.0])
+    rows, left, found, own = estimator_rows.weighted_rows(X, classes, codes, weights)
+    assert_array_equal(rows, X[[0, 1, 3]])
+    assert left.tolist() == ["a", "c"]
+    assert found.tolist() == [1, -1, 0]
+    assert own is not None
+    assert own.tolist() == [1.0, 2.0, 3.0]
+    # Without rows that have no label, none is taken for one.
+    found = estimator_rows.weighted_rows(X, classes, np.array([2, 2, 1, 0, 2]), weights)[2]
+    assert found.tolist() == [1, 1, 0]
+    for every in (None, np.ones(5)):
+        same = estimator_rows.weighted_rows(X, classes, codes, every)
+        assert same[0] is X
+        assert same[2] is codes
+    with pytest.raises(ValueError, match="zero for every row that has a label"):
+        estimator_rows.weighted_rows(X, classes, codes, np.array([0.0, 1.0, 0.0, 0.0, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("room", "complete", "with_gaps"),
+    [(160, True, True), (159, True, False), (80, True, False), (79, False, False)],
+)
+def test_rows_with_gaps_need_twice_the_room(
+    room: int, complete: bool, with_gaps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimator_rows, "room_on", lambda device: room)
+    X = np.ones((5, 2))
+    assert estimator_rows.fits_on(X, "cuda") == complete
+    X[3, 1] = np.nan
+    assert estimator_rows.fits_on(X, "cuda") == with_gaps
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "codes"),
+    [
+        ([3, -1, 5, 3], [3, 5], [0, -1, 1, 0]),
+        ([1, -1, 1, -1], [-1, 1], [1, 0, 1, 0]),  # two classes
+        ([-1.0, np.nan, 2.0, 7.0], [-1.0, 2.0, 7.0], [0, -1, 1, 2]),  # NaN marks what has no label
+        (["b", None, "a", "b"], ["a", "b"], [1, -1, 0, 1]),
+        ([2, 1, 0, 2], [0, 1, 2], [2, 1, 0, 2]),
+        ([True, False, True, True], [False, True], [1, 0, 1, 1]),
+    ],
+)
+def test_labels_become_numbers(labels: list[Any], classes: list[Any], codes: list[int]) -> None:
+    given = np.array(labels, dtype=object if None in labels else None)
+    found, numbers = estimator_rows.number_labels(estimator_rows.read_labels(given, 4))
+    assert found.tolist() == classes
+    assert numbers.tolist() == codes
+    again = estimator_rows.code_labels(given, found, 4, unlabelled=True)
+    assert again.tolist() == codes
+    if -1 in codes:
+        with pytest.raises(ValueError, match="labels that no training row had"):
+            estimator_rows.code_labels(given, found, 4)
+
+
+def test_at_most_4096_rows_are_spaced_evenly() -> None:
+    assert solving.evenly_spaced(1).tolist() == [0]
+    assert_array_equal(solving.evenly_spaced(4096), np.arange(4096))
+    some = solving.evenly_spaced(100_000)
+    assert len(some) == 4096
+    assert (some[0], some[-1]) == (0, 99_999)
+    assert set(np.diff(some)) <= {24, 25}
+
+
+def test_weights_of_all_classes_together() -> None:
+    model = SharedKernelMixture(2)
+    model.weights_ = np.array([[0.2, 0.6], [0.8, 0.4]])
+    model.class_prior_, model.class_count_ = np.array([0.25, 0.75]), np.array([10.0, 30.0])
+    assert_allclose(densities.average_weights(model), [0.5, 0.5])
+    assert_allclose(densities.rows_of_kernels(model), [10.0, 30.0])
+    model.background_weights_ = np.array([0.5, 0.0])
+    # The first class has half of its rows in the kernels: 0.125 beside 0.75.
+    assert_allclose(densities.average_weights(model), np.array([0.025 + 0.45, 0.1 + 0.3]) / 0.875)
+    assert_allclose(densities.rows_of_kernels(model), [5.0, 30.0])
+    assert_array_equal(densities.counted_weights(model), model.weights_)
+    model.weight_prior_ = np.array([1.0, 2.0])
+    model.weight_concentration_ = np.array([[4.0, 1.0], [3.0, 2.0]])
+    # Without the rows of the prior the second class has none, and keeps its weights.
+    assert_allclose(densities.counted_weights(model), [[0.75, 0.6], [0.25, 0.4]])
+    del model.weight_concentration_
+    # An added class has the mean of its posterior: 5 rows and 3 of the prior.
+    expected = np.array([0.2 * 8.0 - 1.0, 0.8 * 8.0 - 2.0]) / 5.0
+    assert_allclose(densities.counted_weights(model)[:, 0], expected)
+
+
+def test_a_stream_without_labels_has_one_class_or_rows_without_a_label() -> None:
+    X, y = sample(60)
+    one = SharedKernelMixture(2, random_state=0).partial_fit(X)
+    assert one.partial_fit(X[:20]).class_count_.tolist() == [80.0]
+    assert one.class_prior_.tolist() == [1.0]
+    several = SharedKernelMixture(3, random_state=0).partial_fit(X, y)
+    counts = several.class_count_.copy()
+    assert_array_equal(several.partial_fit(X[:20]).class_count_, counts)
+    assert several.n_iter_ == 2
+    # A row without any value needs no weight, and has none.
+    empty = np.where(np.arange(60)[:, None] == 7, np.nan, X)
+    with pytest.raises(ValueError, match="Row 7 of X has no value"):
+        SharedKernelMixture(2, random_state=0).partial_fit(empty)
+    weights = np.where(np.arange(60) == 7, 0.0, 1.0)
+    first = SharedKernelMixture(2, random_state=0).partial_fit(empty, sample_weight=weights)
+    assert first.class_count_.tolist() == [59.0]

@@ -393,6 +393,11 @@ def test_rounds_and_trade_offs_by_default(
     with pytest.raises(KeyboardInterrupt):
         fitted().tune(*bars(50, seed=2), trade_off=0.1, validation=None, batch_size=len(bars(50, seed=2)[0]))
     assert seen[3:] == [[(0.1, 200)], 200, None]
+    # Of more than ten thousand rows, 500 are a batch.
+    for n_rows in (10_000, 10_001):
+        with pytest.raises(KeyboardInterrupt):
+            fitted().tune(*bars(n_rows, seed=2), trade_off=0.1, validation=None)
+    assert seen[6:] == [[(0.1, 200)], 200, None, [(0.1, 20)], 20, 500]
 
 
 def test_a_shrunk_model_stays_shrunk_in_files_too(tmp_path: Path) -> None:
@@ -513,3 +518,63 @@ def test_parts_of_few_rows_are_judged_by_copies_that_were_tuned_to_the_others(
         assert (expected.log_loss < before.log_loss) == (spoilt > 0.0)
         assert after is before
         assert path == []
+
+
+def test_rows_are_those_of_the_fit_by_the_weights_of_their_classes() -> None:
+    X, y = bars(60, seed=0)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, size=60)
+    model = SharedKernelClassifier(2, random_state=0, tol=1e-2).fit(X, y, weights)
+    assert classifier._are_of_fit(model, labelled_rows(model, X, y, weights))
+    assert not classifier._are_of_fit(model, labelled_rows(model, X, y))
+    assert not classifier._are_of_fit(model, labelled_rows(model, X, y, 2.0 * weights))
+    stream = SharedKernelClassifier(2, random_state=0).partial_fit(X, y, classes=np.unique(y))
+    assert not classifier._are_of_fit(stream, labelled_rows(stream, X, y))
+
+
+@pytest.mark.parametrize(
+    ("gains", "weights", "errors", "better"),
+    [
+        ([2.0] * 4 + [0.0] * 36, None, (0.1, 0.1), True),  # 0.2 with an error of 0.095
+        ([2.0] * 3 + [0.0] * 37, None, (0.1, 0.1), False),  # 0.15 with an error of 0.083
+        ([2.0] * 4 + [0.0] * 36, None, (0.1, 0.125), False),  # more are misclassified
+        ([2.0] * 4 + [0.0] * 36, [10.0] + [1.0] * 39, (0.1, 0.1), False),  # 0.53 with an error of 0.31
+    ],
+)
+def test_tuning_must_gain_two_standard_errors_and_misclassify_no_more(
+    gains: list[float],
+    weights: Any,
+    errors: tuple[float, float],
+    better: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, n_rows = fitted(), len(gains)
+    # The losses of rows stand for their log-densities, and rows are their own numbers.
+    tables = {True: -np.array(gains), False: np.zeros(n_rows)}
+
+    def log_joint(given: Any, rows: FloatArray) -> FloatArray:
+        return tables[given is model][rows[:, 0].astype(int), None]
+
+    def scores(table: FloatArray, rows: Labelled) -> Any:
+        error = errors[bool(np.all(table == 0.0))]
+        loss = np.average(-table[:, 0], weights=rows.weights)
+        return SimpleNamespace(temperature=1.0, log_loss=loss, error=error)
+
+    monkeypatch.setattr(densities, "log_joint", log_joint)
+    monkeypatch.setattr(classifier, "score", scores)
+    monkeypatch.setattr(classifier, "log_losses", lambda table, codes, temperature: -table[:, 0])
+    n_rounds = iter([7, 3, 5, 9])
+
+    def run(*_: Any) -> tuple[Any, Any]:
+        number = next(n_rounds)
+        return object(), SimpleNamespace(rounds=[(0.1, number)], stages=[(0.1, number), (0.0, 1)])
+
+    rows = Labelled(
+        np.arange(float(n_rows))[:, None],
+        np.arange(n_rows) % 2,
+        None if weights is None else np.array(weights),
+    )
+    before, after, rounds, path = _cross_fitted(model, rows, 0.25, np.random.RandomState(0), run, [])
+    assert [number for _, number in rounds] == [7, 3, 5, 9]
+    assert before.error == errors[0]
+    assert (after is before) == (not better)
+    assert path == ([(0.1, 3), (0.0, 1)] if better else [])
