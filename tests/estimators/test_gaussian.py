@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -556,3 +557,16 @@ def test_fits_call_one_private_method_of_theirs(monkeypatch: pytest.MonkeyPatch)
     for given in ({}, {"means_init": X[:2]}, {"precisions_init": np.ones((2, 3))}):
         GaussianMixture(2, covariance_type="diag", random_state=0, verbose=2, tol=1e-2, **given).fit(X)
     assert set(called) == {"_check_parameters"}
+
+
+def test_a_fit_does_not_copy_the_rows() -> None:
+    X = np.random.default_rng(0).normal(size=(150_000, 16))
+    model = GaussianMixture(2, init_params="random_from_data", tol=1e9, random_state=0)
+    model.fit(X)  # what is loaded for the first fit is not counted
+    tracemalloc.start()
+    try:
+        model.fit(X)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < X.nbytes / 2

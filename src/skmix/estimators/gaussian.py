@@ -143,7 +143,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                     f"but got n_components = {self.n_components}, n_samples = {len(rows)}"
                 )
             self._check_parameters(rows, **_NAMESPACE)
-            largest = np.abs(rows).max()
+            largest = max(rows.max(), -rows.min())
             if rows.dtype == np.float32 and largest > np.sqrt(np.finfo(np.float32).max / rows.size):
                 raise ValueError(
                     f"X has values of magnitude {largest:.3g}, whose squares overflow float32. Give X as "
