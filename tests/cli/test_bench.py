@@ -117,6 +117,8 @@ def test_the_data_of_a_comparison_by_default(tmp_path: Path, monkeypatch: pytest
     assert sets == list(SHARING_DATA)
     assert list(options["rows_per_class"]) == list(ROWS_PER_CLASS)
     assert (options["n_draws"], options["seed"], options["n_processes"]) == (3, 0, 1)
+    assert run("sharing", "--data", "iris", "--out", tmp_path / "s")[0] == 2
+    assert asked[-1][0] == ["iris"]
 
 
 @pytest.mark.parametrize(
