@@ -60,6 +60,7 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
     ]
     assert printed[0]["title"].startswith("Test error in per cent")
     assert len(printed[0]["lines"][0]) == len(printed[0]["headings"])
+    assert all(isinstance(heading, str) for heading in printed[0]["headings"])
     assert "Written into" in result.stderr
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 
