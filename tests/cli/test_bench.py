@@ -60,6 +60,7 @@ def test_accuracy_from_end_to_end(tmp_path: Path, table: Path) -> None:
     ]
     assert printed[0]["title"].startswith("Test error in per cent")
     assert len(printed[0]["lines"][0]) == len(printed[0]["headings"])
+    assert all(isinstance(heading, str) for heading in printed[0]["headings"])
     assert "Written into" in result.stderr
     assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 
@@ -117,6 +118,8 @@ def test_the_data_of_a_comparison_by_default(tmp_path: Path, monkeypatch: pytest
     assert sets == list(SHARING_DATA)
     assert list(options["rows_per_class"]) == list(ROWS_PER_CLASS)
     assert (options["n_draws"], options["seed"], options["n_processes"]) == (3, 0, 1)
+    assert run("sharing", "--data", "iris", "--out", tmp_path / "s")[0] == 2
+    assert asked[-1][0] == ["iris"]
 
 
 @pytest.mark.parametrize(

@@ -358,11 +358,12 @@ def test_compensation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], own["share"])
     result = run(tmp_path / "a.fcs", "--model", tmp_path / "m", "--no-compensate", code=2)
     assert "--compensate differs from the fit" in said(result)
-    notes: list[str] = []
-    monkeypatch.setattr("skmix.report.composition_page", lambda *_, **page: notes.extend(page["notes"]) or "")
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("skmix.report.composition_page", lambda *_, **page: seen.update(page) or "")
     result = run(tmp_path / "a.fcs", "--kernels", 2, "-o", tmp_path / "n", "--html", tmp_path / "p.html")
     assert "files have a spill-over matrix, which --compensate would apply" in said(result)
-    assert notes == ["Files have a spill-over matrix, which was not applied."]
+    assert seen["notes"] == ["Files have a spill-over matrix, which was not applied."]
+    assert seen["scale"] == "arcsinh:150"
     result = run(tmp_path / "a.fcs", "--kernels", 2, "--no-compensate", "-o", tmp_path / "n")
     assert "spill" not in said(result)
 

@@ -370,6 +370,9 @@ def test_confusions_of_twelve_classes_and_more(capsys: pytest.CaptureFixture[str
         return cells(capsys.readouterr().out)
 
     twelve = shown(12)
+    assert twelve[1] == ["accuracy", f"{11 / 12:.4f}"]
+    # A measure of zero is one, too.
+    assert shown(3)[4] == ["calibration", "error", "0.0000"]
     assert twelve[-13] == ["true", "\\", "predicted", *map(str, range(12))]
     assert twelve[-9] == ["3", *("1" if code == 5 else "0" for code in range(12))]
     assert shown(13)[-2:] == [["most", "frequent", "mistakes", "taken", "for", "rows"], ["3", "5", "1"]]
