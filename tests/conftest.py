@@ -27,12 +27,19 @@ PROCESSES = {"clusters", "mortal_cluster", "chromium"}
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep what is imported away from the garbage collector, which would go through it again and again."""
+    enabled = gc.isenabled()
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.enable()
+        if enabled:
+            gc.enable()
         gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the garbage collector see everything again."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -94,18 +101,18 @@ def clusters() -> Iterator[Clusters]:
     import dask
 
     # Its processes live until the last test; by default they measure themselves, for a tenth of a core, and
-    # each, also one that follows on a killed one, imports Dask anew.
-    dask.config.set(
-        {
-            "distributed.worker.multiprocessing-method": "forkserver" if os.name == "posix" else "spawn",
-            "distributed.worker.profile.enabled": False,
-            "distributed.admin.tick.interval": "1s",
-            "distributed.admin.system-monitor.interval": "10s",
-        }
-    )
-    clusters = Clusters()
-    yield clusters
-    clusters.close()
+    # every worker, including replacements for killed ones, would import Dask again. With a server that forks
+    # them, workers see the environment variables of the first cluster.
+    quiet = {
+        "distributed.worker.multiprocessing-method": "forkserver" if os.name == "posix" else "spawn",
+        "distributed.worker.profile.enabled": False,
+        "distributed.admin.tick.interval": "1s",
+        "distributed.admin.system-monitor.interval": "10s",
+    }
+    with dask.config.set(quiet):
+        clusters = Clusters()
+        yield clusters
+        clusters.close()
 
 
 @pytest.fixture

@@ -22,16 +22,19 @@ def script(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleTy
 
 @pytest.mark.slow
 def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script("start", tmp_path, monkeypatch).draw()
-    kernels = script("shared_kernels", tmp_path, monkeypatch)
+    images = tmp_path / "images"
+    images.mkdir()
+    script("start", images, monkeypatch).draw()
+    kernels = script("shared_kernels", images, monkeypatch)
     kernels.draw_densities()
     kernels.draw_curves(repeats=1, counts=(8, 64))
-    sharing = script("sharing", tmp_path, monkeypatch)
-    # Panels of two of the seven sets of data.
-    lines = [each for each in read_lines(sharing.OUTCOMES) if each["data"] in ("pool-10", "seven_segment")]
+    sharing = script("sharing", images, monkeypatch)
+    # Panels of four of the seven sets of data: two lines, of which the last is incomplete.
+    some = ("pool-10", "parts-100", "seven_segment", "letter")
+    lines = [each for each in read_lines(sharing.OUTCOMES) if each["data"] in some]
     write_lines(tmp_path / "some.jsonl", lines)
     sharing.draw(tmp_path / "some.jsonl")
-    drawn = sorted(tmp_path.glob("*.png"))
+    drawn = sorted(images.iterdir())
     assert [path.name for path in drawn] == [
         *("shared-density.png", "shared-rows.png"),
         *("sharing-error.png", "sharing-log-loss.png", "sharing.png", "start.png"),

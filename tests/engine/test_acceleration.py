@@ -211,6 +211,6 @@ def test_after_a_pass_a_start_goes_on_leaps_or_returns() -> None:
     assert state.tried.tolist() == [False, True, False]
     assert state.steps.tolist() == [1, 2, 0]
     assert state.reached[1] == -2.0
-    assert state.older is entered
+    assert_array_equal(state.older.means, entered.means)
     assert_array_equal(state.retreat.means[1], following.means[1])
     assert_array_equal(state.entering.means, found.means)

@@ -16,18 +16,17 @@ from skmix.engine.em import regulariser_of
 from skmix.engine.model import Options, Parameters, Result, Statistics, Status, join
 from skmix.engine.sources.summary import measure
 
-RANDOM = np.random.default_rng(0)
 
-
-def parameters(n_starts: int = 3) -> Parameters:
+def parameters(random: np.random.Generator, n_starts: int = 3) -> Parameters:
     shapes: dict[str, Any] = {"weights": (2, 2), "means": (2, 1), "covariances": (2, 1, 1), "degrees": (2,)}
-    return Parameters(**{name: RANDOM.uniform(size=(n_starts, *shape)) for name, shape in shapes.items()})
+    return Parameters(**{name: random.uniform(size=(n_starts, *shape)) for name, shape in shapes.items()})
 
 
 @each_library
 def test_starts_are_taken_put_and_joined(library: str) -> None:
-    here = parameters()
-    there, other = here.map(LIBRARIES[library]), parameters(2)
+    random = np.random.default_rng(0)
+    here = parameters(random)
+    there, other = here.map(LIBRARIES[library]), parameters(random, 2)
     for index in ([2, 0], np.array([True, False, True]), slice(1, 3), 1):
         for name, array in vars(there.take(index)).items():
             expected = getattr(here, name)
@@ -45,7 +44,7 @@ def test_starts_are_taken_put_and_joined(library: str) -> None:
 
 
 def test_a_copy_shares_no_memory_and_a_batch_of_one_does() -> None:
-    here = parameters()
+    here = parameters(np.random.default_rng(0))
     copied, one = here.copy(), here.take(0)
     here.means[:] = 7.0
     assert not np.any(copied.means == 7.0)
@@ -56,10 +55,12 @@ def test_a_copy_shares_no_memory_and_a_batch_of_one_does() -> None:
 
 @pytest.mark.parametrize("robust", [False, True])
 def test_statistics_of_disjoint_rows_add(robust: bool) -> None:
+    random = np.random.default_rng(0)
+
     def some() -> Statistics:
         more = {"scales": (1, 2), "log_scales": (1, 2), "background": (1, 3)} if robust else {}
         shapes = {"log_likelihood": (1, 3), "mass": (1, 2, 3), "first": (1, 2, 4), "second": (1, 2, 5)} | more
-        return Statistics(**{name: RANDOM.uniform(size=shape) for name, shape in shapes.items()})
+        return Statistics(**{name: random.uniform(size=shape) for name, shape in shapes.items()})
 
     one, two = some(), some()
     expected = {name: value + getattr(two, name) for name, value in vars(one).items() if value is not None}
@@ -77,14 +78,15 @@ def test_statistics_of_disjoint_rows_add(robust: bool) -> None:
 def test_the_best_start_is_that_of_the_highest_objective_that_did_not_fail() -> None:
     objective = np.array([-5.0, -1.0, -3.0, -2.0])
     status = np.array([Status.CONVERGED, Status.FAILED, Status.STOPPED, Status.STOPPED])
-    result = Result(parameters(4), status, np.ones(4, dtype=np.int64), np.zeros((4, 1)), objective, [])
+    own = parameters(np.random.default_rng(0), 4)
+    result = Result(own, status, np.ones(4, dtype=np.int64), np.zeros((4, 1)), objective, [])
     assert result.best == 3
     assert replace(result, status=np.full(4, Status.STOPPED)).best == 1
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_floor_ridge_and_priors_are_in_the_units_of_the_data(covariance_type: str) -> None:
-    X = RANDOM.normal(size=(50, 2)) * [3.0, 4000.0]
+    X = np.random.default_rng(0).normal(size=(50, 2)) * [3.0, 4000.0]
     structure, variances = structure_of(covariance_type), X.var(axis=0)
     frame = measure(X, structure)
     unit = frame.scale**2

@@ -1,19 +1,21 @@
-"""Kernels with heavy tails and a uniform background: densities, conditionals and draws against SciPy."""
+"""Kernels with heavy tails and a uniform background: densities, conditionals, draws and what is frozen."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from calls import fit
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
+from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
-from skmix.engine.model import FloatArray, IntArray, Parameters
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.sources import memory
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -65,7 +67,9 @@ def joints(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[Floa
 @each_type
 @each_kind
 @pytest.mark.parametrize("gaps", [False, True])
-def test_densities_and_responsibilities(covariance_type: str, tails: bool, noisy: bool, gaps: bool) -> None:
+def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
+    covariance_type: str, tails: bool, noisy: bool, gaps: bool
+) -> None:
     X, classes, model = problem(covariance_type, tails=tails, noisy=noisy, gaps=gaps)
     densities, joint = joints(X, model, covariance_type)
     exact = {"rtol": 1e-9, "atol": 1e-9}
@@ -153,7 +157,7 @@ def assert_drawn(values: FloatArray, distribution: object) -> None:
 
 
 @each_type
-def test_rows_that_are_drawn(covariance_type: str) -> None:
+def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str) -> None:
     _, _, model = problem(covariance_type)
     classes = np.repeat([0, 1], [4000, 4000])
     X, kernels = density.draw(model, covariance_type, classes, np.random.RandomState(0))
@@ -208,3 +212,16 @@ def test_indices_are_chosen_by_their_probabilities() -> None:
     counts = np.bincount(density.choose(probabilities, np.random.RandomState(0)), minlength=5)
     assert_allclose(counts / 4000, [0.0, 0.25, 0.0, 0.75, 0.0], atol=0.03)
     assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("freeze", ["kernels", "weights"])
+def test_what_is_frozen_includes_tails_and_background(freeze: Any) -> None:
+    X, classes, model = problem("full")
+    options = Options(max_iter=1, tol=0.0, floor=0.0, learn_degrees=True, freeze=freeze)
+    found = fit(X, classes, model.batch(), options).parameters.take(0)
+    expected = expected_pass(X, classes, model, "full")[0]
+    kept = {"kernels": ("means", "covariances", "degrees"), "weights": ("weights", "background")}[freeze]
+    for name in ("weights", "background", "means", "covariances", "degrees"):
+        wanted = getattr(model if name in kept else expected, name)
+        assert_allclose(getattr(found, name), wanted, rtol=1e-4 if name == "degrees" else 1e-8, atol=1e-11)
+    assert_array_equal(found.box, BOX)

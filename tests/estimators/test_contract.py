@@ -27,15 +27,23 @@ ESTIMATORS = [
     GaussianMixture(random_state=0),
 ]
 # Searches of few candidates in few folds, which are not screened but tuned and averaged.
-QUICK = {"covariance_prior": "weak", "tol": 1.0}
 SEARCHES = [
     SharedKernelClassifierCV(
-        SharedKernelClassifier(**QUICK),
-        **{"n_kernels": 3, "covariance_type": "full", "kernels": "shared", "tune": 0.1},
-        **{"cv": 2, "n_members": 2, "random_state": 0},
+        SharedKernelClassifier(covariance_prior="weak", tol=1.0),
+        n_kernels=3,
+        covariance_type="full",
+        kernels="shared",
+        tune=0.1,
+        cv=2,
+        n_members=2,
+        random_state=0,
     ),
     SharedKernelMixtureCV(
-        SharedKernelMixture(**QUICK), n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0
+        SharedKernelMixture(covariance_prior="weak", tol=1.0),
+        n_kernels=[1, 2],
+        covariance_type="full",
+        cv=2,
+        random_state=0,
     ),
 ]
 
@@ -69,6 +77,11 @@ def test_scikit_learn_contract_of_a_search_that_screens():
     X, y = load_iris(return_X_y=True)
     stages = search.fit(X[::3], y[::3]).cv_results_["stage"]
     assert set(stages) == {"screening", "kernels"}
+
+
+def test_a_search_of_densities_with_its_own_priors_is_the_same_when_repeated():
+    search = SharedKernelMixtureCV(n_kernels=[1, 2], covariance_type="full", cv=2, random_state=0)
+    estimator_checks.check_fit_idempotent("SharedKernelMixtureCV", search)
 
 
 @pytest.mark.slow

@@ -432,9 +432,10 @@ def test_rows_that_a_device_has_no_room_for(
         assert_allclose(theirs.models_[0].means_, ours.models_[0].means_, rtol=1e-9)
         assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
         assert_allclose(theirs.predict_proba(given), ours.predict_proba(rows), atol=1e-9)
-    for extra in ({"inference": "variational"}, {"accelerate": True}):
-        ours = SharedKernelMixture(4, tol=0.1, random_state=0, **extra).fit(rows, y)
-        theirs = SharedKernelMixture(4, tol=0.1, device="cpu:0", random_state=0, **extra).fit(given, y)
+    # An accelerated fit needs so many passes that some are extrapolated.
+    for extra in ({"inference": "variational", "tol": 0.1}, {"accelerate": True, "tol": 1e-3}):
+        ours = SharedKernelMixture(4, random_state=0, **extra).fit(rows, y)
+        theirs = SharedKernelMixture(4, device="cpu:0", random_state=0, **extra).fit(given, y)
         assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
     with pytest.raises(ValueError, match="runs only on the CPU"):
         SharedKernelMixture(2, covariance_type="low_rank", device="cpu:0").fit(given, y)

@@ -474,9 +474,9 @@ def use(model: Any, evaluated: set[str]) -> None:
     if is_classifier(model):
         model.predict(X)
         # An evaluation depends on these alone, and most changes leave them as they were.
-        told = repr(([column.tolist() for column in columns.values()], model.classes_, labels))
-        if told not in evaluated:
-            evaluated.add(told)
+        key = repr(([column.tolist() for column in columns.values()], model.classes_, labels))
+        if key not in evaluated:
+            evaluated.add(key)
             json.dumps(report.evaluate(model, X, labels).as_dict())
     if hasattr(model, "sample"):
         assert np.isfinite(model.sample(2)[0]).all()

@@ -137,7 +137,7 @@ def test_ill_conditioned_matrices_keep_their_digits(order: int, condition: float
         assert positive[0]
         x = random.normal(size=order)
         with mp.workdps(60):
-            # One factor for both: at this precision products take their time.
+            # One factor for both: multiplication at 60 digits is slow.
             factor = mp.cholesky(mp.matrix(matrix.tolist()))
             white: list[mp.mpf] = []
             for i, value in enumerate(x.tolist()):

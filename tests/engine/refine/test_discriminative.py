@@ -198,8 +198,11 @@ def test_no_trial_of_an_optimiser_overflows() -> None:
 
 # ---------------------------------------------------------------- whole trainings
 
-TUNED: dict[str, Any] = {"max_iter": 10, "batch_size": None, "random_state": np.random.RandomState(0)}
 PRIOR = np.array([0.3, 0.7])
+
+
+def settings(max_iter: int = 10, batch_size: int | None = None) -> dict[str, Any]:
+    return {"max_iter": max_iter, "batch_size": batch_size, "random_state": np.random.RandomState(0)}
 
 
 def training() -> tuple[Labelled, Parameters]:
@@ -226,7 +229,7 @@ def hybrid(model: Parameters, rows: Labelled, trade_off: float) -> float:
 
 def test_steps_over_all_rows_end_at_a_maximum() -> None:
     rows, start = training()
-    judge = tune(start, PRIOR, rows, None, Options(), stages=[(0.5, 500)], **TUNED)
+    judge = tune(start, PRIOR, rows, None, Options(), stages=[(0.5, 500)], **settings())
     found = hybrid(judge.best, rows, 0.5)
     assert found > hybrid(start, rows, 0.5) + 0.1
     random, spread = np.random.default_rng(1), rows.X.std(axis=0)
@@ -249,7 +252,7 @@ def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
     rows, start = training()
     others = Labelled(rows.X[::2] + 0.3 * rows.X.std(axis=0), rows.codes[::2], np.linspace(0.5, 2.0, 30))
     stages = [(1.0, 4), (0.1, 60), (0.0, 3)]
-    judge = tune(start, PRIOR, rows, others, Options(), stages=stages, **TUNED)
+    judge = tune(start, PRIOR, rows, others, Options(), stages=stages, **settings())
     assert judge.before is not None
     assert judge.after is not None
     # The best model is in the data's coordinates, as the given one.
@@ -265,7 +268,7 @@ def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
     assert tried == sorted(tried, reverse=True)
     assert (tried.count(1.0), tried.count(0.0)) == (4, 3)
     # The first stage is the same alone, and the way to the best model ends at its round.
-    alone = tune(start, PRIOR, rows, others, Options(), stages=stages[:1], **TUNED)
+    alone = tune(start, PRIOR, rows, others, Options(), stages=stages[:1], **settings())
     assert alone.rounds == judge.rounds[:4]
     best = int(np.argmin(losses))
     assert judge.trade_off == tried[best] == judge.stages[-1][0]
@@ -275,7 +278,7 @@ def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
 def test_a_stage_ends_when_held_out_rows_gain_nothing_in_twenty_steps() -> None:
     rows, start = training()
     wrong = Labelled(rows.X, 1 - rows.codes, rows.weights)
-    judge = tune(start, PRIOR, rows, wrong, Options(), stages=[(0.3, 300), (0.2, 300)], **TUNED)
+    judge = tune(start, PRIOR, rows, wrong, Options(), stages=[(0.3, 300), (0.2, 300)], **settings())
     assert judge.trade_off is None
     # Patience begins anew in each stage.
     assert [trade_off for trade_off, _ in judge.rounds] == [0.3] * 20 + [0.2] * 20
@@ -285,9 +288,9 @@ def test_mini_batches_train_too_and_priors_hold() -> None:
     rows, start = training()
     wanted = np.cov(rows.X.T)
     prior = Options(covariance_prior=1e5, covariance_prior_scale=wanted, weight_prior=0.2)
-    given = {**TUNED, "batch_size": 20, "max_iter": 20}
     free, drawn = (
-        tune(start, PRIOR, rows, None, options, stages=[(0.5, 20)], **given) for options in (Options(), prior)
+        tune(start, PRIOR, rows, None, options, stages=[(0.5, 20)], **settings(20, batch_size=20))
+        for options in (Options(), prior)
     )
     assert free.n_seen == 20
     assert hybrid(free.best, rows, 0.5) > hybrid(start, rows, 0.5) + 0.01
@@ -301,7 +304,9 @@ def test_training_ends_at_the_floor() -> None:
     variances = np.average((rows.X - mean) ** 2, axis=0, weights=rows.weights)
     unit = np.sqrt(np.outer(variances, variances))
     free, floored = (
-        tune(start, PRIOR, rows, None, Options(floor=floor), stages=[(0.5, 40)], **TUNED).best.covariances
+        tune(
+            start, PRIOR, rows, None, Options(floor=floor), stages=[(0.5, 40)], **settings()
+        ).best.covariances
         for floor in (1e-6, 0.2)
     )
     assert np.linalg.eigvalsh(free / unit).min() < 0.15

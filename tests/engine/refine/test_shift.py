@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -325,48 +325,78 @@ def test_weights_of_a_group_are_drawn_to_the_common_ones() -> None:
     assert_allclose(found.parameters.weights[:, 0], expected / expected.sum(), rtol=1e-8)
 
 
-def searched(monkeypatch: pytest.MonkeyPatch, gains: dict[float, float], noise: float = 0.0) -> Any:
-    """Return the strength of least loss and those that were tried, for gains of each part of held-out rows.
+class Call(NamedTuple):
+    """What a fit of the search was given: the parts of the rows, the start, the strength and the shifts."""
 
-    Fits are replaced by stand-ins with these gains; `noise` is their deviation between parts.
+    part: Part
+    judged: Part
+    means: FloatArray
+    strength: float
+    shifts: FloatArray | None
+    max_iter: int
+
+
+def searched(
+    monkeypatch: pytest.MonkeyPatch, gains: dict[float, float], noise: float = 0.0
+) -> tuple[float, list[Call]]:
+    """Return the strength of least loss and all fits, for gains of each part of held-out rows.
+
+    Fits are replaced by stand-ins with these gains; `noise` is their deviation between parts. Means of a fit
+    are those that it began with plus one, and its shifts are equal to the strength.
     """
     X, groups = shifted_rows()
     start, source = random_model(np.random.default_rng(1), 3, 3, 2), open_source(X, groups)
-    frame, tried = source.summary.frame(structure_of("full")), list[float]()
-    last: dict[int, Shifted] = {}
+    frame, calls = source.summary.frame(structure_of("full")), list[Call]()
     deviations = np.random.default_rng(0).normal(size=(5, 20))
     deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
 
     def stand_in(rows: Any, begin: Any, strength: float, options: Options, _: Any, **given: Any) -> Shifted:
-        fold = rows.part.fold
-        assert (rows.part.held_out, given["judge"].part) == (False, Part(7, fold, held_out=True))
-        assert options.max_iter == 50
-        if fold in last:  # each begins where the one before ended
-            assert begin is last[fold].parameters
-            assert given["shifts"] is last[fold].shifts
-        else:
-            assert begin is start
-            assert (strength, given["shifts"]) == (np.inf, None)
-        tried.extend([strength] if fold == 0 else [])
+        judged, fold = given["judge"].part, rows.part.fold
+        calls.append(Call(rows.part, judged, begin.means, strength, given["shifts"], options.max_iter))
         value = 1000.0 * fold + np.arange(20.0)
         if np.isfinite(strength):
             value = value + gains[strength] + noise * deviations[fold]
         own = replace(begin, means=begin.means + 1.0)
-        last[fold] = Shifted(own, np.full((3, 3, 2), strength), value, value, value, None, True)
-        return last[fold]
+        return Shifted(own, np.full((3, 3, 2), strength), value, value, value, None, True)
 
     monkeypatch.setattr("skmix.engine.refine.shift.shift_groups", stand_in)
-    return choose_strength(source, start, Options(), frame, 7), tried, sorted(last)
+    return choose_strength(source, start, Options(), frame, 7), calls
 
 
-def test_the_search_goes_on_until_two_strengths_in_turn_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
-    inf, folds = np.inf, [0, 1, 2, 3, 4]
-    gains = {300.0: 1.0, 100.0: 0.5, 30.0: 2.0, 10.0: 1.9, 3.0: 1.8, 1.0: 9.0}
-    assert searched(monkeypatch, gains) == (30.0, [inf, 300.0, 100.0, 30.0, 10.0, 3.0], folds)
-    gains = dict.fromkeys(gains, -1.0)
-    assert searched(monkeypatch, gains) == (inf, [inf, 300.0, 100.0], folds)
-    gains = dict(zip(gains, range(1, 7), strict=True))
-    assert searched(monkeypatch, gains)[:2] == (1.0, [inf, *gains])
+def strengths(calls: list[Call], fold: int) -> list[float]:
+    return [call.strength for call in calls if call.part.fold == fold]
+
+
+def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    inf, tried = np.inf, [300.0, 100.0, 30.0, 10.0, 3.0, 1.0]
+    for gains, best, n_tried in (
+        ([1.0, 0.5, 2.0, 1.9, 1.8, 9.0], 30.0, 5),
+        ([-1.0] * 6, inf, 2),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 1.0, 6),
+    ):
+        found, calls = searched(monkeypatch, dict(zip(tried, gains, strict=True)))
+        assert found == best
+        for fold in range(5):
+            assert strengths(calls, fold) == [inf, *tried[:n_tried]]
+
+
+def test_each_fit_of_the_search_begins_where_the_one_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = dict.fromkeys((300.0, 100.0, 30.0, 10.0, 3.0, 1.0), -1.0)
+    _, calls = searched(monkeypatch, gains)
+    start = random_model(np.random.default_rng(1), 3, 3, 2)
+    for fold in range(5):
+        first, *others = [call for call in calls if call.part.fold == fold]
+        assert first.shifts is None
+        assert_array_equal(first.means, start.means)
+        before = first
+        for call in others:
+            assert_array_equal(call.means, before.means + 1.0)
+            assert_array_equal(call.shifts, np.full((3, 3, 2), before.strength))
+            before = call
+    for call in calls:
+        fold = call.part.fold
+        assert (call.part, call.judged) == (Part(7, fold, held_out=False), Part(7, fold, held_out=True))
+        assert call.max_iter == 50
 
 
 def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,9 +407,12 @@ def test_shifts_must_gain_more_than_two_standard_errors(monkeypatch: pytest.Monk
 
 
 def test_of_many_rows_one_fold_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.engine.refine.shift._ENOUGH_ROWS", 137)
+    X, _ = shifted_rows()
     gains = dict.fromkeys((300.0, 100.0, 30.0, 10.0, 3.0, 1.0), 1.0)
-    assert searched(monkeypatch, gains)[2] == [0]
+    for enough, n_folds in ((len(X) + 1, 5), (len(X), 1)):
+        monkeypatch.setattr("skmix.engine.refine.shift._ENOUGH_ROWS", enough)
+        _, calls = searched(monkeypatch, gains)
+        assert {call.part.fold for call in calls} == set(range(n_folds))
 
 
 def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused() -> None:

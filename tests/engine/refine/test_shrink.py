@@ -330,9 +330,9 @@ def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> No
 
 
 def test_the_share_of_the_common_covariance_is_its_weight_in_that_of_a_kernel() -> None:
-    """(m S + ν T) / (m + ν) with S = 0 and T = 1."""
-    for rows, own in ((30.0, 10.0), (0.0, 5.0), (2.0, 8.0)):
-        assert share_of(rows, own) == pytest.approx((own * 0.0 + rows * 1.0) / (own + rows))
+    """Of T in (m S + ν T) / (m + ν), for ν rows of the prior and m of the kernel."""
+    for rows, own, share in ((30.0, 10.0, 0.75), (0.0, 5.0, 0.0), (2.0, 8.0, 0.2)):
+        assert share_of(rows, own) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -380,12 +380,18 @@ def test_the_mild_prior_is_not_below_the_floor(covariance_type: str) -> None:
     variances = common if covariance_type == "diag" else np.diagonal(common)
     within = np.mean([X[classes == c, 0].var() for c in (0, 1)])
     assert_allclose(variances, [within, 0.01 * X[:, 1].var()], rtol=1e-6)
-    # No more than a hundred times as many rows as there are: kernels of a class do not differ here.
-    same = np.concatenate([X, X + np.array([100.0, 0.0])])
-    twice = np.repeat([0, 1], 80)
-    start = Parameters(np.eye(2), np.stack([same[twice == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
-    regulariser = regulariser_of(
-        Options(covariance_type=covariance_type), measure(same, structure), structure, 2
-    )
-    rows, _ = prior_of_start(same, twice, None, start, structure, regulariser, measure(same, structure))
-    assert rows <= 100.0 * 160.0
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_the_mild_prior_of_kernels_that_do_not_differ_is_a_hundred_times_the_rows(
+    covariance_type: str,
+) -> None:
+    random, structure = np.random.default_rng(2), structure_of(covariance_type)
+    X = np.stack([random.normal(size=80), random.normal(size=80)], axis=1)
+    X = np.concatenate([X, X + np.array([100.0, 0.0])])
+    classes = np.repeat([0, 1], 80)
+    frame = measure(X, structure)
+    start = Parameters(np.eye(2), np.stack([X[classes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
+    regulariser = regulariser_of(Options(covariance_type=covariance_type), frame, structure, 2)
+    rows, _ = prior_of_start(X, classes, None, start, structure, regulariser, frame)
+    assert rows == pytest.approx(16_000.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from typing import Any
 from unittest import mock
 
 import array_api_strict
@@ -309,18 +308,3 @@ def test_gaps_on_a_device_are_scored_by_the_marginal(
     w = to_numpy(scoring.log_responsibilities(there, classes, model, covariance_type))
     joint = np.exp(expected) * model.weights.T[classes]
     assert_allclose(np.exp(w), joint / joint.sum(axis=1, keepdims=True), rtol=1e-8)
-
-
-@pytest.mark.parametrize("freeze", ["kernels", "weights"])
-def test_what_is_frozen_includes_tails_and_background(freeze: Any) -> None:
-    _, X, classes, model = problem(2, "full")
-    box = np.stack([X.min(axis=0), X.max(axis=0)])
-    model = replace(model, degrees=np.full(4, 5.0), background=np.full(3, 0.2), box=box)
-    options = Options(max_iter=1, tol=0.0, floor=0.0, learn_degrees=True, freeze=freeze)
-    found = fit(X, classes, model.batch(), options).parameters.take(0)
-    expected = expected_pass(X, classes, model, "full")[0]
-    kept = {"kernels": ("means", "covariances", "degrees"), "weights": ("weights", "background")}[freeze]
-    for name in ("weights", "background", "means", "covariances", "degrees"):
-        wanted = getattr(model if name in kept else expected, name)
-        assert_allclose(getattr(found, name), wanted, rtol=1e-4 if name == "degrees" else 1e-8, atol=1e-11)
-    assert_array_equal(found.box, box)

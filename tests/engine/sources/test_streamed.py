@@ -220,7 +220,7 @@ def test_a_fit_to_streamed_rows_is_the_fit_to_the_rows(
     assert pieces
 
 
-def test_a_device_that_is_not_there_is_told() -> None:
+def test_a_device_that_is_not_there_is_reported() -> None:
     with pytest.raises(ValueError, match=r"device='cuda:99' cannot be used: .*PyTorch .* sees"):
         StreamedRows(open_rows(X), "cuda:99")
     with pytest.raises(ValueError, match="device='abacus' cannot be used"):

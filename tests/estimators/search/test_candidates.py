@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,7 @@ def test_the_more_rows_the_fewer_folds(n_rows: int, n_folds: int) -> None:
     assert not np.array_equal(found[0][1], other[0][1])
 
 
-def test_folds_of_small_classes() -> None:
+def test_small_classes_are_in_every_fold_and_a_single_row_always_trains() -> None:
     # One row always trains, and a class of three rows is in three folds.
     codes = np.repeat([0, 1, 2], [1, 3, 40])
     found = splits(codes)
@@ -68,7 +70,7 @@ def test_there_are_no_more_folds_than_groups() -> None:
 
 def test_the_table_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(_base.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_base, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     trials = Trials(None)
 
     def evaluate(score: float, splits: list[float]) -> Any:
@@ -111,7 +113,7 @@ def test_the_table_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_candidates_without_time_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(_base.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_base, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     trials = Trials(10.0)
 
     def evaluate(trial: Trial) -> None:
@@ -135,13 +137,15 @@ def test_candidates_without_time_are_counted_once(monkeypatch: pytest.MonkeyPatc
 def test_settings_of_the_search_come_before_those_of_its_estimator() -> None:
     estimator = SharedKernelClassifier(n_jobs=2, device="cuda", random_state=1, warm_start=True, tol=0.5)
     found = SharedKernelClassifierCV(estimator)._prototype(SharedKernelClassifier())
-    seed = np.random.RandomState(1).randint(np.iinfo(np.int32).max)
-    assert (found.n_jobs, found.device, found.random_state) == (2, "cuda", seed)
-    assert (found.warm_start, found.tol) == (False, 0.5)
+    assert (found.n_jobs, found.device, found.warm_start, found.tol) == (2, "cuda", False, 0.5)
     search = SharedKernelClassifierCV(estimator, n_jobs=3, device="cpu", random_state=5)
-    found = search._prototype(SharedKernelClassifier())
-    seed = np.random.RandomState(5).randint(np.iinfo(np.int32).max)
-    assert (found.n_jobs, found.device, found.random_state) == (3, "cpu", seed)
+    other = search._prototype(SharedKernelClassifier())
+    assert (other.n_jobs, other.device, other.warm_start, other.tol) == (3, "cpu", False, 0.5)
+    # The same seed, of the search or of its estimator, gives the same one for all candidates.
+    for seed, expected in ((1, found), (5, other)):
+        own = SharedKernelClassifierCV(random_state=seed)._prototype(SharedKernelClassifier())
+        assert own.random_state == expected.random_state
+    assert found.random_state != other.random_state
     assert estimator.n_jobs == 2
     # Without an estimator there are the settings of the search's own.
     assert SharedKernelMixtureCV()._prototype(SharedKernelMixture(tol=0.25)).tol == 0.25
@@ -284,7 +288,9 @@ def test_the_best_three_ways_to_make_features_go_on(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("n_rows", "trade_off", "n_rounds"), [(999, 0.0, 20), (1000, 0.0, 60), (1000, 0.1, 20)]
 )
-def test_rounds_of_tuning(n_rows: int, trade_off: float, n_rounds: int) -> None:
+def test_labelled_rows_are_tuned_in_more_rounds_when_many_and_without_a_trade_off(
+    n_rows: int, trade_off: float, n_rounds: int
+) -> None:
     weights = np.arange(1.0, n_rows + 1.0)
     chosen, given = selection(n_rows, weights=weights), {}
 
@@ -369,7 +375,10 @@ def test_halves_are_of_every_class() -> None:
     assert len(SharedKernelMixtureCV(criterion="stability", cv=2)._halvings(rows, None, 0)) == 2
 
 
-def test_numbers_that_a_search_of_densities_begins_with() -> None:
+def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Time is up after the first candidate.
+    clock = count()
+    monkeypatch.setattr(_base, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     X = np.random.default_rng(0).normal(size=(60, 4))
     quick: Any = {"time_limit": 0.0, "random_state": 0}
     # Five rows for each kernel, of the half of all that stability has: 1 to 6 of one type.

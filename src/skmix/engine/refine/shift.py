@@ -349,7 +349,7 @@ def _drawn_to(anchor: FloatArray, sums: Sums, strength: float, weights: FloatArr
 def choose_strength(source: RowSource, start: Parameters, options: Options, frame: Frame, seed: int) -> float:
     """Return the strength that is best for rows held out in all groups, infinite if shifts do not help.
 
-    Strengths are tried from the smallest shifts on, each fit from the one before, until two in turn are no
+    Strengths are tried from the smallest shifts on, each fit from the one before, until two in a row are no
     better than the best. Shifts help if the held-out rows gain more than twice the standard error of the
     gain, against a model of the other rows without shifts.
     """
