@@ -13,6 +13,9 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
+# Typer colours messages on GitHub's machines, which are no terminals; here they are compared as text.
+os.environ["_TYPER_FORCE_DISABLE_TERMINAL"] = "1"
+
 # How long an example takes is the machine's business.
 settings.register_profile("skmix", deadline=None)
 settings.load_profile("skmix")

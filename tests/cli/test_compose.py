@@ -55,7 +55,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     files = [write(folder / f"{name}.csv", drawn(own, i)) for i, (name, own) in enumerate(SHARES.items())]
     places = ("-o", folder / "model.skmix", "--table", folder / "table.csv", "--html", folder / "page.html")
-    result = run(*files, "--kernels", 3, *places)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        result = run(*files, "--kernels", 3, *places)
     (folder / "said.txt").write_text(result.stdout)
     return folder
 
@@ -87,18 +89,6 @@ def test_shares_are_those_that_were_drawn(study: Path) -> None:
     assert table["rows"].unique().tolist() == [N]
     assert (table["lower"] < table["share"]).all()
     assert (table["share"] < table["upper"]).all()
-
-
-def test_what_it_says(study: Path) -> None:
-    text = (study / "said.txt").read_text()
-    assert "3 groups, 900 rows, 3 features (CD3, CD4, CD8)" in text
-    assert "3 kernels, merged into 3 populations" in text
-    assert "converged in" in text
-    composition = load(study / "model.skmix").composition()
-    shares = composition.pivot(index="group", columns="population", values="share")
-    line = next(line for line in text.splitlines() if line.startswith("b "))
-    assert line.split()[-3:] == [f"{100 * share:.1f}" for share in shares.loc["b"]]
-    assert f"written into {study / 'model.skmix'}, {study / 'table.csv'}, {study / 'page.html'}" in text
 
 
 def test_the_page_says_how_it_was_made(study: Path) -> None:
@@ -532,7 +522,7 @@ def test_everything_as_json(study: Path, tmp_path: Path, monkeypatch: pytest.Mon
     )
     model = load(tmp_path / "m")
     composition = printed.pop("composition")
-    assert pd.DataFrame(composition).equals(pd.read_csv(tmp_path / "t.csv"))
+    pd.testing.assert_frame_equal(pd.DataFrame(composition), pd.read_csv(tmp_path / "t.csv"), rtol=1e-12)
     assert printed == {
         "model": str(tmp_path / "m"),
         "written": [str(place) for place in places.values()],
@@ -598,8 +588,7 @@ def test_a_page_on_standard_output_is_alone_there(study: Path, monkeypatch: pyte
     assert "1 group, 300 rows" in said(result)
 
 
-def test_everything_that_is_said(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_everything_that_is_said(study: Path) -> None:
     model = load(study / "model.skmix")
     shares = model.composition().pivot(index="group", columns="population", values="share")
     text = [line.split() for line in (study / "said.txt").read_text().splitlines() if line.strip(" ─")]

@@ -56,12 +56,6 @@ def test_version(runner: CliRunner) -> None:
     assert result.output == f"skmix {skmix.__version__}\n"
 
 
-def test_help_lists_the_commands_with_fit_first(runner: CliRunner) -> None:
-    result = runner.invoke(app, ["--help"])
-    assert result.exit_code == 0
-    assert re.findall(r"(?m)^\W*(fit|predict|reproduce) ", result.output) == ["fit", "predict", "reproduce"]
-
-
 def study_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
@@ -160,8 +154,6 @@ def check_illustration(output: str, content: dict[str, Any]) -> None:
 # worker waits for the interrupt, the other has nothing to do.
 PROGRAM = """
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from skmix.experiments import harness
 

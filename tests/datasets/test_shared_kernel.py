@@ -88,7 +88,7 @@ def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
     assert X[:, 0].std() > 0.5
     constant, _ = make_shared_kernel_data([[1.0, 2.0]], np.zeros((1, 2, 2)), [[1.0]], 3, random_state=3)
     assert_array_equal(constant, [[1.0, 2.0]] * 3)
-    # Rounding errors of a covariance are none of its own: neither asymmetry nor a negative eigenvalue.
+    # Asymmetry and negative eigenvalues within rounding error are accepted.
     rounded = [[1.0, 2.0 + 1e-9], [2.0, 4.0 - 1e-9]]
     again, _ = make_shared_kernel_data([[1.0, 2.0]], [rounded], [[1.0]], 50, random_state=3)
     assert_allclose(again, X, atol=1e-3)

@@ -225,7 +225,7 @@ def test_a_wrong_setting_is_refused(scale: Any, words: str) -> None:
         clone(scale).fit([[1.0, 2.0]])
 
 
-def test_the_ends_of_what_is_allowed() -> None:
+def test_limits_of_logicle_settings_are_accepted() -> None:
     for scale in (Logicle(W=0.0), Logicle(W=2.25), Logicle(A=-0.4), Logicle(A=3.5), Logicle(T=1e-3)):
         top = scale.T
         assert_allclose(scale.fit_transform([[top], [0.0]])[:, 0], [1.0, scale.zero_[0]])

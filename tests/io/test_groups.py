@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
 from skmix import SharedKernelMixture, open_rows
 from skmix.features import Arcsinh
@@ -285,7 +286,6 @@ class Annotated:
 
 
 def test_matrices_of_an_anndata() -> None:
-    sparse = pytest.importorskip("scipy.sparse")
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X[:, ::-1], columns=["p", "q"])
     adata = Annotated(sparse.csr_matrix(X), layers={"raw": 2 * X}, obsm={"X_pca": 3 * X, "frame": frame})

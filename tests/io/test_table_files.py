@@ -68,7 +68,7 @@ def test_all_formats_give_the_same_rows(tmp_path: Path) -> None:
     assert "array 'cube' of type float64 and shape (1, 3, 2) is left out" in rows.notes[0]
 
 
-def test_everything_at_once() -> None:
+def test_every_role_of_a_column_in_one_table() -> None:
     """Each column once, in whatever role, with all that is said of it."""
     text = (
         "id,w,colour,skip,code,day,n,kind,flag\n"
@@ -134,7 +134,7 @@ def test_which_arrays_of_a_file_are_columns(tmp_path: Path) -> None:
     )
     np.savez(path, columns=["p", "q"], Z=X)
     assert read_rows(path).feature_names == ("p", "q")
-    # Names that belong to neither of two matrices, or are too many, are no names.
+    # Names are ignored if there are two matrices, or more names than columns.
     np.savez(path, columns=["p", "q"], Z=X, Y=X[:, :1])
     assert read_rows(path).feature_names == ("Z_1", "Z_2", "Y_1")
     np.savez(path, columns=["p", "q", "r"], Z=X)
@@ -279,7 +279,7 @@ def test_of_two_separators_the_one_with_more_columns_is_taken() -> None:
     assert rows_of("a b\n1\n2\n").feature_names == ("a b",)
 
 
-def test_lines_before_the_first(tmp_path: Path) -> None:
+def test_blank_lines_before_the_header() -> None:
     for before in ("", "\n", "\r\n\r\n"):
         assert_array_equal(rows_of(f"{before}1,2\n\n3,4\n", header=False).X, [[1.0, 2.0], [3.0, 4.0]])
         assert_array_equal(rows_of(f"{before}a,b\n\n1,2\n3,4\n").X, [[1.0, 2.0], [3.0, 4.0]])
@@ -463,7 +463,7 @@ def test_other_words_and_numbers_for_missing_values(tmp_path: Path) -> None:
     for word in ("-9,5", "-9.5", "-95e-1"):
         found = rows_of("a;b\n-9,50;1\n2;-9,5\n", decimal=",", missing=[word])
         assert_array_equal(found.X, [[np.nan, 1.0], [2.0, np.nan]])
-    # With an empty word, signs are no missing numbers either.
+    # With an empty word, a sign alone is text.
     with pytest.raises(ColumnError, match="column 'a' holds numbers and text, such as '-' on line 2"):
         rows_of("a\n-\n1\n", missing=[""])
     words = [
@@ -593,7 +593,8 @@ def test_a_category_of_the_model_is_no_missing_value() -> None:
     assert ", in 7 rows: z, y, x, w, v; they" in many.notes[0]
 
 
-def test_frames_have_the_columns_of_a_model() -> None:
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
+def test_frames_have_the_columns_of_a_model(library: str) -> None:
     import pandas as pd
 
     columns = {"a": None, "colour": ["blue", "green", "red"], "day": "date", "smoker": ["no", "yes"]}
@@ -602,19 +603,22 @@ def test_frames_have_the_columns_of_a_model() -> None:
     days = ["1970-01-03", "1970-01-01 12:00", None]
     values: dict[str, Any] = {"z": [1, 2, 3], "colour": ["red", "teal", "blue"], "a": [1.0, -9.0, 3.0]}
     frame = pd.DataFrame({**values, "day": pd.to_datetime(days, format="ISO8601")}, index=[7, 3, 9])
-    frames = [
-        frame,
-        frame.astype({"colour": "category"}),
-        frame.assign(day=days),
-        frame.astype({"a": "Int64"}),
-    ]
-    pl = pytest.importorskip("polars")
-    frames.append(pl.DataFrame({**values, "day": days}))
-    # In pieces, as frames that were put together are.
-    frames.append(
-        pd.concat([frame[:1], frame[1:]]).astype({"a": "double[pyarrow]", "colour": "string[pyarrow]"})
-    )
-    frames.append(pl.concat([frames[-2][:2], frames[-2][2:]], rechunk=False))
+    # In pieces too, as frames that were put together are.
+    if library == "pandas":
+        frames = [
+            frame,
+            frame.astype({"colour": "category"}),
+            frame.assign(day=days),
+            frame.astype({"a": "Int64"}),
+        ]
+    elif library == "pyarrow":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        pieces = pd.concat([frame[:1], frame[1:]])
+        frames = [pieces.astype({"a": "double[pyarrow]", "colour": "string[pyarrow]"})]
+    else:
+        pl = pytest.importorskip("polars", reason="polars is not installed")
+        whole = pl.DataFrame({**values, "day": days})
+        frames = [whole, pl.concat([whole[:2], whole[2:]], rechunk=False)]
     for each in frames:
         X, notes = encode_frame(each, columns, ["-9"])
         assert_array_equal(X, expected)
@@ -623,7 +627,15 @@ def test_frames_have_the_columns_of_a_model() -> None:
             "missing values",
             "columns that are not there: smoker; they are taken as missing values",
         ]
-    assert encode_frame(frame, columns)[0][1, 0] == -9.0
+
+
+def test_frames_that_do_not_fit_a_model_are_refused() -> None:
+    import pandas as pd
+
+    days = pd.to_datetime(["1970-01-03", None], format="ISO8601")
+    frame = pd.DataFrame({"colour": ["red", "teal"], "a": [1.0, -9.0], "day": days}, index=[7, 3])
+    # A number is missing only where that is said.
+    assert encode_frame(frame, {"a": None})[0].tolist() == [[1.0], [-9.0]]
     with pytest.raises(
         ColumnError, match=r"X has no column 'b'; the model was fitted to \['b', 'c'\]"
     ) as caught:

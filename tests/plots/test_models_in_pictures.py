@@ -247,7 +247,7 @@ def test_rows_with_gaps_are_no_obstacle() -> None:
 
 
 def test_weights_are_written_where_they_are() -> None:
-    weights = [[0.0, 0.7], [0.6, 0.3], [0.4, 0.0]]
+    weights = [[0.05, 0.7], [0.55, 0.3], [0.4, 0.0]]
     model = model_of(np.zeros((3, 2)), [np.eye(2)] * 3, weights)
     axes = plot_weights(model, order="number")
     assert [text.get_text() for text in axes.get_yticklabels()] == ["k0", "k1", "k2"]
@@ -256,11 +256,10 @@ def test_weights_are_written_where_they_are() -> None:
     assert_allclose(axes.get_images()[0].get_array(), np.sqrt(np.array(weights) / 0.7))
     # White on dark cells: those above about 0.4 of the largest.
     colours = {text.get_text(): text.get_color() for text in axes.texts}
-    assert colours == {"0.70": "white", "0.60": "white", "0.30": "white", "0.40": "white"} | {
-        name: "black" for name in colours if np.sqrt(float(name) / 0.7) <= 0.65
-    }
+    dark = dict.fromkeys(["0.70", "0.55", "0.30", "0.40"], "white")
+    assert colours == {"0.05": "black", **dark}
     written = {text.get_position(): text.get_text() for text in axes.texts}
-    assert written == {(1, 0): "0.70", (0, 1): "0.60", (1, 1): "0.30", (0, 2): "0.40"}
+    assert written == {(0, 0): "0.05", (1, 0): "0.70", (0, 1): "0.55", (1, 1): "0.30", (0, 2): "0.40"}
     # Kernels of the first class first, the heaviest on top.
     by_class = plot_weights(model)
     assert [text.get_text() for text in by_class.get_yticklabels()] == ["k1", "k2", "k0"]

@@ -47,7 +47,8 @@ def test_the_tree_has_a_colour_for_each_population_and_a_line_at_the_cut(model: 
     assert colours == list(CLASS_COLOURS[:2])
     # A link below the cut has the colour of the population, the others are grey.
     for links in axes.collections:
-        for path, colour in zip(links.get_paths(), links.get_colors(), strict=False):
+        (colour,) = links.get_colors()
+        for path in links.get_paths():
             height = path.vertices[:, 1].max()
             below = leaves_below(model.merge_tree_, height)
             whose = {CLASS_COLOURS[model.populations_[k]] for k in below}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,15 @@ def points(axes: Any) -> np.ndarray:
 
 
 def test_every_candidate_is_drawn_and_members_have_a_ring(search: SharedKernelClassifierCV) -> None:
+    results = dict(search.cv_results_)
+    # Two that were only screened, one of them far below the others.
+    screened = np.isin(np.arange(len(results["params"])), np.flatnonzero(~results["member"])[:2])
+    results["stage"] = np.where(screened, "screening", results["stage"])
+    results["mean_test_score"] = np.array(results["mean_test_score"])
+    results["mean_test_score"][screened.argmax()] = -1e3
+    search = copy(search)
+    search.cv_results_ = results
     axes = plot_search(search)
-    results = search.cv_results_
     drawn = points(axes)
     assert len(drawn) == len(results["params"])
     bottom = drawn[:, 1].min()
@@ -40,25 +48,23 @@ def test_every_candidate_is_drawn_and_members_have_a_ring(search: SharedKernelCl
     assert len(axes.get_xticklabels()) == len(families)
     assert "held-out score (neg_log_loss)" in axes.get_ylabel()
     order = list(dict.fromkeys((params["transform"], params["reduction"]) for params in results["params"]))
-    scores, stage = results["mean_test_score"], results["stage"]
-    compared = scores[(stage != "screening") & np.isfinite(scores)]
-    lowest = compared.min() - 0.5 * np.ptp(compared)
-    places = {}
-    for dots, own, side, colour in zip(
-        axes.collections, (True, False), (-0.12, 0.12), ("#d55e00", "#0072b2"), strict=False
-    ):
+    scores = results["mean_test_score"]
+    places, sizes = np.empty((len(scores), 2)), np.empty(len(scores))
+    for dots, own in zip(axes.collections[:2], (True, False), strict=True):
         chosen = [i for i, params in enumerate(results["params"]) if (params["kernels"] == "own") is own]
         family = [order.index((p["transform"], p["reduction"])) for p in np.take(results["params"], chosen)]
-        places |= dict(zip(chosen, np.add(family, side), strict=True))
-        expected = np.column_stack([np.add(family, side), np.maximum(scores[chosen], lowest)])
-        assert_allclose(np.asarray(dots.get_offsets()), expected)
-        sizes = np.where(stage[chosen] == "screening", 6.0, 26.0)
-        assert_allclose(np.broadcast_to(dots.get_sizes(), sizes.shape), sizes)
-        assert to_hex(dots.get_facecolors()[0]) == colour
-    assert_allclose(rings[:, 0], [places[i] for i in np.flatnonzero(results["member"])])
-    low, high = axes.get_ylim()
-    assert low < lowest < scores.max() < high
-    assert axes.get_xlim()[0] < -0.12 < len(order) - 0.88 < axes.get_xlim()[1]
+        places[chosen] = dots.get_offsets()
+        beside = places[chosen, 0] - family
+        assert np.all((beside > -0.5) & (beside < 0.0) if own else (beside > 0.0) & (beside < 0.5))
+        sizes[chosen] = dots.get_sizes()
+    assert sizes[screened].max() < sizes[~screened].min()
+    assert to_hex(axes.collections[0].get_facecolor()[0]) != to_hex(axes.collections[1].get_facecolor()[0])
+    # All that were compared are where their score is, which is above the bottom.
+    assert_allclose(places[~screened, 1], scores[~screened])
+    assert_allclose(rings, places[results["member"]])
+    assert -1.0 < bottom < scores[~screened].min()
+    for limits, own_places in zip((axes.get_xlim(), axes.get_ylim()), places.T, strict=True):
+        assert limits[0] < own_places.min() < own_places.max() < limits[1]
     names = [text.get_text() for text in axes.get_xticklabels()]
     assert names[order.index(("none", "none"))] == "features\nas they are"
     assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "averaged"

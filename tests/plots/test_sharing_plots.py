@@ -95,9 +95,9 @@ def test_log_losses_far_above_guessing_are_cut_off() -> None:
     figure, axes = plt.subplots()
     (panel,) = plot_sharing(points, measure="log_loss", axes=axes)
     assert panel is axes
-    assert_allclose(panel.get_ylim()[1], 1.3 * np.log(10))
-    # A little below the lowest value.
-    assert_allclose(panel.get_ylim()[0], 1.0 - 0.05 * (1.3 * np.log(10) - 1.0))
+    # Guessing is within the limits, and so is the lowest value.
+    bottom, top = panel.get_ylim()
+    assert 0.0 < bottom < 1.0 < np.log(10) < top < 2.0 * np.log(10)
     # Where nothing is above, nothing is cut off.
     low = plot_sharing([replace(each, log_loss=0.5) for each in points], measure="log_loss")[0]
     assert low.get_ylim()[1] < 1.0
@@ -117,29 +117,28 @@ def test_gain_is_drawn_within_draws_and_by_pairs() -> None:
     _, axes = plt.subplots()
     assert plot_gain(points, axes=axes) is axes
     found = curves(axes)
-    words = "100 classes in 6 parts of 5 kernels"
-    assert list(found) == [words, f"{words}, by parts"]
+    title = "100 classes in 6 parts of 5 kernels"
+    assert list(found) == [title, f"{title}, by parts"]
     for handle in found.values():
         # Differences of 3, 1 and 2 points: quartiles 1.5, 2 and 2.5.
-        assert handle[0].get_xdata()[0] == pytest.approx(5, rel=0.011)
+        assert handle[0].get_xdata()[0] == pytest.approx(5, rel=0.1)
         assert_allclose(heights(handle), [2.0])
         assert_allclose(handle[2][0].get_segments()[0][:, 1], [1.5, 2.5])
     # Beside each other, so that bars can be told apart.
     first, second = (handle[0].get_xdata()[0] for handle in found.values())
-    assert second / first == pytest.approx(1.02)
+    assert first < second
     assert axes.get_ylabel() == "error of own kernels less that of shared ones, points"
     assert axes.get_ylim()[0] < 0.0 < 2.5 < axes.get_ylim()[1]
     (shaded,) = axes.patches
     assert shaded.get_y() + shaded.get_height() == pytest.approx(0.0)
     words = {text.get_text(): text.get_position()[1] for text in axes.texts}
-    assert words["sharing pays"] > 0.9 > 0.1 > words["own kernels better"]
-    words = "100 classes in 6 parts of 5 kernels"
+    assert sorted(words) == ["own kernels better", "sharing pays"]
+    assert 0.0 < words["own kernels better"] < 0.5 < words["sharing pays"] < 1.0
     assert axes.get_legend() is not None
-    assert {text.get_text() for text in axes.texts} == {"sharing pays", "own kernels better"}
     losses = plot_gain(points, measure="log_loss", legend=False)
     assert losses.get_legend() is None
     assert losses.get_ylabel() == "log-loss of own kernels less that of shared ones"
-    assert_allclose(heights(curves(losses)[f"{words}, by parts"]), [0.04])
+    assert_allclose(heights(curves(losses)[f"{title}, by parts"]), [0.04])
 
 
 def test_lines_of_gain_differ_in_more_than_colour() -> None:

@@ -273,10 +273,6 @@ def test_the_ten_most_frequent_mistakes_come_first() -> None:
     ]
 
 
-def test_everything_public_is_there() -> None:
-    assert [name for name in report.__all__ if not hasattr(report, name)] == []
-
-
 def test_thresholds_are_those_of_the_model_or_of_its_metadata(model: SharedKernelClassifier) -> None:
     mixture = SharedKernelMixture(2, random_state=0).fit(X)
     assert outlier_threshold(model) == model.threshold_

@@ -183,7 +183,7 @@ def _repeat_all(runs: Runs, settings: Settings) -> str:
         parts.append(f"--runs {n_runs}")
     if len(runs.variants) < len(VARIANTS):
         parts += [f"--only {variant}" for variant in runs.variants]
-    methods = [method for method in METHODS if any(method == own for _, own in made)]
+    methods = [method for method in METHODS if method in {own for _, own in made}]
     if len(methods) < len(METHODS):
         parts += [f"--method {method}" for method in methods]
     return " ".join(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +75,14 @@ def test_a_draw_of_simulated_rows_is_new_and_repeats() -> None:
     assert draw("wine", 1, 5).X.shape == (178, 13)
 
 
+@pytest.fixture
+def undrawn() -> Iterator[None]:
+    """Forget what was drawn, whatever becomes of the test."""
+    yield
+    sharing._drawn.cache_clear()
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_draw_of_digits_has_a_generator_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
@@ -86,7 +94,6 @@ def test_a_draw_of_digits_has_a_generator_of_its_own(monkeypatch: pytest.MonkeyP
     for repeat, seed in ((0, 0), (1, 0), (0, 1)):
         sharing._drawn.cache_clear()
         draw("seven_segment", repeat, seed)
-    sharing._drawn.cache_clear()
     # Ten classes of 100 rows to learn from, and 2000 in all to test on.
     assert [n_each for n_each, _ in drawn] == [300] * 3
     assert len({number for _, number in drawn}) == 3

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import platform
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,17 @@ def test_a_key_depends_on_every_setting_and_not_on_their_order() -> None:
         cell_key({"tol": float("nan")})
 
 
+@pytest.fixture
+def uncached() -> Iterator[None]:
+    """Forget what was found out under changed circumstances, whatever becomes of the test."""
+    for each in (library, processor):
+        each.cache_clear()
+    yield
+    for each in (library, processor):
+        each.cache_clear()
+
+
+@pytest.mark.usefixtures("uncached")
 def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert library().startswith("0.1.0+")
     code = tmp_path / "code.py"
@@ -49,7 +61,6 @@ def test_the_library_is_its_version_and_its_code(tmp_path: Path, monkeypatch: py
         (tmp_path / package / "code.py").write_text("a = 1\n")
         library.cache_clear()
         assert library() != before, package
-    library.cache_clear()
 
 
 def test_the_same_names_give_the_same_numbers() -> None:
@@ -71,22 +82,19 @@ def test_numbers_are_the_same_on_any_machine() -> None:
     assert generator(7, "run", "3D", 10, "robust", 2).uniform(size=3).tolist() == expected.tolist()
 
 
+@pytest.mark.usefixtures("uncached")
 def test_the_processor_is_named_as_the_system_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        Path, "read_text", lambda path: "flags\t: a\nmodel name\t: Fast 3000\nmodel name\t: B\n"
-    )
-    processor.cache_clear()
+    text = "flags\t: a\nmodel name\t: Fast 3000\nmodel name\t: B\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
     assert processor() == "Fast 3000"
     # Not all systems name it, or have the file.
-    for answer in (lambda path: "flags : a", missing):
+    for answer in (lambda *_, **__: "flags : a", missing):
         monkeypatch.setattr(Path, "read_text", answer)
         processor.cache_clear()
         assert processor() == (platform.processor() or platform.machine())
-    monkeypatch.undo()
-    processor.cache_clear()
 
 
-def missing(path: Path) -> str:
+def missing(*_: object, **__: object) -> str:
     raise OSError("no such file")
 
 

@@ -39,7 +39,7 @@ def test_data_follow_the_seed_part_by_part(data: StudyData, settings: Settings) 
         values = getattr(data, field.name).copy()
         values.flat[-1] += 1
         changed.append(dataclasses.replace(data, **{field.name: values}))
-    assert len({fingerprint(each) for each in (data, *changed)}) == 9
+    assert len({fingerprint(each) for each in (data, *changed)}) == len(changed) + 1
 
 
 @pytest.mark.slow
