@@ -93,7 +93,7 @@ def speed() -> str:
             f"{iris['shared_kernel_mixture_ms']:.1f} ms as `SharedKernelMixture` (scikit-learn "
             f"{iris['sklearn_ms']:.1f} ms). A fit of 1M × 16 with 16 kernels needs "
             f"{memory['mixture']:.0f} MB beyond its data on two threads, {memory['labelled']:.0f} MB with "
-            f"labels, {memory['drop-in']:.0f} MB as a drop-in, which uses all cores (scikit-learn "
+            f"labels, {memory['drop-in']:.0f} MB as a drop-in (scikit-learn "
             f"{memory['sklearn']:.0f} MB).",
             "",
             "Code is compiled when it is first needed and kept on disk: most of it once, its innermost "
