@@ -478,11 +478,11 @@ def test_starts_from_single_rows_without_regularisation_are_theirs(init_params: 
     for covariance_type in ("tied", "diag", "spherical"):
         ours, theirs = both(X, n_components=3, covariance_type=covariance_type, **settings)
         assert ours.converged_
-        assert ours.n_iter_ == theirs.n_iter_
         assert_allclose(ours.weights_, theirs.weights_, rtol=1e-6)
         assert_allclose(ours.means_, theirs.means_, rtol=1e-6)
-        # The variances of a component of one row are rounding errors.
+        # The variances of a component of one row are rounding errors, which also decide when the fit ends.
         if np.abs(theirs.covariances_).min() > 1e-12:
+            assert ours.n_iter_ == theirs.n_iter_
             assert_same(ours, theirs, X, rtol=1e-6)
 
 
