@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,14 @@ def test_names_and_rooms_are_attributes() -> None:
     for name in ("nothing", "cli_", "SharedKernel"):
         with pytest.raises(AttributeError, match=f"module 'skmix' has no attribute '{name}'"):
             skmix.__getattr__(name)
+
+
+@pytest.mark.parametrize(
+    "room", [each.name for each in pkgutil.walk_packages(skmix.__path__, "skmix.") if each.ispkg]
+)
+def test_rooms_have_what_they_say_they_have(room: str) -> None:
+    module = importlib.import_module(room)
+    assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
 
 
 def test_an_interrupt_while_the_command_line_loads(

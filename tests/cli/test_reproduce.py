@@ -139,6 +139,9 @@ def check_illustration(output: str, content: dict[str, Any]) -> None:
     lines = re.findall(r"^ +(?:kernel|class) (\d)((?: +-?\d+\.\d{3})+) *$", output, re.MULTILINE)
     numbers = [[float(number) for number in line.split()] for _, line in lines]
     assert [len(line) for line in numbers] == [6, 6, 6, 8, 8, 8, 8, 8, 8]
+    for line in numbers:
+        true, estimated = np.split(np.array(line[:-2]), 2)
+        assert line[-2] == pytest.approx(np.abs(estimated - true).max(), abs=0.0011)
     for k, line in enumerate(numbers[:3]):
         assert line[:2] == content["true"]["means"][k]
         assert line[2:4] == np.round(content["estimated"]["means"][k], 3).tolist()

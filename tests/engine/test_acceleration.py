@@ -16,7 +16,7 @@ from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser, Result
 from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.sources.summary import measure
-from skmix.engine.squarem import Squarem
+from skmix.engine.squarem import Squarem, _coordinates, _from_coordinates
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -52,6 +52,18 @@ def test_half_the_passes_lead_as_high(covariance_type: str) -> None:
     fast = fit(X, classes, begin.take(slice(r, r + 1)), half)
     # The stopping rule's own resolution: 1e-7 a row.
     assert fast.log_likelihood.sum() > plain.log_likelihood[r].sum() - 1e-7 * len(X)
+
+
+@each_type
+def test_coordinates_and_back_are_the_same_with_weights_of_zero(covariance_type: str) -> None:
+    _, _, begin = overlapping(covariance_type)
+    weights = begin.weights.copy()
+    weights[:, :, 0] = 0.0, 0.5, 0.3, 0.2
+    given, structure = replace(begin, weights=weights), structure_of(covariance_type)
+    found = _from_coordinates(_coordinates(given, structure), given, structure)
+    assert_allclose(found.weights, weights, rtol=1e-12)
+    assert_allclose(found.means, given.means, rtol=1e-12)
+    assert_allclose(found.covariances, given.covariances, rtol=1e-10, atol=1e-12)
 
 
 @each_type

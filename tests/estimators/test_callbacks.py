@@ -112,6 +112,21 @@ def test_watchers_are_told_the_mean_log_likelihood() -> None:
     assert told == []
 
 
+def test_watchers_are_told_of_the_best_start() -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None) -> Any:
+        yield told.append
+
+    model = SharedKernelMixture(4, init="uniform", n_init=5, random_state=0, tol=1e9)
+    with watched_by(watcher):
+        model.fit(X, Y)
+    assert np.ptp(model.start_log_likelihoods_) > 1.0
+    best = model.log_likelihood_path_[-1].sum() / len(X)
+    assert f"5 starts, mean log-likelihood {best:.5f}" in told[-1]
+
+
 def test_without_the_api_of_scikit_learn_callbacks_see_the_same_tasks() -> None:
     seen: list[int] = []
     after = AfterPass(seen.append)

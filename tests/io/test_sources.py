@@ -582,6 +582,18 @@ def test_the_index_of_a_data_frame_is_not_a_feature(pa, tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     pd.DataFrame(X, columns=list("abc"), index=np.arange(1000) * 2).to_parquet(tmp_path / "rows.parquet")
     assert open_rows(tmp_path / "rows.parquet").feature_names == ["a", "b", "c"]
+    named = pd.DataFrame(X, columns=list("abc"), index=pd.Index(np.arange(1000), name="patient"))
+    source = open_rows(named)
+    assert source.feature_names == ["a", "b", "c"]
+    assert np.array_equal(gathered(source)[0], X)
+
+
+def test_the_label_of_a_file_that_is_a_source_without_being_asked(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,kind,b\n1,x,2\n3,y,4\n")
+    source = source_of(str(tmp_path / "rows.csv"), "kind")
+    assert source is not None
+    assert source.feature_names == ["a", "b"]
+    assert list(gathered(source)[1]) == ["x", "y"]
 
 
 def test_blocks_span_row_groups_and_files(pa, tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b
 # ---------------------------------------------------------------- what is known of a model
 
 
+def test_shares_of_classes_leave_the_background_out() -> None:
+    model = model_of([[0.0], [1.0]], [[[1.0]], [[1.0]]], [[0.5, 0.5], [0.5, 0.5]])
+    assert_allclose(kernels_of(model).shares, [0.5, 0.5])
+    # Of ten rows, five in each class, one of the first class and five of the second are not background.
+    model.background_weights_ = np.array([0.8, 0.0])
+    assert_allclose(kernels_of(model).shares, [1 / 6, 5 / 6])
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank"])
 def test_covariances_along_any_directions(covariance_type: str) -> None:
     X, y = load_iris(return_X_y=True)

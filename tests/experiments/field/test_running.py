@@ -317,6 +317,9 @@ def test_edited_settings_of_a_classifier_are_another_cell(iris: DataSet, tmp_pat
     gaps = DataSet("iris", np.where(iris.X > 7.0, np.nan, iris.X), iris.y)
     assert "SimpleImputer" in settings_of("comparison", gaps, few)["classifier"]["model"]
     assert "SimpleImputer" not in settings_of("comparison", iris, few)["classifier"]["model"]
+    # Outcomes depend on the rows that are held out and on the seed.
+    shares = (Settings(1), Settings(1, test_share=0.4), Settings(1, seed=1))
+    assert len({key_of(iris, few, each) for each in shares}) == 3
     with Store(tmp_path / "cells.sqlite") as store:
         found = [run_comparison([iris], [each], Settings(1), store)[0] for each in (few, more)]
     assert found[0].n_parameters < found[1].n_parameters

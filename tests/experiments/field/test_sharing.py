@@ -292,6 +292,9 @@ def test_gain_is_the_difference_within_draws() -> None:
     assert gain_table([*points, *mixed]).lines[1:] == (
         ("a", "5", "shared kernels by parts", "2", "1.5 ± 2.5", "1 : 1", "0.200 ± 0.100"),
     )
+    # A draw that neither wins is not counted.
+    equal = [replace(each, error=0.1) for each in points]
+    assert gain_table(equal).lines[0][4:6] == ("0.0 ± 0.0", "0 : 0")
     # 10 and 20: mean 15, standard deviation root 50, over the root of 2.
     assert sharing_table(points).lines == (("a", "5", "15.0 ± 5.0", "17.0 ± 4.0"),)
     failed = [replace(points[0], failure="no"), *points[1:]]

@@ -183,6 +183,9 @@ def test_nan_is_passed_over_and_nothing_but_nan_is_the_first_class() -> None:
     assert predict_published(rows, [good])[0] == 1
     singular = Parameters(weights, np.array([[0.0], [3.0]]), np.array([[[1.0]], [[0.0]]]))
     assert predict_published(rows, [singular]).tolist() == [0, 0]
+    # A class without numbers loses to one that has them.
+    lost = Parameters(np.array([[np.nan, 0.8], [np.nan, 0.2]]), good.means, good.covariances)
+    assert predict_published(rows, [lost]).tolist() == [1, 1]
 
 
 def test_the_root_of_a_negative_determinant_is_imaginary() -> None:

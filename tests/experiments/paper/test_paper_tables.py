@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 from collections.abc import Callable
@@ -205,6 +206,14 @@ def test_confusion_matrices_are_labelled(results: StudyResults) -> None:
     assert lines[11][:4] == ["3D", RERUN, "2", "0"]
     assert [int(count) for count in lines[14][4:]] == np.eye(10, dtype=int)[3].tolist()
     assert len(lines) == 21
+    # Rows are true digits: nine eights that are read as threes are in the row of eight.
+    best = results.best["3D", "published"]
+    counts = np.diag([10] * 10)
+    counts[8, [8, 3]] = 1, 9
+    mixed = dataclasses.replace(best, run=dataclasses.replace(best.run, confusion=counts))
+    changed = dataclasses.replace(results, best={("3D", "published"): mixed})
+    written = list(csv.reader(io.StringIO(confusion_csv(changed))))
+    assert written[19] == ["3D", RERUN, "2", "8", "0", "0", "0", "9", "0", "0", "0", "0", "1", "0"]
 
 
 def test_all_files_are_written(results: StudyResults, tmp_path: Path) -> None:
