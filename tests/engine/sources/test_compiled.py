@@ -101,6 +101,16 @@ def test_statistics_are_those_of_the_reference(covariance_type: str, n_features:
     assert_allclose(only.log_likelihood, expected.log_likelihood, rtol=1e-12)
 
 
+def test_values_beyond_the_limit_are_clipped_on_both_sides() -> None:
+    rows, kernels = problem("full", 5)
+    rows = replace(rows, limit=1.0)
+    inside = rows.X * rows.scale - rows.shift
+    assert inside.min() < -1.0 < 1.0 < inside.max()
+    expected = reference.expect(rows, kernels, kernels.means)
+    with workers(1) as pool:
+        assert_same(compiled.expect(rows, kernels, kernels.means, pool), expected)
+
+
 @pytest.mark.parametrize("covariance_type", STRUCTURES)
 @pytest.mark.parametrize("n_features", [5, 33])
 def test_moments_are_about_the_given_origins(covariance_type: str, n_features: int) -> None:
