@@ -6,6 +6,7 @@ import inspect
 import re
 import tracemalloc
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from sklearn.mixture import GaussianMixture as Theirs
 from sklearn.utils.fixes import parse_version
 
 from skmix import GaussianMixture, SharedKernelMixture, load
-from skmix.engine.model import Parameters
+from skmix.engine.model import Parameters, Status
+from skmix.estimators import gaussian
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -570,3 +572,23 @@ def test_a_fit_does_not_copy_the_rows() -> None:
     finally:
         tracemalloc.stop()
     assert peak < X.nbytes / 2
+
+
+def test_a_failed_start_serves_only_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = overlapping(60)
+    fit, seen = gaussian.fit, []
+
+    def failing(*given: Any, **settings: Any) -> Any:
+        """Have the first start fail, and look much better than the others."""
+        result = fit(*given, **settings)
+        status, path = result.status.copy(), list(result.path)
+        status[0], path[0] = Status.FAILED, path[0] + 1e6
+        seen.append(result.parameters)
+        return replace(result, status=status, path=path)
+
+    monkeypatch.setattr(gaussian, "fit", failing)
+    model = GaussianMixture(2, n_init=2, init_params="random_from_data", random_state=0).fit(X)
+    assert_allclose(model.means_, seen[0].means[1], rtol=1e-12)
+    with pytest.warns(ConvergenceWarning):
+        alone = GaussianMixture(2, random_state=0).fit(X)
+    assert_allclose(alone.means_, seen[1].means[0], rtol=1e-12)
