@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 from click.testing import Result
 from typer.testing import CliRunner
 
 from skmix.cli import app
+
+# Three classes of different sizes that overlap, so that whatever is changed changes the model.
+SIZES = [10, 14, 18]
+KINDS = np.repeat(["u", "v", "w"], SIZES)
+X = np.random.RandomState(3).normal(size=(42, 2)).round(2)
+X += np.repeat([[0.0, 0.5], [2.0, 0.0], [1.0, 3.0]], SIZES, axis=0)
 
 
 def run(*arguments: object, code: int = 0) -> Result:

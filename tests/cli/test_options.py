@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pandas as pd
 import pytest
-from commands import run, said
+from commands import KINDS, X, run, said
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
@@ -30,11 +30,6 @@ from skmix.cli.reproduce import MethodChoice
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 
-# Three classes of different sizes that overlap, so that whatever is changed changes the model.
-SIZES = [10, 14, 18]
-KINDS = np.repeat(["u", "v", "w"], SIZES)
-X = np.random.RandomState(3).normal(size=(42, 2)).round(2)
-X += np.repeat([[0.0, 0.5], [2.0, 0.0], [1.0, 3.0]], SIZES, axis=0)
 OFTEN = 1.0 + np.arange(42) % 3
 OTHER = np.roll(KINDS, 5)
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS, "n": OFTEN.astype(int), "other": OTHER})

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from commands import run, said
+from commands import KINDS, X, run, said
 from numpy.testing import assert_allclose
 from rich.console import Console
 from sklearn.metrics import jaccard_score, log_loss, precision_score, recall_score
@@ -41,10 +41,6 @@ from skmix.experiments.field import Outcome
 from skmix.metrics import calibration_error
 from skmix.report import evaluate
 
-SIZES = [10, 14, 18]
-KINDS = np.repeat(["u", "v", "w"], SIZES)
-X = np.random.RandomState(3).normal(size=(42, 2)).round(2)
-X += np.repeat([[0.0, 0.5], [2.0, 0.0], [1.0, 3.0]], SIZES, axis=0)
 FRAME = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": KINDS})
 
 

@@ -561,8 +561,9 @@ def test_fits_call_one_private_method_of_theirs(monkeypatch: pytest.MonkeyPatch)
     assert set(called) == {"_check_parameters"}
 
 
-def test_a_fit_does_not_copy_the_rows() -> None:
-    X = np.random.default_rng(0).normal(size=(150_000, 16))
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_fit_does_not_copy_the_rows(dtype: type) -> None:
+    X = np.random.default_rng(0).normal(size=(150_000, 16)).astype(dtype)
     model = GaussianMixture(2, init_params="random_from_data", tol=1e9, random_state=0)
     model.fit(X)  # what is loaded for the first fit is not counted
     tracemalloc.start()

@@ -143,12 +143,13 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                     f"but got n_components = {self.n_components}, n_samples = {len(rows)}"
                 )
             self._check_parameters(rows, **_NAMESPACE)
-            largest = max(rows.max(), -rows.min())
-            if rows.dtype == np.float32 and largest > np.sqrt(np.finfo(np.float32).max / rows.size):
-                raise ValueError(
-                    f"X has values of magnitude {largest:.3g}, whose squares overflow float32. Give X as "
-                    "float64 or rescale it."
-                )
+            if rows.dtype == np.float32:
+                largest = max(rows.max(), -rows.min())
+                if largest > np.sqrt(np.finfo(np.float32).max / rows.size):
+                    raise ValueError(
+                        f"X has values of magnitude {largest:.3g}, whose squares overflow float32. Give X as "
+                        "float64 or rescale it."
+                    )
             self._run(rows)
         return rows
 

@@ -171,19 +171,17 @@ def report_data(
 
 def _repeat_all(runs: Runs, settings: Settings) -> str:
     """Return the command that makes the study again, with the same variants, methods and number of runs."""
-    made = {
-        (variant, method): len(own)
-        for variant in runs.variants
+    most = {
+        method: max((len(runs.of(variant, MAIN_KERNELS, method)) for variant in runs.variants), default=0)
         for method in METHODS
-        if (own := runs.of(variant, MAIN_KERNELS, method))
     }
     parts = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
-    n_runs = max(made.values(), default=MAIN_RUNS)
-    if n_runs != MAIN_RUNS:
+    n_runs = max(most.values())
+    if n_runs not in (0, MAIN_RUNS):
         parts.append(f"--runs {n_runs}")
     if len(runs.variants) < len(VARIANTS):
         parts += [f"--only {variant}" for variant in runs.variants]
-    methods = [method for method in METHODS if method in {own for _, own in made}]
+    methods = [method for method in METHODS if most[method]]
     if len(methods) < len(METHODS):
         parts += [f"--method {method}" for method in methods]
     return " ".join(parts)
