@@ -57,6 +57,8 @@ _INFLATED_ON_DEVICE = 2.0**24
 _ORDERED = 1 << 21
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
+# The largest squared distance in single precision.
+_FARTHEST_SQUARED_SINGLE = 1e30
 # Variances outside of these are not usable.
 _TINY, _HUGE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
 
@@ -355,13 +357,21 @@ class Structure:
         return xp.reshape(stack, (-1, *covariances.shape[1:]))
 
     def completed(
-        self, seen: Array, covariances: Array, whiteners: Array, mass: Array, first: Array, second: Array
+        self,
+        seen: Array,
+        covariances: Array,
+        whiteners: Array,
+        mass: Array,
+        first: Array,
+        second: Array,
+        away: Array | None = None,
     ) -> tuple[Array, Array]:
-        """Return expected moments of all features, first (R, K, M) and second (R, K, S), about the means.
+        """Return expected moments of all features, first (R, K, M) and second (R, K, S), about some origins.
 
         Given, for each of B patterns, are the features `seen` (B, M), whiteners (B, R, K or 1, …) of the
         covariances `apart`, the mass (B, R, K), and the moments (B, R, K, M) and (B, R, K, …) of the
-        seen features about the means. The result is summed over the patterns.
+        seen features about the origins. These are the means less `away` (R, K, M), or the means if it is
+        None. The result is summed over the patterns.
         """
         xp, stack = namespace(first), self._by_kernel(covariances)[None, ...]
         eye = constant(np.eye, seen.shape[-1], example=first)
@@ -374,6 +384,13 @@ class Structure:
         remaining = left @ stack @ xp.matrix_transpose(left)
         all_second = predict @ second @ xp.matrix_transpose(predict) + mass[..., None, None] * remaining
         all_first = (predict @ first[..., None])[..., 0]
+        if away is not None:
+            # E[x − o | x_seen] = G (x − o) + c with c = (I − G)(μ − o), where x − o is zero at gaps.
+            offset = (left @ away[None, ..., None])[..., 0]
+            crossed = all_first[..., None] * offset[..., None, :]
+            squared = mass[..., None, None] * offset[..., None] * offset[..., None, :]
+            all_second = all_second + crossed + xp.matrix_transpose(crossed) + squared
+            all_first = all_first + mass[..., None] * offset
         return xp.sum(all_first, axis=0), self.pack(xp.sum(all_second, axis=0))
 
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
@@ -594,11 +611,20 @@ class Diagonal(Structure):
         return xp.reshape(stack, (-1, *covariances.shape[1:]))
 
     def completed(
-        self, seen: Array, covariances: Array, whiteners: Array, mass: Array, first: Array, second: Array
+        self,
+        seen: Array,
+        covariances: Array,
+        whiteners: Array,
+        mass: Array,
+        first: Array,
+        second: Array,
+        away: Array | None = None,
     ) -> tuple[Array, Array]:
         xp, unseen = namespace(first), namespace(first).astype(~seen, first.dtype)[:, None, None, :]
-        all_second = second + mass[..., None] * unseen * self.variances(covariances)
-        return xp.sum(first, axis=0), xp.sum(all_second, axis=0)
+        spread, missing = self.variances(covariances), mass[..., None] * unseen
+        if away is not None:
+            first, spread = first + missing * away, spread + away**2
+        return xp.sum(first, axis=0), xp.sum(second + missing * spread, axis=0)
 
     def wishart(self, n_features: int) -> Wishart:
         return Wishart(1, copies=n_features)
@@ -982,11 +1008,12 @@ def unpack(second: FloatArray, n_features: int) -> FloatArray:
 
 
 def _lengths(white: FloatArray) -> FloatArray:
-    """Return squared lengths (..., n) of whitened differences (..., M, n), at most `FARTHEST_SQUARED`."""
+    """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
     xp = namespace(white)
     with np.errstate(over="ignore"):
         found = xp.sum(white * white, axis=-2)
-    return xp.where(found < FARTHEST_SQUARED, found, FARTHEST_SQUARED)
+    most = FARTHEST_SQUARED if found.dtype == xp.float64 else _FARTHEST_SQUARED_SINGLE
+    return xp.where(found < most, found, most)
 
 
 def _where(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:

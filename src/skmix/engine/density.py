@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .compute.arrays import is_numpy, like, namespace
+from .compute.arrays import like, namespace
 from .compute.threads import Workers, workers
 from .covariances import Structure, structure_of
 from .model import FloatArray, IntArray, Parameters
@@ -46,11 +46,8 @@ def evaluate(
     weights: FloatArray | None = None,
 ) -> FloatArray:
     """Return log-densities of kernels, shape (N, K), or of mixtures with weights (K, L); see `ArrayRows`."""
-    if not is_numpy(X) and (parameters.degrees is not None or parameters.box is not None):
-        raise ValueError(
-            "Models with t kernels or a background run only on the CPU: give X as a NumPy array."
-        )
     rows, structure = open_array(X), structure_of(covariance_type)
+    rows.check_covered(parameters, structure)
     if X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL:
         return rows.log_densities(parameters, structure, Workers(1), weights)
     with workers(n_jobs) as pool:

@@ -38,6 +38,10 @@ from .squarem import STRICTER, Squarem
 
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
+# Relative rounding error of the objective, by the precision of products over rows.
+_ROUNDING = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-2}
+# Rounding errors of a log-density, for a variance inflation of one.
+_EPSILON = 16.0 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class RunState:
     latched: BoolArray  # (R, C) or (R, 1): classes that have converged by the paper's stopping rule
     path: list[FloatArray]  # (passes, C): as in `Result`, in the coordinates of the frame
     bounds: list[FloatArray]  # (passes,): where weights have a posterior, as in `Result`
+    objective: FloatArray  # (R,): of the last pass, minus infinity before the first
     squarem: Squarem | None = None  # of an accelerated fit
 
     @classmethod
@@ -67,6 +72,7 @@ class RunState:
             np.zeros(shape, dtype=bool),
             [np.empty((0, n_columns)) for _ in range(n_starts)],
             [np.empty(0) for _ in range(n_starts)],
+            np.full(n_starts, -np.inf),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,6 +151,7 @@ def fit(
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
         bounds=inside.bounds and [bounds - volume.sum() for bounds in inside.bounds],
+        fell=None if inside.fell is None else inside.fell - volume.sum(),
     )
 
 
@@ -213,7 +220,10 @@ def expect(
 def one_pass(
     source: RowSource, setting: Setting, rule: UpdateRule, parameters: Parameters, factor: Factor
 ) -> tuple[Parameters, Factor, FloatArray]:
-    """Return the next parameters, their factor, and the log-likelihood (R, C) of those that entered."""
+    """Return the next parameters, their factor, and what the objective of those that entered is made of.
+
+    The last is an array (R, C + 1): the log-likelihood of each class, and the log-prior.
+    """
     statistics, origins = expect(source, parameters, factor, setting)
     following, next_factor, inaccurate = rule.improve(statistics, origins, parameters, factor)
     if rule.freeze != "kernels" and occurs(inaccurate):
@@ -229,7 +239,42 @@ def one_pass(
         better = replace(better, weights=pick(following.weights, again))
         following = following.put(again, better)
         next_factor = next_factor.put(again, better_factor)
-    return following, next_factor, statistics.log_likelihood
+    parts = [statistics.log_likelihood, rule.log_prior(parameters, factor)[:, None]]
+    return following, next_factor, namespace(parts[0]).concat(parts, axis=1)
+
+
+def fallen(
+    before: FloatArray,
+    after: FloatArray,
+    source: RowSource,
+    setting: Setting,
+    parameters: Parameters,
+    factor: Factor,
+) -> BoolArray:
+    """Return the starts (R,) whose objective fell, from one pass to the next, by more than rounding explains.
+
+    `parameters` and their `factor` are those after the fall. An exact E-step and M-step never lower it.
+    """
+    with np.errstate(invalid="ignore"):
+        drop = before - after
+    n_numbers = source.summary.total * source.n_features
+    allowed = _ROUNDING[setting.precision] * (n_numbers + np.abs(after))
+    fell: BoolArray = drop > allowed
+    if fell.any():
+        # Covariances that are nearly singular lose digits in proportion to their variance inflation.
+        inside, own = parameters.map(to_numpy), factor.map(to_numpy)
+        inflation = setting.structure.inflation(inside.covariances, own)
+        fell &= drop > allowed + _EPSILON * inflation * n_numbers
+    return fell
+
+
+def say_fall(before: float, after: float) -> str:
+    """Return the error of a fit whose objective fell."""
+    return (
+        f"The objective fell from {before:.10g} to {after:.10g} in one pass, which an exact pass never does. "
+        "This is a defect of skmix, or features have so different scales that digits are lost: please report "
+        "it, with the settings."
+    )
 
 
 class Run:
@@ -248,6 +293,7 @@ class Run:
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]
+        self._objective, self._fell = state.objective.copy(), np.full((len(self._status), 2), np.nan)
         self.n_passes = int(self._n_iter.max(initial=0))
         self.active = np.arange(len(self._status))
         self.log_likelihood: FloatArray = state.previous
@@ -285,14 +331,18 @@ class Run:
         self._drop_ended()
         self.n_passes += 1
         active, current, factor = self.active, self._current, self._factor
-        following, next_factor, log_likelihood = self._step(current, factor)
+        following, next_factor, parts = self._step(current, factor)
+        log_likelihood, objective = parts[:, :-1], parts.sum(axis=1)
         # A start that degenerates keeps the parameters that entered the pass.
         survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
         watched, wasted = log_likelihood, np.zeros(len(active), dtype=bool)
-        needed = self._squarem is not None or self._rule.bounded
-        objective = self._rule.objective(log_likelihood, current, factor) if needed else np.empty(0)
+        if self._rule.bounded:
+            objective = self._rule.objective(log_likelihood, current, factor)
         if self._squarem is not None:
             wasted = self._squarem.wasted(objective, survived, self._n_rows)
+        # A rejected extrapolation leaves the start, and its objective, where it was.
+        reached = np.where(wasted, self._objective[active], objective)
+        survived &= ~self._watch(active, reached, current, factor)
         counted = survived & ~wasted
         self._latest = (
             following if counted.all() else self._latest.copy().put(counted, following.take(counted))
@@ -315,6 +365,17 @@ class Run:
         self._status[active[~survived & ~wasted]] = Status.FAILED
         self._status[active[counted & done]] = Status.CONVERGED
         self._current, self._factor, self.log_likelihood = following, next_factor, log_likelihood
+
+    def _watch(
+        self, index: IntArray, objective: FloatArray, parameters: Parameters, factor: Factor
+    ) -> BoolArray:
+        """Return which of the starts of that index (A,) have an objective (A,) that fell, and note it."""
+        before, self._objective[index] = self._objective[index], objective
+        if not self._rule.monotone:
+            return np.zeros(len(index), dtype=bool)
+        fell = fallen(before, objective, self._source, self._setting, parameters, factor)
+        self._fell[index[fell]] = np.stack([before, objective], axis=1)[fell]
+        return fell
 
     def _drop_ended(self) -> None:
         """Take the starts that have ended out of the batch."""
@@ -354,18 +415,25 @@ class Run:
             everyone(self._stopping.latched),
             self._paths(),
             [np.array(bounds) for bounds in self._bounds],
+            self._objective.copy(),
             squarem,
         )
 
     def result(self) -> Result:
         """Return how all starts ended, in the coordinates of the frame."""
-        status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
         last, rule = self._all(self._latest).map(self._source.to_device), self._rule
         factor = self._setting.structure.factor(last.covariances, self._source.n_features)
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)
+        # The outcome of the last pass has not been watched yet.
+        ended = np.flatnonzero(self._status != Status.FAILED)
+        fell = self._watch(ended, objective[ended], last.take(ended), factor.take(ended))
+        self._status[ended[fell]] = Status.FAILED
+        status = np.where(self._status == Status.RUNNING, Status.STOPPED, self._status)
         point = rule.finish(last)
-        result = Result(point, status, self._n_iter, log_likelihood, objective, self._paths())
+        result = Result(
+            point, status, self._n_iter, log_likelihood, objective, self._paths(), fell=self._fell
+        )
         if not rule.bounded:
             return result
         bounds = [np.array([*values, value]) for values, value in zip(self._bounds, objective, strict=True)]

@@ -58,7 +58,7 @@ class Status(enum.IntEnum):
     RUNNING = 0
     CONVERGED = 1
     STOPPED = 2  # reached `max_iter`
-    FAILED = 3  # a covariance became singular, which only a floor of zero allows
+    FAILED = 3  # a covariance became singular, which only a floor of zero allows, or the objective fell
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,8 @@ class Result:
     counts: FloatArray | None = None
     bounds: list[FloatArray] | None = None
     prior: Prior | None = None
+    # (R, 2): objective before and after the pass that ended a start because the objective fell; NaN elsewhere
+    fell: FloatArray | None = None
 
     @property
     def best(self) -> int:

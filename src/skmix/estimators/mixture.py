@@ -178,7 +178,7 @@ _PARAMETERS = """
     device : str, default=None
         Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
         sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
-        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch or JAX array. Rows that the
+        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch tensor. Rows that the
         device has no room for, and rows in files, are streamed. Sums over rows are of float64; 'cuda/float32'
         and 'cuda/tf32' take single precision, which keeps about five digits of means and covariances, or
         TF32, which keeps two to three. Sums over chunks and the M-step are of float64 always.
@@ -223,7 +223,8 @@ _FITTED = """
     has_gaps_ : bool
         Whether a row of the fit had a missing value.
     start_status_ : ndarray of shape (n_init,)
-        How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed'.
+        How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed': a covariance
+        became singular, or the objective fell.
     start_log_likelihoods_ : ndarray of shape (n_init,)
         Total log-likelihood each start reached.
     shrinkage_ : float

@@ -29,7 +29,6 @@ from sklearn.utils.validation import (
 from .. import _version
 from ..engine.compute.arrays import (
     Array,
-    detached,
     is_device_array,
     is_numpy,
     like,
@@ -38,6 +37,7 @@ from ..engine.compute.arrays import (
     pick,
     room_on,
     send,
+    taken_in,
     to_numpy,
 )
 from ..engine.compute.blocks import Block, Blocks, encode, is_blocks, is_missing, number
@@ -306,7 +306,7 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
     array of another library, or else of what they were before.
     """
     before = dict(vars(estimator))
-    home = detached(X) if _is_dispatched(estimator, X) else before.get("class_prior_")
+    home = taken_in(X) if _is_dispatched(estimator, X) else before.get("class_prior_")
     try:
         vars(estimator).update(vars(host_copy(estimator)))
         yield
@@ -619,7 +619,7 @@ def _is_dispatched(estimator: Any, X: Any) -> bool:
 
 def where_dispatched(estimator: Any, X: Any) -> Any:
     """Return X where it is if results are to have its kind, otherwise on the host."""
-    return detached(X) if _is_dispatched(estimator, X) else on_host(X)
+    return taken_in(X) if _is_dispatched(estimator, X) else on_host(X)
 
 
 def sender(estimator: Any, X: Any) -> Sender:
@@ -725,7 +725,7 @@ def score_rows(
         if source is not None:
             return _score_blocks(model, source, function, y, name, on_cpu=on_cpu)
     refuse_paths(X, **{name: y})
-    home = detached(X) if _is_dispatched(estimator, X) else None
+    home = taken_in(X) if _is_dispatched(estimator, X) else None
     rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
     device = None if on_cpu or not is_numpy(rows) else _device_of_scores(estimator)
     if device is not None:

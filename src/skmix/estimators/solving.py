@@ -28,12 +28,12 @@ from ..engine.compute.blocks import Block
 from ..engine.compute.threads import workers
 from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.density import class_log_likelihood
-from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rule_of
+from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rule_of, say_fall
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
-from ..engine.rules.degrees import START
+from ..engine.rules.degrees import LEAST, MOST, START
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import RowSource, make_setting, open_source
@@ -74,6 +74,8 @@ _NEGLIGIBLE = 1e-12
 NUMBERS_TOGETHER = 1 << 17
 # Rows from which resolution and mild prior are estimated.
 _SOME_ROWS = 1 << 12
+# Relative rounding error of the objective of several feature groups.
+_ROUNDING = 1e-9
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
 # Share of each class's rows that is background at the start.
@@ -132,6 +134,7 @@ def fit_model(
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     best: Result | None = None
     status, reached = [], []
+    fell: list[list[float]] = []
     with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
@@ -148,8 +151,14 @@ def fit_model(
                 result = fit(source, group, options, frame=frame, callback=callback, resume=resume)
             status.append(result.status)
             reached.append(result.log_likelihood.sum(axis=1))
+            fell += [] if result.fell is None else result.fell[~np.isnan(result.fell[:, 0])].tolist()
             best = result if best is None or _objective(result) > _objective(best) else best
     assert best is not None
+    if fell:
+        problem = f"{len(fell)} of {model.n_init} starts failed. {say_fall(*fell[0])}"
+        if all(np.all(own == Status.FAILED) for own in status):
+            raise ValueError(problem)
+        warn_caller(problem)
     # Not even the last bit may change, as it does from one system of coordinates to the other.
     best = replace(best, parameters=with_frozen(model.freeze, best.parameters, given))
     _store(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
@@ -332,6 +341,9 @@ def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
         )
     if is_t and (fixed is not None or degrees is None):
         degrees = np.full((n_starts, n_kernels), START if fixed is None else fixed)
+    elif degrees is not None and model.freeze != "kernels":
+        # Beyond the range of learnt degrees, the first pass would lower the objective.
+        degrees = np.clip(degrees, LEAST, MOST)
     if model.background:
         moments, n_classes = source.summary.moments, start.weights.shape[-1]
         # A feature that does not vary has an interval of one unit.
@@ -586,6 +598,7 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
     every_code = np.concatenate([codes[known], np.tile(np.arange(n_classes), len(open_))])
     rows, prior = X[every], training.class_prior
     path: list[FloatArray] = []
+    objective = -np.inf
     while True:
         likelihoods = [
             class_log_likelihood(
@@ -600,15 +613,19 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         evidence = logsumexp(joint, axis=1)
         shares = weights[open_, None] * np.maximum(np.exp(joint - evidence[:, None]), _NEGLIGIBLE)
         now = np.concatenate([weights[known], shares.ravel()])
-        of_known = training.sizes * np.log(prior)
+        of_known, log_prior = training.sizes * np.log(prior), 0.0
         following = []
         for (columns, model), likelihood in zip(parts, likelihoods, strict=True):
             # A row without a value in the group counts in the others.
             own = Block(columns_of(rows, columns), every_code, now).informative()
             parameters, found = _one_pass(model, own, columns)
             following.append(parameters)
-            of_known = of_known + found - (shares * likelihood).sum(axis=0)
+            of_known = of_known + found[:-1] - (shares * likelihood).sum(axis=0)
+            log_prior += found[-1]
         path.append(np.append(of_known, weights[open_] @ evidence))
+        before, objective = objective, float(path[-1].sum() + log_prior)
+        if before - objective > _ROUNDING * (weights.sum() * training.n_features + abs(objective)):
+            raise ValueError(say_fall(before, objective))
         gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
         converged = bool(abs(gain) < settings.tol * weights.sum())
         if converged or len(path) == settings.max_iter:
@@ -632,7 +649,10 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
 
 
 def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, FloatArray]:
-    """Return parameters after one pass over labelled, weighted rows, and the log-likelihoods (L,) before."""
+    """Return parameters after one pass over labelled, weighted rows, and (L + 1,) numbers of those before.
+
+    These are the log-likelihood of each class and the log-prior.
+    """
     options, current = fitted_options(model), model._parameters.batch()
     structure = structure_of(options.covariance_type).of(current.covariances)
     source = open_source(rows.X, rows.y, rows.weights)
@@ -642,13 +662,13 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
     with workers(options.n_jobs) as pool:
         setting = make_setting(source, inside, frame, structure, pool, options)
         rule = rule_of(options, setting, current.means.shape[1], source)
-        found, factor, log_likelihood = one_pass(source, setting, rule, inside, factor)
-    if not factor.usable[0] or not np.isfinite(log_likelihood).all():
+        found, factor, parts = one_pass(source, setting, rule, inside, factor)
+    if not factor.usable[0] or not np.isfinite(parts).all():
         raise ValueError(
             f"A covariance of the features {columns} became singular, with variance_floor="
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
-    volume = source.summary.by_class(source.summary.observed, log_likelihood.shape[1]) @ np.log(frame.scale)
+    volume = source.summary.by_class(source.summary.observed, parts.shape[1] - 1) @ np.log(frame.scale)
     found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
     found = replace(found, box=model._parameters.box)
-    return found, log_likelihood[0] - volume
+    return found, parts[0] - np.append(volume, 0.0)

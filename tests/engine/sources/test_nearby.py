@@ -273,7 +273,7 @@ def test_fits_are_those_with_all_kernels(covariance_type: str, monkeypatch: pyte
     options = Options(covariance_type=covariance_type, max_iter=6, tol=0.0)
     results = []
     for many in (256, 1000):
-        monkeypatch.setattr(memory, "MANY", many)
+        monkeypatch.setattr(memory, "_MANY_KERNELS", many)
         results.append(fit(memory.MemoryRows(rows.X, codes), starts, options))
     for name in ("weights", "means", "covariances"):
         found, expected = (getattr(result.parameters, name) for result in results)

@@ -1,7 +1,7 @@
-"""One set of functions for NumPy arrays and those of other libraries: PyTorch, JAX, CuPy, the array API.
+"""One set of functions for NumPy arrays and PyTorch tensors; arrays of other libraries become one of them.
 
 `namespace` returns the functions of an array's library, at no cost for NumPy arrays. Operations that the
-standard lacks, or that a library does faster in its own way, are methods of `Operations`.
+array API standard lacks, or that PyTorch does faster in its own way, are methods of `Operations`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from . import how_to_install, operations
-from .operations import CupyOperations, JaxOperations, Operations
+from .operations import Operations
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -30,14 +29,15 @@ FARTHEST_SQUARED = 1e300
 _SHORT = 4096
 
 
-def is_device_array(value: Any) -> bool:
-    """Return whether this is an eager array of a library other than NumPy."""
-    if is_numpy(value) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        return False
-    import array_api_compat as compat
+# The CPU, and memory of the CPU that a CUDA device reads, as DLPack numbers them.
+_ON_CPU = (1, 3)
 
-    others = (compat.is_dask_array, compat.is_ndonnx_array, compat.is_pydata_sparse_array)
-    return compat.is_array_api_obj(value) and not any(is_one(value) for is_one in others)
+
+def is_device_array(value: Any) -> bool:
+    """Return whether this is an array in memory of a library other than NumPy."""
+    if is_numpy(value):
+        return False
+    return all(hasattr(type(value), name) for name in ("__dlpack__", "__dlpack_device__", "shape", "dtype"))
 
 
 def like(values: Any, example: Any, dtype: Any = None) -> Any:
@@ -65,12 +65,33 @@ def to_numpy(array: Any) -> np.ndarray:
 
 def on_host(value: Any) -> Any:
     """Return an array of another library as a NumPy array, anything else as it is."""
-    return to_numpy(value) if is_device_array(value) else value
+    return to_numpy(taken_in(value)) if is_device_array(value) else value
 
 
-def detached(array: Any) -> Any:
-    """Return an array detached from PyTorch's autograd graph."""
-    return array.detach() if getattr(array, "requires_grad", False) else array
+def taken_in(array: Any) -> Any:
+    """Return an array of another library as a NumPy array or, on a device, as a PyTorch tensor.
+
+    It shares memory with the given one where DLPack can. Tensors are detached from their autograd graph.
+    """
+    if is_torch(array):
+        return array.detach() if array.requires_grad else array
+    device = array.__dlpack_device__()[0]
+    if device in _ON_CPU:
+        return np.from_dlpack(array)
+    try:
+        from torch.utils.dlpack import from_dlpack
+    except ImportError as error:
+        library = type(array).__module__.partition(".")[0]
+        raise ImportError(
+            f"X is an array of {library} on a device, which skmix reads through PyTorch: "
+            f"{how_to_install('torch')}, or give X as a NumPy array."
+        ) from error
+    return from_dlpack(array)
+
+
+def is_torch(array: Any) -> bool:
+    """Return whether this is a PyTorch tensor."""
+    return any(kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__)
 
 
 def send(X: np.ndarray, device: str) -> Array:
@@ -171,12 +192,12 @@ def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> 
 
 def gammaln(array: Any) -> Any:
     """Return log Γ of positive numbers."""
-    return special.gammaln(array) if is_numpy(array) else operations_of(array).gammaln(array)
+    return operations_of(array).gammaln(array)
 
 
 def digamma(array: Any) -> Any:
     """Return the derivative of log Γ."""
-    return special.digamma(array) if is_numpy(array) else operations_of(array).digamma(array)
+    return operations_of(array).digamma(array)
 
 
 def trigamma(array: Any) -> Any:
@@ -268,8 +289,7 @@ def operations_of(array: Any) -> Operations:
     """Return the operations for arrays of this library on this device."""
     library, device = type(array).__module__.partition(".")[0], device_of(array)
     if (library, str(device)) not in _operations:
-        kinds = {"cupy": CupyOperations, "jax": JaxOperations, "jaxlib": JaxOperations}
-        kind: type[Operations] = kinds.get(library, Operations)
+        kind = Operations
         if library == "torch":
             from .torch import TorchOperations
 

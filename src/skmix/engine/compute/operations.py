@@ -1,4 +1,4 @@
-"""The array API standard, and the operations beyond it that the engine needs of an array library."""
+"""The array API standard, and operations beyond it, here of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-# An array of any library that follows the array API standard.
+# A NumPy array or a PyTorch tensor.
 Array = Any
 # From arrays to arrays, on one device.
 Work = Callable[[list[Array]], list[Array]]
@@ -44,19 +44,8 @@ def _namespace(kind: type, array: Any) -> Any:
     if kind not in _namespaces:
         import array_api_compat as compat
 
-        if compat.is_jax_array(array) and not _jax_has_float64():
-            raise ValueError(
-                "skmix needs float64, which JAX disables by default: call "
-                "jax.config.update('jax_enable_x64', True) before creating X."
-            )
         _namespaces[kind] = compat.array_namespace(array)
     return _namespaces[kind]
-
-
-def _jax_has_float64() -> bool:
-    import jax
-
-    return bool(jax.dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
 def device_of(array: Any) -> Any:
@@ -76,12 +65,10 @@ def exponentials(relative: Array) -> Array:
 
 
 class Operations:
-    """Operations beyond the array API standard, implemented with the standard alone."""
+    """Operations beyond the array API standard, of NumPy arrays."""
 
     chunk = _CHUNK_ON_CPU
     """Numbers in a chunk's expanded rows and joint densities."""
-    reduces_segments = False
-    """Whether there are `segments`, and `put` overwrites its array."""
 
     def __init__(self, xp: Any, device: Any) -> None:
         self._xp, self.device = xp, device
@@ -187,14 +174,6 @@ class Operations:
         mass = xp.sum(xp.astype(shares, xp.float64, copy=False), axis=-1)
         return shares, (xp.log(total) + largest)[:, 0, :], mass
 
-    def segments(self, lengths: Array, n_items: int) -> Any:
-        """Return what sums up, `sum`, and finds the `max` of, segments of arrays (n, …) of so many items.
-
-        Segments of lengths (s,) follow one another; items after them are ignored. Results are (s, …), of an
-        empty segment zero and −inf, and bitwise the same every time.
-        """
-        raise NotImplementedError
-
     def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
         """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,).
 
@@ -237,16 +216,16 @@ class Operations:
         return 0
 
     def gammaln(self, array: Array) -> Array:
-        """Return log Γ; here by way of the host."""
-        return namespace(array).asarray(special.gammaln(self.to_numpy(array)), device=self.device)
+        """Return log Γ of positive numbers."""
+        return special.gammaln(array)
 
     def digamma(self, array: Array) -> Array:
-        """Return the derivative of log Γ; here by way of the host."""
-        return namespace(array).asarray(special.digamma(self.to_numpy(array)), device=self.device)
+        """Return the derivative of log Γ."""
+        return special.digamma(array)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error means that the device is out of memory."""
-        return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+        return isinstance(error, MemoryError)
 
     def release(self) -> None:
         """Return cached memory to the device."""
@@ -271,50 +250,6 @@ def _cholesky_or_nan(matrix: Array) -> Array:
         return namespace(matrix).linalg.cholesky(matrix)
     except Exception:
         return matrix * math.nan
-
-
-class CupyOperations(Operations):
-    """CuPy arrays on a CUDA device."""
-
-    chunk = CHUNK_ON_ACCELERATOR
-
-    def to_numpy(self, array: Array) -> np.ndarray:
-        """Return the values on the host."""
-        return np.asarray(array.get())
-
-    def release(self) -> None:
-        """Return cached memory to the device."""
-        import cupy
-
-        cupy.get_default_memory_pool().free_all_blocks()
-
-
-class JaxOperations(Operations):
-    """JAX arrays."""
-
-    def __init__(self, xp: Any, device: Any) -> None:
-        super().__init__(xp, device)
-        if getattr(device, "platform", "cpu") != "cpu":
-            self.chunk = CHUNK_ON_ACCELERATOR
-
-    def invert_lower(self, lower: Array) -> Array:
-        """Return the inverses of lower triangular matrices (B, M, M)."""
-        from jax.scipy.linalg import solve_triangular
-
-        xp = namespace(lower)
-        return solve_triangular(lower, xp.broadcast_to(xp.eye(lower.shape[-1]), lower.shape), lower=True)
-
-    def gammaln(self, array: Array) -> Array:
-        """Return log Γ."""
-        from jax.scipy.special import gammaln
-
-        return gammaln(array)
-
-    def digamma(self, array: Array) -> Array:
-        """Return the derivative of log Γ."""
-        from jax.scipy.special import digamma
-
-        return digamma(array)
 
 
 def physical_memory() -> float:

@@ -7,6 +7,7 @@ compete for the same cores, and their number would change the rounding.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -67,6 +68,7 @@ class Workers:
         self.workspace = Workspace()
         self._n_jobs = n_jobs
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()  # two threads that share these workers must not make two pools
 
     def __reduce__(self) -> tuple[type[Workers], tuple[int]]:
         # An unpickled pool starts its own threads.
@@ -98,9 +100,10 @@ class Workers:
 
     @property
     def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_jobs, initializer=_limit_this_thread)
-        return self._pool
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._n_jobs, initializer=_limit_this_thread)
+            return self._pool
 
     def close(self) -> None:
         """Shut down the threads."""
@@ -123,9 +126,19 @@ class _Limit:
     """Limits BLAS to one thread while any fit runs: the first sets the limit, the last restores it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
         self._limiter: Any = None
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _begin(self) -> None:
+        self._lock, self._users = threading.Lock(), 0
+
+    def _after_fork(self) -> None:
+        """Restore the limits in a forked process: the threads that would do so are not there."""
+        if self._users:
+            self._limiter.restore_original_limits()
+        self._begin()
 
     def __enter__(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import math
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -23,8 +24,6 @@ _WORK_BYTES, _WORK_SHARE = 1 << 32, 0.1
 _CALLS_BEFORE_CAPTURE = 3
 # Bytes up to which an array is copied by way of pinned memory, which PyTorch never returns to the system.
 _MOST_PINNED = 1 << 26
-# Items of a segment that are reduced one by one.
-_PIECE = 64
 # Steps of the matrix sign: 3.44^26 = 1e14 is the largest ratio of eigenvalues that it resolves.
 _GROWING_STEPS, _SQUARING_STEPS = 26, 6
 
@@ -78,8 +77,6 @@ def _place(device: str) -> torch.device:
 
 class TorchOperations(Operations):
     """PyTorch tensors on one device."""
-
-    reduces_segments = True
 
     def __init__(self, xp: Any, device: Any) -> None:
         super().__init__(xp, device)
@@ -154,10 +151,6 @@ class TorchOperations(Operations):
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Write new values (q, …) into an array (n, …) at places (q,)."""
         return array.index_copy_(0, index, values)
-
-    def segments(self, lengths: Array, n_items: int) -> Segments:
-        """Return what sums up segments; see `Operations.segments`."""
-        return Segments(lengths, n_items)
 
     def distances(self, x: Array, means: Array, whiteners: Array) -> Array:
         """Return squared lengths (q, n); see `Operations.distances`."""
@@ -238,41 +231,42 @@ class TorchOperations(Operations):
         """Set the precision of float32 matrix products."""
         if name == "tf32" and not self._cuda:
             raise ValueError(f"TF32 needs a CUDA device, got {self.device}.")
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+        if name == "float64":
+            yield
+            return
+        with _products.of("high" if name == "tf32" else "highest"):
+            yield
+
+
+class _Products:
+    """The precision of float32 matrix products, which PyTorch has one of for the whole process.
+
+    Threads that need the same precision share it; a thread that needs another one waits until they are done.
+    """
+
+    def __init__(self) -> None:
+        self._changed, self._users, self._now, self._before = threading.Condition(), 0, "", ""
+
+    @contextmanager
+    def of(self, precision: str) -> Iterator[None]:
+        """Set the precision in the body."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._users or self._now == precision)
+            if not self._users:
+                self._now, self._before = precision, torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision(precision)
+            self._users += 1
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision(before)
+            with self._changed:
+                self._users -= 1
+                if not self._users:
+                    torch.set_float32_matmul_precision(self._before)
+                    self._changed.notify_all()
 
 
-class Segments:
-    """Sums and maxima of segments of an array; see `Operations.segments`.
-
-    A device goes through a segment item by item, so that long ones would take long. They are cut into pieces
-    at every item of a multiple of `_PIECE`; then the pieces of each segment are reduced.
-    """
-
-    def __init__(self, lengths: Array, n_items: int) -> None:
-        ends, nothing = torch.cumsum(lengths, 0), lengths.new_zeros(1)
-        cuts = torch.arange(0, n_items, _PIECE, dtype=ends.dtype, device=ends.device)
-        marks = torch.cat([ends, cuts, nothing + n_items]).sort().values
-        self._pieces = marks.diff()
-        self._counts = torch.searchsorted(marks, torch.cat([nothing, ends])).diff()
-
-    def sum(self, values: Array) -> Array:
-        """Return the sums of segments."""
-        return self._reduce(values, "sum")
-
-    def max(self, values: Array) -> Array:
-        """Return the largest values of segments."""
-        return self._reduce(values, "max")
-
-    def _reduce(self, values: Array, kind: str) -> Array:
-        for lengths in (self._pieces, self._counts):
-            # Lengths are not checked, because the host would wait for them.
-            values = torch.segment_reduce(values, kind, lengths=lengths, axis=0, unsafe=True)
-        return values
+_products = _Products()
 
 
 def raise_by_products(matrices: Array) -> Array:

@@ -31,7 +31,7 @@ from ..compute.arrays import is_numpy, pick, to_numpy
 from ..compute.blocks import Block
 from ..compute.threads import one_blas_thread, workers
 from ..covariances import Structure, structure_of
-from ..em import rule_of
+from ..em import fallen, rule_of, say_fall
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood
 from ..sources import RowSource, Setting, make_setting
@@ -302,6 +302,11 @@ def shift_groups(
             found = rows.log_likelihoods(sums)[:, 0]
             total = rule.objective(found[None], current, factor)[0]
             objectives.append(float(total) - penalty(structure, factor, own, strength))
+            last = np.array(objectives[-2:])
+            # Weights that are drawn to an anchor do not maximise the objective.
+            watched = len(last) == 2 and anchor is None
+            if watched and fallen(last[:1], last[1:], source, setting, current, factor)[0]:
+                raise ValueError(say_fall(*(last - volume.sum())))
             return found
 
         for _ in range(options.max_iter):

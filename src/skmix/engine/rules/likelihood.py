@@ -40,6 +40,11 @@ class Likelihood:
         """Whether the objective is a lower bound of the log-evidence, and weights have a posterior."""
         return self.regulariser.hierarchical is not None
 
+    @property
+    def monotone(self) -> bool:
+        """Whether no pass lowers the objective: a ridge is not part of it, and removed kernels lower it."""
+        return self.regulariser.ridge is None and not self.regulariser.annihilation
+
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return a copy with covariances raised to the floor, unless frozen, for a pass to start from.
 
@@ -126,15 +131,18 @@ class Likelihood:
 
         With hierarchical weights it is the lower bound of the log-evidence in which they are integrated out.
         """
-        total, regulariser = log_likelihood.sum(axis=1), self.regulariser
+        total = log_likelihood.sum(axis=1) + to_numpy(self.log_prior(parameters, factor))
+        return total + log_ratio(parameters) if self.bounded else total
+
+    def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return the logarithm (R,) of the priors on covariances and weights, up to a constant."""
+        xp, regulariser = namespace(parameters.means), self.regulariser
+        total: FloatArray = xp.zeros_like(parameters.means[:, 0, 0])
         if regulariser.prior_rows:
-            total = total + to_numpy(self.structure.log_prior(factor, regulariser))
-        if self.bounded:
-            total = total + log_ratio(parameters)
-        elif regulariser.weight_prior != 1.0:
-            xp = namespace(parameters.weights)
+            total = total + self.structure.log_prior(factor, regulariser)
+        if not self.bounded and regulariser.weight_prior != 1.0:
             # A start may have weights of zero.
-            logs = to_numpy(xp.sum(xp.log(clip(parameters.weights, _TINY, 1.0)), axis=(1, 2)))
+            logs = xp.sum(xp.log(clip(parameters.weights, _TINY, 1.0)), axis=(1, 2))
             total = total + (regulariser.weight_prior - 1.0) * logs
         return total
 

@@ -54,6 +54,7 @@ class Variational:
     hierarchical: bool = False  # whether the concentration of the weights' prior is learnt
     freeze: None = None  # all parameters are learnt
     bounded: bool = True  # the objective is a lower bound of the log-evidence
+    monotone: bool = True  # no pass lowers it
 
     @classmethod
     def of(
@@ -109,6 +110,11 @@ class Variational:
         weights = xp.where(gone, 0.0, expected_weights(counts, structure, prior, concentration))
         learnt = Parameters(weights, origins + offset, covariances, class_prior, counts, concentration)
         return learnt, next_factor, lost_digits(offset, covariances, structure)
+
+    def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return zeros (R,): priors are in the divergence, which is computed on the host."""
+        zeros: FloatArray = namespace(parameters.means).zeros_like(parameters.means[:, 0, 0])
+        return zeros
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the lower bound of the log-evidence (R,)."""

@@ -61,7 +61,8 @@ def make_setting(
     pool: Workers,
     options: Options,
 ) -> Setting:
-    """Return the setting of the passes over a source from parameters of R starts."""
+    """Return the setting of the passes over a source from parameters of R starts; refuse what it lacks."""
+    source.check_covered(parameters, structure)
     n_starts, n_kernels, n_features = parameters.means.shape
     n_kernels *= max(options.n_starts, n_starts)
     compiled = worth_compiling(source.summary.n_rows, n_kernels, n_features)

@@ -13,6 +13,7 @@ from ..compute.arrays import Array
 from ..compute.threads import Workers, one_blas_thread
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from .coverage import EVERYTHING, Coverage
 from .summary import Setting, Summary, summarise
 
 # Kernels (R, K) whose moments to take about given points (R, K, M).
@@ -26,6 +27,7 @@ class RowSource(ABC):
 
     n_features: int
     summary: Summary  # computed on first use and cached
+    covers: Coverage = EVERYTHING  # the models that passes over these rows cover
 
     @abstractmethod
     def take(self, columns: Sequence[int]) -> RowSource:
@@ -56,8 +58,16 @@ class RowSource(ABC):
         return array
 
     def wrap_step(self, step: Step, setting: Setting) -> Step:
-        """Return an equivalent pass that may be faster on these rows; raise if the setting is unsupported."""
+        """Return an equivalent pass that may be faster on these rows."""
         return step
+
+    def check_covered(self, parameters: Parameters, structure: Structure) -> None:
+        """Refuse a model of which passes over these rows would leave out a part."""
+        lacking = self.covers.lacks(structure, parameters.degrees, parameters.background)
+        if lacking is not None:
+            raise ValueError(
+                f"Passes on a device do not cover {lacking}: give X as a NumPy array and leave device out."
+            )
 
     def clear_cache(self) -> None:  # noqa: B027
         """Free the memory cached between passes."""

@@ -43,6 +43,7 @@ from ..compute.simd import (
 from ..compute.threads import Workers, aligned
 from ..covariances import Structure
 from ..model import BoolArray, FloatArray, IntArray, Statistics, join
+from .coverage import POOLED_PRODUCTS, PRODUCTS
 from .reference import Kernels, Rows, mean_log_scale
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
@@ -863,7 +864,8 @@ def _places(structure: Structure, n_features: int, width: int, size: int) -> Int
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
     """Return the starts (R,) whose moments may be taken about zero, if their structure has a use for it."""
     structure, whitener = kernels.structure, kernels.factor.whitener
-    if structure.projects or (structure.triangular and not structure.shared) or kernels.degrees is not None:
+    tails = kernels.degrees, kernels.log_background
+    if all(each.lacks(structure, *tails) for each in (PRODUCTS, POOLED_PRODUCTS)):
         return np.zeros(len(origins), dtype=bool)
     white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
     near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _NEAR**2

@@ -25,7 +25,6 @@ from ..compute.arrays import (
     as_float64,
     clip,
     constant,
-    detached,
     device_of,
     like,
     namespace,
@@ -36,23 +35,23 @@ from ..compute.arrays import (
     replaced,
     sent_once,
     take,
+    taken_in,
     to_numpy,
     where,
 )
 from ..compute.threads import Workers
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from . import nearby_device
 from .base import ArrayRows, Centres, Step
+from .coverage import DEVICE
 from .reference import log_mix
-from .relevance import MANY
 from .summary import FARTHEST, NEAR, Frame, Setting, chunks, frame_of
 
 Result = TypeVar("Result")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
-# origin; how often terms that a captured pass may read were dropped; what passes that skip kernels assume.
-Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int, tuple[int, ...]]
-_NOTHING: Assumed = ((), (), 0, ())
+# origin; how often terms that a captured pass may read were dropped.
+Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int]
+_NOTHING: Assumed = ((), (), 0)
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
 _FEWEST_ROWS = 64
@@ -67,24 +66,18 @@ _LOG_ZERO = -1e30
 # A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
 # about the mean: a quarter of what would make its covariance lose digits.
 _FAR = 2.0**22
-# Log-joints of a pass from which on skipping kernels pays: it takes a few hundred operations, about 2 ms on
-# an H200. There, with 200,000 rows of 16 features in clusters that lie apart, 256 kernels took 2.3 ms instead
-# of 1.7, 1024 took 2.6 instead of 6.5, and 4096 took 4.9 instead of 30.
-WORTH_SKIPPING = 1 << 27
-# Most features with which it is tried. Finding out that it does not pay takes as long as three passes, and
-# with 128 features it never paid on an H200.
-FEW_FEATURES = 32
 
 
 class DeviceRows(ArrayRows):
     """Complete rows of another array library; passes run on their device."""
 
+    covers = DEVICE
     keeps_terms = True
-    """Whether expanded rows and what passes find out about rows are kept, if there is memory for them."""
+    """Whether expanded rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None
 
     def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
-        super().__init__(detached(X), codes, weights)
+        super().__init__(taken_in(X), codes, weights)
         # By the number of classes: given to rows that are sent anew in every pass.
         self.orders: dict[int, ClassOrder] = {}
 
@@ -106,13 +99,6 @@ class DeviceRows(ArrayRows):
         prepared = prepare(parameters, setting.structure, rows.bounds, factor)
         if centres is not None:
             prepared = prepared.recentre(*centres)
-        if setting.skips and self._may_skip(prepared, setting.structure):
-            origins = parameters.means
-            if centres is not None:
-                origins = namespace(origins).where(centres[0][..., None], centres[1], origins)
-            found = rows.collect_nearby(prepared, origins, moments=moments)
-            if found is not None:
-                return found, origins
         return rows.collect(prepared, moments=moments), prepared.origins
 
     def framed(self, setting: Setting, n_classes: int) -> FramedRows:
@@ -132,14 +118,6 @@ class DeviceRows(ArrayRows):
                 known = count_classes(self.X, codes, n_classes, self.weights)
             self.orders[n_classes] = known = known.sent(self.X, codes, self.weights)
         return known
-
-    def _may_skip(self, prepared: Prepared, structure: Structure) -> bool:
-        """Return whether passes with these kernels may skip some of them."""
-        n_starts, n_kernels, n_features = prepared.means.shape
-        is_full = structure.triangular and not structure.shared
-        many = n_kernels >= MANY and self.X.shape[0] * n_kernels >= WORTH_SKIPPING
-        able = self.keeps_terms and operations_of(self.X).reduces_segments
-        return is_full and many and able and n_starts == 1 and n_features <= FEW_FEATURES
 
     def log_densities(
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
@@ -179,7 +157,6 @@ class DeviceRows(ArrayRows):
 
     def wrap_step(self, step: Step, setting: Setting) -> Step:
         """Return the step as optimistic passes."""
-        check_structure(setting.structure)
         return OptimisticStep(step, self)
 
     @property
@@ -187,22 +164,9 @@ class DeviceRows(ArrayRows):
         """What an optimistic pass assumes of the rows."""
         return _NOTHING if self._framed is None else self._framed.assumed
 
-    def is_due(self) -> bool:
-        """Count a pass; return whether it should be a careful one, to look for something faster."""
-        return self._framed is not None and self._framed.nearby.is_due()
-
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""
         self._framed, self.orders = None, {}
-
-
-def check_structure(structure: Structure) -> None:
-    """Refuse structures whose passes run only on the CPU."""
-    if structure.projects:
-        raise ValueError(
-            f"covariance_type={structure.name!r} runs only on the CPU: give X as a NumPy array and leave "
-            "device out."
-        )
 
 
 @dataclass(frozen=True)
@@ -395,7 +359,6 @@ class FramedRows:
         # origin: at least those of the last pass.
         self.delicate: list[tuple[int, int]] = []
         self.recentred: list[tuple[int, int]] = []
-        self.nearby = nearby_device.NearbyKernels()
         # Terms of all chunks, by their first and last row, if there is memory to keep them between passes.
         self._kept: dict[tuple[int, int], tuple[Array, Array | None]] = {}
         self._kept_rows = 0  # rows of a chunk of them
@@ -407,50 +370,7 @@ class FramedRows:
     @property
     def assumed(self) -> Assumed:
         """What an optimistic pass assumes."""
-        return tuple(self.delicate), tuple(self.recentred), self._n_dropped, self.nearby.assumed
-
-    def collect_nearby(self, prepared: Prepared, origins: Array, *, moments: bool) -> Statistics | None:
-        """Return the statistics of all rows under one start, without irrelevant kernels.
-
-        Moments are about `origins` (1, K, M). Returns None where skipping kernels does not pay.
-        """
-        xp = self._xp
-
-        def best(values: Array, start: int, stop: int) -> Array:
-            largest = xp.astype(xp.max(values[0, ...], axis=0), xp.float64, copy=False)
-            return xp.stack([xp.astype(xp.argmax(values[0, ...], axis=0), xp.float64), largest])
-
-        def find_homes() -> tuple[Array, Array]:
-            home, value = xp.concat(self.map_joints(prepared, best), axis=1)
-            return xp.astype(home, xp.int64), value
-
-        kernels = nearby_device.Kernels(
-            prepared.means[0, ...],
-            prepared.factor.whitener[0, ...],
-            prepared.at_mean[0, ...],
-            origins[0, ...],
-        )
-        rows = nearby_device.Rows(
-            self._rows_in_frame, self.n_rows, self._codes, self._row_weights, self._total, self._precision
-        )
-        found = self.nearby.collect(rows, kernels, find_homes, moments)
-        if found is None:
-            return None
-        log_likelihood, mass, first, second = (each[None, ...] for each in found)
-        log_likelihood = log_likelihood + self._sizes * prepared.levels[:, None]
-        return Statistics(log_likelihood, mass, first, self.structure.pack(second))
-
-    def _rows_in_frame(self, index: Array) -> Array:
-        """Return rows (n, M) by their numbers (n,), in the frame and the precision of the terms."""
-        xp = self._xp
-        index = index if self._index is None else take(self._index, index, axis=0)
-        x = xp.astype(take(self._X, index, axis=0), self._scale.dtype, copy=False)
-        # In place: `take` made a copy.
-        x *= 1.0 / self._scale
-        x -= self._shift
-        if math.isfinite(self._farthest):
-            x = clip(x, -self._farthest, self._farthest)
-        return xp.astype(x, self._type, copy=False)
+        return tuple(self.delicate), tuple(self.recentred), self._n_dropped
 
     def collect(
         self, prepared: Prepared, *, moments: bool = True, others: FramedRows | None = None
@@ -735,7 +655,7 @@ class OptimisticStep:
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do a pass; log-likelihoods and `usable` are returned on the host."""
-        if not (self._source.is_due() or self._careful):
+        if not self._careful:
             following, next_factor, report = self._try(parameters, factor)
             if not report[0, -1]:
                 return following, next_factor, report[:, :-1]

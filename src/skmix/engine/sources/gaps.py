@@ -242,9 +242,14 @@ def _complete_compiled(
 
 
 def _expect_chunk(
-    chunk: Chunk, kernels: Kernels, parameters: Parameters, compiled: bool, with_moments: bool
+    chunk: Chunk,
+    kernels: Kernels,
+    parameters: Parameters,
+    origins: FloatArray,
+    compiled: bool,
+    with_moments: bool,
 ) -> Statistics:
-    """Do the E-step of a chunk, with moments about the means."""
+    """Do the E-step of a chunk, with moments about `origins` (R, K, M)."""
     structure, (n_starts, n_kernels, _) = kernels.structure, kernels.means.shape
     done = complete(chunk, parameters, kernels.factor, structure, compiled, with_moments)
     degrees = None if kernels.degrees is None else kernels.degrees[..., None]
@@ -270,7 +275,12 @@ def _expect_chunk(
         log_scales = (weights * logs).sum(axis=-1)
         weights = weights * precisions
         scales = weights.sum(axis=-1)
-    first, second = moments(done.ahead, weights, kernels)
+    ahead = done.ahead
+    if origins is not parameters.means:
+        # Observed values keep their digits only if the origin is subtracted from the values themselves.
+        expected = ahead + (parameters.means - origins)[:, :, None]
+        ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
+    first, second = moments(ahead, weights, kernels)
     spread = done.spread(found.shares)
     second[:, : spread.shape[1]] += spread
     return Statistics(found.likelihood, found.mass, first, second, scales, log_scales, found.background)
@@ -297,10 +307,12 @@ class GapRows(ArrayRows):
         moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step; see `RowSource`. Without a `factor` it is computed."""
-        means, structure = parameters.means, setting.structure
+        origins, structure = parameters.means, setting.structure
         if factor is None:
             factor = structure.factor(parameters.covariances, self.n_features)
-        _, n_kernels, n_features = means.shape
+        if centres is not None:
+            origins = np.where(centres[0][..., None], centres[1], origins)
+        _, n_kernels, n_features = origins.shape
         # The sizes of chunks depend on one start, so that a start does not depend on the others.
         size = max(TILE, HELD // (n_kernels * n_features))
         complete, chunks = self._parts(setting, (parameters.weights.shape[-1], size))
@@ -313,15 +325,21 @@ class GapRows(ArrayRows):
             for own in (starts[a : a + group] for a in range(0, len(starts), group)):
                 part, own_factor = parameters.take(own), factor.take(own)
                 kernels = Kernels.of(part, own_factor, structure)
+                about = part.means if centres is None else origins[own]
                 work = partial(
-                    _expect_chunk, kernels=kernels, parameters=part, compiled=fast, with_moments=moments
+                    _expect_chunk,
+                    kernels=kernels,
+                    parameters=part,
+                    origins=about,
+                    compiled=fast,
+                    with_moments=moments,
                 )
                 parts = setting.pool.map(work, chunks)
                 if complete is not None:
                     total = expect(
                         complete,
                         kernels,
-                        part.means,
+                        about,
                         setting.pool,
                         compiled=setting.compiled,
                         moments=moments,
@@ -333,10 +351,7 @@ class GapRows(ArrayRows):
                 found.append(total)
                 order.append(own)
         total = found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
-        if centres is None:
-            return total, means
-        origins = np.where(centres[0][..., None], centres[1], means)
-        return moved(total, means, origins, structure, factor), origins
+        return total, origins
 
     def _parts(self, setting: Setting, sizes: tuple[int, int]) -> tuple[Rows | None, list[Chunk]]:
         """Return the complete rows, and the others in chunks; cached for the setting.

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -88,18 +89,26 @@ class Marginals:
         """
         xp = namespace(x)
         kind = xp.float64 if precision == "float64" else xp.float32
-        ahead = x[:, None, None, ...] - self.means[None, :, :, None, :]
-        ahead = xp.astype(xp.where(self.seen[:, None, None, None, :], ahead, 0.0), kind, copy=False)
+        ahead = self.ahead(x, self.means, kind)
         whiteners = xp.astype(self.whiteners, kind, copy=False)
         distances = self.structure.distances(whiteners, xp.matrix_transpose(ahead))
         return xp.astype(self.constants, kind, copy=False)[..., None] - 0.5 * distances, ahead
 
-    def complete(self, mass: Array, first: Array, second: Array) -> tuple[Array, Array]:
-        """Return expected first (R, K, M) and second moments (R, K, S) of all features about the means.
+    def ahead(self, x: Array, origins: Array, kind: Any) -> Array:
+        """Return differences (B, R, K, n, M) of rows x (B, n, M) from origins (R, K, M), zero at gaps."""
+        xp, found = namespace(x), x[:, None, None, ...] - origins[None, :, :, None, :]
+        return xp.astype(xp.where(self.seen[:, None, None, None, :], found, 0.0), kind, copy=False)
 
-        They are summed over the patterns, given the sums of each over the seen features.
+    def complete(
+        self, mass: Array, first: Array, second: Array, origins: Array | None
+    ) -> tuple[Array, Array]:
+        """Return expected first (R, K, M) and second moments (R, K, S) of all features about the origins.
+
+        Origins (R, K, M) are the means if None. The result is summed over the patterns, given the sums of
+        each over the seen features.
         """
-        return self.structure.completed(self.seen, self.covariances, self.whiteners, mass, first, second)
+        given = self.seen, self.covariances, self.whiteners, mass, first, second
+        return self.structure.completed(*given, None if origins is None else self.means - origins)
 
 
 class MaskedRows(DeviceRows):
@@ -123,24 +132,23 @@ class MaskedRows(DeviceRows):
         moments: bool = True,
     ) -> tuple[Statistics, Array]:
         """Do the E-step; see `RowSource`."""
-        means, xp = parameters.means, namespace(self.X)
         complete, patterns = self._grouped(parameters.weights.shape[-1])
-        parts = []
+        origins, about, parts = parameters.means, None, []
+        if centres is not None:
+            origins = about = namespace(self.X).where(centres[0][..., None], centres[1], origins)
         if complete is not None:
-            found, origins = complete.expect(parameters, factor, setting, None, moments)
-            parts.append(moved(found, origins, means, setting.structure) if moments else found)
+            found, own = complete.expect(parameters, factor, setting, centres, moments)
+            parts.append(moved(found, own, origins, setting.structure) if moments else found)
         with operations_of(self.X).precision(setting.precision):
             for group in patterns:
                 for some in _batches(group, parameters.means.shape, self.X):
-                    parts.append(self._expect(some, parameters, setting, moments))
-        total = reduce(Statistics.plus, parts)
-        if centres is None:
-            return total, means
-        origins = xp.where(centres[0][..., None], centres[1], means)
-        return moved(total, means, origins, setting.structure), origins
+                    parts.append(self._expect(some, parameters, setting, about, moments))
+        return reduce(Statistics.plus, parts), origins
 
-    def _expect(self, some: Patterns, parameters: Parameters, setting: Setting, moments: bool) -> Statistics:
-        """Return the statistics of the rows of some patterns, completed."""
+    def _expect(
+        self, some: Patterns, parameters: Parameters, setting: Setting, origins: Array | None, moments: bool
+    ) -> Statistics:
+        """Return the statistics of the rows of some patterns, completed, about origins (R, K, M) or means."""
         xp, structure, (n_starts, n_kernels, n_features) = (
             namespace(self.X),
             setting.structure,
@@ -153,8 +161,11 @@ class MaskedRows(DeviceRows):
         n_patterns, sums = some.seen.shape[0], []
         for index, own, codes in _row_chunks(some, parameters.means.shape, self.X):
             n = index.shape[1]
-            values, ahead = marginals.log_densities(self._rows(index, setting.frame), setting.precision)
+            x = self._rows(index, setting.frame)
+            values, ahead = marginals.log_densities(x, setting.precision)
             kind = values.dtype
+            if origins is not None:
+                ahead = marginals.ahead(x, origins, kind)
             if codes is None:
                 values, indicators = values + xp.astype(log_weights, kind, copy=False), own[..., None]
             else:
@@ -184,7 +195,7 @@ class MaskedRows(DeviceRows):
             second = xp.zeros_like(parameters.means[..., :1]) * constant(np.zeros, n_second, example=self.X)
             return Statistics(likelihood, xp.zeros_like(weights), xp.zeros_like(parameters.means), second)
         mass, first, second = others
-        first, second = marginals.complete(xp.sum(mass, axis=-1), first, second)
+        first, second = marginals.complete(xp.sum(mass, axis=-1), first, second, origins)
         return Statistics(likelihood, xp.sum(mass, axis=0), first, second)
 
     def log_densities(
@@ -266,11 +277,6 @@ class MaskedRows(DeviceRows):
         """What an optimistic pass assumes of the complete rows."""
         complete = None if self._patterns is None else self._patterns[1]
         return super().assumed if complete is None else complete.assumed
-
-    def is_due(self) -> bool:
-        """Count a pass of the complete rows; see `DeviceRows.is_due`."""
-        complete = None if self._patterns is None else self._patterns[1]
-        return complete is not None and complete.is_due()
 
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""

@@ -15,14 +15,16 @@ from ..covariances import Structure, structure_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from . import reference
 from .base import ArrayRows, Centres
+from .coverage import SKIPPING
 from .reference import Kernels, Rows
-from .relevance import MANY
 from .summary import FARTHEST, Frame, Setting, scale_of
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.
 _CACHED = 1 << 17
 # Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
 _WORTH_COMPILING = 1 << 21
+# Kernels from which on passes try to skip irrelevant ones.
+_MANY_KERNELS = 256
 
 
 def worth_compiling(n_rows: int, n_kernels: int, n_features: int) -> bool:
@@ -177,9 +179,9 @@ class MemoryRows(ArrayRows):
             origins = np.where(centres[0][..., None], centres[1], origins)
         kernels = Kernels.of(parameters, factor, setting.structure)
         given = rows, kernels, origins, setting.pool
-        # How far a kernel reaches is known of Gaussian ones only.
-        many = len(origins) == 1 and origins.shape[1] >= MANY and kernels.is_gaussian
-        if many and setting.skips and setting.compiled and can_compile():
+        many = len(origins) == 1 and origins.shape[1] >= _MANY_KERNELS and setting.skips and setting.compiled
+        lacking = SKIPPING.lacks(setting.structure, kernels.degrees, kernels.log_background)
+        if many and lacking is None and can_compile():
             from . import nearby
 
             found, self._grouping = nearby.expect(*given, self._grouping, with_moments=moments)

@@ -34,8 +34,20 @@ from ..model import BoolArray, FloatArray, IntArray, Statistics
 from . import compiled
 from .compiled import Data, Likeliest, Model, Sizes, Sums, Tiles, add_distances, fill, take_tile
 from .reference import Kernels, Rows
-from .relevance import LEAST_MASS, LIGHT, LOG_RISE, LOG_SLOPE, ROUNDING, SKIPPED
 
+# Skipping kernel k in row n changes the kernel's own sums by r, r y and r y yᵀ, where r is its responsibility
+# and y the whitened row, ‖y‖ = d: by no more than r (1 + d²), in the kernel's own units. It is skipped only
+# if a bound of r (1 + d²) is below `SKIPPED` / K, so that all kernels skipped in a row change less than that.
+SKIPPED = 1e-13
+# With log(1 + d²) ≤ `LOG_SLOPE` d² + `LOG_RISE`, the logarithm of the bound is linear in d², and a lower
+# bound of d is all that is needed of the rows.
+LOG_SLOPE, LOG_RISE = 0.005, 4.32
+# Kernels of less than this times the average mass are never skipped: they would notice small changes.
+LIGHT = 1e-3
+# The mass of a weight whose rows were all skipped: a weight of zero would stay zero.
+LEAST_MASS = 1e-120
+# Relative errors of distances and widths are far below this, times their condition.
+ROUNDING = 1e-12
 # Less mass in a tile than this share of what a kernel has at least does not change its moments.
 _NEGLIGIBLE = 1e-22
 # A tile ends where distances exceed so many times its smallest one, plus so many widths.
@@ -347,13 +359,11 @@ def expect(
 ) -> tuple[Statistics, Grouping | None]:
     """Do the E-step of one start, without irrelevant kernels where it pays; see `compiled.expect`.
 
-    Returns the statistics and the grouping for the next pass. Covariances that are not full meet all kernels.
+    Returns the statistics and the grouping for the next pass.
     """
     options: dict[str, Any] = {"with_moments": with_moments}
     dense = partial(compiled.expect, rows, kernels, origins, pool, **options)
-    n_kernels, structure = kernels.means.shape[1], kernels.structure
-    if structure.shared or not structure.triangular:
-        return dense(), grouping
+    n_kernels = kernels.means.shape[1]
     if grouping is None or len(grouping.always) != n_kernels:
         grouping = Grouping(np.zeros(n_kernels, dtype=bool))
     if grouping.wait:

@@ -81,11 +81,6 @@ class Kernels:
         weights = safe_log(parameters.weights)
         return cls(structure, parameters.means, factor, constants, weights, parameters.degrees, background)
 
-    @property
-    def is_gaussian(self) -> bool:
-        """Whether all kernels are Gaussian, and there is no background."""
-        return self.degrees is None and self.log_background is None
-
     def take(self, starts: slice | IntArray) -> Kernels:
         """Return some of the starts."""
         arrays = self.means, self.constants, self.log_weights, self.degrees, self.log_background

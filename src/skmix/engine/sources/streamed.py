@@ -19,7 +19,8 @@ from ..compute.blocks import Block, Blocks
 from ..model import Factor, Parameters
 from .base import Centres, Step
 from .blocks import BlockRows, Sums, add
-from .device import ClassOrder, DeviceRows, check_structure, prepare
+from .coverage import DEVICE
+from .device import ClassOrder, DeviceRows, prepare
 from .masked import MaskedRows
 from .summary import Setting, Summary
 
@@ -46,6 +47,8 @@ class _Piece:
 class StreamedRows(BlockRows):
     """Rows in blocks, with encoded labels, worked on by the PyTorch device of that name."""
 
+    covers = DEVICE
+
     def __init__(self, blocks: Blocks, device: str, summary: Summary | None = None, seed: int = 0) -> None:
         super().__init__(blocks, summary, seed)
         self._device = device
@@ -70,7 +73,6 @@ class StreamedRows(BlockRows):
 
     def wrap_step(self, step: Step, setting: Setting) -> Step:
         """Return the step with its log-likelihoods, and `usable`, on the host."""
-        check_structure(setting.structure)
 
         def read_back(parameters: Parameters, factor: Factor) -> Any:
             following, next_factor, log_likelihood = step(parameters, factor)

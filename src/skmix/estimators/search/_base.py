@@ -62,7 +62,7 @@ _PARAMETERS = """
         When to change: for a choice that must end; fits in progress are finished.
     device : str, default=None
         Where candidates are fitted, see `SharedKernelMixture`; None leaves it to the estimator. Under
-        scikit-learn's ``array_api_dispatch``, or with a device, it is that of a PyTorch or JAX array. Folds,
+        scikit-learn's ``array_api_dispatch``, or with a device, it is that of a PyTorch tensor. Folds,
         reductions of features and tuning are always on the CPU.
         When to change: where there is a GPU and rows are many; a thousand are quicker on the CPU.
     n_jobs : int, default=None

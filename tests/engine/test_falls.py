@@ -1,0 +1,161 @@
+"""A pass that lowers the objective ends a start as failed, with both numbers, in every back end."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from libraries import needs_torch, torch
+from oracles import random_model as model_of
+from oracles import random_rows, stack
+
+from skmix import SharedKernelClassifier, SharedKernelMixture, open_rows
+from skmix.engine.em import fit
+from skmix.engine.model import Options, Status
+from skmix.engine.rules.likelihood import Likelihood
+from skmix.engine.rules.variational import Variational
+from skmix.engine.sources import open_source
+from skmix.engine.sources.blocks import BlockRows
+from skmix.engine.sources.streamed import StreamedRows
+
+X, Y = random_rows(np.random.default_rng(0), 200, 2, 3)
+KINDS = ["array", "gaps", "blocks", "tensor", "masked", "streamed"]
+
+
+def source_of(kind: str) -> Any:
+    """Return the rows as a source of that kind."""
+    gappy = X.copy()
+    gappy[::3, 1] = np.nan
+    if kind in ("blocks", "streamed"):
+        blocks = open_rows(X, label=Y, chunk_rows=60).coded(np.arange(2))
+        return BlockRows(blocks) if kind == "blocks" else StreamedRows(blocks, "cpu")
+    rows = gappy if kind in ("gaps", "masked") else X
+    return open_source(torch.as_tensor(rows) if kind in ("tensor", "masked") else rows, Y)
+
+
+def broken(kind: Any, after: int) -> Any:
+    """Return an M-step that halves the distance of means from the origin from some pass on."""
+    improve, calls = kind.improve, [0]
+
+    def worse(self: Any, *given: Any) -> Any:
+        found, *others = improve(self, *given)
+        calls[0] += 1
+        return (replace(found, means=0.5 * found.means) if calls[0] > after else found), *others
+
+    return worse
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=needs_torch if k in KINDS[3:] else ()) for k in KINDS]
+)
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"accelerate": True}, {"weight_prior": "hierarchical"}, {"inference": "variational"}],
+    ids=["plain", "accelerated", "hierarchical", "variational"],
+)
+def test_a_start_whose_objective_falls_fails_with_both_numbers(
+    kind: str, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = stack([model_of(np.random.default_rng(1), 3, 2, 3)])
+    options = Options(max_iter=8, tol=0.0, covariance_prior=5.0, **changed)
+    assert fit(source_of(kind), start, options).status[0] == Status.STOPPED
+    rule = Variational if "inference" in changed else Likelihood
+    monkeypatch.setattr(rule, "improve", broken(rule, after=4))
+    found = fit(source_of(kind), start, options)
+    assert found.status[0] == Status.FAILED
+    assert found.fell is not None
+    before, after = found.fell[0]
+    assert before > after
+    assert found.n_iter[0] < 8
+
+
+def test_other_starts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The M-step is broken for the second start of the batch alone."""
+    improve = Likelihood.improve
+
+    def worse(self: Likelihood, *given: Any) -> Any:
+        found, *others = improve(self, *given)
+        scale = np.ones((len(found.means), 1, 1))
+        scale[1:2] = 0.5 if len(scale) == 2 else 1.0
+        return replace(found, means=scale * found.means), *others
+
+    monkeypatch.setattr(Likelihood, "improve", worse)
+    starts = stack([model_of(np.random.default_rng(seed), 3, 2, 3) for seed in (1, 2)])
+    found = fit(open_source(X, Y), starts, Options(max_iter=500, tol=1e-6))
+    assert found.status.tolist() == [Status.CONVERGED, Status.FAILED]
+    assert found.fell is not None
+    assert np.isnan(found.fell[0]).all()
+    assert found.best == 0
+
+
+def test_the_last_pass_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = stack([model_of(np.random.default_rng(1), 3, 2, 3)])
+    monkeypatch.setattr(Likelihood, "improve", broken(Likelihood, after=5))
+    assert fit(open_source(X, Y), start, Options(max_iter=6, tol=0.0)).status[0] == Status.FAILED
+
+
+@pytest.mark.parametrize("changed", [{"ridge": 1.0}, {"annihilate": True}], ids=["ridge", "annihilation"])
+def test_what_is_not_part_of_the_objective_may_lower_it(changed: dict[str, Any]) -> None:
+    """scikit-learn's reg_covar widens kernels after the M-step, and a removed kernel leaves its rows."""
+    starts = stack([model_of(np.random.default_rng(1), 6, 2, 3)])
+    starts = fit(open_source(X, Y), starts, Options(max_iter=50, tol=0.0)).parameters
+    found = fit(open_source(X, Y), starts, Options(max_iter=60, tol=0.0, **changed))
+    assert np.diff(found.path[0].sum(axis=1)).min() < 0
+    assert found.status[0] == Status.STOPPED
+
+
+FELL = r"objective fell from -?\d+\.\d+ to -?\d+\.\d+ in one pass"
+
+
+@pytest.mark.parametrize(
+    ("estimator", "place"),
+    [
+        (SharedKernelMixture(3, random_state=0), "skmix.engine.em.one_pass"),
+        (SharedKernelMixture(3, random_state=0, group_shift=5.0), "skmix.engine.refine.shift.improve"),
+        (
+            SharedKernelClassifier(2, feature_groups=[[0, 1], [2]], random_state=0),
+            "skmix.estimators.solving.one_pass",
+        ),
+    ],
+    ids=["mixture", "shifts", "feature groups"],
+)
+def test_estimators_say_that_the_objective_fell(
+    estimator: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = Y if isinstance(estimator, SharedKernelMixture) else np.where(np.arange(len(Y)) % 4, Y + 3, -1)
+    module, _, name = place.rpartition(".")
+    whole, calls = getattr(importlib.import_module(module), name), [0]
+
+    def worse(*given: Any) -> Any:
+        found, *others = whole(*given)
+        calls[0] += 1
+        return (replace(found, means=0.5 * found.means) if calls[0] == 2 else found), *others
+
+    monkeypatch.setattr(place, worse)
+    with pytest.raises(ValueError, match=FELL):
+        estimator.fit(X, labels)
+
+
+def test_a_start_that_fell_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    improve = Likelihood.improve
+
+    def worse(self: Likelihood, *given: Any) -> Any:
+        found, *others = improve(self, *given)
+        scale = np.where(np.arange(len(found.means)) == 1, 0.5, 1.0) if len(found.means) == 2 else np.ones(1)
+        return replace(found, means=scale[:, None, None] * found.means), *others
+
+    monkeypatch.setattr(Likelihood, "improve", worse)
+    with pytest.warns(UserWarning, match="1 of 2 starts failed. The objective fell"):
+        model = SharedKernelMixture(3, n_init=2, random_state=0, max_iter=500).fit(X, Y)
+    assert model.start_status_.tolist() == ["converged", "failed"]
+
+
+def test_degrees_of_freedom_begin_within_their_range() -> None:
+    """A start beyond the range would be moved into it by the first pass, which might lower the objective."""
+    start = {"means": X.mean(axis=0)[None], "covariances": np.cov(X.T)[None], "degrees": [1e6]}
+    model = SharedKernelMixture(1, kernel="t", init=start, tol=1e-9).fit(X)
+    assert model.converged_
+    assert model.kernel_degrees_[0] <= 200.0
