@@ -12,6 +12,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from calls import fit
+from libraries import needs_torch, torch
 from numpy.testing import assert_allclose
 from oracles import COVARIANCE_TYPES, as_full, as_structure
 
@@ -288,3 +289,35 @@ def test_float32_data_far_from_zero(covariance_type: str) -> None:
         kernel_log_densities(X32.astype(np.float64), found, covariance_type),
         rtol=1e-10,
     )
+
+
+@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+@pytest.mark.parametrize("kind", ["array", pytest.param("tensor", marks=needs_torch)])
+def test_rows_with_gaps_keep_their_digits_where_a_mean_leaps(covariance_type: str, kind: str) -> None:
+    """A start 7e6 deviations away: the second E-step, about the new mean, must subtract it from the rows."""
+    if (covariance_type, kind) == ("low_rank", "tensor"):
+        pytest.skip("devices refuse low-rank covariances")
+    random, deviation = np.random.default_rng(0), 1e-6
+    X = 7.0 + deviation * random.normal(size=(400, 3))
+    X[random.uniform(size=400) < 0.3, 2] = np.nan
+    # What is missing has the mean of the start, which is right in this feature.
+    start = np.array([[0.0, 7.0, 7.0]])
+    squares = [np.mean((column - column.mean()) ** 2) for column in X[:, :2].T]
+    missing = np.isnan(X[:, 2])
+    filled = np.where(missing, 7.0, X[:, 2])
+    squares.append(np.mean((filled - filled.mean()) ** 2) + missing.mean() * deviation**2)
+    full = deviation**2 * np.eye(3)[None]
+    covariances = as_structure(full, covariance_type if covariance_type != "low_rank" else "full")
+    if covariance_type == "low_rank":
+        covariances = np.concatenate([np.zeros((1, 3, 1)), np.full((1, 3, 1), deviation**2)], axis=2)
+    model = Parameters(np.ones((1, 1)), start, covariances)
+    options = Options(covariance_type=covariance_type, max_iter=1, tol=0.0, floor=0.0)
+    rows = torch.as_tensor(X) if kind == "tensor" else X
+    found = fit(rows, None, model.batch(), options).parameters.take(0).covariances
+    if covariance_type == "low_rank":
+        variances = (found[0, :, :-1] ** 2).sum(axis=1) + found[0, :, -1]
+    elif covariance_type == "spherical":
+        variances, squares = found, [float(np.mean(squares))]
+    else:
+        variances = found[0] if covariance_type == "diag" else np.diagonal(found.reshape(3, 3))
+    assert_allclose(variances, squares, rtol=1e-8)

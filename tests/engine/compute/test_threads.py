@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import threading
 import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from libraries import needs_torch, torch
+from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from skmix import SharedKernelMixture
 from skmix.engine.compute import threads
 from skmix.engine.compute.threads import Workspace, aligned, workers
 
@@ -170,3 +177,78 @@ def test_a_pool_that_travels_has_as_many_threads() -> None:
     barrier = threading.Barrier(3)
     other.run(lambda: barrier.wait(timeout=30), 3)
     other.close()
+
+
+def test_threads_that_share_workers_make_one_pool() -> None:
+    """The interpreter switches threads so often here that a check without a lock lets two pass."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(30):
+            pool, barrier = threads.Workers(2), threading.Barrier(4)
+
+            def ask(pool: threads.Workers = pool, barrier: threading.Barrier = barrier) -> object:
+                barrier.wait(timeout=60)
+                return pool._threads
+
+            with ThreadPoolExecutor(4) as callers:
+                found = {id(each.result()) for each in [callers.submit(ask) for _ in range(4)]}
+            pool.close()
+            assert len(found) == 1
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_forked_during_a_fit_has_its_own_limits() -> None:
+    threads._controller.cache_clear()
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = blas_threads()
+        with workers(2):
+            child = os.fork()
+            if child == 0:
+                # A lock that another thread held, or a count that nobody lowers, would end here or hang.
+                alone = blas_threads() == before
+                with workers(1):
+                    limited = set(blas_threads()) == {1}
+                os._exit(0 if alone and limited and blas_threads() == before else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            assert set(blas_threads()) == {1}
+
+
+def test_fits_in_several_threads_are_those_of_one() -> None:
+    X = np.random.default_rng(0).normal(size=(4000, 3))
+    model = SharedKernelMixture(8, n_jobs=2, random_state=0, max_iter=5, tol=0.0)
+
+    def fit(_: int) -> bytes:
+        return bytes(clone(model).fit(X).means_.tobytes())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = fit(0)
+        with ThreadPoolExecutor(4) as callers:
+            assert set(callers.map(fit, range(8))) == {expected}
+
+
+@needs_torch
+def test_threads_of_other_precision_wait_for_each_other() -> None:
+    from skmix.engine.compute.torch import _products
+
+    before, seen, inside = torch.get_float32_matmul_precision(), [], threading.Event()
+
+    def other() -> None:
+        with _products.of("high"):
+            seen.append(torch.get_float32_matmul_precision())
+
+    with _products.of("highest"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        inside.wait(0.05)
+        # A thread of the same precision goes on at once.
+        with _products.of("highest"):
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert not seen
+    thread.join(timeout=60)
+    assert seen == ["high"]
+    assert torch.get_float32_matmul_precision() == before
