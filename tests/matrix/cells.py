@@ -1,0 +1,379 @@
+"""Cells of the matrix as estimators, rows of every kind, and what the brute-force oracle expects of them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import brute
+import numpy as np
+from crossing import Cell
+from libraries import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from skmix import SharedKernelClassifier, SharedKernelMixture
+
+Array = brute.Array
+
+# Rows of a fit by the reference, in plain NumPy, and operations from which on compiled code does passes.
+N_SMALL, COMPILED = 150, 1 << 21
+N_FEATURES, N_CLASSES, N_FACTORS = 4, 3, 2
+LABELS = np.array([10, 20, 30])
+SETS = [[0, 2], [1, 3]]
+UNITS, OFFSETS = np.array([1.0, 10.0, 0.1, 3.0]), np.array([0.0, 100.0, -5.0, 2.0])
+PRIOR_ROWS, WEIGHT_PRIOR, SHIFT, FLOOR = 6.0, 1.5, 4.0, 1e-6
+# Where device cells run; 'cuda' by hand, on a machine that has it.
+DEVICE = os.environ.get("SKMIX_MATRIX_DEVICE", "cpu")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows of a cell: X (N, M) with gaps, labels y (N,) or None, weights w (N,) or None."""
+
+    X: Array
+    y: Array | None
+    w: Array | None
+
+    def take(self, index: Array) -> Data:
+        """Return some of the rows, in this order."""
+        return Data(self.X[index], *(None if each is None else each[index] for each in (self.y, self.w)))
+
+    def moved(self, units: Array, offsets: Array) -> Data:
+        """Return the rows in other units."""
+        return replace(self, X=self.X * units + offsets)
+
+    @property
+    def brute(self) -> brute.Rows:
+        """The rows for the oracle."""
+        codes = np.zeros(len(self.X), dtype=np.int64)
+        if self.y is not None:
+            codes = np.where(self.y < 0, -1, np.searchsorted(LABELS, self.y))
+        return brute.Rows(self.X, codes, np.ones(len(self.X)) if self.w is None else self.w)
+
+
+def n_kernels(cell: Cell) -> int:
+    """Return the number K of kernels."""
+    return 256 if cell["kernels"] == "many" else 5
+
+
+def columns_of(cell: Cell) -> list[list[int]]:
+    """Return the features of each mixture in the model."""
+    return SETS if cell["model"] == "sets" else [list(range(N_FEATURES))]
+
+
+def sizes(cell: Cell) -> list[int]:
+    """Return how many rows there are: few, so that the reference does the passes, and many.
+
+    Passes on a device are the same for both.
+    """
+    if cell["kernels"] == "many":
+        return [3000]
+    if cell["rows"] in ("tensor", "single", "streamed"):
+        return [N_SMALL]
+    n_features = len(columns_of(cell)[0])
+    return [N_SMALL, COMPILED // (n_kernels(cell) * (n_features**2 + 20)) + 500]
+
+
+def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
+    """Return rows of clusters that overlap, or lie apart if there are many; classes share them unequally."""
+    random = np.random.default_rng(seed)
+    n_clusters, apart = (n_kernels(cell), 60.0) if cell["kernels"] == "many" else (4, 2.0)
+    centres = apart * np.random.default_rng(1).normal(size=(n_clusters, N_FEATURES))
+    shares = np.random.default_rng(2).dirichlet(np.full(n_clusters, 5.0), size=N_CLASSES)
+    codes = random.permutation(np.arange(n_rows) % N_CLASSES)
+    clusters = np.array([random.choice(n_clusters, p=shares[code]) for code in codes])
+    root = np.random.default_rng(4).normal(size=(N_FEATURES, N_FEATURES)) / 2.0 + np.eye(N_FEATURES)
+    X = centres[clusters] + random.normal(size=(n_rows, N_FEATURES)) @ root.T
+    if cell["tail"] != "none":
+        noise = random.uniform(size=n_rows) < 0.05
+        X[noise] = random.uniform(-12.0, 12.0, size=(noise.sum(), N_FEATURES))
+    X = X * UNITS + OFFSETS
+    if cell["gaps"]:
+        missing = random.uniform(size=X.shape) < 0.15
+        missing[missing.all(axis=1)] = False
+        # A row of each set of features has a value in it, and one row of each class is complete.
+        for columns in SETS:
+            missing[np.ix_(missing[:, columns].all(axis=1), columns)] = False
+        missing[:30] = False
+        X = np.where(missing, np.nan, X)
+    y = None if cell["labels"] == "none" else LABELS[codes]
+    if cell["labels"] == "unlabelled":
+        y = np.where(random.uniform(size=n_rows) < 0.25, -1, y)
+    w = random.integers(1, 4, size=n_rows).astype(np.float64) if cell["weighted"] else None
+    if cell["rows"] == "float32":
+        X = X.astype(np.float32).astype(np.float64)
+    return Data(X, y, w)
+
+
+# ---------------------------------------------------------------- starts
+
+
+def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
+    """Return where the fit of some features begins."""
+    random, K = np.random.default_rng(5), n_kernels(cell)
+    complete = data.X[~np.isnan(data.X).any(axis=1)][:, columns]
+    L = 1 if data.y is None else N_CLASSES
+    M, spread = len(columns), np.cov(complete.T)
+    if cell["kernels"] == "many":
+        # Near the true clusters, so that kernels far from a row can be skipped.
+        centres = 60.0 * np.random.default_rng(1).normal(size=(K, N_FEATURES)) * UNITS + OFFSETS
+        means, covariances = centres[:, columns], np.tile(np.diag(UNITS[columns] ** 2) * 4.0, (K, 1, 1))
+    else:
+        means = complete[random.choice(len(complete), K, replace=False)]
+        widths = random.uniform(0.3, 0.8, size=(K, 1, 1))
+        covariances = widths * (0.6 * spread + 0.4 * np.diag(np.diag(spread)))
+    factors = None
+    if cell["covariance"] == "tied":
+        covariances = np.tile(covariances.mean(axis=0), (K, 1, 1))
+    elif cell["covariance"] in ("diag", "spherical"):
+        variances = np.einsum("kdd->kd", covariances)
+        if cell["covariance"] == "spherical":
+            variances = np.repeat(variances.mean(axis=1, keepdims=True), M, axis=1)
+        covariances = variances[..., None] * np.eye(M)
+    elif cell["covariance"] == "low_rank":
+        deviations = np.sqrt(np.diag(spread))
+        factors = 0.5 * random.normal(size=(K, M, n_factors(M))) * deviations[:, None]
+        own = random.uniform(0.2, 0.5, size=(K, M)) * deviations**2
+        covariances = factors @ factors.swapaxes(1, 2) + own[..., None] * np.eye(M)
+    degrees = background = box = None
+    if cell["tail"] in ("t", "t4", "both"):
+        degrees = np.full(K, 4.0) if cell["tail"] == "t4" else random.uniform(3.0, 12.0, size=K)
+    if cell["tail"] in ("background", "both"):
+        background = np.full(L, 0.05)
+        box = np.stack([np.nanmin(data.X[:, columns], axis=0), np.nanmax(data.X[:, columns], axis=0)])
+    weights = random.dirichlet(np.full(K, 3.0), size=L).T
+    model = brute.Model(weights, means, covariances, factors, degrees, background, box)
+    if cell["labels"] == "unlabelled":
+        rows = data.brute
+        counted = np.bincount(rows.classes + 1, weights=rows.weights)[1:]
+        model = replace(model, class_prior=counted / counted.sum())
+    return model
+
+
+def n_factors(n_features: int) -> int:
+    """Return the number of factors: less than features."""
+    return min(N_FACTORS, n_features - 1)
+
+
+def as_init(cell: Cell, model: brute.Model) -> dict[str, Array]:
+    """Return a start as the estimators take it."""
+    init = {"means": model.means, "covariances": of_structure(cell, model), "weights": model.weights}
+    if cell["tail"] in ("t", "both"):
+        assert model.degrees is not None
+        init["degrees"] = model.degrees
+    return init
+
+
+def of_structure(cell: Cell, model: brute.Model) -> Array:
+    """Return covariances in the shape of their structure."""
+    full = model.covariances
+    if cell["covariance"] == "tied":
+        return full[0]
+    if cell["covariance"] == "low_rank":
+        assert model.factors is not None
+        own = np.einsum("kdd->kd", full) - (model.factors**2).sum(axis=2)
+        return np.concatenate([model.factors, own[..., None]], axis=2)
+    variances = np.einsum("kdd->kd", full)
+    return {"full": full, "diag": variances, "spherical": variances[:, 0]}[cell["covariance"]]
+
+
+def moved_start(model: brute.Model, units: Array, offsets: Array) -> brute.Model:
+    """Return a start in other units."""
+    factors = None if model.factors is None else model.factors * units[:, None]
+    covariances = model.covariances * units[:, None] * units
+    return replace(model, means=model.means * units + offsets, covariances=covariances, factors=factors)
+
+
+# ---------------------------------------------------------------- fits
+
+
+def make_estimator(cell: Cell, starts: list[brute.Model], max_iter: int, n_init: int = 3) -> Any:
+    """Return the unfitted estimator of a cell; `n_init` is for cells of several starts."""
+    settings: dict[str, Any] = {
+        "n_kernels": n_kernels(cell),
+        "covariance_type": cell["covariance"],
+        "kernel": {"t": "t", "both": "t", "t4": ("t", 4.0)}.get(cell["tail"], "gaussian"),
+        "background": cell["tail"] in ("background", "both"),
+        "covariance_prior": {"none": None, "number": PRIOR_ROWS, "auto": "auto"}[cell["covariance_prior"]],
+        "weight_prior": {"none": None, "number": WEIGHT_PRIOR}.get(cell["weight_prior"], "hierarchical"),
+        "freeze": None if cell["freeze"] == "none" else cell["freeze"],
+        "variance_floor": FLOOR,
+        "random_state": 0,
+        "max_iter": max_iter,
+        "tol": 0.0,
+        **{name: cell[name] for name in ("inference", "accelerate", "stopping")},
+    }
+    if cell["covariance"] == "low_rank":
+        settings["n_factors"] = n_factors(len(columns_of(cell)[0]))
+    if cell["starts"] == "three":
+        settings |= {"init": "random_from_data", "n_init": n_init}
+    else:
+        inits = [as_init(cell, start) for start in starts]
+        settings["init"] = inits if cell["model"] == "sets" else inits[0]
+    device = {"tensor": "cpu", "single": f"{DEVICE}:0/float32", "streamed": f"{DEVICE}:0"}
+    if cell["rows"] in device:
+        settings["device"] = device[cell["rows"]]
+    if cell["model"] == "mixture":
+        return SharedKernelMixture(**settings, group_shift=SHIFT if cell["shift"] else None)
+    return SharedKernelClassifier(**settings, feature_groups=SETS if cell["model"] == "sets" else None)
+
+
+def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
+    """Return rows, labels and weights as the kind of the cell."""
+    X, y, w = data.X, data.y, data.w
+    names = [f"f{d}" for d in range(N_FEATURES)]
+    if cell["rows"] == "float32":
+        return X.astype(np.float32), y, w
+    if cell["rows"] == "frame":
+        import pandas as pd
+
+        return pd.DataFrame(X, columns=names), None if y is None else pd.Series(y), w
+    if cell["rows"] in ("npy", "streamed"):
+        path = folder / f"rows{len(X)}.npy"
+        np.save(path, X)
+        return path, y, w
+    if cell["rows"] == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = dict(zip(names, X.T, strict=True))
+        columns |= {name: each for name, each in (("label", y), ("weight", w)) if each is not None}
+        path = folder / f"rows{len(X)}.parquet"
+        pq.write_table(pa.table(columns), path)
+        return path, None if y is None else "label", None if w is None else "weight"
+    if cell["rows"] == "dask":
+        import dask.array as da
+
+        chunk = -(-len(X) // 3)
+        rows = da.from_array(X, chunks=(chunk, N_FEATURES))
+        return rows, *(None if each is None else da.from_array(each, chunks=chunk) for each in (y, w))
+    if cell["rows"] == "tensor":
+        return torch.as_tensor(X, device=DEVICE), y, w
+    return X, y, w
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Ignore that fits stop after a few passes, and that rows of files have no group or no names."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        warnings.filterwarnings("ignore", ".* have no group")
+        yield
+
+
+def fitted(
+    cell: Cell, data: Data, starts: list[brute.Model], max_iter: int, folder: Path, n_init: int = 3
+) -> Any:
+    """Return the fitted estimator of a cell."""
+    X, y, w = as_kind(cell, data, folder)
+    with quiet():
+        return make_estimator(cell, starts, max_iter, n_init).fit(X, y, sample_weight=w)
+
+
+def mixtures(model: Any) -> list[Any]:
+    """Return the mixtures of an estimator."""
+    return list(getattr(model, "models_", [model]))
+
+
+def host(value: Any) -> Any:
+    """Return an array on the host, or None."""
+    if value is None:
+        return None
+    value = value.compute() if hasattr(value, "compute") else value
+    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+
+
+def as_brute(cell: Cell, part: Any, class_prior: Any = None) -> brute.Model:
+    """Return a fitted mixture for the oracle."""
+    own = {name: host(vars(part).get(f"{name}_")) for name in ("weights", "means", "covariances")}
+    covariances, (K, M) = own["covariances"], own["means"].shape
+    factors = None
+    if cell["covariance"] == "tied":
+        covariances = np.tile(covariances, (K, 1, 1))
+    elif cell["covariance"] == "low_rank":
+        factors, own_variances = covariances[..., :-1], covariances[..., -1]
+        covariances = factors @ factors.swapaxes(1, 2) + own_variances[..., None] * np.eye(M)
+    elif cell["covariance"] in ("diag", "spherical"):
+        variances = covariances if covariances.ndim == 2 else np.repeat(covariances[:, None], M, axis=1)
+        covariances = variances[..., None] * np.eye(M)
+    others = ("kernel_degrees_", "background_weights_", "background_box_", "group_shifts_")
+    degrees, background, box, shifts = (host(vars(part).get(name)) for name in others)
+    return brute.Model(
+        own["weights"], own["means"], covariances, factors, degrees, background, box, class_prior, shifts
+    )
+
+
+# ---------------------------------------------------------------- what is expected
+
+
+def feature_moments(data: Data, columns: list[int]) -> tuple[Array, Array]:
+    """Return the weighted mean and variance (M,) of the observed values of each feature."""
+    X, w = data.X[:, columns], np.ones(len(data.X)) if data.w is None else data.w
+    found = []
+    for column in X.T:
+        seen = ~np.isnan(column)
+        mean = np.average(column[seen], weights=w[seen])
+        found.append((mean, np.average((column[seen] - mean) ** 2, weights=w[seen])))
+    means, variances = np.array(found).T
+    return means, variances
+
+
+def rule_of(cell: Cell, data: Data, part: Any, columns: list[int]) -> brute.Rule:
+    """Return the M-step of a cell; a prior and a floor that were found in the data are those of the fit."""
+    K, (_, variances) = n_kernels(cell), feature_moments(data, columns)
+    rows, scale = 0.0, None
+    if cell["covariance_prior"] == "number":
+        rows, scale = PRIOR_ROWS, np.diag(variances / K ** (2.0 / len(columns)))
+    elif "covariance_prior_" in vars(part):
+        rows, scale = part.covariance_prior_
+        scale = np.diag(host(scale)) if np.ndim(scale) == 1 else host(scale)
+    return brute.Rule(
+        structure=cell["covariance"],
+        floor=FLOOR * variances if "variance_floor_" not in vars(part) else host(part.variance_floor_),
+        prior_rows=float(rows),
+        prior_covariance=scale,
+        weight_prior=WEIGHT_PRIOR if cell["weight_prior"] == "number" else 1.0,
+        freeze=None if cell["freeze"] == "none" else cell["freeze"],
+        learn_degrees=cell["tail"] in ("t", "both"),
+    )
+
+
+def variational_prior(cell: Cell, data: Data, columns: list[int]) -> brute.Prior:
+    """Return the prior of a variational fit, with its defaults."""
+    K, M, (means, variances) = n_kernels(cell), len(columns), feature_moments(data, columns)
+    dimension = 1 if cell["covariance"] in ("diag", "spherical") else M
+    return brute.Prior(
+        concentration=WEIGHT_PRIOR if cell["weight_prior"] == "number" else 1.0 / K,
+        mean_rows=K ** (-2.0 / M),
+        centre=means,
+        covariance_rows=PRIOR_ROWS if cell["covariance_prior"] == "number" else dimension + 2.0,
+        covariance=np.diag(variances / K ** (2.0 / M)),
+    )
+
+
+def expected(
+    cell: Cell, data: Data, start: brute.Model, fits: list[Any], columns: list[int]
+) -> tuple[list[brute.Model], brute.Rule]:
+    """Return the models before each pass and after the last one, and the rule of the last.
+
+    `fits` are mixtures fitted with 1, 2, … passes; concentrations that were learnt are taken from them.
+    """
+    rows, rule = replace(data.brute, X=data.X[:, columns]), rule_of(cell, data, fits[-1], columns)
+    learnt = [host(vars(part).get("weight_prior_")) for part in fits]
+    path = [start]
+    for concentration in learnt:
+        if cell["inference"] == "variational":
+            prior = variational_prior(cell, data, columns)
+            prior = prior if concentration is None else replace(prior, concentration=concentration)
+            path.append(brute.next_posterior(rows, path[-1], cell["covariance"], prior))
+            continue
+        path.append(brute.next_model(rows, path[-1], rule))
+        if concentration is not None:
+            path[-1] = brute.with_posterior_weights(path[-1], concentration)
+    return path, rule

@@ -1,0 +1,182 @@
+"""The table of features that fits cross, what is refused, and a covering array of all pairs or triples."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import Any
+
+Cell = dict[str, Any]
+
+# The first value of each feature is its default.
+FEATURES: dict[str, list[Any]] = {
+    "model": ["mixture", "classifier", "sets"],  # sets: a classifier with two sets of features
+    "covariance": ["full", "tied", "diag", "spherical", "low_rank"],
+    "tail": ["none", "t", "t4", "background", "both"],  # t: degrees are learnt; both: t and background
+    "covariance_prior": ["none", "number", "auto"],
+    "weight_prior": ["none", "number", "hierarchical"],
+    "shift": [False, True],
+    "freeze": ["none", "kernels", "weights"],
+    "inference": ["em", "variational"],
+    "accelerate": [False, True],
+    "stopping": ["total", "per-class"],
+    "labels": ["classes", "none", "unlabelled"],
+    "weighted": [False, True],
+    "gaps": [False, True],
+    "rows": ["array", "float32", "frame", "npy", "parquet", "dask", "tensor", "single", "streamed"],
+    "starts": ["one", "three"],
+    "kernels": ["few", "many"],
+    "after": ["nothing", "tune", "stream", "add", "warm", "impute", "export"],
+}
+TAILS = ("t", "t4", "background", "both")
+DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
+FILES = ("npy", "parquet", "dask", "streamed")
+
+# Pairs of values that are refused, and what the error says. A value of None stands for all but the default.
+_REFUSED: list[tuple[tuple[str, Any], tuple[str, Any], str]] = [
+    (("tail", TAILS), ("inference", "variational"), "inference"),
+    (("tail", TAILS), ("accelerate", True), "accelerate"),
+    (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
+    (("tail", ("background", "both")), ("freeze", "weights"), "freeze='weights'"),
+    (("inference", "variational"), ("accelerate", True), "accelerate"),
+    (("inference", "variational"), ("freeze", ("kernels", "weights")), "freeze"),
+    (("inference", "variational"), ("stopping", "per-class"), "stopping"),
+    (("inference", "variational"), ("covariance", "low_rank"), "conjugate"),
+    (("weight_prior", "hierarchical"), ("accelerate", True), "accelerate"),
+    (("weight_prior", "hierarchical"), ("freeze", "weights"), "freeze"),
+    (("weight_prior", "hierarchical"), ("stopping", "per-class"), "stopping"),
+    (("shift", True), ("inference", "variational"), "variational"),
+    (("shift", True), ("tail", TAILS), "t kernels or a background"),
+    (("shift", True), ("stopping", "per-class"), "stopping"),
+    (("shift", True), ("labels", "unlabelled"), "every row needs its group"),
+    (("shift", True), ("rows", "streamed"), "streamed to a device"),
+    (("covariance", "low_rank"), ("rows", ("tensor", *DEVICES)), "low_rank"),
+    (("after", "stream"), ("inference", "variational"), "inference='em'"),
+    (("after", "stream"), ("tail", TAILS), "Gaussian kernels"),
+    (("after", "stream"), ("shift", True), "group shifts"),
+    (("after", "stream"), ("covariance", "low_rank"), "low_rank"),
+    (("after", "tune"), ("covariance", "low_rank"), "cannot be tuned"),
+    (("after", "tune"), ("tail", TAILS), "Gaussian kernels"),
+    (("after", "tune"), ("model", "sets"), "one model of all features"),
+    (("after", "tune"), ("gaps", True), "without missing values"),
+    (("after", "export"), ("shift", True), "means of their own"),
+]
+# Pairs that mean nothing: a parameter or method is not there, or a default has nothing to act on.
+_MEANINGLESS: list[tuple[tuple[str, Any], tuple[str, Any]]] = [
+    (("model", ("classifier", "sets")), ("labels", "none")),
+    (("model", ("classifier", "sets")), ("shift", True)),
+    (("model", "mixture"), ("after", "tune")),
+    # `freeze` keeps what a given start says, and of given starts there is one.
+    (("starts", "three"), ("freeze", ("kernels", "weights"))),
+    # Kernels are skipped only in passes of one start over rows in memory, of full Gaussian kernels.
+    (("kernels", "many"), ("covariance", ("tied", "diag", "spherical", "low_rank"))),
+    (("kernels", "many"), ("tail", TAILS)),
+    (("kernels", "many"), ("model", "sets")),
+    (("kernels", "many"), ("shift", True)),
+    (("kernels", "many"), ("gaps", True)),
+    (("kernels", "many"), ("starts", "three")),
+    (("kernels", "many"), ("rows", ("dask", "tensor", *DEVICES))),
+    (("kernels", "many"), ("freeze", ("kernels", "weights"))),
+    (("kernels", "many"), ("inference", "variational")),
+    (("kernels", "many"), ("after", ("tune", "stream", "add", "warm", "impute", "export"))),
+    (("kernels", "many"), ("weight_prior", "hierarchical")),
+    # Rows in files have methods of their own; these take rows in memory.
+    (("after", ("tune", "stream", "add")), ("rows", FILES)),
+    (("after", ("tune", "stream", "add", "warm", "impute", "export")), ("starts", "three")),
+    (("after", "impute"), ("gaps", False)),
+    # A warm start begins with the common means, and fits shifts anew.
+    (("after", "warm"), ("shift", True)),
+    # Adaptation of a new group has another rule, tested with group shifts.
+    (("after", "add"), ("shift", True)),
+    (("after", "add"), ("labels", "none")),
+    # Rows without a label tie the sets of features, which are fitted together; tested with feature groups.
+    (("model", "sets"), ("labels", "unlabelled")),
+    (("after", "tune"), ("labels", "unlabelled")),
+]
+
+
+def _values(name: str, value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _expanded(one: tuple[str, Any], other: tuple[str, Any]) -> Iterator[frozenset[tuple[str, Any]]]:
+    for a, b in product(_values(*one), _values(*other)):
+        yield frozenset({(one[0], a), (other[0], b)})
+
+
+REFUSED: dict[frozenset[tuple[str, Any]], str] = {
+    pair: words for one, other, words in _REFUSED for pair in _expanded(one, other)
+}
+EXCLUDED = REFUSED.keys() | {pair for one, other in _MEANINGLESS for pair in _expanded(one, other)}
+
+
+def is_allowed(cell: Cell) -> bool:
+    """Return whether no pair of values of a cell, which may be incomplete, is excluded."""
+    return not any(frozenset(pair) in EXCLUDED for pair in combinations(cell.items(), 2))
+
+
+def default_cell() -> Cell:
+    """Return the cell of all defaults."""
+    return {name: values[0] for name, values in FEATURES.items()}
+
+
+def covering(strength: int = 2, seed: int = 0, tries: int = 12) -> list[Cell]:
+    """Return cells in which all allowed combinations of `strength` values occur, by a greedy search."""
+    chance, cells = random.Random(seed), []
+    wanted = {
+        frozenset(zip(names, values, strict=True))
+        for names in combinations(FEATURES, strength)
+        for values in product(*(FEATURES[name] for name in names))
+        if is_allowed(dict(zip(names, values, strict=True)))
+    }
+    while wanted:
+        # The order of a set differs from process to process; the cells must not.
+        ordered = sorted((sorted(combination, key=repr) for combination in wanted), key=repr)
+        found = [_complete(dict(chance.choice(ordered)), wanted, strength, chance) for _ in range(tries)]
+        best = max(found, key=lambda cell: len(_combinations(cell, strength) & wanted))
+        covered = _combinations(best, strength) & wanted
+        if not covered:
+            # What is left has no allowed cell around it.
+            wanted -= {each for each in wanted if not _has_cell(dict(each))}
+            continue
+        wanted -= covered
+        cells.append({name: best[name] for name in FEATURES})
+    return cells
+
+
+def _combinations(cell: Cell, strength: int) -> set[frozenset[tuple[str, Any]]]:
+    return set(map(frozenset, combinations(cell.items(), strength))) if len(cell) == len(FEATURES) else set()
+
+
+def _complete(cell: Cell, wanted: set[Any], strength: int, chance: random.Random) -> Cell:
+    """Return a cell around some values, or what there is of it if no further value is allowed."""
+    for name in chance.sample(list(FEATURES), len(FEATURES)):
+        if name in cell:
+            continue
+        options = [value for value in FEATURES[name] if is_allowed({**cell, name: value})]
+        if not options:
+            return cell
+
+        def gain(value: Any, name: str = name) -> float:
+            new = (name, value)
+            others = combinations(cell.items(), strength - 1)
+            return sum(frozenset({new, *rest}) in wanted for rest in others) + 0.5 * chance.random()
+
+        cell[name] = max(options, key=gain)
+    return cell
+
+
+def _has_cell(cell: Cell) -> bool:
+    """Return whether there is an allowed cell around some values."""
+    rest = [name for name in FEATURES if name not in cell]
+    if not rest:
+        return True
+    options = [{**cell, rest[0]: value} for value in FEATURES[rest[0]]]
+    return any(is_allowed(each) and _has_cell(each) for each in options)
+
+
+def name_of(cell: Cell) -> str:
+    """Return what a cell has besides the defaults, as text."""
+    changed = [f"{name}={value}" for name, value in cell.items() if value != FEATURES[name][0]]
+    return ",".join(changed) or "defaults"

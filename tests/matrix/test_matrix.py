@@ -1,0 +1,441 @@
+"""Every feature crossed with every other: fits against one brute-force oracle, and what must not change them.
+
+The cells are a covering array of all pairs of values. Each runs with few rows, where the reference in NumPy
+does the passes, and with many, where compiled code does. `python tests/matrix/triples.py` runs all triples.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import brute
+import cells
+import numpy as np
+import onnxruntime
+import pytest
+from cells import (
+    Data,
+    as_brute,
+    as_kind,
+    columns_of,
+    fitted,
+    host,
+    make_data,
+    make_start,
+    mixtures,
+    quiet,
+)
+from crossing import FILES, REFUSED, Cell, covering, default_cell, name_of
+from libraries import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+
+from skmix import load
+
+CELLS = covering()
+ON_DEVICE = ("tensor", "single", "streamed")
+UNITS, OFFSETS = np.array([2.5, 0.3, 7.0, 11.0]), np.array([-3.0, 40.0, 0.7, 1.0])
+
+
+def as_text(pair: frozenset[tuple[str, Any]]) -> str:
+    """Return a pair of values as text."""
+    return ",".join(sorted(f"{name}={value}" for name, value in pair))
+
+
+def check_torch(cell: Cell) -> None:
+    """Skip cells on a device where PyTorch is missing."""
+    if cell["rows"] in ON_DEVICE and torch is None:
+        pytest.skip("PyTorch, an optional extra, is not installed")
+
+
+def tolerance(cell: Cell) -> dict[str, float]:
+    """Return how far numbers may be off: single precision keeps about five digits of them."""
+    return {"rtol": 5e-3, "atol": 5e-3} if cell["rows"] == "single" else {"rtol": 1e-7, "atol": 1e-9}
+
+
+def agree(cell: Cell, found: brute.Model, wanted: brute.Model) -> None:
+    """Check that parameters agree; means and covariances in units of the features."""
+    allowed, deviations = tolerance(cell), np.sqrt(np.einsum("kdd->kd", wanted.covariances).mean(axis=0))
+    assert_allclose(found.weights, wanted.weights, **allowed)
+    assert_allclose(found.means / deviations, wanted.means / deviations, **allowed)
+    units = deviations[:, None] * deviations
+    assert_allclose(found.covariances / units, wanted.covariances / units, **allowed)
+    for name in ("degrees", "background"):
+        if getattr(wanted, name) is not None:
+            assert_allclose(getattr(found, name), getattr(wanted, name), **allowed)
+    if wanted.shifts is not None:
+        assert found.shifts is not None
+        assert_allclose(found.shifts / deviations, wanted.shifts / deviations, **allowed)
+
+
+# ---------------------------------------------------------------- the cells
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=name_of)
+def test_a_crossing(cell: Cell, tmp_path: Path) -> None:
+    check_torch(cell)
+    check_all_sizes(cell, tmp_path)
+
+
+def check_all_sizes(cell: Cell, folder: Path) -> None:
+    """Check a cell with few and with many rows."""
+    for n_rows in cells.sizes(cell):
+        check_cell(cell, n_rows, folder)
+
+
+def check_cell(cell: Cell, n_rows: int, folder: Path) -> None:
+    """Check all properties of a cell with so many rows."""
+    data = make_data(cell, n_rows)
+    starts = [make_start(cell, data, columns) for columns in columns_of(cell)]
+
+    def fit(rows: Data, max_iter: int, begin: list[brute.Model] = starts) -> Any:
+        return fitted(cell, rows, begin, max_iter, folder)
+
+    if cell["starts"] == "three":
+        check_batch(cell, data, starts, folder)
+        return
+    n_passes = 1 if cell["shift"] and cell["weight_prior"] == "hierarchical" else 2
+    model = fit(data, n_passes)
+    check_passes(cell, data, starts, model, fit, n_passes)
+    check_scores(cell, data, model, folder)
+    if n_rows == cells.N_SMALL:
+        check_invariances(cell, data, starts, model, fit, n_passes)
+        check_file(cell, data, model, folder / "model.skmix")
+        # The loop ends a start as failed if the objective falls.
+        assert set(mixtures(fit(data, 20))[0].start_status_) <= {"stopped", "converged"}
+    AFTER[cell["after"]](cell, data, model)
+
+
+def check_passes(
+    cell: Cell, data: Data, starts: list[brute.Model], model: Any, fit: Callable[..., Any], n_passes: int
+) -> None:
+    """Check parameters and likelihoods after the passes against the oracle."""
+    fits = [model] * n_passes
+    if cell["weight_prior"] == "hierarchical":
+        # Learnt concentrations are those of fits with fewer passes, without shifts, to rows in memory.
+        plain = {**cell, "shift": False, "rows": "array" if cell["rows"] in FILES else cell["rows"]}
+        fits = [fitted(plain, data, starts, n, Path()) for n in range(1, n_passes + 1)]
+    for group, (columns, part) in enumerate(zip(columns_of(cell), mixtures(model), strict=True)):
+        rows = replace(data.brute, X=data.X[:, columns])
+        own = [mixtures(each)[group] for each in fits]
+        path, rule = cells.expected(cell, data, starts[group], own, columns)
+        if cell["shift"] and data.y is not None:
+            path, rule = shifted_path(cell, rows, path, rule, part, n_passes)
+        agree(cell, as_brute(cell, part), path[-1])
+        if path[-1].class_prior is not None:
+            assert_allclose(host(part.class_prior_), path[-1].class_prior, **tolerance(cell))
+        if len(data.X) > cells.N_SMALL:
+            continue
+        point = replace(path[-1], log_weights=None)
+        total, scale = brute.log_likelihood(rows, point).sum(), rows.weights.sum()
+        assert_allclose(part.log_likelihood_ / scale, total / scale, **tolerance(cell))
+        if cell["inference"] == "em" and cell["weight_prior"] != "hierarchical":
+            reached = [brute.log_likelihood(rows, each) / scale for each in path[:-1]]
+            assert_allclose(host(part.log_likelihood_path_) / scale, reached, **tolerance(cell))
+            # The shifts are a second fit, with a penalty of its own.
+            values = [brute.objective(rows, each, rule) for each in path[n_passes if cell["shift"] else 0 :]]
+            assert np.all(np.diff(values) > -1e-9 * np.abs(values[1:]))
+        if len(fits) == 2 and "weight_prior_" in vars(part) and not cell["shift"]:
+            before, after = (host(mixtures(each)[group].weight_prior_) for each in fits)
+            assert path[-1].counts is not None
+            gained = [brute.dirichlet_evidence(path[-1].counts, a) for a in (before, after)]
+            assert gained[1] >= gained[0] - 1e-9 * abs(gained[0])
+
+
+def shifted_path(
+    cell: Cell, rows: brute.Rows, path: list[brute.Model], rule: brute.Rule, part: Any, n_passes: int
+) -> tuple[list[brute.Model], brute.Rule]:
+    """Return the models of the passes with shifts, which begin where those without have ended."""
+    path[-1] = replace(path[-1], shifts=np.zeros((cells.N_CLASSES, *path[-1].means.shape)), log_weights=None)
+    rule = replace(rule, shift=cells.SHIFT)
+    for _ in range(n_passes):
+        path.append(brute.next_model(rows, path[-1], rule))
+        if cell["weight_prior"] == "hierarchical":
+            path[-1] = brute.with_posterior_weights(path[-1], host(part.weight_prior_))
+    return path, rule
+
+
+def check_scores(cell: Cell, data: Data, model: Any, folder: Path) -> None:
+    """Check densities and probabilities of rows of the cell's kind under the fitted model."""
+    X, y, _ = as_kind(cell, data, folder)
+    parts, prior = mixtures(model), host(model.class_prior_)
+    own = [as_brute(cell, part) for part in parts]
+    # All rows are scored, and some are compared.
+    rows = data.take(np.arange(0, len(data.X), 1 + len(data.X) // 200))
+    per_class = sum(
+        brute.class_log_likelihood(rows.X[:, columns], each)
+        for columns, each in zip(columns_of(cell), own, strict=True)
+    )
+    allowed = {"rtol": 1e-3, "atol": 1e-2} if cell["rows"] == "single" else {"rtol": 1e-8, "atol": 1e-8}
+
+    def same(found: Any, wanted: Any) -> None:
+        assert_allclose(host(found)[:: 1 + len(data.X) // 200], wanted, **allowed)
+
+    same(model.class_log_likelihood(X), per_class)
+    joint = per_class + np.log(prior)
+    same(model.score_samples(X), logsumexp(joint, axis=1))
+    if cell["model"] != "mixture":
+        same(model.predict_proba(X), np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+        return
+    shares = brute.responsibilities(rows.X, own[0], np.full(len(rows.X), -1), prior).sum(axis=1)
+    same(model.predict_proba(X), shares[:, :-1])
+    if cell["labels"] == "classes" and cell["rows"] not in ("parquet", "dask"):
+        same(model.score_samples(X, y), per_class[np.arange(len(rows.X)), rows.brute.classes])
+
+
+def check_invariances(
+    cell: Cell, data: Data, starts: list[brute.Model], model: Any, fit: Callable[..., Any], n_passes: int
+) -> None:
+    """Check that order and units of rows do not matter, and that weights are repetitions."""
+    own = [as_brute(cell, part) for part in mixtures(model)]
+
+    def same(other: Any, units: Any = None, offsets: Any = None) -> None:
+        for columns, before, after in zip(columns_of(cell), own, mixtures(other), strict=True):
+            wanted = before
+            if units is not None:
+                wanted = cells.moved_start(before, units[columns], offsets[columns])
+                if before.shifts is not None:
+                    wanted = replace(wanted, shifts=before.shifts * units[columns])
+            agree(cell, as_brute(cell, after), wanted)
+
+    same(fit(data.take(np.random.default_rng(6).permutation(len(data.X))), n_passes))
+    units = np.full(len(UNITS), 3.0) if cell["covariance"] == "spherical" else UNITS
+    moved = [
+        cells.moved_start(start, units[columns], OFFSETS[columns])
+        for columns, start in zip(columns_of(cell), starts, strict=True)
+    ]
+    if cell["rows"] != "float32":  # which rounds the rows anew
+        same(fit(data.moved(units, OFFSETS), n_passes, moved), units, OFFSETS)
+    if data.w is not None:
+        times = np.repeat(np.arange(len(data.X)), data.w.astype(np.int64))
+        same(fit(replace(data.take(times), w=None), n_passes))
+
+
+def check_file(cell: Cell, data: Data, model: Any, path: Path) -> None:
+    """Check that a model is the same, to the last bit, after it was saved and loaded."""
+    model.save(path)
+    again = load(path)
+    for before, after in zip(mixtures(model), mixtures(again), strict=True):
+        for name in ("weights_", "means_", "covariances_", "log_likelihood_path_", "class_prior_"):
+            assert_array_equal(host(vars(after)[name]), host(vars(before)[name]))
+    X = torch.as_tensor(data.X, device=cells.DEVICE) if cell["rows"] == "tensor" else data.X
+    with quiet():
+        assert_array_equal(host(again.score_samples(X)), host(model.score_samples(X)))
+
+
+def check_batch(cell: Cell, data: Data, starts: list[brute.Model], folder: Path) -> None:
+    """Check that starts of a batch do not depend on each other, and that a pass is the oracle's."""
+    plain = cell["weight_prior"] != "hierarchical" and cell["inference"] == "em" and not cell["shift"]
+    fits = [fitted(cell, data, starts, n, folder, n_init=1) for n in (1, 2)]
+    batch = fitted(cell, data, starts, 2, folder)
+    for group, (columns, part) in enumerate(zip(columns_of(cell), mixtures(batch), strict=True)):
+        before, after = (mixtures(each)[group] for each in fits)
+        reached = host(part.start_log_likelihoods_)
+        assert_allclose(reached[0], host(after.start_log_likelihoods_)[0], rtol=1e-9)
+        if part.log_likelihood_ == reached[0]:
+            agree(cell, as_brute(cell, part), as_brute(cell, after))
+        if plain:
+            prior = host(before.class_prior_) if cell["labels"] == "unlabelled" else None
+            own, rows = as_brute(cell, before, prior), replace(data.brute, X=data.X[:, columns])
+            rule = cells.rule_of(cell, data, after, columns)
+            agree(cell, as_brute(cell, after), brute.next_model(rows, own, rule))
+    # The loop ends a start as failed if its objective falls.
+    for part in mixtures(fitted(cell, data, starts, 25, folder)):
+        assert set(part.start_status_) <= {"stopped", "converged"}
+
+
+# ---------------------------------------------------------------- what comes after a fit
+
+
+def check_nothing(cell: Cell, data: Data, model: Any) -> None:
+    """Check nothing: the fit is all there is."""
+
+
+def check_added_class(cell: Cell, data: Data, model: Any) -> None:
+    """Check the weights of a class that is learnt with the kernels as they are."""
+    new = make_data(cell, 60, seed=8)
+    X, _, w = as_kind({**cell, "rows": "array" if cell["rows"] == "single" else cell["rows"]}, new, Path())
+    before = [as_brute(cell, part) for part in mixtures(model)]
+    with quiet():
+        model.add_class(X, 40, sample_weight=w)
+    for columns, own, part in zip(columns_of(cell), before, mixtures(model), strict=True):
+        K, prior = len(own.means), host(vars(part).get("weight_prior_"))
+        background = None if own.background is None else own.background.mean(keepdims=True)
+        one = replace(own, weights=np.full((K, 1), 1.0 / K), background=background)
+        if own.background is not None:
+            old = host(model.class_prior_)[:-1]
+            one = replace(one, background=(own.background @ (old / old.sum()))[None])
+        rows = replace(new.brute, X=new.X[:, columns], classes=np.zeros(60, dtype=np.int64))
+        rule = brute.Rule(cell["covariance"], np.zeros(len(columns)), freeze="kernels")
+        if cell["weight_prior"] == "number" and cell["inference"] == "em":
+            rule = replace(rule, weight_prior=cells.WEIGHT_PRIOR)
+        for _ in range(2):
+            one = brute.next_model(rows, one, rule)
+            if prior is not None:
+                one = brute.with_posterior_weights(one, prior)
+        found = as_brute(cell, part)
+        assert_allclose(found.weights[:, -1], one.weights[:, 0], **tolerance(cell))
+        assert_array_equal(found.weights[:, :-1], own.weights)
+        if one.background is not None:
+            assert found.background is not None
+            assert_allclose(found.background[-1], one.background[0], **tolerance(cell))
+
+
+def check_stream(cell: Cell, data: Data, model: Any) -> None:
+    """Check the average statistics of a stream: s ← (1 − η) s + η s_batch, and then the M-step."""
+    new = make_data(cell, 70, seed=9)
+    before, prior = [as_brute(cell, part) for part in mixtures(model)], host(mixtures(model)[0].class_prior_)
+    counted, total = [], float(host(model.class_count_).sum())
+    for own, part in zip(before, mixtures(model), strict=True):
+        after, learnt = (host(vars(part).get(name)) for name in ("weight_concentration_", "weight_prior_"))
+        counts = own.weights if learnt is None else after - learnt[:, None]
+        counted.append(counts / counts.sum(axis=0))
+    X, y, w = as_kind(cell, new, Path())
+    with quiet():
+        model.partial_fit(X, y, sample_weight=w)
+    for columns, own, weights, part in zip(columns_of(cell), before, counted, mixtures(model), strict=True):
+        rows = replace(new.brute, X=new.X[:, columns])
+        n_new, n_batches = rows.weights.sum(), max(1, round(total / len(rows.X))) + 1
+        entered, share = replace(own, class_prior=prior), n_batches**-0.6
+        sums, past = brute.expectations(rows, entered), weights.T * prior[:, None]
+        old = brute.Sums(
+            np.column_stack([past, np.zeros(len(past))]),
+            past,
+            past[..., None] * own.means,
+            past[..., None, None] * (own.means[:, :, None] * own.means[:, None, :] + own.covariances),
+            sums.log_scales,
+        )
+        mixed = brute.Sums(
+            *(
+                (total + n_new) * ((1.0 - share) * a + share * b / n_new)
+                for a, b in zip(vars(old).values(), vars(sums).values(), strict=True)
+            )
+        )
+        rule = replace(cells.rule_of(cell, data, part, columns), prior_rows=0.0, learn_degrees=False)
+        if cell["covariance_prior"] == "number":
+            # A stream knows the variance of its features from the model.
+            of_kernels = past.sum(axis=0)
+            spread = own.means - of_kernels @ own.means
+            variances = of_kernels @ (np.einsum("kdd->kd", own.covariances) + spread**2)
+            scale = np.diag(variances / len(own.means) ** (2.0 / len(columns)))
+            rule = replace(rule, prior_rows=cells.PRIOR_ROWS, prior_covariance=scale)
+        wanted = brute.improved(mixed, entered, rule)
+        if "weight_prior_" in vars(part):
+            wanted = brute.with_posterior_weights(wanted, host(part.weight_prior_))
+        agree(cell, as_brute(cell, part), wanted)
+        assert_allclose(host(part.class_prior_), wanted.class_prior, **tolerance(cell))
+
+
+def check_tuned(cell: Cell, data: Data, model: Any) -> None:
+    """Check that tuning ends where the objective, by brute force, has no slope any more."""
+    if len(data.X) > cells.N_SMALL:
+        return
+    X, y, w = as_kind(cell, data, Path())
+    rows, prior, columns = data.brute, host(model.class_prior_), columns_of(cell)[0]
+    rule = replace(cells.rule_of(cell, data, model.models_[0], columns), freeze=None)
+    if cell["inference"] == "variational" and cell["covariance_prior"] != "number":
+        given = cells.variational_prior(cell, data, columns)
+        rule = replace(rule, prior_rows=given.covariance_rows, prior_covariance=given.covariance)
+    if cell["weight_prior"] == "hierarchical":
+        rule = replace(rule, weight_prior=1.0)
+    before = as_brute(cell, model.models_[0])
+    with quiet():
+        model.tune(X, y, sample_weight=w, trade_off=1.0, validation=None, max_iter=500)
+    after = as_brute(cell, model.models_[0])
+    slopes = [brute.tuning_gradient(rows, each, prior, rule, 1.0) for each in (before, after)]
+    assert np.linalg.norm(slopes[1]) < 0.02 * np.linalg.norm(slopes[0])
+    values = [brute.tuning_objective(rows, each, prior, rule, 1.0) for each in (before, after)]
+    assert values[1] > values[0]
+
+
+def check_warm_start(cell: Cell, data: Data, model: Any) -> None:
+    """Check that one more pass goes on from the fitted parameters, with the same prior."""
+    before = [as_brute(cell, part) for part in mixtures(model)]
+    prior = host(mixtures(model)[0].class_prior_) if cell["labels"] == "unlabelled" else None
+    if prior is not None:
+        # A fit begins with the classes as they are among rows with a label.
+        prior = cells.make_start(cell, data, columns_of(cell)[0]).class_prior
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        X, y, w = as_kind(cell, data, Path(folder))
+        model.set_params(warm_start=True, max_iter=1).fit(X, y, sample_weight=w)
+    for columns, own, part in zip(columns_of(cell), before, mixtures(model), strict=True):
+        start = replace(own, class_prior=prior)
+        path, _ = cells.expected(cell, data, start, [part], columns)
+        agree(cell, as_brute(cell, part), path[-1])
+
+
+def check_imputed(cell: Cell, data: Data, model: Any) -> None:
+    """Check the expectations of missing values."""
+    few = data.take(np.arange(60))
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        found = host(model.impute(as_kind(cell, few, Path(folder))[0]))
+    parts = [
+        (columns, as_brute(cell, part))
+        for columns, part in zip(columns_of(cell), mixtures(model), strict=True)
+    ]
+    joint = np.log(host(model.class_prior_))
+    for columns, own in parts:
+        joint = joint + brute.class_log_likelihood(few.X[:, columns], own)
+    posterior, wanted = np.exp(joint - logsumexp(joint, axis=1, keepdims=True)), few.X.copy()
+    for columns, own in parts:
+        wanted[:, columns] = brute.impute(few.X[:, columns], own, posterior)
+    deviations = np.nanstd(data.X, axis=0)
+    assert_allclose(found / deviations, wanted / deviations, **tolerance(cell))
+
+
+def check_exported(cell: Cell, data: Data, model: Any) -> None:
+    """Check that the ONNX graph of a model gives its densities and probabilities, for complete rows."""
+    session = onnxruntime.InferenceSession(model.to_onnx().SerializeToString())
+    rows = data.X[~np.isnan(data.X).any(axis=1)][:50]
+    outputs = {
+        each.name: value
+        for each, value in zip(session.get_outputs(), session.run(None, {"X": rows}), strict=True)
+    }
+    X = torch.as_tensor(rows, device=cells.DEVICE) if cell["rows"] == "tensor" else rows
+    probabilities = "responsibilities" if cell["model"] == "mixture" else "probabilities"
+    with quiet():
+        for name, found in (("log_density", model.score_samples(X)), (probabilities, model.predict_proba(X))):
+            assert_allclose(outputs[name], host(found), rtol=1e-7, atol=1e-9)
+
+
+AFTER: dict[str, Callable[[Cell, Data, Any], None]] = {
+    "nothing": check_nothing,
+    "tune": check_tuned,
+    "stream": check_stream,
+    "add": check_added_class,
+    "warm": check_warm_start,
+    "impute": check_imputed,
+    "export": check_exported,
+}
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("pair", sorted(REFUSED, key=lambda pair: sorted(map(repr, pair))), ids=as_text)
+def test_a_crossing_that_is_refused(pair: frozenset[tuple[str, Any]], tmp_path: Path) -> None:
+    cell = {**default_cell(), **dict(pair)}
+    check_torch(cell)
+    if cell["after"] == "tune" and cell["model"] == "mixture":
+        cell["model"] = "classifier"
+    with pytest.raises((ValueError, AttributeError), match=REFUSED[pair]):
+        run(cell, tmp_path)
+
+
+def run(cell: Cell, folder: Path) -> None:
+    """Fit the model of a cell, and go on as the cell says."""
+    data = make_data(cell, cells.N_SMALL)
+    starts = [make_start(cell, data, columns) for columns in columns_of(cell)]
+    X, y, w = as_kind(cell, data, folder)
+    model = fitted(cell, data, starts, 2, folder)
+    with quiet():
+        if cell["after"] == "stream":
+            model.partial_fit(X, y, sample_weight=w)
+        if cell["after"] == "tune":
+            model.tune(X, y, validation=None, max_iter=2)
+        if cell["after"] == "export":
+            model.to_onnx()
