@@ -90,15 +90,56 @@ def test_densities_of_known_groups_have_their_means(covariance_type: str) -> Non
     assert_array_equal(model.predict(X, groups=y), w.argmax(axis=1))
 
 
-def test_without_groups_means_are_the_common_ones() -> None:
+def test_without_groups_rows_come_from_the_mixture_of_all_groups() -> None:
     X, _, _ = shifted_groups()
     model = fitted()
-    common = Parameters((model.weights_ @ model.class_prior_)[:, None], model.means_, model.covariances_)
-    assert_allclose(model.score_samples(X), class_log_likelihood(X, common)[:, 0], rtol=1e-9)
+    # A model without shifts that has a kernel for each of ours in each group.
+    means = (model.means_ + model.group_shifts_).reshape(-1, 2)
+    weights = (model.class_prior_[:, None] * model.weights_.T).reshape(-1, 1)
+    flat = Parameters(weights, means, np.tile(model.covariances_, (6, 1, 1)))
+    scores = class_log_likelihood(X, flat)[:, 0]
+    assert_allclose(model.score_samples(X), scores, rtol=1e-9)
+    assert_allclose(model.score(X), scores.mean(), rtol=1e-9)
+    shares = responsibilities(X, np.zeros(len(X), dtype=np.int64), flat).reshape(len(X), 6, 3)
+    assert_allclose(model.predict_proba(X), shares.sum(axis=1), atol=1e-9)
+    assert_allclose(model.transform(X), shares.sum(axis=1), atol=1e-9)
+    assert_array_equal(model.predict(X), shares.sum(axis=1).argmax(axis=1))
+    # Kernels themselves lie at the common means.
+    common = Parameters(model.weights_[:, :1], model.means_, model.covariances_)
     assert_allclose(model.kernel_log_densities(X), kernel_log_densities(X, common), rtol=1e-9)
-    assert_allclose(
-        model.predict_proba(X), responsibilities(X, np.zeros(len(X), dtype=np.int64), common), atol=1e-9
-    )
+    n_parameters = 0.5 * (model.aic(X) + 2.0 * scores.sum())
+    assert_allclose(model.bic(X), -2.0 * scores.sum() + n_parameters * np.log(len(X)))
+
+
+def test_draws_have_the_scores_of_the_density() -> None:
+    model = fitted()
+    model.group_shifts_ = 4.0 * model.group_shifts_
+    drawn, _ = model.set_params(random_state=0).sample(20_000)
+    fine = np.linspace(-30.0, 30.0, 241)
+    grid = np.stack(np.meshgrid(fine, fine), axis=-1).reshape(-1, 2)
+    logs = model.score_samples(grid)
+    # The density sums to one, and rows drawn from it have its expected logarithm.
+    assert_allclose(np.exp(logs).sum() * 0.25**2, 1.0, rtol=1e-6)
+    entropy = (np.exp(logs) * logs).sum() * 0.25**2
+    scores = model.score_samples(drawn)
+    assert abs(scores.mean() - entropy) < 5.0 * scores.std() / np.sqrt(len(scores))
+
+
+def test_kernels_are_merged_by_the_density_of_all_groups() -> None:
+    # Two kernels lie apart in one group, and in the other one each has the place of the other.
+    centres = np.array([[-4.0], [4.0], [14.0]])
+    start = {"means": centres, "covariances": np.ones((3, 1, 1))}
+    model = SharedKernelMixture(3, init=start, group_shift=1.0, covariance_prior=None)
+    X = np.random.default_rng(0).normal(size=(600, 1)) + np.tile(centres, (200, 1))
+    model.fit(X, np.repeat([0, 1], 300)).merge_kernels()
+    assert len(np.unique(model.populations_)) == 3
+    model.group_shifts_ = np.array([[[0.0], [0.0], [0.0]], [[8.0], [-8.0], [0.0]]])
+    model.merge_kernels()
+    assert model.populations_.tolist() == [0, 0, 1]
+    # And common means may lie together where the kernels of every group lie apart.
+    model.means_ = np.array([[0.0], [0.0], [14.0]])
+    model.group_shifts_ = np.tile([[[-4.0], [4.0], [0.0]]], (2, 1, 1))
+    assert len(np.unique(model.merge_kernels().populations_)) == 3
 
 
 def test_groups_choose_weights_without_shifts_too() -> None:
@@ -119,9 +160,17 @@ def test_rows_are_drawn_and_filled_with_the_means_of_their_group() -> None:
     for filled in (model.impute(gaps, y), model.sample_conditional(gaps, y=y)):
         assert_array_equal(np.round(filled[:, 1] / 100.0), np.searchsorted(NAMES, y))
         assert_array_equal(filled[:, 0], X[:, 0])
-    drawn = model.sample_conditional(gaps[:40], 3, y=y[:40])
-    assert drawn.shape == (3, 40, 2)
-    assert len(np.unique(drawn[..., 1])) == 120
+    # The first feature tells the group of a row.
+    for filled in (model.impute(gaps), model.sample_conditional(gaps)):
+        assert_array_equal(np.round(filled[:, 1] / 100.0), np.searchsorted(NAMES, y))
+        assert_array_equal(filled[:, 0], X[:, 0])
+    for labels in (None, y[:40]):
+        drawn = model.sample_conditional(gaps[:40], 3, y=labels)
+        assert drawn.shape == (3, 40, 2)
+        assert len(np.unique(drawn[..., 1])) == 120
+    # Copies of a row whose group is unknown come from all groups.
+    drawn = model.sample_conditional(np.full((1, 2), np.nan), 300)
+    assert_array_equal(np.unique(np.round(drawn[..., 1] / 100.0)), np.arange(6))
 
 
 def test_derived_and_sorted_models_keep_the_shifts() -> None:
@@ -139,6 +188,8 @@ def test_derived_and_sorted_models_keep_the_shifts() -> None:
     assert_allclose(model.score_samples(X, y), scores, rtol=1e-12)
     with pytest.raises(ValueError, match="means of their own"):
         model.condition({0: 1.0})
+    with pytest.raises(ValueError, match="means of their own"):
+        model.to_onnx()
 
 
 def test_a_saved_model_has_its_shifts(tmp_path: Path) -> None:

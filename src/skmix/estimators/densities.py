@@ -53,7 +53,10 @@ def _by_group(codes: IntArray) -> list[tuple[int, IntArray]]:
 
 
 def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a model, rows (n, M) and classes (n,) that uses the means of each row's class."""
+    """Return a function of a model, rows (n, M) and classes (n,) that uses the means of each row's class.
+
+    Without classes, the function itself has to average over the groups of a model with shifts.
+    """
 
     @wraps(function)
     def call(model: Any, rows: Array, codes: IntArray | None = None) -> Any:
@@ -122,8 +125,8 @@ def _class_log_likelihood(model: Any, rows: Array) -> FloatArray:
 
 
 def log_joint(model: Any, rows: Array) -> FloatArray:
-    """Return log Pr(class j) + log p(x | class j), shape (n, L), with the common means."""
-    likelihood = _class_log_likelihood(model, rows)
+    """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
+    likelihood = class_log_likelihood(model, rows)
     with np.errstate(divide="ignore"):
         return likelihood + like(np.log(model.class_prior_), likelihood)
 
@@ -139,7 +142,7 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
 
 
 def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
-    """Return the kernels' log-densities, shape (n, K), the parts' side by side."""
+    """Return the log-densities of the kernels with the common means, (n, K), the parts' side by side."""
     return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
 
 
@@ -199,14 +202,33 @@ def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> li
     """Return each part's log-responsibilities (n, K), averaged over classes unless these are given."""
     if codes is not None:
         return _of_parts(model, rows, density.log_responsibilities, codes)
+    if has_shifts(model):
+        return [density.log_normalise(_log_joint_of_kernels(model, rows))]
     posterior = density.log_normalise(log_joint(model, rows))
     return _of_parts(model, rows, density.averaged_log_responsibilities, posterior)
+
+
+def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
+    """Return log Σ_j Pr(group j) Pr(kernel k | j) p(x | k, j), shape (n, K), of a mixture with shifts."""
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(model.weights_) + np.log(model.class_prior_)
+    joints = []
+    for j in range(len(model.classes_)):
+        own = kernel_log_densities(shifted(model, j), rows)
+        joints.append(own + like(log_weights[:, j], own))
+    return reduce(namespace(joints[0]).logaddexp, joints)
 
 
 @with_own_means
 def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
     """Return the rows (n, M) with conditional means in place of missing values."""
     filled = rows.astype(np.float64)
+    if codes is None and has_shifts(model):
+        posterior = np.exp(density.log_normalise(log_joint(model, rows)))
+        means = np.zeros_like(filled)
+        for j, share in enumerate(posterior.T):
+            means += share[:, None] * impute(model, rows, np.full(len(rows), j))
+        return np.where(np.isnan(filled), means, filled)
     logs = _log_responsibilities(model, rows, codes)
     for (columns, part), own in zip(model._parts(), logs, strict=True):
         filled[:, columns] = density.fill_means(
@@ -219,17 +241,27 @@ def draw_missing(
     model: Any, rows: np.ndarray, codes: IntArray | None, n_copies: int, random_state: np.random.RandomState
 ) -> FloatArray:
     """Return copies of the rows, shape (C, n, M), with missing values drawn from their distribution."""
-    if codes is not None and has_shifts(model):
-        found = np.empty((n_copies, *rows.shape))
-        for j, index in _by_group(codes):
-            own = shifted(model, j)
-            found[:, index] = draw_missing(own, rows[index], codes[index], n_copies, random_state)
-        return found
     if codes is None:
         posterior = np.exp(density.log_normalise(log_joint(model, rows)))
         classes = np.stack([density.choose(posterior, random_state) for _ in range(n_copies)])
     else:
         classes = np.tile(codes, (n_copies, 1))
+    return _draw_missing(model, rows, classes, random_state)
+
+
+def _draw_missing(
+    model: Any, rows: np.ndarray, classes: IntArray, random_state: np.random.RandomState
+) -> FloatArray:
+    """Return copies (C, n, M) of the rows, with missing values drawn from those of the `classes` (C, n)."""
+    n_copies = len(classes)
+    if has_shifts(model):
+        found = np.tile(rows.astype(np.float64), (n_copies, 1, 1))
+        for j in np.unique(classes).tolist():
+            own, (copies, index) = shifted(model, j), np.nonzero(classes == j)
+            found[copies, index] = _draw_missing(own, rows[index], np.full((1, len(index)), j), random_state)[
+                0
+            ]
+        return found
     filled = np.tile(rows.astype(np.float64), (n_copies, 1, 1))
     of_kernels = _of_parts(model, rows, density.all_log_densities)
     for (columns, part), own in zip(model._parts(), of_kernels, strict=True):

@@ -154,12 +154,13 @@ class FileMixin:
         ------
         ImportError
             When onnx is not installed.
+        ValueError
+            When groups have means of their own.
 
         Notes
         -----
         Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
-        what is missing is not part of the graph, nor is the rejection of outliers, nor are the means that
-        groups have of their own.
+        what is missing is not part of the graph, nor is the rejection of outliers.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)

@@ -542,7 +542,10 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         return score_rows(self, X, densities.class_log_likelihood)
 
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
-        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature groups, side by side."""
+        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature groups, side by side.
+
+        Where groups have shifts, these are the kernels with the common means.
+        """
         return score_rows(self, X, densities.kernel_log_densities)
 
     def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
@@ -721,10 +724,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         in rows, also called relevance factor: a group with m rows of a kernel moves its mean by m / (m + r)
         of the way. Shifts are expected to be 1/√r deviations of the kernel. A fit without shifts comes
         first; then the most likely shifts are found together with all other parameters. 'auto' chooses r
-        from 1 to 300, or no shifts, by rows held out in each group. Methods use the shifts of a group where
-        they are told the group, and the common means otherwise. `add_class` adapts the means of a new group
-        the same way. It needs ``inference='em'`` and ``stopping='total'``, and does not go with pruning,
-        `partial_fit`, unlabelled rows, or rows that are streamed to a device.
+        from 1 to 300, or no shifts, by rows held out in each group. Where methods are told the group of a
+        row, they use its means; otherwise the row is from the mixture of all groups, Σ_j Pr(j) p(x | j), each
+        with its own means. `add_class` adapts the means of a new group the same way. It needs
+        ``inference='em'`` and ``stopping='total'``, and cannot be combined with pruning, `partial_fit`,
+        unlabelled rows, or rows that are streamed to a device.
         When to change: where the same population lies elsewhere in each sample, by batch effects or by
         speaker.
 
@@ -872,6 +876,11 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return int(self.means_.shape[0])
 
     def _graph_parts(self) -> dict[str, Any]:
+        if densities.has_shifts(self):
+            raise ValueError(
+                "Groups of this mixture have means of their own, and the graph has one set of means: fit "
+                "without group_shift first."
+            )
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
             "groups": [kernels_of(parameters, self.covariance_type_, columns, by_class=False)],
@@ -891,7 +900,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             Rows, of any kind that `fit` takes.
         groups : array-like of shape (n,), default=None
             Their classes: with them, the weights, and the means where there are shifts, are those of the
-            class; without, weights are averaged and means are the common ones.
+            class; without, probabilities are averaged over the classes.
         populations : bool, default=False
             Whether to return populations, see `merge_kernels`, instead of kernels.
 
@@ -946,10 +955,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
         Rows of a group that is in the fit have the numbers of `predict` with `groups`, by the weights and
         shifts of their group; rows of other groups, and all rows where X does not say their groups, those of
-        `predict` without, by average weights. With a background, rows that are more likely background than
-        any one kernel or population have the number -1. A table has the column ``group`` if groups of the
-        rows are known, then the numbers, ``p_0``, ``p_1`` … for the probabilities, and ``p_background`` if
-        there is a background. In an AnnData, numbers are a categorical column of ``obs``, in which
+        `predict` without, averaged over the groups. With a background, rows that are more likely background
+        than any one kernel or population have the number -1. A table has the column ``group`` if groups of
+        the rows are known, then the numbers, ``p_0``, ``p_1`` … for the probabilities, and ``p_background``
+        if there is a background. In an AnnData, numbers are a categorical column of ``obs``, in which
         ``background`` stands for -1, probabilities are in ``obsm``, that of a background in the last column,
         and ``uns["skmix"]`` has the groups, their weights and the kernels' means. FCS files are copies of
         those that X is read from, with the numbers as one more channel, in single precision.

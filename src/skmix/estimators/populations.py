@@ -18,7 +18,7 @@ from ..engine.covariances import structure_of
 from ..engine.distances import DISTANCES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
-from .densities import average_weights, members_of
+from .densities import average_weights, has_shifts, members_of
 from .io import arrays_of_kernels
 from .rows import host_copy, without_names
 
@@ -134,9 +134,15 @@ def draw_rows(model: Any) -> FloatArray:
 
 def _expected(model: Any) -> tuple[FloatArray, FloatArray]:
     """Return responsibilities (n, K) for rows of the model, as many of each kernel, and the rows' weights."""
-    n_each = _rows_each(len(model.means_))
-    weights = average_weights(model)
-    drawn = without_names(model).responsibilities(_draw(model, n_each))
+    n_kernels = len(model.means_)
+    n_each = _rows_each(n_kernels)
+    weights, rows = average_weights(model), _draw(model, n_each)
+    if has_shifts(model):
+        # Rows of a kernel come from the groups as often as the model says.
+        kernels = np.repeat(np.arange(n_kernels), n_each)
+        shares = np.maximum(model.weights_ * model.class_prior_, np.finfo(float).tiny)
+        rows = rows + model.group_shifts_[density.choose(shares[kernels], np.random.RandomState(0)), kernels]
+    drawn = without_names(model).responsibilities(rows)
     return on_host(drawn), np.repeat(weights / n_each, n_each)
 
 
