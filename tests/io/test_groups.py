@@ -445,6 +445,19 @@ def test_weights_and_labels_of_several_files(tmp_path: Path) -> None:
         open_rows(tmp_path, weight="z")
 
 
+def test_a_second_fit_of_opened_files_has_its_own_weights_and_labels(tmp_path: Path) -> None:
+    """Rows that the first fit keeps in memory have neither the weights nor the labels of the second."""
+    weights, kinds = np.where(X[:, 0] > 1.0, 9.0, 1.0), np.arange(200) % 3
+    for name, rows in {"1": slice(0, 90), "2": slice(90, 200)}.items():
+        write(tmp_path / f"{name}.parquet", np.c_[X, weights, kinds][rows], ["a", "b", "w", "y"])
+    mixture = SharedKernelMixture(1)
+    source = open_rows(tmp_path, columns=["a", "b"])
+    assert_allclose(mixture.fit(source).means_, [X.mean(axis=0)])
+    assert_allclose(mixture.fit(source, sample_weight="w").means_, [np.average(X, axis=0, weights=weights)])
+    assert_allclose(mixture.fit(source, "y").class_count_, np.bincount(kinds))
+    assert_allclose(mixture.fit(source).class_count_, [90, 110])
+
+
 # ---------------------------------------------------------------- what is wrong
 
 
