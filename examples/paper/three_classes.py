@@ -30,10 +30,8 @@ start = {
 model = SharedKernelMixture(init=start, stopping="per-class", tol=0.1, max_iter=50).fit(
     X, y
 )
-print(
-    f"{model.n_iter_} passes, "
-    f"weights off by {np.abs(model.weights_ - truth.weights).max():.3f} at most"
-)
+off = np.abs(model.weights_ - truth.weights).max()
+print(f"weights off by {off:.3f} at most")
 
 # %%
 # Left: from the starts (crosses) the means went where the rows are; the ellipses hold 2 standard
