@@ -2,12 +2,9 @@
 
 Whole fits of `SharedKernelMixture` from the same start to the same log-likelihood, on elongated clusters
 that lie apart and that overlap. The time of a pass is the median of those after the first; the first one,
-with all that is before it, has a column of its own. With a device, a pass is one after the first eight, which
-the device may need to learn the sizes of its arrays. A pass ends when the host has its log-likelihood.
+with all that is before it, has a column of its own.
 
-``python benchmarks/many_kernels.py --out benchmarks/results/many_kernels.json``; some minutes. On a GPU:
-``python benchmarks/many_kernels.py --device cuda --out benchmarks/results/many_kernels_device.json``, or
-``--device cuda/tf32``.
+``python benchmarks/many_kernels.py --out benchmarks/results/many_kernels.json``; some minutes.
 """
 
 from __future__ import annotations
@@ -16,8 +13,6 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,7 +24,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skmix
 from skmix.engine.em import Run
-from skmix.engine.sources import device as device_rows
 from skmix.engine.sources import memory
 from skmix.experiments.harness import processor
 from skmix.io import replacing
@@ -40,8 +34,8 @@ KERNELS = (64, 256, 1024, 4096)
 SPREADS = {"apart": 5.0, "overlapping": 1.0}
 # Axes of a cluster differ by up to this factor.
 ELONGATION = 5.0
-# Passes on a device before those that are timed.
-WARM_UP = 8
+# Passes that are timed, after the first.
+N_PASSES = 3
 
 
 def clusters(n_rows: int, n_kernels: int, spread: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -62,24 +56,13 @@ def clusters(n_rows: int, n_kernels: int, spread: float) -> tuple[np.ndarray, di
     return X, start
 
 
-@contextmanager
-def skipping(allowed: bool) -> Iterator[None]:
-    """Let passes skip kernels whatever their number, or never."""
-    many = 1 if allowed else 1 << 60
-    with ExitStack() as stack:
-        for module, name in ((memory, "MANY"), (device_rows, "MANY"), (device_rows, "WORTH_SKIPPING")):
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, many)
-        yield
-
-
 def fit(
-    X: Any, start: dict[str, np.ndarray], n_passes: int, device: str | None, n_jobs: int
+    X: np.ndarray, start: dict[str, np.ndarray], n_passes: int, n_jobs: int
 ) -> tuple[float, np.ndarray, float]:
     """Return the seconds until the first pass ends, those of each later one, and the log-likelihood."""
     model = skmix.SharedKernelMixture(
         len(start["means"]), init=start, max_iter=n_passes, tol=0.0, covariance_prior=None,
-        device=device, n_jobs=n_jobs,
+        n_jobs=n_jobs,
     )  # fmt: skip
     ends, step = [], Run.step
 
@@ -93,20 +76,17 @@ def fit(
     return ends[0] - begun, np.diff(ends), float(model.log_likelihood_path_[-1].sum())
 
 
-def compare(
-    n_rows: int, n_kernels: int, case: str, n_passes: int, n_before: int, device: str | None, n_jobs: int
-) -> dict[str, Any]:
-    """Time both kinds of passes on the same rows, after some that are not timed."""
+def compare(n_rows: int, n_kernels: int, case: str, n_passes: int, n_jobs: int) -> dict[str, Any]:
+    """Time both kinds of passes on the same rows."""
     X, start = clusters(n_rows, n_kernels, SPREADS[case])
     row: dict[str, Any] = {"kernels": n_kernels, "clusters": case, "rows": n_rows, "features": N_FEATURES}
     reached = {}
     for name, allowed in (("skipping", True), ("dense", False)):
-        with skipping(allowed):
-            if device is not None:
-                fit(X, start, 1, device, n_jobs)  # compiles for these shapes
-            first, later, reached[name] = fit(X, start, n_before + n_passes, device, n_jobs)
+        # Skip kernels whatever their number, or never.
+        with patch.object(memory, "_MANY_KERNELS", 1 if allowed else 1 << 60):
+            first, later, reached[name] = fit(X, start, 1 + n_passes, n_jobs)
         row[f"{name}_first_ms"] = 1e3 * first
-        row[f"{name}_ms"] = 1e3 * float(np.median(later[-n_passes:]))
+        row[f"{name}_ms"] = 1e3 * float(np.median(later))
     row["ratio"] = row["dense_ms"] / row["skipping_ms"]
     row["log_likelihood_difference"] = abs(reached["skipping"] - reached["dense"]) / n_rows
     return row
@@ -115,22 +95,19 @@ def compare(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", help="device of the fits, such as 'cuda'; by default the CPU")
     parser.add_argument("--jobs", type=int, default=1, help="threads of the fits")
-    parser.add_argument("--passes", type=int, help="passes that are timed: 3, and 16 on a device")
+    parser.add_argument("--passes", type=int, default=N_PASSES, help="passes that are timed")
     parser.add_argument("--kernels", type=int, nargs="+", default=KERNELS)
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     n_rows, kernels = (2000, (16, 32)) if arguments.small else (200_000, arguments.kernels)
-    n_passes = arguments.passes or (3 if arguments.device is None else 16)
-    n_before = 1 if arguments.small or arguments.device is None else WARM_UP
-    common = n_passes, n_before, arguments.device, arguments.jobs
+    common = arguments.passes, arguments.jobs
     if not arguments.small:
         compare(4000, 32, "apart", *common)  # compiles, or loads what was compiled
     console = Console()
-    table = Table(title=f"ms per pass, {n_rows} rows, {N_FEATURES} features, {arguments.device or 'CPU'}")
+    table = Table(title=f"ms per pass, {n_rows} rows, {N_FEATURES} features")
     for title in ("kernels", "clusters", "all kernels", "skipping", "ratio", "first, all", "first, skipping"):
         table.add_column(title, justify="right")
     rows = []
@@ -139,14 +116,13 @@ def main() -> None:
             with console.status(f"{n_kernels} kernels, {case}"):
                 row = compare(n_rows, n_kernels, case, *common)
             rows.append(row)
-            if arguments.out is not None:  # after each, for a machine that is lent for minutes
-                machine = {"processor": processor(), "jobs": arguments.jobs, "device": arguments.device}
-                results = {**machine, "cases": rows}
-                with replacing(arguments.out) as file:
-                    file.write((json.dumps(results, indent=1) + "\n").encode())
             numbers = ("dense_ms", "skipping_ms", "ratio", "dense_first_ms", "skipping_first_ms")
             table.add_row(str(n_kernels), case, *[f"{row[name]:.3g}" for name in numbers])
     console.print(table)
+    if arguments.out is not None:
+        results = {"processor": processor(), "jobs": arguments.jobs, "cases": rows}
+        with replacing(arguments.out) as file:
+            file.write((json.dumps(results, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":
