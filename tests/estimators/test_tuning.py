@@ -185,15 +185,38 @@ def test_rows_that_the_fit_has_not_seen_decide(batch_size: int | None) -> None:
         assert_allclose(model.means_, given.means_, rtol=1e-6)
 
 
-def test_rows_without_some_class_are_new_to_the_fit() -> None:
+def test_rows_without_some_class_are_judged_only_if_they_are_new() -> None:
     X, y = bars(60, seed=2)
     own = y == "upper"
-    model = fitted().tune(X[own], y[own], max_iter=2, random_state=0)
+    with pytest.raises(ValueError, match="has the label 'lower'"):
+        fitted().tune(X[own], y[own], max_iter=2, random_state=0)
+    model = fitted().tune(X[own], y[own], max_iter=2, random_state=0, new_rows=True)
     assert model.tuned_["before"] is not None
 
 
+@pytest.mark.parametrize("given", ["all", "one less", "weights", "half"])
+def test_rows_of_the_fit_never_judge_it(given: str) -> None:
+    # A tenth of the labels is wrong, and as many kernels as these learn them by heart.
+    random = np.random.default_rng(0)
+    X = random.normal(size=(1600, 6))
+    y = (X[:, 0] + 0.5 * random.normal(size=1600) > 0.0) ^ (random.uniform(size=1600) < 0.1)
+    model = SharedKernelClassifier(40, covariance_prior=None, init="class", random_state=0)
+    model.fit(X[:500], y[:500])
+    before = log_loss(y[500:], model.predict_proba(X[500:]))
+    known = log_loss(y[:500], model.predict_proba(X[:500]))
+    assert known < 0.5 * before
+    own = {"one less": slice(1, 500), "half": slice(0, 500, 2)}.get(given, slice(0, 500))
+    weights = random.uniform(0.5, 2.0, size=500) if given == "weights" else None
+    model.tune(X[own], y[own], sample_weight=weights, max_iter=20, random_state=0)
+    after = log_loss(y[500:], model.predict_proba(X[500:]))
+    assert after < 0.7 * before
+    # What it says of itself is what new rows say, but for fifty of them and for chance.
+    assert model.tuned_["before"]["log_loss"] > 2.0 * known
+    assert model.temperature_ > 1.0
+
+
 @pytest.mark.parametrize("kind", ["stream", "more rows", "unlabelled"])
-def test_rows_that_are_not_all_of_the_fit_judge_the_model_itself(kind: str) -> None:
+def test_new_rows_judge_the_model_itself(kind: str) -> None:
     # Enough rows for a tenth of them to judge.
     own, labels = bars(1000, seed=2)
     known = (labels == "upper").astype(float)
@@ -209,7 +232,8 @@ def test_rows_that_are_not_all_of_the_fit_judge_the_model_itself(kind: str) -> N
         )
 
     settings: Any = {"max_iter": 5, "trade_off": 0.1}
-    tuned, by_hand = model().tune(own, known, random_state=0, **settings), model()
+    tuned = model().tune(own, known, random_state=0, new_rows=True, **settings)
+    by_hand = model()
     random = np.random.RandomState(0)
     training, held_out = split_rows(by_hand, labelled_rows(by_hand, own, known), 0.1, random)
     assert held_out is not None
@@ -229,7 +253,7 @@ def test_few_new_rows_do_no_harm_on_average() -> None:
         model = SharedKernelClassifier(4, random_state=0).fit(X[:200], y[:200])
         before = log_loss(y[224:], model.predict_proba(X[224:]))
         # A tenth of 24 rows are three: they find some of the many rounds better by chance.
-        model.tune(X[200:224], y[200:224], max_iter=30, random_state=0)
+        model.tune(X[200:224], y[200:224], max_iter=30, random_state=0, new_rows=True)
         losses.append((before, log_loss(y[224:], model.predict_proba(X[224:]))))
     before, after = np.mean(losses, axis=0)
     assert after < before + 0.02
@@ -241,7 +265,7 @@ def test_few_new_rows_tune_where_all_of_them_gain() -> None:
     model = fitted()
     plain = clone(model).fit(*bars(300, seed=0)).calibrate(X, y)
     before = log_loss(labels, plain.predict_proba(new))
-    model.tune(X, y, max_iter=30, random_state=0)
+    model.tune(X, y, max_iter=30, random_state=0, new_rows=True)
     assert model.tuned_["trade_off"] is not None
     assert log_loss(labels, model.predict_proba(new)) < 0.8 * before
     # Those of all rows, by copies that have not seen them.
@@ -518,17 +542,6 @@ def test_parts_of_few_rows_are_judged_by_copies_that_were_tuned_to_the_others(
         assert (expected.log_loss < before.log_loss) == (spoilt > 0.0)
         assert after is before
         assert path == []
-
-
-def test_rows_are_those_of_the_fit_by_the_weights_of_their_classes() -> None:
-    X, y = bars(60, seed=0)
-    weights = np.random.default_rng(0).uniform(0.5, 2.0, size=60)
-    model = SharedKernelClassifier(2, random_state=0, tol=1e-2).fit(X, y, weights)
-    assert classifier._are_of_fit(model, labelled_rows(model, X, y, weights))
-    assert not classifier._are_of_fit(model, labelled_rows(model, X, y))
-    assert not classifier._are_of_fit(model, labelled_rows(model, X, y, 2.0 * weights))
-    stream = SharedKernelClassifier(2, random_state=0).partial_fit(X, y, classes=np.unique(y))
-    assert not classifier._are_of_fit(stream, labelled_rows(stream, X, y))
 
 
 @pytest.mark.parametrize(

@@ -334,6 +334,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         batch_size: int | None = None,
         sample_weight: ArrayLike | None = None,
         random_state: int | np.random.RandomState | None = None,
+        new_rows: bool = False,
     ) -> Self:
         """Tune weights, means and covariances for classification.
 
@@ -361,17 +362,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             λ; or several values, each of which goes on from the best model so far, or from the last one where
             no rows are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
         validation : float, tuple or None, default=0.1
-            Share of the rows that is held out, of each class: a model of the same settings is fitted to the
-            others and tuned, and the held-out rows, which neither has seen, decide how far; then this model
-            is tuned as far, on all rows. Where X is not all that the model was fitted to (class counts
-            differ, some rows had no label, or it comes from `partial_fit`), such a fit would be another
-            model: this one is tuned on the others and judged by the held-out rows. Where these would be fewer
-            than 100, four parts of X are held out in turn, and each is judged by this model tuned, in the
-            same way, on the others; unless the log-loss of all rows falls by more than two standard errors,
-            and no more of them are misclassified, the fitted model stays, and otherwise it is tuned on all
-            rows, for as few rounds as in any of the four. Or held-out rows and their labels, (X, y), that are
-            in neither the fit nor X. Or None to take all rounds and keep the last model; use `calibrate` with
-            other rows for its temperature.
+            Share of the rows that is held out, of each class. A model of the same settings is fitted to the
+            others and tuned, and the held-out rows, which it has not seen, decide how far; then this model is
+            tuned as far, on all rows. With `new_rows`, there is no such fit, and the held-out rows judge this
+            model. Or held-out rows and their labels, (X, y), that are in neither the fit nor X. Or None to
+            take all rounds and keep the last model; use `calibrate` with other rows for its temperature.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
             with Adam's steps, by default 20. Steps shrink to nothing over the passes, so that more of them
@@ -383,6 +378,14 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             Weights of the rows.
         random_state : int, RandomState instance or None, default=None
             Source of randomness of the split and of the mini-batches.
+        new_rows : bool, default=False
+            Your statement that no row of X was in the fit. Rows of which a tenth is held out then judge this
+            model itself while it is tuned on the others. Where fewer than 100 would be held out, four parts
+            of X are held out in turn, and each is judged by this model tuned, in the same way, on the others;
+            unless the log-loss of all rows falls by more than two standard errors, and no more of them are
+            misclassified, the fitted model stays, and otherwise it is tuned on all rows, for as few rounds as
+            in any of the four. If the statement is wrong, the scores in `tuned_` are too good, and tuning
+            stops too early or too late.
 
         Returns
         -------
@@ -418,7 +421,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             run = partial(_tuned, max_iter=max_iter, batch_size=batch_size, random_state=random)
             stages = [(value, max_iter) for value in trade_offs]
             given = held_out is None or len(training.codes) == len(rows.codes)
-            new = not given and not _are_of_fit(self, rows)
+            new = not given and new_rows
             if held_out is not None and new and len(held_out.codes) < _ENOUGH_HELD_OUT:
                 # So few rows would prefer some of many rounds by chance.
                 before, after, rounds, path = _cross_fitted(self, rows, validation, random, run, stages)
@@ -428,6 +431,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 model, found = run(self, training, held_out, stages)
             else:
                 # The fit has seen the held-out rows: another one that has not decides how far to go.
+                _refuse_without_a_class(self, rows)
                 _, found = run(refit(self, training.block()), training, held_out, stages)
                 model, _ = run(self, rows, None, found.stages)
             if found.trade_off is not None:
@@ -512,13 +516,15 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
 
 
-def _are_of_fit(classifier: SharedKernelClassifier, rows: Labelled) -> bool:
-    """Return whether rows are as many of each class as those of the fit, which had no others."""
-    model = classifier.models_[0]
-    counts = np.bincount(rows.codes, weights=rows.weights, minlength=len(classifier.classes_))
-    # With rows without a label, class priors are not the shares of the classes.
-    labelled = np.allclose(model.class_prior_, counts / counts.sum(), rtol=1e-9, atol=0.0)
-    return "stream_" not in vars(model) and labelled and np.allclose(model.class_count_, counts, rtol=1e-9)
+def _refuse_without_a_class(classifier: SharedKernelClassifier, rows: Labelled) -> None:
+    """Refuse rows that no second fit can be made of."""
+    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
+    if not counts.all():
+        label = classifier.classes_.tolist()[int(np.argmin(counts))]
+        raise ValueError(
+            f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give rows "
+            "of all classes, or new_rows=True if no row was in the fit."
+        )
 
 
 def _cross_fitted(
