@@ -38,7 +38,7 @@ def refused(data: DataSet, seed: int, n_splits: int, max_rows: int, *, search: b
     shares, codes = [], np.unique(data.y, return_inverse=True)[1]
     train, test = list(splits.split(data.X, codes))[seed]
     for nominal in NOMINAL:
-        model: Any = SharedKernelClassifier(reject_below=nominal, random_state=seed)
+        model: Any = SharedKernelClassifier(reject_below=nominal, outlier_label=-1, random_state=seed)
         if search:
             model = SharedKernelClassifierCV(model, random_state=seed)
         model.fit(data.X[train[:max_rows]], codes[train[:max_rows]])

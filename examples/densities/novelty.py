@@ -22,7 +22,7 @@ images, digits = load_digits(return_X_y=True)
 known = digits < 8
 X, X_test, y, y_test = train_test_split(images[known], digits[known], random_state=0)
 classifier = SharedKernelClassifier(
-    8, covariance_prior=20.0, reject_below=0.02, random_state=0
+    8, covariance_prior=20.0, reject_below=0.02, outlier_label=-1, random_state=0
 )
 model = make_pipeline(PCA(20, random_state=0), classifier).fit(X, y)
 rows = {

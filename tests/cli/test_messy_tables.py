@@ -66,7 +66,7 @@ def features(frame: pd.DataFrame) -> np.ndarray:
 
 def test_a_model_of_categories_takes_tables_and_frames(folder: Path) -> None:
     model = skmix.load(folder / "m.skmix")
-    own = skmix.SharedKernelClassifier(2, reject_below=0.01, outlier_label="outlier", random_state=0)
+    own = skmix.SharedKernelClassifier(2, reject_below=0.01, random_state=0)
     own.fit(features(FRAME), FRAME["kind"].to_numpy())
     assert_allclose(model.means_, own.means_, rtol=1e-9)
     assert model.table_columns_["colour"] == ["blue", "green", "red"]

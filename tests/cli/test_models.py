@@ -69,6 +69,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.parametrize("outlier_label", [None, "strange"])
+@pytest.mark.parametrize("search", [False, True])
+def test_scores_are_those_of_python(
+    folder: Path, tmp_path: Path, outlier_label: str | None, search: bool, two_folds: None
+) -> None:
+    path, table = tmp_path / "m.skmix", folder / "odd.csv"
+    arguments = () if search else ("--kernels", 3)
+    run("fit", folder / "even.csv", "--target", "species", "--outliers", 0.3, "-o", path, *arguments)
+    model, rows, labels = skmix.load(path), X[1::2], SPECIES[1::2]
+    # Nobody has asked for a label of outliers yet.
+    assert set(model.predict(pd.DataFrame(X, columns=NAMES))) == set(SPECIES)
+    if outlier_label is not None:
+        (model.classifier_ if search else model).set_params(outlier_label=outlier_label)
+        model.save(path)
+    frame = pd.DataFrame(rows, columns=NAMES)
+    found = json.loads(run("evaluate", path, table, "--json").stdout)
+    assert found["outliers"] > 0.0
+    assert found["accuracy"] == pytest.approx(model.score(frame, labels), rel=1e-12)
+    predicted = pd.read_csv(io.StringIO(run("predict", path, table).stdout))
+    assert_array_equal(predicted["label"], model.predict(frame))
+    marked = predicted["outlier"].to_numpy() == 1
+    assert_array_equal(predicted["label"] == "strange", marked if outlier_label else np.zeros(75, dtype=bool))
+
+
 @pytest.fixture
 def two_folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let searches have two folds, here and on the command line, which saves time."""
@@ -78,7 +102,7 @@ def two_folds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_fit_is_that_of_python(folder: Path) -> None:
     model = skmix.load(folder / "iris.skmix")
-    own = SharedKernelClassifier(3, reject_below=0.01, outlier_label="outlier", random_state=0)
+    own = SharedKernelClassifier(3, reject_below=0.01, random_state=0)
     own.fit(X[::2], SPECIES[::2])
     assert_array_equal(model.means_, own.means_)
     assert model.threshold_ == own.threshold_
@@ -539,7 +563,7 @@ def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
     table.write_text(lines_of(NAMES, X, species=np.where(some == "", "", CODES.astype(str))))
     run(*arguments, "use", "--hold-out", 0.2, "--tune")
     assert skmix.load(path).classes_.tolist() == [0, 1, 2]
-    assert skmix.load(path).outlier_label == -1
+    assert skmix.load(path).outlier_label is None
 
 
 def test_missing_values_and_negative_labels(tmp_path: Path) -> None:

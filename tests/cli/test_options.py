@@ -69,7 +69,7 @@ def table(folder: Path, *beside: str) -> Path:
 # ---------------------------------------------------------------- fit: everything given
 
 # These fits are without a threshold for outliers, which takes further fits.
-OUTLIERS = {"reject_below": 0.01, "outlier_label": "outlier"}
+OUTLIERS = {"reject_below": 0.01}
 GIVEN: dict[str, dict[str, Any]] = {
     "--kernels 3": {"n_kernels": 3},
     "--covariance tied": {"covariance_type": "tied"},

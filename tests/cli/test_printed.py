@@ -31,7 +31,6 @@ from skmix.cli.fit import (
     _check_columns,
     _folds,
     _lines,
-    _outlier_label,
     _parse_priors,
     _Rows,
     _with_more_time,
@@ -310,12 +309,6 @@ def test_as_many_folds_as_rows_of_the_largest_class() -> None:
 def test_priors_may_be_zero() -> None:
     assert _parse_priors("v=1, u=0", ["u", "v"]) == [0.0, 1.0]
     assert _parse_priors("a=b=1,c=2", ["a=b", "c"]) == [1.0, 2.0]
-
-
-def test_labels_of_outliers_are_no_classes() -> None:
-    assert _outlier_label(np.array([1, 2])) == -1
-    assert _outlier_label(np.array(["a", "b"])) == "outlier"
-    assert _outlier_label(np.array(["outlier", "outlier_"])) == "outlier__"
 
 
 # ---------------------------------------------------------------- evaluations and models

@@ -73,7 +73,7 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
     settings: Any = {
         "n_kernels": n_kernels, "feature_groups": groups, "random_state": 0, "tol": 1e-2,
     }  # fmt: skip
-    model = SharedKernelClassifier(reject_below=share, **settings).fit(X, y, weights)
+    model = SharedKernelClassifier(reject_below=share, outlier_label=-1, **settings).fit(X, y, weights)
     codes = np.where(np.isnan(y), -1, y).astype(np.int64)
     densities, seen = [], []
     for training, held in parts_of(Block(X, codes, weights), seed_of(model)):
@@ -93,8 +93,9 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
     far = model.predict([[1e3, -1e3, 0.0]])
     assert_array_equal(far, [-1])
     assert far.dtype == model.classes_.dtype
-    # Only the label says that a row was refused.
+    # Only the label says that a row was refused, and only if there is one.
     assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+    assert_array_equal(model.set_params(outlier_label=None).predict(X), plain.predict(X))
 
 
 def test_the_share_of_new_rows_that_is_refused() -> None:
@@ -106,7 +107,9 @@ def test_the_share_of_new_rows_that_is_refused() -> None:
         y = np.repeat([0, 1, 2, 3], 25)
         X = random.normal(size=(100, 6)) @ mix + 4.0 * y[:, None]
         new = random.normal(size=(4000, 6)) @ mix + 4.0 * np.repeat([0, 1, 2, 3], 1000)[:, None]
-        model = SharedKernelClassifier(covariance_prior=None, reject_below=0.1, random_state=seed).fit(X, y)
+        model = SharedKernelClassifier(
+            covariance_prior=None, reject_below=0.1, outlier_label=-1, random_state=seed
+        ).fit(X, y)
         refused.append(np.mean(model.predict(new) == -1))
         beyond.append(np.mean(model.score_samples(new) < np.quantile(model.score_samples(X), 0.1)))
     assert 0.1 / 1.5 < np.mean(refused) < 0.1 * 1.5
@@ -194,7 +197,7 @@ def test_columns_are_found_by_name() -> None:
 
 def test_a_fit_without_rejection_forgets_the_threshold() -> None:
     X, y = blobs()
-    model = SharedKernelClassifier(reject_below=0.5, random_state=0).fit(X, y)
+    model = SharedKernelClassifier(reject_below=0.5, outlier_label=-1, random_state=0).fit(X, y)
     assert np.any(model.predict(X) == -1)
     assert not np.any(model.set_params(reject_below=None).fit(X, y).predict(X) == -1)
 
@@ -203,13 +206,11 @@ def test_a_fit_without_rejection_forgets_the_threshold() -> None:
     ("labels", "outlier", "kind"),
     [
         (("a", "bb"), "none of these", "U"),
-        (("a", "bb"), None, "O"),
         ((0, 1), 7, "i"),
         ((0.0, 1.0), np.nan, "f"),
         ((0.0, 1.0), -1, "f"),
         (np.array([1, 2], dtype=np.uint8), -1, "i"),
-        (np.array(["a", "b"], dtype=object), None, "O"),
-        (np.array(["a", "b"], dtype=object), -1, "O"),
+        (np.array(["a", "b"], dtype=object), "?", "O"),
         ((0, 1), np.int64(5), "i"),
     ],
 )
@@ -230,15 +231,15 @@ def test_outlier_labels_of_every_type(labels: Any, outlier: Any, kind: str) -> N
 @pytest.mark.parametrize(
     ("labels", "outlier", "message"),
     [
-        (("a", "b"), -1, "outlier_label must be a string or None, as the labels are <U1"),
+        (("a", "b"), -1, "outlier_label must be a string, as the labels are <U1"),
+        (np.array(["a", "b"], dtype=object), -1, "must be a string, as the labels are object"),
         ((0, 1), "none", "must be an integer, as the labels are int64"),
         ((0, 1), 0.5, "must be an integer"),
-        ((0, 1), None, "must be an integer"),
         ((0, 1), True, "is one of the classes"),
         ((2, 3), True, "must be an integer"),
         ((0.0, 1.0), "none", "must be a number"),
         ((-1, 1), -1, r"outlier_label=-1 is one of the classes: \[-1, 1\]"),
-        ((False, True), -1, "labels that have a third value"),
+        ((False, True), -1, "truth values leave no third one"),
     ],
 )
 def test_outlier_labels_that_do_not_fit(labels: Any, outlier: Any, message: str) -> None:

@@ -97,6 +97,7 @@ def test_groups_refused_rows_and_rows_without_a_label(library: str) -> None:
     settings: dict[str, Any] = {
         "feature_groups": [[0, 1], [3, 2]],
         "reject_below": 0.05,
+        "outlier_label": -1,
         "random_state": 0,
         "tol": 1e-2,
     }

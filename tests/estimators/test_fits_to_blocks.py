@@ -110,7 +110,7 @@ def test_a_classifier_of_feature_groups(gaps: bool) -> None:
         X[300:310, 3] = np.nan
     names = ["a", "b", "c", "d"]
     model = SharedKernelClassifier(
-        3, feature_groups=[["b", "a"], ["c"]], priors="uniform", reject_below=0.1, outlier_label=None,
+        3, feature_groups=[["b", "a"], ["c"]], priors="uniform", reject_below=0.1, outlier_label="?",
         random_state=0, tol=1e-3,
     )  # fmt: skip
     there = model.fit(cut(X, y, weights, names))
@@ -130,7 +130,7 @@ def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatc
     X, y, weights = make_rows()
     monkeypatch.setattr(blocks, "_FEWEST_ROWS", 20)
     monkeypatch.setattr(blocks, "_MOST_ROWS", 20)
-    model = SharedKernelClassifier(reject_below=0.1, outlier_label=None, random_state=0, tol=1e-3)
+    model = SharedKernelClassifier(reject_below=0.1, outlier_label="?", random_state=0, tol=1e-3)
     model.fit(cut(X, y, weights))
     densities = model.score_samples(X)
     expected = np.quantile(densities, 0.1, weights=weights, method="inverted_cdf")

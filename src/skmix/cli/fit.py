@@ -207,8 +207,8 @@ def fit(
     model file stores the names and the categories of the columns.
 
     Rows less likely than all but a share --outliers of held-out rows are
-    outliers: skmix predict marks them, and in Python predict returns
-    'outlier' for them, or -1 where labels are numbers.
+    outliers: skmix predict marks them in a column of their own. Their label
+    is that of the most probable class, as of other rows.
     """
     of_classes: dict[str, Any] = {"--groups": groups, "--priors": priors, "--tune": tune}
     of_classes |= {"--hold-out": hold_out or None, "--folds": folds, "--html": html}
@@ -290,7 +290,7 @@ def fit(
                 settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
                 settings["feature_groups"] = _parse_groups(groups, rows.columns)
                 if outliers:
-                    settings |= {"reject_below": outliers, "outlier_label": _outlier_label(classes)}
+                    settings["reject_below"] = outliers
             fitting = partial(
                 _fit, chosen=chosen, criterion=criterion, tune=tune, time_limit=time_limit, settings=settings
             )
@@ -646,16 +646,6 @@ def _fit(
         seed = settings["random_state"]
         model.tune(labelled.X, labels, sample_weight=labelled.weights, random_state=seed)
     return model, search
-
-
-def _outlier_label(classes: NDArray[Any]) -> Any:
-    """Return a label for outliers that differs from all classes."""
-    if classes.dtype.kind in "iu":
-        return -1
-    label = "outlier"
-    while label in classes:
-        label += "_"
-    return label
 
 
 def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | str | None:

@@ -90,18 +90,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         the paper's maximum-likelihood rule.
         When to change: where classes will not be as frequent as in the training rows.
     reject_below : float, default=None
-        A share of rows, between 0 and 1: `predict` then refuses rows whose log-density log p(x) is below a
-        threshold that this share of new rows of the same kind is below, and returns `outlier_label` for them.
-        The threshold is a quantile of the densities of held-out rows: up to ten further fits, to nine tenths
-        of the rows each, until 2000 rows were held out. Where more rows than a sample of starting rows are in
-        a file or a Dask collection, and of the first batch of a stream, it is that of the training rows
-        themselves; of later batches, that of the batch before it is learnt.
-        When to change: where rows may come that belong to none of the classes; 0.01 refuses one in a hundred
-        usual rows.
-    outlier_label : default=-1
-        What `predict` returns for refused rows. It must fit beside the labels: with labels that are strings,
-        a string or None.
-        When to change: where -1 is a label of yours, or labels are strings.
+        A share of rows, between 0 and 1: `threshold_` is then the log-density log p(x) that this share of new
+        rows of the same kind is below. It is a quantile of the densities of held-out rows: up to ten further
+        fits, to nine tenths of the rows each, until 2000 rows were held out. Where more rows than a sample of
+        starting rows are in a file or a Dask collection, and of the first batch of a stream, it is that of
+        the training rows themselves; of later batches, that of the batch before it is learnt.
+        When to change: where rows may come that belong to none of the classes; one in a hundred usual rows is
+        below the threshold of 0.01.
+    outlier_label : default=None
+        What `predict` returns for rows below `threshold_`, which `score` then counts as errors. It must be of
+        the kind of the labels, a string beside strings and a number beside numbers. None leaves them with
+        their most probable class.
+        When to change: where `predict` is to refuse rows; give `reject_below` too.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     class_prior_ : ndarray of shape (L,)
         Class priors used for prediction.
     threshold_ : float
-        Log-density below which `predict` refuses a row; minus infinity unless `reject_below` was given.
+        Log-density below which a row is an outlier; minus infinity unless `reject_below` was given.
     temperature_ : float
         What log-probabilities are divided by before they are normalised; 1 unless `calibrate` or `tune` was
         called.
@@ -208,7 +208,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         device: str | None = None,
         priors: ArrayLike | str | None = None,
         reject_below: float | None = None,
-        outlier_label: Any = -1,
+        outlier_label: Any = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -492,7 +492,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return score_rows(self, X, _posteriors)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the most probable class (n,) of each row of X (n, M); `outlier_label` for refused rows."""
+        """Return the most probable class (n,) of each row of X (n, M), or `outlier_label` if there is one."""
         return score_rows(self, X, _predictions)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
@@ -522,8 +522,8 @@ def _refuse_without_a_class(classifier: SharedKernelClassifier, rows: Labelled) 
     if not counts.all():
         label = classifier.classes_.tolist()[int(np.argmin(counts))]
         raise ValueError(
-            f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give rows "
-            "of all classes, or new_rows=True if no row was in the fit."
+            f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
+            "rows of all classes, or new_rows=True if no row was in the fit."
         )
 
 
@@ -608,7 +608,6 @@ def _posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
 def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
     joint = densities.log_joint(model, rows)
     labels: np.ndarray = model.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
-    if model.threshold_ == -np.inf:
+    if model.outlier_label is None or model.threshold_ == -np.inf:
         return labels
-    # An array, so that the result has a type that holds both.
-    return np.where(on_host(log_sum(joint)) < model.threshold_, np.array(model.outlier_label), labels)
+    return decisions.with_outliers(labels, on_host(log_sum(joint)), model)

@@ -57,24 +57,41 @@ def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArra
     return least_log_loss(log_joints, codes, weights, lowest=0.0)[0]
 
 
+# Kinds of labels, and what a label of outliers beside them must be.
+_KINDS: tuple[tuple[type, str], ...] = (
+    (str, "a string"),
+    (Integral, "an integer"),
+    (Real, "a number"),
+)
+
+
 def check_outlier_label(label: Any, classes: np.ndarray) -> None:
-    """Refuse a label for outliers that is one of the classes or does not fit beside them."""
-    kind = classes.dtype.kind
-    if label in classes.tolist():
-        raise ValueError(f"outlier_label={label!r} is one of the classes: {classes.tolist()[:10]}.")
-    if kind in "iu":
-        fits, wanted = isinstance(label, Integral) and not isinstance(label, bool), "an integer"
-    elif kind == "f":
-        fits, wanted = isinstance(label, Real) and not isinstance(label, bool), "a number"
-    elif kind in "US":
-        fits, wanted = label is None or isinstance(label, str), "a string or None"
+    """Refuse a label for outliers that is one of the classes or of another kind; None is no label."""
+    if label is None:
+        return
+    known = classes.tolist()
+    if label in known:
+        raise ValueError(f"outlier_label={label!r} is one of the classes: {known[:10]}.")
+    fits, wanted = True, ""
+    if all(isinstance(each, bool) for each in known):
+        fits, wanted = False, "None, since truth values leave no third one"
     else:
-        fits, wanted = kind == "O", "possible only with labels that have a third value"
+        # Labels of several kinds, or of one that is not listed, are of dtype object, which holds anything.
+        for kind, words in _KINDS:
+            if all(isinstance(each, kind) for each in known):
+                fits, wanted = isinstance(label, kind) and not isinstance(label, bool), words
+                break
     if not fits:
         raise ValueError(
-            f"outlier_label must be {wanted}, as the labels are {classes.dtype} ({classes.tolist()[:3]} …), "
+            f"outlier_label must be {wanted}, as the labels are {classes.dtype} ({known[:3]} …), "
             f"got {label!r}."
         )
+
+
+def with_outliers(labels: np.ndarray, log_densities: FloatArray, classifier: Any) -> np.ndarray:
+    """Return labels (n,) of rows, the classifier's `outlier_label` for those below its threshold."""
+    # An array, so that the result has a type that holds both.
+    return np.where(log_densities < classifier.threshold_, np.array(classifier.outlier_label), labels)
 
 
 def threshold_of(classifier: Any, training: Training) -> float:

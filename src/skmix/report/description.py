@@ -58,7 +58,7 @@ def predict_columns(
     Returns
     -------
     dict of str to ndarray of shape (n,)
-        For a classifier ``label``, the most probable class, and ``p_…``, the posterior probability of each;
+        For a classifier ``label``, what `predict` returns, and ``p_…``, the posterior probability of each;
         for a mixture ``kernel`` and ``p_0`` …, the same for its kernels, and ``population``
         if they were merged, and ``p_background`` if there is one. Then
         ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
@@ -87,7 +87,11 @@ def predict_columns(
     if not is_classifier(model) and hasattr(chosen_model(model), "background_weights_"):
         columns["p_background"] = np.maximum(1.0 - posteriors.sum(axis=1), 0.0)
     columns["log_density"] = densities
-    columns["outlier"] = (densities < outlier_threshold(model)).astype(np.int8)
+    outliers = densities < outlier_threshold(model)
+    label = getattr(chosen_model(model), "outlier_label", None)
+    if label is not None:
+        columns["label"] = np.where(outliers, np.array(label), columns["label"])
+    columns["outlier"] = outliers.astype(np.int8)
     return columns
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import confusion_matrix, log_loss
 
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
+from skmix.plots._models import chosen_model
 from skmix.report.description import outlier_threshold
 from skmix.report.rendering import render_page
 
@@ -28,7 +29,7 @@ class Evaluation:
     classes : tuple of str
         The L classes.
     accuracy : float
-        Share of correct predictions.
+        Share of correct predictions, as `score` counts them: a row with the `outlier_label` is none.
     mean_iou : float
         Jaccard index, averaged over the classes that occur among labels or predictions.
     log_loss : float
@@ -126,13 +127,18 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
     confusion = confusion_matrix(codes, probabilities.argmax(axis=1), labels=every, sample_weight=weights)
     found, labelled, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     iou = _share(found, labelled + predicted - found)
-    threshold, outliers = outlier_threshold(model), None
+    right, outliers = probabilities.argmax(axis=1) == codes, None
+    threshold = outlier_threshold(model)
     if threshold > -np.inf:
-        outliers = float(np.average(model.score_samples(X) < threshold, weights=weights))
+        below = model.score_samples(X) < threshold
+        outliers = float(np.average(below, weights=weights))
+        if getattr(chosen_model(model), "outlier_label", None) is not None:
+            # `predict` names no class for them.
+            right &= ~below
     return Evaluation(
         n_rows=weights.sum().item(),
         classes=tuple(str(label) for label in model.classes_.tolist()),
-        accuracy=float(found.sum() / confusion.sum()),
+        accuracy=float(np.average(right, weights=weights)),
         mean_iou=float(np.nanmean(iou)),
         log_loss=float(log_loss(codes, probabilities, labels=every, sample_weight=weights)),
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),

@@ -31,7 +31,7 @@ from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_groups, is_robust
 from ..classifier import SharedKernelClassifier
-from ..decisions import check_outlier_label
+from ..decisions import check_outlier_label, with_outliers
 from ..io import savable
 from ..rows import Sender, from_files, sender, without_names
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
@@ -777,16 +777,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
 
-        It is `outlier_label` for rows that `classifier_` refuses.
+        If `classifier_` has an `outlier_label`, it is that for rows below `classifier_.threshold_`.
         """
         if len(self._fitted().classifiers_) == 1:
             return self.classifier_.predict(self._features(self._accept(X)))
         labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
-        threshold = self.classifier_.threshold_
-        if threshold > -np.inf:
-            refused = on_host(self.score_samples(X)) < threshold
-            # An array, so that the result has a type that holds both.
-            labels = np.where(refused, np.array(self.classifier_.outlier_label), labels)
+        best = self.classifier_
+        if best.outlier_label is not None and best.threshold_ > -np.inf:
+            labels = with_outliers(labels, on_host(self.score_samples(X)), best)
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
