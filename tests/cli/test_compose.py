@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from commands import said
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
@@ -262,7 +263,7 @@ def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
     assert "The channel Time is left out." in page
     # New files are read in the same way.
     run(files[0], "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
-    own = model.composition(open_rows(files[:1], columns=["B530-A", "R660-A"], transform=Arcsinh(150.0)))
+    own = model.composition(files[:1])
     assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], own["share"])
     result = run(files[0], "--model", tmp_path / "m", "--transform", "logicle", code=2)
     assert "--transform differs from the fit" in said(result)
@@ -284,11 +285,12 @@ def test_predictions_are_on_the_scale_of_the_fit(tmp_path: Path) -> None:
     assert_array_equal(table["kernel"], model.predict(source))
     assert_array_equal(table["population"], model.predict(source, populations=True))
     assert_allclose(table["log_density"], model.score_samples(source.unlabelled()), atol=1e-4)
-    model.metadata_["compose"]["compensate"] = True
+    # Of rows in memory, nobody knows what was done to them.
+    del model.preparation_
     model.save(tmp_path / "m")
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
-    assert "was fitted to compensated channels" in said(result)
+    assert "does not say on which scale it was fitted" in said(result)
 
 
 def test_a_model_of_python_remembers_its_scale(tmp_path: Path) -> None:
@@ -300,20 +302,22 @@ def test_a_model_of_python_remembers_its_scale(tmp_path: Path) -> None:
         (Arcsinh(0.1), "arcsinh:0.1"),
         (Logicle(), "logicle"),
         (None, "none"),
+        (Arcsinh([150.0, 150.0, 5.0]), "arcsinh (cofactor [150.0, 150.0, 5.0])"),
     ):
         rows = open_rows(files, transform=transform)
         mixture.fit(rows).save(tmp_path / "m")
-        noted = {"compensate": False, "transform": scale}
-        assert load(tmp_path / "m").metadata_ == {"study": "mine", "compose": noted}
-        run(*files, "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
+        assert load(tmp_path / "m").preparation_ == mixture.preparation_
+        result = run(*files, "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
+        assert f"transform {scale}" in result.stdout
         assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], mixture.composition(rows)["share"])
-    for transform in (Arcsinh([150.0, 150.0, 5.0]), Logicle(W=1.0)):
-        mixture.fit(open_rows(files, transform=transform)).save(tmp_path / "m")
-        result = run(*files, "--model", tmp_path / "m", code=1)
-        assert "a scale that has no name on the command line" in said(result)
+    mixture.fit(open_rows(files, transform=StandardScaler().fit(drawn(SHARES["a"], 3)))).save(tmp_path / "m")
+    assert load(tmp_path / "m").preparation_ == {"compensate": False, "transform": "other"}
+    result = run(*files, "--model", tmp_path / "m", code=1)
+    assert "a transformer that it does not keep" in said(result)
     # Of rows in memory, nobody knows what was done to them.
     mixture.fit(pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)).save(tmp_path / "m")
     assert mixture.metadata_ == {"study": "mine"}
+    assert not hasattr(mixture, "preparation_")
     result = run(*files, "--model", tmp_path / "m", code=2)
     assert "does not say its scale: give the --transform of its fit" in said(result)
     run(*files, "--model", tmp_path / "m", "--transform", "arcsinh:150")
@@ -344,7 +348,7 @@ def test_compensation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(model.weights_[:, 0] @ model.means_, true.mean(axis=0), rtol=1e-2)
     # New files are compensated as those of the fit were.
     run(tmp_path / "a.fcs", "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
-    own = model.composition(open_rows([tmp_path / "a.fcs"], compensate=True))
+    own = model.composition([tmp_path / "a.fcs"])
     assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], own["share"])
     result = run(tmp_path / "a.fcs", "--model", tmp_path / "m", "--no-compensate", code=2)
     assert "--compensate differs from the fit" in said(result)
@@ -473,7 +477,7 @@ def test_settings_reach_the_model(study: Path, tmp_path: Path) -> None:
     expected |= {"weight_prior": "hierarchical"}
     assert {name: getattr(model, name) for name in expected} == expected
     assert model.feature_names_in_.tolist() == ["CD4", "CD3"]
-    assert model.metadata_["compose"]["transform"] == "arcsinh:2"
+    assert model.preparation_ == {"transform": "arcsinh:2"}
 
 
 @pytest.mark.parametrize(
@@ -539,7 +543,7 @@ def test_everything_as_json(study: Path, tmp_path: Path, monkeypatch: pytest.Mon
         "groups": [{"group": name, "rows": N, "unusual": False} for name in SHARES],
     }
     assert model.random_state == 2
-    assert model.metadata_["compose"] == {"compensate": False, "transform": "none", "labels": NAMES}
+    assert not hasattr(model, "preparation_")
     assert seen["title"] == "Composition of 3 groups"
     assert (len(seen["X"]), seen["names"], seen["scale"], seen["notes"]) == (30, NAMES, "none", [])
     assert {name: int((seen["groups"] == name).sum()) for name in SHARES} == dict.fromkeys(SHARES, 10)

@@ -42,7 +42,8 @@ def fitted() -> dict[str, Any]:
     mixture = partial(SharedKernelMixture, **short)
     noted = SharedKernelClassifier(3, reject_below=0.1, outlier_label="none", **short)
     noted.fit(pd.DataFrame(X, columns=["u", "v", "w"]), y)
-    noted.metadata_ = {"target": "kind", "outlier_threshold": -9.0, "compose": {"transform": "none"}}
+    noted.metadata_ = {"target": "kind", "outlier_threshold": -9.0}
+    noted.preparation_ = {"compensate": False, "transform": "arcsinh:150"}
     quick = SharedKernelClassifier(max_iter=50, tol=0.1)
     search = SharedKernelClassifierCV(quick, n_kernels=3, covariance_type="tied", time_limit=0, **SEED)
     # What power, rank and projection would have learnt.
@@ -127,6 +128,11 @@ def of_the_first(factor: float) -> Callable[[np.ndarray], np.ndarray]:
 def note(**noted: Any) -> Callable[[Any, Arrays], None]:
     """Return a change of what the command line has noted."""
     return assign("fitted", "metadata_", encode(noted)[0])
+
+
+def prepare(**own: Any) -> Callable[[Any, Arrays], None]:
+    """Return a change of how files are prepared."""
+    return assign("fitted", "preparation_", encode(own)[0])
 
 
 def columns(**kinds: Any) -> Callable[[Any, Arrays], None]:
@@ -311,8 +317,16 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("noted", note(missing="NA"), "missing of metadata_ is 'NA'"),
     ("noted", note(missing=["NA", 5]), "missing of metadata_ is 5"),
     ("noted", note(weight=["n"]), r"weight of metadata_ is \['n'\]"),
-    ("noted", note(compose={"transform": "arcsinh:-1"}), "the cofactor '-1' is not a number above 0"),
-    ("noted", note(compose={"transform": "log"}), "'log' is none of arcsinh"),
+    ("noted", note(compose={"transform": "none"}), "is in preparation_ now: fit the model again"),
+    ("noted", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
+    ("noted", prepare(transform="log"), "'log' is none of arcsinh"),
+    ("noted", prepare(transform={"kind": "log"}), "the scale of preparation_ is"),
+    ("noted", prepare(transform={"kind": "arcsinh", "cofactor": [1.0, 2.0]}), "each of the 3 channels"),
+    ("noted", prepare(transform={"kind": "arcsinh", "width": 1.0}), "unexpected keyword argument 'width'"),
+    ("noted", prepare(transform=None), "the scale of preparation_ is None"),
+    ("noted", prepare(transform="none", compensate="yes"), "preparation_ is {'transform': 'none', 'comp"),
+    ("noted", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
+    ("noted", prepare(compensate=True), "preparation_ is {'compensate': True}"),
     ("noted", columns(u=None, v=None, x=None), "does not describe the features of feature_names_in_"),
     ("noted", columns(v=None, u=None, w=None), "does not describe the features of feature_names_in_"),
     ("drop-in", put("fitted.weights_", lambda w: w * 0.9), "weights_ must sum to one"),

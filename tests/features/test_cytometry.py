@@ -10,11 +10,12 @@ import pytest
 from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmix import features
 from skmix.features import Arcsinh, Logicle
-from skmix.io.joined import parse_scale
+from skmix.io.preparation import parse_scale, preparation_of_columns, scale_of, transformer_of
 
 SETTINGS = [
     (262144.0, 0.5, 4.5, 0.0),
@@ -131,7 +132,7 @@ def test_there_and_back(scale: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch)
     assert back.dtype == dtype
     # A place of rounding off zero is worth a hundredth of this.
     assert_allclose(back, X, rtol=300 * np.finfo(dtype).eps, atol=1e5 * np.finfo(dtype).eps)
-    monkeypatch.setattr("skmix.features.cytometry._NUMBERS_AT_A_TIME", 7)
+    monkeypatch.setattr("skmix.io.scales._NUMBERS_AT_A_TIME", 7)
     assert_array_equal(scale.transform(X), there)
 
 
@@ -154,13 +155,30 @@ def test_scales_are_named_as_on_the_command_line() -> None:
         10.0: "arcsinh:10",
     }
     for cofactor, name in named.items():
-        assert Arcsinh(cofactor).scale_name == name
+        assert scale_of(Arcsinh(cofactor)) == name
         assert parse_scale(name) == ("arcsinh", cofactor)
-    assert Arcsinh().scale_name == "arcsinh:5"
-    assert Arcsinh([5.0, 5.0]).scale_name is None
-    assert Logicle().scale_name == Logicle(262144, 0.5, 4.5, 0).scale_name == "logicle"
-    for other in ({"T": 1e5}, {"W": 0.6}, {"M": 5.0}, {"A": 0.1}, {"W": [0.5, 0.6]}):
-        assert Logicle(**other).scale_name is None, other
+    assert scale_of(Arcsinh()) == scale_of(Arcsinh([5.0, 5.0])) == "arcsinh:5"
+    assert scale_of(Logicle()) == scale_of(Logicle(262144, 0.5, 4.5, 0)) == "logicle"
+    assert scale_of(None) == "none"
+    assert scale_of(StandardScaler()) == "other"
+    with pytest.raises(ValueError, match="a transformer that it does not keep"):
+        transformer_of("other")
+
+
+def test_scales_without_a_name_are_kept_with_their_parameters() -> None:
+    for scale in (
+        Arcsinh([5.0, 150.0]),
+        *(Logicle(**own) for own in ({"T": 1e5}, {"W": 0.6}, {"M": 5.0}, {"A": 0.1}, {"W": [0.5, 0.6]})),
+    ):
+        kept = scale_of(scale)
+        assert isinstance(kept, dict)
+        assert repr(transformer_of(kept)) == repr(scale)
+    both = scale_of(Arcsinh([5.0, 150.0, 5.0]))
+    assert both == {"kind": "arcsinh", "cofactor": [5.0, 150.0, 5.0]}
+    # Of some channels; those that are alike have a name again.
+    given = {"compensate": True, "transform": both}
+    assert preparation_of_columns(given, [1, 0])["transform"]["cofactor"] == [150.0, 5.0]
+    assert preparation_of_columns(given, [2, 0]) == {"compensate": True, "transform": "arcsinh:5"}
 
 
 def test_names_of_scales_are_read_whole() -> None:

@@ -163,7 +163,9 @@ def test_what_may_be_left_out_or_written_in_another_way(tmp_path: Path) -> None:
     assert found.markers == ("", "CD3", "")
     assert_array_equal(found.X, [[1.0, 500.0, 3.5], [0.0, 8.0, 4.5]])
     assert_array_equal(read_rows(path).X, found.X)
-    assert_array_equal(gathered(open_rows(path, chunk_rows=1)), found.X)
+    assert_array_equal(
+        gathered(open_rows(path, columns=found.channels, transform=None, chunk_rows=1)), found.X
+    )
 
 
 def test_events_are_where_header_and_text_say(tmp_path: Path) -> None:
@@ -261,7 +263,8 @@ def test_compensation_undoes_the_spill_over(tmp_path: Path, keyword: str) -> Non
     # What spills over need not be chosen, and what is chosen need not spill over.
     assert_array_equal(read_fcs(path, channels=["CD4"], compensate=True).X, found.X[:, [2]])
     assert_array_equal(read_fcs(path, channels=["FSC-A"], compensate=True).X, found.X[:, [0]])
-    assert_array_equal(gathered(open_rows(path, compensate=True, chunk_rows=64)), found.X)
+    opened = open_rows(path, columns=NAMES, compensate=True, transform=None, chunk_rows=64)
+    assert_array_equal(gathered(opened), found.X)
 
 
 def test_three_channels_spill_over_in_another_order_than_they_are_stored(tmp_path: Path) -> None:
@@ -281,7 +284,8 @@ def test_three_channels_spill_over_in_another_order_than_they_are_stored(tmp_pat
     assert_allclose(read_fcs(path, compensate=True).X, true, rtol=1e-5)
     backwards = read_fcs(path, channels=["Time", "CD4", "B530-A"], compensate=True)
     assert_allclose(backwards.X, true[:, [3, 2, 1]], rtol=1e-5)
-    assert_array_equal(gathered(open_rows(path, compensate=True).take([3, 1])), backwards.X[:, [0, 2]])
+    opened = open_rows(path, columns=NAMES, compensate=True, transform=None)
+    assert_array_equal(gathered(opened.take([3, 1])), backwards.X[:, [0, 2]])
 
 
 @pytest.mark.parametrize(
@@ -310,7 +314,7 @@ def test_bad_matrices_are_refused(tmp_path: Path, spillover: str | None, words: 
 
 def test_blocks_and_fits(tmp_path: Path) -> None:
     path = write(tmp_path / "sample.fcs")
-    source = open_rows(str(path), columns=["CD3", "CD4"], chunk_rows=70)
+    source = open_rows(str(path), columns=["CD3", "CD4"], transform=None, chunk_rows=70)
     assert source.feature_names == ["CD3", "CD4"]
     assert [len(block.X) for block in source.blocks()] == [70, 70, 70, 70, 20]
     assert_array_equal(gathered(source), EVENTS[:, [1, 2]])
@@ -324,7 +328,7 @@ def test_blocks_and_fits(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="did not converge"):
         here = SharedKernelMixture(**model.get_params()).fit(EVENTS)
     with pytest.warns(UserWarning, match="did not converge"):
-        there = model.fit(str(path))
+        there = model.fit(open_rows(path, columns=NAMES, transform=None))
     assert_allclose(there.means_, here.means_, rtol=1e-9)
     assert there.feature_names_in_.tolist() == NAMES
     assert_array_equal(there.predict(path), here.predict(EVENTS))
@@ -337,15 +341,46 @@ def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.fcs", SPILLOVER=SPILLOVER)
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     plain = {"compensate": False, "transform": "none"}
-    assert open_rows(path).reading == open_rows([path]).reading == plain
-    assert open_rows([path], compensate=True).reading == {"compensate": True, "transform": "none"}
-    found = open_rows(path, compensate=True, transform=Arcsinh(150)).reading
-    assert found == {"compensate": True, "transform": "arcsinh:150"}
-    assert open_rows(path, transform=Arcsinh([1.0] * 4)).reading == {**plain, "transform": "other"}
-    assert open_rows(tmp_path / "t.csv").reading is None
-    assert open_rows([tmp_path / "t.csv"]).reading is None
-    scaled = open_rows(tmp_path / "t.csv", transform=Arcsinh())
-    assert scaled.reading == {"compensate": False, "transform": "arcsinh:5"}
+    for each in (path, [path]):
+        assert open_rows(each, transform=None).preparation == plain
+        assert open_rows(each).preparation == {"compensate": False, "transform": "arcsinh:150"}
+    found = open_rows([path], compensate=True, transform="none").preparation
+    assert found == {"compensate": True, "transform": "none"}
+    found = open_rows(path, compensate=True, transform=Arcsinh(5)).preparation
+    assert found == {"compensate": True, "transform": "arcsinh:5"}
+    scale = {"kind": "arcsinh", "cofactor": [1.0, 5.0, 5.0]}
+    source = open_rows(path, transform=Arcsinh([1.0, 5.0, 5.0]))
+    assert source.preparation == {**plain, "transform": scale}
+    assert source.take([2, 1]).preparation == {**plain, "transform": "arcsinh:5"}
+    assert open_rows(tmp_path / "t.csv").preparation is None
+    assert open_rows([tmp_path / "t.csv"]).preparation is None
+    assert open_rows(tmp_path / "t.csv", transform="arcsinh").preparation == {"transform": "arcsinh:5"}
+
+
+def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.fcs")
+    for given in (path, [path], str(tmp_path / "*.fcs")):
+        source = open_rows(given)
+        assert source.feature_names == NAMES[:3]
+        assert_allclose(gathered(source), np.arcsinh(EVENTS[:, :3] / 150.0), rtol=1e-6)
+        assert_allclose(
+            gathered(source.chosen(["Time", "CD3"])), np.arcsinh(EVENTS[:, [3, 1]] / 150.0), rtol=1e-6
+        )
+        assert_array_equal(gathered(open_rows(given, transform=None)), EVENTS[:, :3])
+    assert_allclose(gathered(open_rows(path, columns=["Time"])), np.arcsinh(EVENTS[:, 3:] / 150.0), rtol=1e-6)
+    only = write(tmp_path / "only" / "t.fcs", EVENTS[:, 3:], NAMES[3:], MARKERS[3:])
+    assert open_rows(only).feature_names == ["Time"]
+    found = read_rows(path, preparation="auto")
+    assert found.feature_names == tuple(NAMES[:3])
+    assert found.notes == ("the channel Time is left out",)
+    assert found.preparation == {"compensate": False, "transform": "arcsinh:150"}
+    assert_allclose(found.X, np.arcsinh(EVENTS[:, :3] / 150.0), rtol=1e-6)
+    assert read_rows(path).preparation == {"compensate": False, "transform": "none"}
+    for wrong in ("sqrt", "arcsinh:0"):
+        with pytest.raises(ValueError, match=r"is none of arcsinh|is not a number above 0"):
+            open_rows(path, transform=wrong)
+    with pytest.raises(ValueError, match="compensate must be True, False or 'auto', got 'yes'"):
+        open_rows(path, compensate="yes")
 
 
 def test_labels_and_weights_beside_events(tmp_path: Path) -> None:
@@ -360,7 +395,7 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
     write(tmp_path / "plate" / "2.FCS", EVENTS[200:, ::-1], NAMES[::-1], MARKERS[::-1])
     write(tmp_path / "plate" / "1.fcs", EVENTS[:200])
     (tmp_path / "plate" / "notes.txt").write_text("two samples")
-    source = open_rows(tmp_path / "plate", chunk_rows=150)
+    source = open_rows(tmp_path / "plate", columns=NAMES, transform=None, chunk_rows=150)
     assert source.shape == (300, 4)
     assert_array_equal(gathered(source), EVENTS)
     assert [len(block.X) for block in source.blocks()] == [150, 150]
@@ -372,23 +407,24 @@ def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
         write(tmp_path / name / "2.fcs", EVENTS[:, : len(names)], names, markers)
         return open_rows(tmp_path / name)
 
-    fewer = folder("fewer", NAMES[:3], MARKERS[:3])
-    with pytest.raises(ValueError, match=r"2\.fcs has no channel 'Time', and .*1\.fcs has one"):
+    assert folder("timeless", NAMES[:3], MARKERS[:3]).shape == (600, 3)
+    fewer = folder("fewer", NAMES[:2], MARKERS[:2])
+    with pytest.raises(ValueError, match=r"2\.fcs has no channel 'R660-A', and .*1\.fcs has one"):
         assert fewer.shape
-    assert gathered(fewer.chosen(["CD3", "CD4"])).shape == (600, 2)
+    assert gathered(fewer.chosen(["CD3", "FSC-A"])).shape == (600, 2)
     with pytest.raises(ValueError, match=r"2\.fcs has no channel 'B530-A'"):
         assert folder("other", ["FSC-A", "G1", "G2", "Time"], MARKERS).shape
     with pytest.raises(
         ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD8' in .*2\.fcs"
     ):
         assert folder("panel", NAMES, ["", "CD8", "CD4", ""]).shape
-    assert folder("unlabelled", NAMES, ["", "", "cd4", ""]).shape == (600, 4)
+    assert folder("unlabelled", NAMES, ["", "", "cd4", ""]).shape == (600, 3)
     write(tmp_path / "later" / "1.fcs", markers=[""] * 4)
     write(tmp_path / "later" / "2.fcs")
-    assert open_rows(tmp_path / "later").shape == (600, 4)
-    write(tmp_path / "more" / "1.fcs", EVENTS[:, :3], NAMES[:3], MARKERS[:3])
+    assert open_rows(tmp_path / "later").shape == (600, 3)
+    write(tmp_path / "more" / "1.fcs", EVENTS[:, :2], NAMES[:2], MARKERS[:2])
     write(tmp_path / "more" / "2.fcs")
-    with pytest.raises(ValueError, match=r"2\.fcs has a channel 'Time', and .*1\.fcs has none"):
+    with pytest.raises(ValueError, match=r"2\.fcs has a channel 'R660-A', and .*1\.fcs has none"):
         assert open_rows(tmp_path / "more").shape
     (tmp_path / "more" / "3.parquet").touch()
     with pytest.raises(ValueError, match=r"two formats: 1\.fcs and 3\.parquet"):
@@ -410,7 +446,7 @@ def test_tables_are_recognised_by_their_content(tmp_path: Path) -> None:
     assert_array_equal(rows.X, EVENTS[:, [2, 0]])
     with open(tmp_path / "a.dat", "rb") as stream:
         assert read_rows(stream).feature_names == tuple(NAMES)
-    assert_array_equal(gathered(open_rows(tmp_path / "a.dat")), EVENTS)
+    assert_array_equal(gathered(open_rows(tmp_path / "a.dat", columns=NAMES, transform=None)), EVENTS)
     (tmp_path / "b.csv").write_text("FCS3.1,b\n1,2\n")
     assert read_rows(tmp_path / "b.csv").feature_names == ("FCS3.1", "b")
     (tmp_path / "a.dat").write_bytes((tmp_path / "a.dat").read_bytes()[:-1000])

@@ -64,7 +64,7 @@ def study(folder: Path, suffix: str) -> list[Path]:
 def test_each_file_is_a_group(tmp_path: Path, suffix: str, chunk_rows: int | None) -> None:
     files = study(tmp_path, suffix)
     for given in (files, [str(path) for path in files], tmp_path, str(tmp_path / f"*{suffix}")):
-        source = open_rows(given, chunk_rows=chunk_rows)
+        source = open_rows(given, chunk_rows=chunk_rows, transform=None)
         assert source.shape == X.shape
         assert source.feature_names == (None if suffix == ".npy" else CHANNELS)
         rows, labels = gathered(source)
@@ -135,8 +135,9 @@ def test_channels_go_by_marker_where_panels_differ(tmp_path: Path) -> None:
         assert open_rows([one, other]).shape
     # How long a file took is not a marker.
     times = [write(tmp_path / f"{n}s.fcs", X, ["FL1", "Time"], ["", f"Time ({n} s)"]) for n in (3, 5)]
-    assert open_rows(times).feature_names == ["FL1", "Time"]
-    source = open_rows([one, other], columns=["CD3", "CD4"])
+    assert open_rows(times).feature_names == ["FL1"]
+    assert open_rows(times, columns=["FL1", "Time"]).shape == (400, 2)
+    source = open_rows([one, other], columns=["CD3", "CD4"], transform=None)
     assert_array_equal(gathered(source)[0], np.concatenate([X, X]).astype(np.float32))
 
 

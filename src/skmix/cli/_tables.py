@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, cast
 
@@ -21,10 +20,9 @@ from skmix.cli._progress import Watch
 from skmix.datasets import TableRows
 from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
-from skmix.features import Arcsinh, Logicle
 from skmix.io import replacing
 from skmix.io.encoding import listed
-from skmix.io.joined import parse_scale
+from skmix.io.preparation import AUTO
 from skmix.io.writing import is_device
 from skmix.report import metadata_of
 
@@ -121,12 +119,15 @@ def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableR
         )
     for each in rows.notes:
         note(each + ".")
+    if options.get("preparation") == AUTO and rows.preparation is not None:
+        note(f"channels are on the scale {rows.preparation['transform']}.")
     return rows
 
 
 def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options: Any) -> TableRows:
     """Read the features of a model from a table, by their names, in any order."""
     names = getattr(model, "feature_names_in_", None)
+    options["preparation"] = getattr(model, "preparation_", None)
     if names is not None:
         # Without a note that columns of labels and weights are ignored.
         noted = getattr(model, "metadata_", {})
@@ -134,9 +135,8 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
         options["missing"] = options["missing"] or noted.get("missing") or ()
         columns = getattr(model, "table_columns_", {str(name): None for name in names})
-        rows = read(watch, data, features=columns, drop=aside, **options)
-        return _like_fit(model, rows)
-    rows = read(watch, data, drop=drop, **options)
+        return _prepared(model, read(watch, data, features=columns, drop=aside, **options))
+    rows = _prepared(model, read(watch, data, drop=drop, **options))
     text = [name for name, kind in rows.columns.items() if kind is not None]
     if text:
         stop(f"column {text[0]!r} holds text, but the model was fitted to numbers.", BAD_INPUT)
@@ -150,38 +150,15 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     return rows
 
 
-def transformer_of(scale: str) -> Any:
-    """Return the transformer of a scale such as ``arcsinh:150``; None for ``none``."""
-    try:
-        kind, cofactor = parse_scale(scale)
-    except ValueError as error:
-        refuse("--transform", str(error))
-    return {"arcsinh": Arcsinh(cofactor), "logicle": Logicle(), "none": None}[kind]
-
-
-def reading_of(model: Any) -> dict[str, Any]:
-    """Return what a fit to files noted of how they were read, empty if it did not."""
-    noted: dict[str, Any] = getattr(model, "metadata_", {}).get("compose", {})
-    if noted.get("transform") == "other":
+def _prepared(model: Any, rows: TableRows) -> TableRows:
+    """Return rows of a table; stop if they are of an FCS file and the model does not say its scale."""
+    if rows.preparation is not None and not hasattr(model, "preparation_"):
         stop(
-            "the model was fitted on a scale that has no name on the command line. In Python, "
-            "open_rows(..., transform=...) reads rows on it.",
+            "the model does not say on which scale it was fitted. In Python, open_rows(..., transform=...) "
+            "reads FCS files on any scale.",
             BAD_INPUT,
         )
-    return noted
-
-
-def _like_fit(model: Any, rows: TableRows) -> TableRows:
-    """Return rows on the scale that a model was fitted on."""
-    noted = reading_of(model)
-    if noted.get("compensate"):
-        stop(
-            "the model was fitted to compensated channels, which this command does not read. In Python, "
-            "open_rows(..., compensate=True, transform=...) does.",
-            BAD_INPUT,
-        )
-    transformer = transformer_of(noted.get("transform", "none"))
-    return rows if transformer is None else replace(rows, X=transformer.transform(rows.X))
+    return rows
 
 
 def read_labelled(

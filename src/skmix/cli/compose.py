@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,9 +19,11 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
 from skmix.estimators.composition import FEWEST_GROUPS
+from skmix.estimators.rows import with_features_of
 from skmix.io.encoding import listed
 from skmix.io.joined import JoinedRows
 from skmix.io.opening import files_of
+from skmix.io.preparation import AUTO, scale_in_words, scale_of, transformer_of
 from skmix.io.sources import FcsRows
 from skmix.plots._models import part_label
 
@@ -32,7 +34,6 @@ _of_output = partial(typer.Option, rich_help_panel="The output", callback=cli.or
 # Rows from which the number of kernels is chosen and that the page draws, as many of each group.
 _SAMPLED = 20_000
 _MOST_KERNELS = 100
-_FCS_SCALE = "arcsinh:150"
 _MAX_LINES = 20
 _MOST_LISTED = 40
 
@@ -162,7 +163,10 @@ def compose(
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
     if transform is not None:
-        tables.transformer_of(transform)
+        try:
+            transform = str(scale_of(transformer_of(transform)))
+        except ValueError as error:
+            cli.refuse("--transform", str(error))
     if model is not None:
         of_fit = {
             "-o": out,
@@ -193,23 +197,23 @@ def compose(
             if other != option:
                 cli.stop(f"{other} and {option} name the same file {place}.", cli.WRONG_USE)
     with cli.guarded(), watching() as watch:
-        reading: dict[str, Any] = {"compensate": compensate, "transform": transform}
+        given = {"compensate": compensate, "transform": transform}
+        reading = {name: AUTO if own is None else own for name, own in given.items()}
         fitted: Any = None
         if model is not None:
             fitted = tables.load_model(model)
             if not isinstance(fitted, SharedKernelMixture):
                 has = f"{model} has a {type(fitted).__name__}"
                 cli.stop(f"{has}; skmix compose needs a model it wrote.", cli.BAD_INPUT)
-            noted = {name: own for name, own in tables.reading_of(fitted).items() if own is not None}
-            for name, given in reading.items():
-                if given is not None and noted.get(name, given) != given:
+            for name, own in getattr(fitted, "preparation_", {}).items():
+                if given[name] not in (None, own):
                     cli.stop(f"--{name} differs from the fit of {model}: leave it out.", cli.WRONG_USE)
-            reading |= {name: own for name, own in noted.items() if name in reading}
+                reading[name] = AUTO
             known = getattr(fitted, "feature_names_in_", None)
             names = None if known is None else [str(name) for name in known]
         how: dict[str, Any] = {"columns": names, "label": group}
         how |= {"text": written, "on_error": "skip" if skip_bad_files else "raise"}
-        samples = _read(watch, found, model, seed, **reading, **how)
+        samples = _read(watch, found, fitted, seed, **reading, **how)
         search = None
         if model is None:
             fitted, search = _fit(
@@ -222,7 +226,6 @@ def compose(
                 n_jobs=jobs,
                 random_state=seed,
             )
-            fitted.metadata_ = {"compose": samples.settings}
         else:
             fitted.set_params(device=device, n_jobs=jobs)
         with watch.steps("composing", None):
@@ -266,7 +269,7 @@ def compose(
                     groups=samples.y,
                     names=samples.settings["labels"],
                     made=_made(outcome, samples, prior),
-                    scale=samples.settings["transform"],
+                    scale=scale_in_words(samples.settings["transform"]),
                     notes=samples.notes,
                 )
             tables.write_bytes(html, page.encode())
@@ -308,17 +311,23 @@ def _found(files: Sequence[str]) -> list[str]:
 def _read(
     watch: Watch,
     files: Sequence[str],
-    model: str | None,
+    model: SharedKernelMixture | None,
     seed: int,
-    compensate: bool | None,
-    transform: str | None,
+    compensate: bool | str,
     **options: Any,
 ) -> _Samples:
-    """Open samples, and read them once to check their values and to take some rows of every group."""
+    """Open samples as for a fit, or as a model was fitted, and read them once.
+
+    This checks their values and takes some rows of every group.
+    """
     with watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
-            source = open_rows(list(files), compensate=bool(compensate), **options)
+            source = open_rows(list(files), compensate=compensate, **options)
+            scaled = hasattr(model, "preparation_") or "transform" not in source.automatic
+            if model is not None and source.preparation is not None and not scaled:
+                cli.stop("the model does not say its scale: give the --transform of its fit.", cli.WRONG_USE)
+            source = source if model is None else with_features_of(model, source)
             # Files that disagree are found when the names are needed.
             names = source.feature_names
         except ValueError as error:
@@ -331,24 +340,17 @@ def _read(
         folders = (f"{Path(file).parent}/" for file in files)
         notes.append(reduce(lambda text, folder: text.replace(folder, ""), folders, str(warning.message)))
     parts = [part for part in source.parts.values() if isinstance(part, FcsRows)]
-    if options["columns"] is None and parts and names is not None:
-        timeless = [name for name in names if name.casefold() != "time"]
-        if len(timeless) < len(names):
-            source = source.select(timeless)
-            notes.append("The channel Time is left out.")
-            cli.note("the channel Time is left out; --channels can name it.")
-    if compensate is None and any(part.file.spillover for part in parts):
+    prepared = {"compensate": False, "transform": "none"} | (source.preparation or {})
+    timeless = any(len(part.feature_names) < len(part.file.channels) for part in parts)
+    if options["columns"] is None and timeless:
+        notes.append("The channel Time is left out.")
+        cli.note("the channel Time is left out; --channels can name it.")
+    if compensate == AUTO and not prepared["compensate"] and any(part.file.spillover for part in parts):
         notes.append("Files have a spill-over matrix, which was not applied.")
         cli.note("files have a spill-over matrix, which --compensate would apply.")
-    if model is not None and transform is None and parts:
-        cli.stop(f"{model} does not say its scale: give the --transform of its fit.", cli.WRONG_USE)
-    scale = transform or (_FCS_SCALE if parts else "none")
-    source = replace(source, transform=tables.transformer_of(scale))
-    names = source.feature_names
     markers = dict(zip(parts[0].feature_names, parts[0].markers, strict=True)) if parts else {}
     settings = {
-        "compensate": bool(compensate),
-        "transform": scale,
+        **prepared,
         "labels": names and [f"{markers[n]} ({n})" if markers.get(n, n) not in ("", n) else n for n in names],
     }
     return _Samples(source, *_sample(watch, source, seed), settings, notes)
@@ -456,7 +458,7 @@ def _made(outcome: dict[str, Any], samples: _Samples, prior: str | None) -> list
         ("groups by", "file" if samples.source.grouped else f"column {samples.source.label}"),
         ("channels", listed(labels, _MOST_LISTED)),
         ("compensated for spill-over", "yes" if outcome["compensate"] else "no"),
-        ("transform", outcome["transform"]),
+        ("transform", scale_in_words(outcome["transform"])),
     ]
     if prior is None:
         return [*made, ("model", f"{Path(outcome['model']).name}; its kernels stayed as they were")]
@@ -482,7 +484,8 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
         f"{cli.counted(len(groups), 'group')}, {outcome['n_rows']} rows, "
         f"{cli.counted(len(features), 'feature')} ({listed(features, _MOST_LISTED)})"
     )
-    say(f"transform {outcome['transform']}{', compensated for spill-over' if outcome['compensate'] else ''}")
+    compensated = ", compensated for spill-over" if outcome["compensate"] else ""
+    say(f"transform {scale_in_words(outcome['transform'])}{compensated}")
     kernels = cli.counted(outcome["n_kernels"], "kernel")
     if outcome["search"] is not None:
         kernels += f" ({_in_words(outcome['search'])})"

@@ -32,6 +32,7 @@ from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
 from skmix.io.encoding import Kind, feature_names
+from skmix.io.preparation import AUTO
 from skmix.report.description import serving
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
@@ -270,6 +271,7 @@ def fit(
             drop=drop,
             categorical=categorical or (),
             dates=dates == "numbers",
+            preparation=AUTO,
             **written,
         )
         _check_columns(rows)
@@ -299,6 +301,8 @@ def fit(
                 block = Block(X, None, training.weights)
                 metadata["outlier_threshold"] = novelty_threshold(model, outliers, block)
         model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+        if rows.preparation is not None:
+            model.preparation_ = rows.preparation
         if missing or any(kind is not None for kind in rows.columns.values()):
             # Frames are encoded before members of a search see them.
             model.table_columns_ = rows.columns
@@ -307,6 +311,8 @@ def fit(
             maps = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
             for each in (*(own for own, change in maps if change is None), *getattr(model, "mixtures_", [])):
                 each.feature_names_in_ = model.feature_names_in_
+                if rows.preparation is not None:
+                    each.preparation_ = rows.preparation
         model.metadata_ = metadata
         tables.write_model(out, model)
         tested = None if held is None else held.test(model)

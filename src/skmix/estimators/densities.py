@@ -24,6 +24,7 @@ from ..engine.covariances import structure_of
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
 from ..engine.sources import gaps
+from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .rows import columns_of
 from .solving import OF_POPULATIONS
@@ -392,6 +393,8 @@ def _derive(
     derived.n_features_in_ = len(columns)
     if hasattr(model, "feature_names_in_"):
         derived.feature_names_in_ = model.feature_names_in_[columns]
+    if hasattr(model, "preparation_"):
+        derived.preparation_ = preparation_of_columns(model.preparation_, columns)
     derived.class_prior_ = class_prior.copy()
     if "models_" not in vars(model):
         # What a fit says of itself that is still true of fewer features.

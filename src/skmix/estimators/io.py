@@ -29,7 +29,7 @@ from ..engine.sources.summary import FARTHEST, frame_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph
-from ..io.joined import parse_scale
+from ..io.preparation import check_preparation
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,
@@ -98,6 +98,9 @@ class FileMixin:
         columns in the attribute `table_columns_`: None for numbers, "date", or the list of categories. With
         it, methods take frames and files of tables with these columns, in any order, in place of arrays of
         the features. Columns that a table lacks are missing values, with a warning.
+
+        A model that was fitted to files keeps how they were prepared in the attribute `preparation_`, and
+        prepares the files that it is given in the same way.
 
         The attribute `metadata_` is yours: a dictionary of plain values that you set is saved too. `skmix
         fit` notes the names of the columns of labels and weights there, words for missing values, and the
@@ -317,7 +320,10 @@ _ARRAYS = (
     *("precisions_", "precisions_cholesky_", "shares_", "start_status_", "weights_"),
 )
 _LISTS = ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
-_DICTS = ("best_params_", "cv_results_", "metadata_", "stream_", "table_columns_", "tuned_")
+_DICTS = (
+    *("best_params_", "cv_results_", "metadata_", "preparation_", "stream_"),
+    *("table_columns_", "tuned_"),
+)
 # What attributes are, in whatever estimator they are: a type, and the lowest and the highest number. Letters
 # are the axes of an array of floating-point numbers: capitals for sizes that agree (kernels K, classes L,
 # features M), small letters for any size. Numbers are finite unless a bound is infinite, and never NaN.
@@ -431,6 +437,8 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
         )
     if "table_columns_" in present:
         check_columns(model.table_columns_, () if names is None else names)
+    if "preparation_" in present:
+        check_preparation(model.preparation_, n_features)
     _check_metadata(vars(model).get("metadata_", {}))
     device_and_precision(getattr(model, "device", None))
     return sizes
@@ -438,23 +446,20 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
 
 def _check_metadata(noted: dict[Any, Any]) -> None:
     """Check what the command line stores in a model, beside which users may store what they want."""
-    compose = noted.get("compose")
-    inside = compose if isinstance(compose, dict) else {}
-    lists = {"missing": noted.get("missing"), "labels": inside.get("labels")}
+    compose, missing = noted.get("compose"), noted.get("missing")
+    _require(
+        not (isinstance(compose, dict) and "transform" in compose),
+        "metadata_ has the scale of its files, which is in preparation_ now: fit the model again",
+    )
     for name, value, kind in (
         ("target", noted.get("target"), str),
         ("weight", noted.get("weight"), str),
         ("outlier_threshold", noted.get("outlier_threshold"), float),
-        ("compose", compose, dict),
-        ("transform", inside.get("transform"), str),
-        ("compensate", inside.get("compensate"), bool),
-        *((name, own, list) for name, own in lists.items()),
-        *((name, each, str) for name, own in lists.items() if isinstance(own, list) for each in own),
+        ("missing", missing, list),
+        *(("missing", each, str) for each in (missing if isinstance(missing, list) else ())),
     ):
         right = value is None or (isinstance(value, kind) and value == value and value != np.inf)
         _require(right, f"{name} of metadata_ is {value!r}")
-    if inside.get("transform") not in (None, "other"):
-        parse_scale(inside["transform"])
 
 
 def _check_range(name: str, values: np.ndarray, lowest: float = -_HUGE, highest: float = _HUGE) -> None:

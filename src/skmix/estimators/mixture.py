@@ -43,7 +43,7 @@ from .rows import (
     Training,
     code_labels,
     host_copy,
-    note_reading,
+    note_preparation,
     open_training,
     refuse_blocks,
     score_rows,
@@ -199,6 +199,10 @@ _FITTED = """
         Number M of features.
     feature_names_in_ : ndarray of shape (M,)
         Feature names, when X had them.
+    preparation_ : dict
+        When X came from FCS files, or was transformed by `open_rows`: the scale, ``transform``, and whether
+        files are compensated, ``compensate``. Files that the model is given are prepared in the same way;
+        arrays and data frames are taken as prepared already.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows of each class, or the sum of their weights.
     covariance_type_ : str
@@ -398,7 +402,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
-            note_reading(self, training)
+            note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
                 raise ValueError(

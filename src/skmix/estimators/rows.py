@@ -55,6 +55,7 @@ from ..io import (
     is_elsewhere,
     labels_like,
     open_rows,
+    prepare,
     read_rows,
     source_of,
 )
@@ -163,14 +164,12 @@ def open_training(
     return Training(source, classes)
 
 
-def note_reading(estimator: Any, training: Training) -> None:
-    """Note how files were read in the estimator's `metadata_`, and warn of rows whose group is missing."""
-    noted = {name: value for name, value in vars(estimator).get("metadata_", {}).items() if name != "compose"}
+def note_preparation(estimator: Any, training: Training) -> None:
+    """Keep in the estimator how files were prepared, and warn of rows whose group is missing."""
+    vars(estimator).pop("preparation_", None)
     source = training.blocks if isinstance(training.blocks, Source) else None
-    if source is not None and (reading := source.reading) is not None:
-        noted["compose"] = reading
-    if noted or "metadata_" in vars(estimator):
-        estimator.metadata_ = noted
+    if source is not None and (preparation := source.preparation) is not None:
+        estimator.preparation_ = preparation
     if source is not None and training.n_unlabelled and not is_classifier(estimator):
         warn_caller(
             f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {source.name} have no "
@@ -395,7 +394,10 @@ def encoded(estimator: Any, X: Any, y: Any = None) -> tuple[FloatArray, Any]:
     else:
         target, parts = y if isinstance(y, str) else None, []
         for path in files_of(X) or [X]:
-            parts.append(read_rows(path, features=columns, target=target, missing=missing))
+            preparation = vars(estimator).get("preparation_")
+            parts.append(
+                read_rows(path, features=columns, target=target, missing=missing, preparation=preparation)
+            )
         rows = np.concatenate([part.X for part in parts])
         notes = [each for part in parts for each in part.notes]
         if target is not None:
@@ -760,15 +762,14 @@ def _score_blocks(
 
 
 def with_features_of(model: Any, source: Source) -> Source:
-    """Return rows with the features of a fitted model, found by name where both have names."""
+    """Return rows with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
     if any(kind is not None for kind in vars(model).get("table_columns_", {}).values()):
         raise ValueError(
             f"The model has features made of categories or dates, but {source.name} is read in blocks of "
             "numbers: give the path of the table alone, or a data frame."
         )
-    if names is not None and source.named:
-        return source.select(list(names))
+    source = prepare(source, vars(model).get("preparation_"), names)
     if source.n_features != model.n_features_in_:
         raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
     return source

@@ -3,7 +3,7 @@
 Nothing here fits a model.
 """
 
-from .cytometry import Arcsinh, Logicle
+from ..io.scales import Arcsinh, Logicle
 from .images import DIGIT_FEATURES, Deskew, PrincipalAxis, QuadrantMass, digit_features, dither
 
 __all__ = [

@@ -4,6 +4,7 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 """
 
 from .encoding import encode_frame
+from .joined import prepare
 from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source
@@ -20,6 +21,7 @@ __all__ = [
     "is_elsewhere",
     "labels_like",
     "open_rows",
+    "prepare",
     "read",
     "read_rows",
     "replacing",

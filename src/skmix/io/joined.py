@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..engine.compute.blocks import Block
 from .arrow import kind_of
+from .preparation import OTHER, Preparation, scale_in_words, scale_of, transformer_of
 from .sources import ArrowRows, FcsRows, Source, labels_in
 
 # Rows of a fit that need no more bytes are kept in memory after its first pass.
@@ -36,12 +37,15 @@ class JoinedRows(Source):
     held: dict[int, Block] = field(default_factory=dict)
 
     @property
-    def reading(self) -> dict[str, Any] | None:
-        found = next((own for part in self.parts.values() if (own := part.reading) is not None), None)
+    def preparation(self) -> Preparation | None:
+        found = next((own for part in self.parts.values() if (own := part.preparation) is not None), None)
         if self.transform is None:
             return found
-        scale = getattr(self.transform, "scale_name", None) or "other"
-        return {"compensate": False, **(found or {}), "transform": scale}
+        return {**(found or {}), "transform": scale_of(self.transform, self.columns)}
+
+    def compensated(self, wanted: bool) -> Self:
+        parts = {name: part.compensated(wanted) for name, part in self.parts.items()}
+        return replace(self, parts=parts, held={})
 
     @cached_property
     def _aligned(self) -> list[Source]:
@@ -82,7 +86,8 @@ class JoinedRows(Source):
         return replace(self, columns=[own[column] for column in columns], held={})
 
     def select(self, names: Sequence[str]) -> Self:
-        if self.transform is None:
+        # The scale that files have by default is that of any channel.
+        if self.transform is None or "transform" in self.automatic:
             return replace(
                 self, parts={name: part.select(names) for name, part in self.parts.items()}, held={}
             )
@@ -213,18 +218,56 @@ class JoinedRows(Source):
         return replace(block, X=X if self.columns is None else X[:, self.columns])
 
 
-def parse_scale(scale: str) -> tuple[str, float]:
-    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError if it is none."""
-    kind, _, given = scale.partition(":")
-    if kind != "arcsinh" and scale not in ("logicle", "none"):
-        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
-    try:
-        cofactor = float(given or 5.0)
-    except ValueError:
-        cofactor = np.nan
-    if not 0.0 < cofactor < np.inf:
-        raise ValueError(f"the cofactor {given!r} is not a number above 0.")
-    return kind, cofactor
+def joined(source: Source) -> JoinedRows:
+    """Return rows with their labels and weights, as those of one part, which can be transformed."""
+    if isinstance(source, JoinedRows):
+        return source
+    own = {each.name: getattr(source, each.name) for each in fields(Source)}
+    return JoinedRows(**own, parts={"": source}, grouped=False)
+
+
+def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None) -> Source:
+    """Return rows with the features of a model and, where they come from files, prepared as for its fit.
+
+    `own` is the preparation that the model keeps, and `names` are those of its features, if it has any. Rows
+    in memory are taken as they are. Raises ValueError if rows were opened in another way than those of the
+    fit, or if the model does not say how these were.
+    """
+    automatic = source.automatic
+    if "transform" in automatic and own is None and source.preparation is not None:
+        raise ValueError(
+            f"The model does not say on which scale it was fitted: open {source.name} by "
+            "open_rows(..., transform=...) on that scale, with transform=None for values as they are."
+        )
+    if "transform" in automatic and own is not None:
+        if own["transform"] == OTHER:
+            raise ValueError(
+                f"The model was fitted to rows of a transformer that it does not keep: open {source.name} by "
+                "open_rows(..., transform=...), as for the fit."
+            )
+        if isinstance(source, JoinedRows):
+            # The scale that files have by default gives way to that of the model.
+            source = replace(source, transform=None, columns=None, held={})
+    if names is not None and source.named:
+        source = source.select(list(names))
+    if own is None:
+        return source
+    if "compensate" in automatic:
+        source = source.compensated(own.get("compensate", False))
+    if "transform" in automatic and own["transform"] != "none":
+        source = replace(joined(source), transform=transformer_of(own["transform"]))
+    found = own | (source.preparation or {})
+    if found["transform"] != own["transform"]:
+        raise ValueError(
+            f"{source.name} was opened on the scale {scale_in_words(found['transform'])}, but the fit was on "
+            f"{scale_in_words(own['transform'])}: leave transform out, and the model applies its own."
+        )
+    if found.get("compensate", False) != own.get("compensate", False):
+        raise ValueError(
+            f"{source.name} was opened {'with' if found['compensate'] else 'without'} compensation for "
+            "spill-over, unlike the rows of the fit: leave compensate out, and the model applies its own."
+        )
+    return replace(source, automatic=frozenset())
 
 
 def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, str]]:

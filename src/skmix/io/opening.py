@@ -16,8 +16,10 @@ import numpy as np
 from .arrow import pyarrow
 from .encoding import Notation
 from .fcs import MAGIC
-from .joined import HELD_BYTES, JoinedRows, check_values, disagreements
+from .joined import HELD_BYTES, JoinedRows, check_values, disagreements, joined
+from .preparation import AUTO, FCS_SCALE, transformer_of
 from .sources import (
+    NOT_FCS,
     ArrowRows,
     Source,
     Values,
@@ -53,8 +55,8 @@ def open_rows(
     label: Any = None,
     weight: Any = None,
     chunk_rows: int | None = None,
-    compensate: bool = False,
-    transform: Any = None,
+    compensate: bool | str = AUTO,
+    transform: Any = AUTO,
     on_error: str = "raise",
     layer: str | None = None,
     obsm: str | None = None,
@@ -74,7 +76,7 @@ def open_rows(
     columns : sequence of str or int, default=None
         The features: names of columns or of an AnnData's variables, channels of FCS files by name ($PnN) or
         else marker ($PnS), indices where there are no names. None uses all columns except those of labels
-        and weights.
+        and weights, and all channels of FCS files except Time.
     label : str, path or array-like of shape (N,), default=None
         Labels: the name of a column of the table or of ``obs``, or an array or its file. Those of text files
         are text.
@@ -83,11 +85,14 @@ def open_rows(
     chunk_rows : int, default=None
         Rows of a block. Up to three blocks are in memory at a time, since the next one is read while one is
         processed. None means about 16 MB. Zarr arrays are read fastest in multiples of their chunks.
-    compensate : bool, default=False
-        Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL).
-    transform : transformer, default=None
-        Changes the scale of the features as rows are read, such as ``Arcsinh(150)``: an object with a method
-        `transform` that does not need to be fitted, or is.
+    compensate : bool or 'auto', default='auto'
+        Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL). With
+        'auto', a model compensates files as it was fitted, and a fit does not compensate them.
+    transform : transformer, str, None or 'auto', default='auto'
+        Changes the scale of the features as rows are read: a name (``"arcsinh:150"``, ``"logicle"``), an
+        object such as ``Arcsinh([1e5, 150])`` with a method `transform` that does not need to be fitted, or
+        is; or None for values as they are. With 'auto', a model reads files on the scale of its fit, and a
+        fit takes ``arcsinh:150`` for FCS files and the values as they are for others.
     on_error : {'raise', 'skip'}, default='raise'
         What to do about files of a group that cannot be read, have other features than most, an infinite
         value or, unless there are weights, a row without any value: raise an error that names the file, at
@@ -122,8 +127,17 @@ def open_rows(
         raise ValueError(f"chunk_rows must be None or an integer of at least 1, got {chunk_rows!r}.")
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
-    if transform is not None and not hasattr(transform, "transform"):
-        raise TypeError(f"transform must be an object with a method transform, got {transform!r}.")
+    if not isinstance(compensate, bool) and compensate != AUTO:
+        raise ValueError(f"compensate must be True, False or 'auto', got {compensate!r}.")
+    settings = {"compensate": compensate, "transform": transform}
+    automatic = {name for name, own in settings.items() if isinstance(own, str) and own == AUTO}
+    scale = transform
+    if isinstance(transform, str):
+        scale = None if transform == AUTO else transformer_of(transform)
+    elif transform is not None and not hasattr(transform, "transform"):
+        raise TypeError(
+            f"transform must be an object with a method transform, a name, None or 'auto', got {transform!r}."
+        )
     written = Notation(**(text or {}))
     if _is_pair(rows):
         if label is not None:
@@ -141,11 +155,12 @@ def open_rows(
         name = f"{len(files)} files" if isinstance(rows, list) else str(rows)
         # A row without a value may have a weight of zero.
         weighted = weight is not None
-        source = _open_files(name, files, columns, label, chunk_rows, compensate, on_error, written, weighted)
+        asked = compensate is True
+        source = _open_files(name, files, columns, label, chunk_rows, asked, on_error, written, weighted)
     elif is_path(rows):
-        source, _ = _open_file(existing(rows), label, chunk_rows, compensate, HELD_BYTES, written)
-    elif compensate:
-        raise ValueError(_NOT_FCS)
+        source, _ = _open_file(existing(rows), label, chunk_rows, compensate is True, HELD_BYTES, written)
+    elif compensate is True:
+        raise ValueError(NOT_FCS)
     elif (table := _arrow_table(rows)) is not None:
         source = open_table(table, chunk_rows, "the table")
     else:
@@ -154,9 +169,12 @@ def open_rows(
         raise ValueError(f"{source.name} is empty: it has no rows.")
     if columns is not None:
         source = source.chosen(columns)
-    if transform is not None:
-        joined = source if isinstance(source, JoinedRows) else _joined(source.name, {"": source}, None)
-        source = replace(joined, transform=transform)
+    if is_path(rows) or _is_list(rows):
+        source = replace(source, automatic=frozenset(automatic))
+    if "transform" in source.automatic and source.preparation is not None:
+        scale = transformer_of(FCS_SCALE)
+    if scale is not None:
+        source = replace(joined(source), transform=scale)
     if label is not None:
         source = source.labelled(label)
     return source if weight is None else source.weighted(weight)
@@ -182,8 +200,6 @@ def is_elsewhere(X: Any) -> bool:
 
 # ---------------------------------------------------------------- files
 
-_NOT_FCS = "compensate=True needs FCS files, which hold their spill-over matrix."
-
 
 def _open_file(
     path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: Notation
@@ -191,9 +207,9 @@ def _open_file(
     """Open a file, and return how many bytes of it stay in memory, at most `room`."""
     kind = _format_of(path)
     if kind == "fcs":
-        return open_events(path, chunk_rows, bool(compensate)), 0
+        return open_events(path, chunk_rows, compensate), 0
     if compensate:
-        raise ValueError(f"{_NOT_FCS} {path} is not an FCS file.")
+        raise ValueError(f"{NOT_FCS} {path} is not an FCS file.")
     if kind == "parquet":
         return open_parquet(path, chunk_rows), 0
     if kind == "text":

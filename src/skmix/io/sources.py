@@ -23,6 +23,7 @@ from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
 from .encoding import ColumnError, Notation, listed
 from .fcs import FcsFile, open_fcs
+from .preparation import Preparation, features_of
 from .tables import NPY_DAMAGE, typed_batches
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
@@ -37,6 +38,7 @@ _READER_BYTES = 1 << 21
 # of a page's size, most of it would be copied once more.
 _BUFFER_BYTES = 1 << 15
 
+NOT_FCS = "compensate=True needs FCS files, which hold their spill-over matrix."
 Stamp = tuple[int, int]
 """Size and time of last change of a file."""
 
@@ -63,14 +65,22 @@ class Source(ABC):
     # block are cached by its number.
     classes: np.ndarray | None = None
     codes: dict[int, np.ndarray] = field(default_factory=dict)
+    # Which parts of the preparation were not chosen, so that a model applies its own: of files alone.
+    automatic: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"<{self.n_rows} rows of {self.name}>"
 
     @property
-    def reading(self) -> dict[str, Any] | None:
-        """Whether rows are compensated, and their scale as `skmix compose` names it; None for plain ones."""
+    def preparation(self) -> Preparation | None:
+        """What is done to the values as they are read; None for rows that are as they were given."""
         return None
+
+    def compensated(self, wanted: bool) -> Self:
+        """Return the rows with or without compensation for spill-over, which needs FCS files."""
+        if wanted:
+            raise ValueError(f"{NOT_FCS} {self.name} is not an FCS file.")
+        return self
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -677,8 +687,13 @@ class FcsRows(_NamedRows):
     compensate: bool
 
     @property
-    def reading(self) -> dict[str, Any] | None:
+    def preparation(self) -> Preparation | None:
         return {"compensate": self.compensate, "transform": "none"}
+
+    def compensated(self, wanted: bool) -> Self:
+        if wanted:
+            assert self.file.spilling  # the property checks the matrix
+        return replace(self, compensate=wanted)
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -715,20 +730,20 @@ class FcsRows(_NamedRows):
 
 
 def open_events(path: Path, chunk_rows: int | None, compensate: bool) -> FcsRows:
-    """Open an FCS file."""
+    """Open an FCS file; its time is no feature unless it is chosen."""
     file = open_fcs(path)
-    if compensate:
-        assert file.spilling  # the property checks the matrix
     width = file.dtype.itemsize + 8 * len(file.channels)
-    return FcsRows(
+    rows = FcsRows(
         name=str(path),
         n_rows=file.n_rows,
         chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // width)),
         stamps={path: stamp(path)},
         path=path,
         file=file,
-        compensate=compensate,
+        compensate=False,
+        columns=features_of([channel.name for channel in file.channels]),
     )
+    return rows.compensated(compensate)
 
 
 # ---------------------------------------------------------------- what is what

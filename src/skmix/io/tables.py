@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -44,6 +44,7 @@ from .encoding import (
     texts_of,
 )
 from .fcs import MAGIC, read_header
+from .preparation import AUTO, FCS_SCALE, Preparation, features_of, transformer_of
 from .writing import is_device, replacing
 
 FloatArray = NDArray[np.float64]
@@ -92,6 +93,8 @@ class TableRows:
         Notes on columns that were left out or encoded, and on values that became missing.
     ignored : tuple of str
         Columns of the table that are none of the given `features`.
+    preparation : dict or None
+        How numbers were prepared, see `read_rows`; None for values that are as they were given.
     """
 
     X: FloatArray
@@ -102,6 +105,7 @@ class TableRows:
     columns: dict[str, Kind] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    preparation: Preparation | None = None
 
 
 # ---------------------------------------------------------------- reading
@@ -122,6 +126,7 @@ def read_rows(
     sep: str | None = None,
     decimal: str = ".",
     encoding: str | None = None,
+    preparation: Preparation | str | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> TableRows:
     r"""Read a table with column names: CSV, TSV (both also compressed by gzip), Parquet, NPZ, .npy or FCS.
@@ -164,6 +169,10 @@ def read_rows(
         The character before the decimals of a number in a text file.
     encoding : str, default=None
         Encoding of a text file, such as ``latin-1``; None for UTF-8, or UTF-16 with a byte-order mark.
+    preparation : dict or 'auto', default=None
+        How numbers are prepared: `preparation_` of a model. With 'auto', channels of FCS files are as
+        `open_rows` takes them by default, on an arcsinh scale and without Time. None leaves all values as
+        they are.
     progress : callable, default=None
         Called with the share of the table read so far, from 0 to 1.
 
@@ -195,7 +204,7 @@ def read_rows(
     (('a', 'colour=red'), ['x', 'y', 'x'])
     """
     notation = Notation(tuple(missing), decimal, header, sep, encoding)
-    with _open_table(source, notation) as table:
+    with _open_table(source, notation, preparation, features or ()) as table:
         positions = _positions(table.names, header)
         if isinstance(target, int):
             if not -len(table.names) <= target < len(table.names):
@@ -211,6 +220,11 @@ def read_rows(
                 if name in (target, weight, *categorical):
                     raise ColumnError(f"column {name!r} cannot be both used and left out.", name)
             names = [name for name in table.names if name not in {*aside, *drop}]
+            if preparation == AUTO and table.preparation is not None:
+                chosen = [name for name in features_of(table.names) if name in names]
+                if len(chosen) < len(names) and not {*names} - {*chosen} & {*categorical}:
+                    names = chosen
+                    notes.append("the channel Time is left out")
             if positions.get("") == len(table.names) - 1 and _is_empty(table, ""):
                 notes.append("the last column has neither a name nor values and is left out")
                 names.remove("")
@@ -246,6 +260,11 @@ def read_rows(
             ]
         X, lost = encode_columns(found, kinds, notation, table.place)
         notes += lost
+        transformer = None if table.preparation is None else transformer_of(table.preparation["transform"])
+        if transformer is not None:
+            # Categories and dates are as they are.
+            numeric = [kind is None for kind in kinds.values() for _ in feature_names({"": kind})]
+            X[:, numeric] = transformer.transform(X[:, numeric])
         made = feature_names(kinds)
         if len({*made}) < len(made):
             raise ValueError(
@@ -265,6 +284,7 @@ def read_rows(
             tuple(
                 name for name in table.names if features is not None and name not in {*names, *aside, *drop}
             ),
+            table.preparation,
         )
 
 
@@ -445,11 +465,18 @@ class _Table:
     # example of each.
     text: Collection[int] = ()
     padded: Mapping[str, str] = field(default_factory=dict)
+    # How numbers are prepared: spill-over is removed from batches, and the scale is left to the reader.
+    preparation: Preparation | None = None
 
 
 @contextmanager
-def _open_table(source: str | os.PathLike[str] | BinaryIO, notation: Notation) -> Iterator[_Table]:
-    """Open a file or a stream; errors in the body begin with its name."""
+def _open_table(
+    source: str | os.PathLike[str] | BinaryIO,
+    notation: Notation,
+    preparation: Preparation | str | None = None,
+    features: Collection[str] = (),
+) -> Iterator[_Table]:
+    """Open a file or a stream; errors in the body begin with its name. Channels may be wanted by marker."""
     ArrowException = pyarrow().ArrowException
     path = Path(source) if isinstance(source, str | os.PathLike) else None
     name = "standard input" if path is None else str(path)
@@ -462,14 +489,19 @@ def _open_table(source: str | os.PathLike[str] | BinaryIO, notation: Notation) -
         with reopen() as file:
             start = file.read(10)
             file.seek(0)
+            if start.startswith(MAGIC) and start.endswith(b"    "):
+                yield _fcs(reopen, preparation, features)
+                return
+            own = preparation if isinstance(preparation, dict) else None
+            if own is not None and own.get("compensate"):
+                raise ValueError("it is not an FCS file, and only these can be compensated as for the fit.")
             if start.startswith(b"PAR1"):
-                yield _parquet(file)
+                table = _parquet(file)
             elif start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
-                yield _npz(file)
-            elif start.startswith(MAGIC) and start.endswith(b"    "):
-                yield _fcs(reopen)
+                table = _npz(file)
             else:
-                yield _csv(reopen, file.seek(0, io.SEEK_END), start, notation)
+                table = _csv(reopen, file.seek(0, io.SEEK_END), start, notation)
+            yield replace(table, preparation=own)
     except ColumnError as error:
         raise ColumnError(f"{name}: {error}", error.column, is_feature=error.is_feature) from None
     except (ValueError, ArrowException, *_DAMAGE) as error:
@@ -691,22 +723,28 @@ def _npz(file: BinaryIO) -> _Table:
     return _Table(names, batches, notes=notes)
 
 
-def _fcs(reopen: Callable[[], Any]) -> _Table:
-    """Open an FCS file; its channels go by their names."""
+def _fcs(
+    reopen: Callable[[], Any], preparation: Preparation | str | None, features: Collection[str]
+) -> _Table:
+    """Open an FCS file; its channels go by their names, or by their markers where features do."""
     import pyarrow as pa
 
     header = read_header(reopen, "it")
     names = [channel.name for channel in header.channels]
+    by_marker = {*features} - {*names}
+    names = [each.marker if each.marker in by_marker else each.name for each in header.channels]
+    own: Preparation = {"compensate": False, "transform": FCS_SCALE if preparation == AUTO else "none"}
+    own |= preparation if isinstance(preparation, dict) else {}
 
     def batches(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         with reopen() as file:
             file.seek(header.offset)
             records = np.frombuffer(file.read(header.n_rows * header.dtype.itemsize), header.dtype)
-        X = header.values(records, columns, np.dtype(np.float64), compensate=False)
+        X = header.values(records, columns, np.dtype(np.float64), compensate=own["compensate"])
         found = [pa.array(values) for values in np.ascontiguousarray(X.T)]
         yield pa.RecordBatch.from_arrays(found, [names[column] for column in columns]), 1.0
 
-    return _Table(names, batches)
+    return _Table(names, batches, preparation=own)
 
 
 # ---------------------------------------------------------------- labels

@@ -29,6 +29,7 @@ from ...engine.compute.arrays import on_host
 from ...engine.covariances import COVARIANCE_TYPES, structure_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.sources.summary import measure
+from ...io import is_elsewhere
 from ..callbacks import Report, progress_bar
 from ..io import FileMixin
 from ..rows import (
@@ -510,7 +511,7 @@ class Search(FileMixin, BaseEstimator):
             return encoded(self, X)[0]
         # The model would name itself; names of columns, which both have, are left to it.
         if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
-            X = np.asarray(X) if isinstance(X, (list, tuple)) else X
+            X = np.asarray(X) if isinstance(X, (list, tuple)) and not is_elsewhere(X) else X
             if len(getattr(X, "shape", ())) == 2:
                 _check_n_features(self, X, reset=False)
         return X

@@ -321,9 +321,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _finish(self) -> None:
         model = self.best_estimator_
         self.best_params_["n_kernels"] = model.n_kernels_
-        for name in ("feature_names_in_", "table_columns_"):
+        for name in ("feature_names_in_", "table_columns_", "preparation_"):
             self.__dict__.pop(name, None)
-        self.__dict__ |= {name: value for name, value in vars(model).items() if name.endswith("_in_")}
+        of_rows = {name for name in vars(model) if name.endswith("_in_") or name == "preparation_"}
+        self.__dict__ |= {name: vars(model)[name] for name in of_rows}
         if not model.converged_:
             warn_caller(
                 f"The chosen model did not converge in {model.n_iter_} passes. Increase max_iter "

@@ -161,11 +161,6 @@ class Arcsinh(ChannelTransformer):
     def __init__(self, cofactor: Any = 5.0) -> None:
         self.cofactor = cofactor
 
-    @property
-    def scale_name(self) -> str | None:
-        """Name of the scale on the command line, such as ``arcsinh:150``; None if channels differ."""
-        return f"arcsinh:{float(self.cofactor)!r}".removesuffix(".0") if np.ndim(self.cofactor) == 0 else None
-
     def _set_scale(self, n_channels: int) -> None:
         cofactor = self._of_channels("cofactor", n_channels)
         if (cofactor <= 0.0).any():
@@ -231,12 +226,6 @@ class Logicle(ChannelTransformer):
         self.W = W
         self.M = M
         self.A = A
-
-    @property
-    def scale_name(self) -> str | None:
-        """Name of the scale on the command line, ``logicle``; None with parameters of its own."""
-        plain = Logicle().get_params()
-        return "logicle" if all(np.array_equal(getattr(self, name), plain[name]) for name in plain) else None
 
     def _set_scale(self, n_channels: int) -> None:
         top, width, decades, negative = (self._of_channels(name, n_channels) for name in "TWMA")

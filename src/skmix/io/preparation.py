@@ -1,0 +1,109 @@
+"""What is done to the values of files before a model takes them, in plain values that models keep.
+
+A preparation is a dictionary: ``transform`` is the scale, and for FCS files ``compensate`` is whether
+spill-over is removed. A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``; for channels that
+differ, or other parameters, a dictionary of these and the ``kind``; or ``other``, which cannot be kept. Rows
+without a preparation are as they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Preparation = dict[str, Any]
+AUTO = "auto"
+"""In place of a setting: as a model was fitted, or else as it is customary for the kind of file."""
+OTHER = "other"
+FCS_SCALE = "arcsinh:150"
+"""Scale of FCS files, unless another one is chosen."""
+
+
+def features_of(channels: Sequence[str]) -> list[str]:
+    """Return the channels of an FCS file that are features unless others are chosen: all but the time."""
+    return [name for name in channels if name.casefold() != "time"] or list(channels)
+
+
+def parse_scale(scale: str) -> tuple[str, float]:
+    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError if it is none."""
+    kind, _, given = scale.partition(":")
+    if kind != "arcsinh" and scale not in ("logicle", "none"):
+        raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
+    try:
+        cofactor = float(given or 5.0)
+    except ValueError:
+        cofactor = np.nan
+    if not 0.0 < cofactor < np.inf:
+        raise ValueError(f"the cofactor {given!r} is not a number above 0.")
+    return kind, cofactor
+
+
+def transformer_of(scale: str | Mapping[str, Any]) -> Any:
+    """Return the transformer of a scale, None for ``none``; raise ValueError if it is not known."""
+    from .scales import Arcsinh, Logicle  # which load scikit-learn
+
+    if scale == OTHER:
+        raise ValueError("the model was fitted to rows of a transformer that it does not keep.")
+    if isinstance(scale, str):
+        kind, cofactor = parse_scale(scale)
+        return {"arcsinh": Arcsinh(cofactor), "logicle": Logicle(), "none": None}[kind]
+    kinds: dict[Any, Any] = {"arcsinh": Arcsinh, "logicle": Logicle}
+    parameters = {name: value for name, value in scale.items() if name != "kind"}
+    return kinds[scale["kind"]](**parameters)
+
+
+def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | dict[str, Any]:
+    """Return the scale of a transformer, or of those features of its output that `columns` selects."""
+    from .scales import Arcsinh, Logicle
+
+    if transformer is None:
+        return "none"
+    if type(transformer) not in (Arcsinh, Logicle):
+        return OTHER
+    found: dict[str, Any] = {}
+    for name, value in transformer.get_params().items():
+        numbers = np.asarray(value, dtype=np.float64)
+        numbers = numbers[list(columns)] if columns is not None and numbers.ndim else numbers
+        same = not numbers.ndim or np.all(numbers == numbers[:1])
+        found[name] = float(numbers.flat[0]) if same else numbers.tolist()
+    if type(transformer) is Arcsinh:
+        cofactor = found["cofactor"]
+        if isinstance(cofactor, float):
+            return f"arcsinh:{cofactor!r}".removesuffix(".0")
+        return {"kind": "arcsinh", **found}
+    return "logicle" if found == Logicle().get_params() else {"kind": "logicle", **found}
+
+
+def scale_in_words(scale: str | Mapping[str, Any]) -> str:
+    """Return a scale as text."""
+    if isinstance(scale, str):
+        return scale
+    own = (f"{name} {value}" for name, value in scale.items() if name != "kind")
+    return f"{scale['kind']} ({', '.join(own)})"
+
+
+def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> Preparation:
+    """Return the preparation of some of the features."""
+    scale = preparation["transform"]
+    if isinstance(scale, str):
+        return preparation
+    return {**preparation, "transform": scale_of(transformer_of(scale), columns)}
+
+
+def check_preparation(preparation: Any, n_features: int) -> None:
+    """Check a preparation in a model file; raise ValueError if it is none for so many features."""
+    settings = preparation if isinstance(preparation, dict) else {}
+    scale = settings.get("transform")
+    compensate = settings.get("compensate", False)
+    if settings.keys() - {"compensate"} != {"transform"} or not isinstance(compensate, bool):
+        raise ValueError(f"preparation_ is {preparation!r}")
+    if scale == OTHER:
+        return
+    try:
+        transformer = transformer_of(scale)
+        if transformer is not None:
+            transformer.fit(np.zeros((1, n_features)))
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise ValueError(f"the scale of preparation_ is {scale!r}: {error}") from None

@@ -1,0 +1,236 @@
+"""How files are prepared travels in the model: the command line and Python give the same results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import run, said
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
+from skmix.datasets import read_fcs
+from skmix.features import Arcsinh, Logicle
+
+flowio = pytest.importorskip("flowio", reason="flowio is not installed")
+
+NAMES, MARKERS = ["B530-A", "R660-A", "Time"], ["CD3", "CD4", ""]
+SHARES = {"a": 0.2, "b": 0.5, "c": 0.7, "d": 0.4}
+SPILLOVER = "2,B530-A,R660-A,1,0.3,0.1,1"
+
+
+def events(share: float, seed: int) -> np.ndarray:
+    """Return 200 events of two populations, which are apart on a logarithmic scale, and their times."""
+    random = np.random.default_rng(seed)
+    centres = np.where(np.arange(200)[:, None] < 200 * share, [3000.0, 90.0], [200.0, 4000.0])
+    return np.c_[random.lognormal(np.log(centres), 0.4), 10.0 * np.arange(200)]
+
+
+def write(path: Path, rows: np.ndarray, names: Sequence[str] = NAMES, **keywords: str) -> Path:
+    markers = dict(zip(NAMES, MARKERS, strict=True))
+    with open(path, "wb") as file:
+        flowio.create_fcs(file, rows.ravel().tolist(), names, [markers[name] for name in names], keywords)
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return four samples with spill-over matrices, and the last one with its channels in another order."""
+    folder, found = tmp_path_factory.mktemp("fcs"), []
+    for seed, (name, share) in enumerate(SHARES.items()):
+        order = [2, 1, 0] if name == "d" else [0, 1, 2]
+        names = [NAMES[i] for i in order]
+        found.append(write(folder / f"{name}.fcs", events(share, seed)[:, order], names, SPILLOVER=SPILLOVER))
+    return found
+
+
+def fitted(rows: Any) -> SharedKernelMixture:
+    """Return what `skmix compose --kernels 2` fits."""
+    model = SharedKernelMixture(2, init="k-means", random_state=0).fit(rows)
+    return model.sort_kernels().merge_kernels()
+
+
+def per_channel(folder: Path, files: list[Path]) -> Path:
+    """Save a model of channels with scales of their own, which the command line has no name for."""
+    scale = Arcsinh([5.0, 150.0])
+    fitted(open_rows(files, columns=["CD4", "CD3"], compensate=True, transform=scale)).save(folder / "m")
+    return folder / "m"
+
+
+WAYS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "default": ([], {}),
+    "arcsinh": (["--transform", "arcsinh:5"], {"transform": Arcsinh(5.0)}),
+    "logicle": (["--transform", "logicle", "--no-compensate"], {"transform": Logicle(), "compensate": False}),
+    "raw": (["--transform", "none"], {"transform": None}),
+    "compensated": (["--compensate", "--channels", "CD4"], {"compensate": True, "columns": ["CD4"]}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fit_is_that_of_the_command_line(files: list[Path], tmp_path: Path, way: str) -> None:
+    options, opening = WAYS[way]
+    run("compose", *files, "--kernels", 2, *options, "-o", tmp_path / "m", "--table", tmp_path / "t.csv")
+    stored, table = load(tmp_path / "m"), pd.read_csv(tmp_path / "t.csv")
+    rows: list[Any] = [open_rows(files, **opening)]
+    if way == "default":
+        rows += [files, str(files[0].parent / "*.fcs"), files[0].parent]
+    for given in rows:
+        here = fitted(given)
+        assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist()
+        assert here.preparation_ == stored.preparation_
+        assert_array_equal(here.means_, stored.means_)
+        assert_allclose(here.composition()["share"], table["share"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", [*WAYS, "per channel"])
+def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_path: Path, way: str) -> None:
+    path = tmp_path / "m"
+    if way == "per channel":
+        per_channel(tmp_path, files)
+    else:
+        run("compose", *files, "--kernels", 2, *WAYS[way][0], "-o", path)
+    model = load(path)
+    columns = [NAMES.index(dict(zip(MARKERS, NAMES, strict=True)).get(n, n)) for n in model.feature_names_in_]
+    compensated = model.preparation_["compensate"]
+    raw = [read_fcs(file, channels=NAMES, compensate=compensated).X[:, columns] for file in files]
+    scale = {
+        "default": Arcsinh(150.0),
+        "arcsinh": Arcsinh(5.0),
+        "logicle": Logicle(),
+        "compensated": Arcsinh(150.0),
+        "per channel": Arcsinh([5.0, 150.0]),
+    }.get(way)
+    prepared = np.concatenate(raw if scale is None else [scale.transform(each) for each in raw])
+    expected = pd.DataFrame(prepared, columns=model.feature_names_in_)
+    groups = np.repeat(list(SHARES), 200)
+    for given in (files, [str(file) for file in files], files[0].parent, open_rows(files)):
+        assert_array_equal(model.predict(given), model.predict(expected))
+        assert_allclose(model.score_samples(given), model.score_samples(expected), rtol=1e-3)
+        composition = model.composition(given)
+        assert_allclose(composition["share"], model.composition(expected, groups)["share"], rtol=1e-5)
+    assert_array_equal(model.predict(files[3]), model.predict(expected[600:]))
+    model.write_labels(files, tmp_path / "labels.csv", populations=True)
+    labels = pd.read_csv(tmp_path / "labels.csv")
+    assert_array_equal(labels["population"], model.predict(expected, groups=groups, populations=True))
+    # And so does the command line.
+    run("compose", *files, "--model", path, "--table", tmp_path / "t.csv")
+    assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], composition["share"], rtol=1e-12)
+    run("predict", path, files[3], "-o", tmp_path / "p.csv")
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert_array_equal(table["kernel"], model.predict(files[3]))
+    assert_allclose(table["log_density"], model.score_samples(files[3]), rtol=1e-3)
+
+
+def test_unusual_groups_of_a_loaded_model_are_those_of_the_command_line(
+    files: list[Path], tmp_path: Path
+) -> None:
+    run("compose", *files, "--kernels", 2, "-o", tmp_path / "m")
+    odd = write(tmp_path / "odd.fcs", events(0.99, 9))
+    told = run("compose", odd, files[0], "--model", tmp_path / "m", "--json").stdout
+    marked = [each["unusual"] for each in json.loads(told)["groups"]]
+    found = load(tmp_path / "m").unusual_groups([odd, files[0]]).set_index("group")
+    assert found.loc[["odd", "a"], "unusual"].tolist() == marked
+    share = np.round(np.mean(np.arange(200) < 198), 2)
+    assert min(abs(found.loc["odd", "share"] - each) for each in (share, 1.0 - share)) < 0.02
+
+
+def test_a_table_has_the_scale_of_the_fit_too(files: list[Path], tmp_path: Path) -> None:
+    run("compose", *files, "--kernels", 2, "-o", tmp_path / "m")
+    pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
+    write(tmp_path / "t.fcs", events(0.3, 5))
+    model = load(tmp_path / "m")
+    assert_array_equal(model.predict(tmp_path / "t.csv"), model.predict(tmp_path / "t.fcs"))
+    run("predict", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
+    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], model.predict(tmp_path / "t.csv"))
+    # What is in memory, or was opened as it is, is taken as prepared.
+    prepared = pd.DataFrame(np.arcsinh(events(0.3, 5) / 150.0), columns=NAMES)
+    prepared.to_csv(tmp_path / "prepared.csv", index=False)
+    expected = model.score_samples(tmp_path / "t.csv")
+    for given in (
+        prepared[NAMES[:2]],
+        open_rows(prepared[NAMES[:2]]),
+        open_rows(tmp_path / "prepared.csv", transform=None),
+    ):
+        assert_allclose(model.score_samples(given), expected, rtol=1e-3)
+
+
+def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp_path: Path) -> None:
+    result = run("fit", files[0], "--kernels", 2, "--covariance", "full", "-o", tmp_path / "m")
+    assert "the channel Time is left out." in said(result)
+    assert "channels are on the scale arcsinh:150." in said(result)
+    stored = load(tmp_path / "m")
+    given = {name: getattr(stored, name) for name in ("covariance_prior", "random_state", "covariance_type")}
+    here = SharedKernelMixture(2, **given).fit(files[0])
+    assert here.preparation_ == stored.preparation_
+    assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist() == NAMES[:2]
+    assert_allclose(np.sort(here.means_, axis=0), np.sort(stored.means_, axis=0), rtol=1e-3)
+    assert_array_equal(here.predict(files[0]), stored.predict(files[0]))
+    run("predict", tmp_path / "m", files[1], "-o", tmp_path / "p.csv")
+    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[1]))
+
+
+def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path) -> None:
+    model = fitted(files)
+    for wrong, words in (
+        (
+            {"transform": None},
+            "was opened on the scale none, but the fit was on arcsinh:150: leave transform",
+        ),
+        ({"transform": "logicle"}, "was opened on the scale logicle, but the fit was on arcsinh:150"),
+        ({"transform": Arcsinh([5.0, 150.0])}, r"the scale arcsinh \(cofactor \[5\.0, 150\.0\]\), but"),
+        ({"compensate": True}, "was opened with compensation for spill-over, unlike the rows of the fit"),
+    ):
+        rows = open_rows(files, **wrong)  # type: ignore[arg-type]
+        for using in (model.predict, model.composition, model.unusual_groups, model.score_samples):
+            with pytest.raises(ValueError, match=words):
+                using(rows)
+        with pytest.raises(ValueError, match=words):
+            model.write_labels(rows, tmp_path / "labels.csv")
+    # What was chosen as in the fit is not asked for again.
+    assert_array_equal(model.predict(open_rows(files, transform=Arcsinh(150))), model.predict(files))
+    compensated = fitted(open_rows(files, compensate=True))
+    with pytest.raises(ValueError, match="was opened without compensation for spill-over, unlike"):
+        compensated.predict(open_rows(files, compensate=False))
+    pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*t\.csv is not an FCS file"):
+        compensated.predict(tmp_path / "t.csv")
+    compensated.save(tmp_path / "m")
+    result = run("predict", tmp_path / "m", tmp_path / "t.csv", code=1)
+    assert "it is not an FCS file, and only these can be compensated" in said(result)
+    # Rows in memory do not say what was done to them.
+    plain = SharedKernelMixture(1).fit(pd.DataFrame(events(0.3, 5)[:, :2], columns=NAMES[:2]))
+    with pytest.raises(ValueError, match="does not say on which scale it was fitted"):
+        plain.predict(files)
+    assert plain.predict(open_rows(files, transform=None)).shape == (800,)
+
+
+def test_per_channel_scales_follow_their_channels(files: list[Path], tmp_path: Path) -> None:
+    model = load(per_channel(tmp_path, files))
+    swapped = open_rows(files, columns=["CD3", "CD4"], compensate=True, transform=Arcsinh([150.0, 5.0]))
+    assert_array_equal(model.predict(swapped), model.predict(files))
+    part = model.marginal(["CD3"])
+    assert part.preparation_ == {"compensate": True, "transform": "arcsinh:150"}
+    rows = np.concatenate([read_fcs(file, channels=["CD3"], compensate=True).X for file in files])
+    expected = part.score_samples(pd.DataFrame(np.arcsinh(rows / 150.0), columns=["CD3"]))
+    assert_allclose(part.score_samples(files), expected, rtol=1e-5)
+    both = model.marginal(["CD3", "CD4"])
+    assert both.preparation_["transform"] == {"kind": "arcsinh", "cofactor": [150.0, 5.0]}
+    assert_allclose(both.score_samples(files), model.score_samples(files), rtol=1e-9)
+
+
+def test_a_search_keeps_the_preparation(files: list[Path], tmp_path: Path) -> None:
+    search = SharedKernelMixtureCV(n_kernels=[2], covariance_type="full", random_state=0).fit(files)
+    search.save(tmp_path / "m")
+    stored = load(tmp_path / "m")
+    assert stored.preparation_ == {"compensate": False, "transform": "arcsinh:150"}
+    assert_array_equal(stored.predict(files), search.best_estimator_.predict(files))
+    run("predict", tmp_path / "m", files[0], "-o", tmp_path / "p.csv")
+    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[0]))
+    # A fit to rows in memory forgets it.
+    search.fit(np.arcsinh(events(0.3, 5)[:, :2]))
+    assert not hasattr(search, "preparation_")
