@@ -25,6 +25,7 @@ GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
 # Fixtures that start processes, which takes seconds.
 PROCESSES = {"clusters", "mortal_cluster", "chromium"}
+CONNECT = "distributed.comm.timeouts.connect"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,3 +124,36 @@ def client(clusters: Clusters) -> Iterator[Any]:
     """Lend the cluster's client, with both workers alive."""
     with clusters.client() as client:
         yield client
+
+
+class MortalCluster:
+    """A cluster in this process whose scheduler may be closed."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def lose(self) -> None:
+        """Close the scheduler; the client soon gives up."""
+        import dask
+
+        # Not before: to connect takes longer than that where the cores are busy.
+        dask.config.set({CONNECT: "1s"})
+        self.client._timeout = 1.0
+        cluster = self.client.cluster
+        cluster.sync(cluster.scheduler.close)
+
+
+@pytest.fixture
+def mortal_cluster() -> Iterator[MortalCluster]:
+    """Lend a cluster of its own that the test may lose."""
+    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
+    import dask
+
+    settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
+    with (
+        dask.config.set({CONNECT: dask.config.get(CONNECT)}),  # restored at the end
+        distributed.LocalCluster(processes=False, **settings) as cluster,
+    ):
+        client = distributed.Client(cluster)
+        yield MortalCluster(client)
+        client.close()

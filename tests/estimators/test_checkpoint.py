@@ -213,10 +213,7 @@ def test_a_folder_that_is_missing_is_refused(tmp_path):
         mixture.set_params(inference="variational").fit(X, Y)
 
 
-@pytest.mark.slow
-def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path):
-    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
-    import dask
+def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path, mortal_cluster):
     import dask.array as da
 
     from skmix.engine.compute.dask import ClusterError
@@ -224,19 +221,12 @@ def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path):
     path = tmp_path / "fit.skmix"
     mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, max_iter=1000)
     lazy = da.from_array(X, chunks=(70, 2)), da.from_array(Y, chunks=70)
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
-        distributed.LocalCluster(
-            n_workers=1, processes=False, dashboard_address=":0", silence_logs=50
-        ) as cluster,
-        distributed.Client(cluster, timeout=1),
-    ):
 
-        def lose(number):
-            if number == 3:
-                cluster.sync(cluster.scheduler.close)
+    def lose(number):
+        if number == 3:
+            mortal_cluster.lose()
 
-        with pytest.raises(ClusterError, match=f"scheduler .* is lost.* 3 passes are kept in {path}"):
-            clone(mixture).set_callbacks(Checkpoint(path), AfterPass(lose)).fit(*lazy)
+    with pytest.raises(ClusterError, match=f"scheduler .* is lost.* 3 passes are kept in {path}"):
+        clone(mixture).set_callbacks(Checkpoint(path), AfterPass(lose)).fit(*lazy)
     resumed = clone(mixture).set_callbacks(Checkpoint(path)).fit(*lazy)
     np.testing.assert_allclose(resumed.means_, clone(mixture).fit(X, Y).means_, rtol=1e-9)

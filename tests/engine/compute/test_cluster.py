@@ -19,7 +19,6 @@ import dask
 import dask.array as da
 import dask.dataframe as dd
 import pandas as pd
-from distributed import Client, LocalCluster
 
 import skmix
 from skmix.engine.compute.dask import (
@@ -264,26 +263,15 @@ def test_workers_without_skmix_or_with_another_are_named(client):
         client.run(exec, "import sys; del sys.modules['skmix']", workers=[address])
 
 
-@pytest.fixture
-def mortal_cluster():
-    """Lend a cluster of its own, whose scheduler may be closed: its client soon gives up."""
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
-        LocalCluster(n_workers=1, processes=False, dashboard_address=":0", silence_logs=50) as cluster,
-        Client(cluster, timeout=1),
-    ):
-        yield cluster
-
-
 def test_a_scheduler_that_is_gone_is_reported_at_once(mortal_cluster):
     blocks = open_collections(*collections(), None, VERSION)
-    mortal_cluster.sync(mortal_cluster.scheduler.close)
+    mortal_cluster.lose()
     with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
         blocks.reduce(Add(), add)
 
 
 def test_a_scheduler_that_went_between_two_fits_is_reported(mortal_cluster):
-    mortal_cluster.sync(mortal_cluster.scheduler.close)
+    mortal_cluster.lose()
     with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
         open_collections(*collections(), None, VERSION)
 

@@ -137,7 +137,7 @@ def test_work_runs_in_as_many_threads_as_there_are_tasks(n_jobs: int, n_tasks: i
     barrier = threading.Barrier(expected)
 
     def work() -> None:
-        barrier.wait(timeout=30)  # all of them at the same time
+        barrier.wait(timeout=600)  # all of them at the same time
         done.append(threading.get_ident())
 
     with workers(n_jobs) as pool:
@@ -175,7 +175,7 @@ def test_a_pool_that_travels_has_as_many_threads() -> None:
         pool.workspace.array("x", (5,))
         other = pickle.loads(pickle.dumps(pool))
     barrier = threading.Barrier(3)
-    other.run(lambda: barrier.wait(timeout=30), 3)
+    other.run(lambda: barrier.wait(timeout=600), 3)
     other.close()
 
 
@@ -188,7 +188,7 @@ def test_threads_that_share_workers_make_one_pool() -> None:
             pool, barrier = threads.Workers(2), threading.Barrier(4)
 
             def ask(pool: threads.Workers = pool, barrier: threading.Barrier = barrier) -> object:
-                barrier.wait(timeout=60)
+                barrier.wait(timeout=600)
                 return pool._threads
 
             with ThreadPoolExecutor(4) as callers:
@@ -249,6 +249,6 @@ def test_threads_of_other_precision_wait_for_each_other() -> None:
         with _products.of("highest"):
             assert torch.get_float32_matmul_precision() == "highest"
         assert not seen
-    thread.join(timeout=60)
+    thread.join(timeout=600)
     assert seen == ["high"]
     assert torch.get_float32_matmul_precision() == before

@@ -58,26 +58,17 @@ def test_a_cluster_makes_the_same_runs_to_the_bit(
 
 
 def test_a_cluster_that_is_lost_leaves_what_is_done(
-    tmp_path: Path, data: StudyData, settings: Settings
+    tmp_path: Path, data: StudyData, settings: Settings, mortal_cluster: Any
 ) -> None:
-    distributed = pytest.importorskip("distributed", reason="needs the extra dask")
-    import dask
-
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
-        ) as cluster,
-        distributed.Client(cluster, timeout=1) as client,
-        Store(tmp_path / "study.sqlite") as store,
-    ):
-
-        def lose(runs: Any) -> None:
-            cluster.sync(cluster.scheduler.close)
-
-        many = [Cell("3D", 10, "published", 60)]
+    many = [Cell("3D", 10, "published", 60)]
+    with Store(tmp_path / "study.sqlite") as store:
         with pytest.raises(ExperimentError, match=r"to the scheduler .* is lost.*Finished runs are stored"):
-            run_study(make_study(many, settings, data), store, cluster=client, progress=lose)
+            run_study(
+                make_study(many, settings, data),
+                store,
+                cluster=mortal_cluster.client,
+                progress=lambda runs: mortal_cluster.lose(),
+            )
         assert 10 <= len(store) < 60
 
 
