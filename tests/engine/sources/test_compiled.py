@@ -432,6 +432,54 @@ def test_a_full_disk_ends_no_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert tried
 
 
+@pytest.mark.parametrize("called", ["from Python", "from C"])
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("kept", [0.0, 0.5])
+def test_damaged_files_of_the_cache_are_replaced(
+    called: str, suffix: str, kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a machine that stopped while they were written leaves them."""
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+
+    def files() -> dict[str, int]:
+        return {path.name: path.stat().st_size for path in tmp_path.rglob("*.nb?")}
+
+    assert half_of(3.0, called) == 1.5
+    whole = files()
+    assert len(whole) == 2
+    (damaged,) = tmp_path.rglob(f"*{suffix}")
+    damaged.write_bytes(damaged.read_bytes()[: int(kept * whole[damaged.name])])
+    # The second time at the latest they are written again.
+    assert half_of(3.0, called) == half_of(3.0, called) == 1.5
+    assert files() == whole
+
+
+def test_a_damaged_cache_on_a_full_disk_ends_no_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    for called in ("from Python", "from C"):
+        assert half_of(3.0, called) == 1.5
+    for path in tmp_path.rglob("*.nbi"):
+        path.write_bytes(b"")
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._open_for_write", full)
+    for called in ("from Python", "from C"):
+        assert half_of(3.0, called) == 1.5
+
+
+def half_of(number: float, called: str) -> float:
+    """Halve a number by a function that is new to Numba, as in a new process."""
+    from skmix.engine.compute import simd
+
+    def half(x):
+        return x / 2
+
+    if called == "from Python":
+        return simd.compiled(half)(number)
+    return simd._cached(partial(cfunc, "float64(float64)"), half).ctypes(number)
+
+
 def test_functions_that_numba_leaves_as_they_are_still_run() -> None:
     from skmix.engine.compute import simd
 

@@ -26,6 +26,7 @@ import numpy as np
 from llvmlite import ir
 from numba import cfunc, njit
 from numba.core import cgutils, types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic, models, register_model
 
 from .arrays import FARTHEST_SQUARED
@@ -55,7 +56,7 @@ def _version() -> str:
 
 
 def compiled(function: Any) -> Any:
-    """Compile a function when Python first calls it, and cache the code if a folder can be written."""
+    """Compile a function when Python first calls it, and cache the code where that is possible."""
     return _cached(lambda **more: njit(**_OPTIONS | more), function)
 
 
@@ -65,30 +66,43 @@ def inner(function: Any) -> Any:
 
 
 def _cached(compile: Callable[..., Any], function: Any) -> Any:
-    """Compile a function, and cache the code if a folder can be written."""
+    """Compile a function and cache the code. Whatever is wrong with the cache, the function works."""
     # Numba notices changes of the function's own file, not of those whose code becomes part of it.
     function.__qualname__ += f"_{_version()}"
     try:
         made = compile(cache=True)(function)
-    # Neither the package's folder nor the user's can be written, or the disk is full.
-    except (RuntimeError, OSError):
+    # No folder can be written, the disk is full or a file is damaged. What a damaged file raises is open.
+    except Exception:
+        with contextlib.suppress(Exception):
+            _empty(FunctionCache(function))
         return compile()(function)
-    # Some functions are compiled and written only when they are first called. There is no cache if the user
-    # has turned compilation off.
+    # Some functions are compiled, read and written only when they are first called. There is no cache if the
+    # user has turned compilation off.
     cache = getattr(made, "_cache", None)
     if cache is not None:
-        cache.save_overload = _ignoring_disk_errors(cache.save_overload)
+        read, write = cache.load_overload, cache.save_overload
+
+        def load(*given: Any) -> Any:
+            try:
+                return read(*given)
+            except Exception:
+                _empty(cache)
+                return None
+
+        def save(*given: Any) -> None:
+            with contextlib.suppress(OSError):
+                write(*given)
+
+        cache.load_overload, cache.save_overload = load, save
     return made
 
 
-def _ignoring_disk_errors(write: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a function so that an `OSError`, such as that of a full disk, is ignored."""
-
-    def wrapped(*given: Any) -> None:
-        with contextlib.suppress(OSError):
-            write(*given)
-
-    return wrapped
+def _empty(cache: Any) -> None:
+    """Empty a cache with a damaged file, so that it is written anew, or use it no more if it cannot be."""
+    try:
+        cache.flush()
+    except OSError:
+        cache.disable()
 
 
 def _exp_coefficients() -> list[float]:
