@@ -13,8 +13,7 @@ import numpy as np
 from joblib import effective_n_jobs
 from scipy import stats
 from scipy.linalg import block_diag
-from scipy.optimize import brentq
-from scipy.special import digamma, ndtri_exp
+from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import density, shares
@@ -38,10 +37,8 @@ _PASSES = 2000
 # Least variance of shares among groups, relative to that of their estimates: of few groups with few rows of a
 # population, some have equal counts by chance.
 _LEAST_VARIANCE = 0.5
-# Fewest groups among which one can be unusual, and times that the unusual ones are left out of the others.
-FEWEST_GROUPS, _ROUNDS = 4, 5
-# Standard deviation of normal variates over their median absolute deviation.
-_DEVIATION = 1.4826
+# Fewest groups among which one can be unusual.
+FEWEST_GROUPS = shares.FEWEST_GROUPS
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -292,8 +289,10 @@ def _compose(
         binomial = inside * (1.0 - inside)
         spreads.append(total * variances[-1] - binomial)
         known.append(binomial.sum() / max(variances[-1].sum(), _TINY))
-    share = np.array(found)
-    lower, upper = shares.intervals(share, np.array(spreads), totals, level, added)
+    share = np.array(found) if len(parts) > 1 else np.ones((len(found), 1))
+    lower, upper = share, share
+    if len(parts) > 1:
+        lower, upper = shares.intervals(share, np.array(spreads), totals, level, added)
     # A single part has no variance.
     rows = np.clip(known, np.minimum(groups.sizes, 1.0), groups.sizes)
     return Composition(
@@ -326,12 +325,16 @@ def compare(model: Any, groups_a: Any, groups_b: Any, *, populations: bool | Non
         _mean_of_groups(found.shares[side], found.variances[side]) for side in (slice(cut), slice(cut, None))
     )
     difference, variance = mean_a - mean_b, variance_a + variance_b
-    # Welch and Satterthwaite.
-    inverse = (variance_a**2 * inverse_a + variance_b**2 * inverse_b) / variance**2
-    distribution = stats.t(1.0 / np.maximum(inverse, 1e-12))
-    deviation = np.sqrt(variance)
-    reach = distribution.ppf(0.5 + 0.5 * level) * deviation
-    p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
+    if len(found.parts) == 1:
+        # It has all rows of all groups.
+        reach, p_values = np.zeros(1), np.ones(1)
+    else:
+        # Welch and Satterthwaite.
+        inverse = (variance_a**2 * inverse_a + variance_b**2 * inverse_b) / variance**2
+        distribution = stats.t(1.0 / np.maximum(inverse, 1e-12))
+        deviation = np.sqrt(variance)
+        reach = distribution.ppf(0.5 + 0.5 * level) * deviation
+        p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
     columns = {
         found.kind: found.parts,
         "share_a": mean_a,
@@ -377,62 +380,41 @@ def unusual_groups(model: Any, X: Any, groups: Any, *, populations: bool | None,
     draws, fitted = _Draws.of(own), _fitted_groups(own)
     judged = [fitted] if X is None else [fitted, _new_groups(own, X, groups)]
     found = [_compose(draws, each, members, 0.95, counted=True) for each in judged]
-    raw, sizes = (
-        np.concatenate([each.shares for each in found]),
-        np.concatenate([each.known for each in found]),
-    )
-    # New groups come last, and no group of the fit is left out for them.
-    n_groups, fold = len(sizes), shares.folds(n_fitted)
-    fold = np.append(fold, np.full(n_groups - n_fitted, fold.max() + 1))
-    sets = [slice(n_fitted), slice(n_fitted, None)][: len(judged)]
-    z_fit = _fits(draws, judged)
-    p_fit = 2.0 * stats.t.sf(np.abs(z_fit), n_fitted - 1)
-    unusual, q_values = np.zeros(n_groups, dtype=bool), np.ones(n_groups)
-    for _ in range(_ROUNDS):
-        usual = ~unusual & (np.arange(n_groups) < n_fitted)
-        drawn = shares.usual_shares((raw * sizes[:, None]).T, usual, fold)
-        p_parts = np.array(
-            [shares.tail_probabilities(raw[j], sizes[j], drawn[fold[j]]) for j in range(n_groups)]
-        )
-        p_shares = np.minimum(1.0, p_parts.shape[1] * p_parts.min(axis=1))
-        both = np.where(np.isnan(p_fit), p_shares, np.minimum(1.0, 2.0 * np.fmin(p_shares, p_fit)))
-        for some in sets:
-            q_values[some] = stats.false_discovery_control(both[some])
-        before, unusual = unusual, q_values <= level
-        if np.array_equal(before, unusual) or np.sum(~unusual[:n_fitted]) < FEWEST_GROUPS:
-            break
-    usual_shares = (drawn[..., 0] / drawn.sum(axis=3)).mean(axis=2)[fold]
+    raw = np.concatenate([each.shares for each in found])
+    counts = raw * np.concatenate([each.known for each in found])[:, None]
+    values = _fits(draws, judged)
+    # New groups come last.
+    verdicts = shares.judge(counts, values, np.arange(len(raw)) < n_fitted, float(level))
     # Of shares with the same p-value, such as zero, the one that differs most.
-    least = p_parts == p_parts.min(axis=1, keepdims=True)
-    part, every = np.where(least, np.abs(raw - usual_shares), -1.0).argmax(axis=1), np.arange(n_groups)
+    least = verdicts.p_parts == verdicts.p_parts.min(axis=1, keepdims=True)
+    away = np.where(least, np.abs(raw - verdicts.usual_shares), -1.0)
+    part, every = away.argmax(axis=1), np.arange(len(raw))
     columns = {
         found[0].kind: [found[0].parts[g] for g in part],
         "share": raw[every, part],
-        "usual_share": usual_shares[every, part],
-        "p_composition": p_shares,
+        "usual_share": verdicts.usual_shares[every, part],
+        "p_composition": verdicts.p_shares,
         "log_likelihood": np.concatenate([each.log_likelihoods for each in judged]),
-        "z_likelihood": z_fit,
-        "p_likelihood": p_fit,
-        "q_value": q_values,
-        "unusual": unusual,
+        "z_likelihood": verdicts.z,
+        "p_likelihood": verdicts.p_values,
+        "p_adjusted": verdicts.p_adjusted,
+        "unusual": verdicts.p_adjusted <= level,
     }
-    shown = judged[-1]
+    shown, lines = judged[-1], slice(n_fitted if len(judged) > 1 else 0, None)
     first = {"group": shown.names, "rows": _as_counts(shown.sizes)}
-    return pandas().DataFrame(first | {name: values[sets[-1]] for name, values in columns.items()})
+    return pandas().DataFrame(first | {name: column[lines] for name, column in columns.items()})
 
 
-def _fits(draws: _Draws, judged: list[_Groups]) -> FloatArray:
-    """Return how far the mean log-likelihoods of groups, the first of which are of the fit, are from usual.
+def _fits(draws: _Draws, judged: list[_Groups]) -> shares.Values | None:
+    """Return the mean log-likelihoods of groups, as `shares.judge` takes them; None if one is unknown.
 
-    What rows of a group's composition would have is subtracted, and so is the median over groups of the fit,
-    for the rows that are not background: kernels are never quite right. What is left is made a standard
-    normal variate. Where groups of the fit differ by more than chance (by the median absolute deviation), so
-    may all of them.
+    What rows of a group's composition would have is subtracted. Kernels are never quite right, so that what
+    is left has a mean, for the rows that are not background, and differs among groups by more than chance.
     """
     rows, box, prior = draws.rows, vars(draws.model).get("background_box_"), _prior_of(draws.model)[0]
-    n_fitted, boxed = len(judged[0].names), None
-    if np.isnan(judged[0].log_likelihoods).any():
-        return np.full(sum(len(groups.names) for groups in judged), np.nan)
+    boxed = None
+    if any(np.isnan(groups.log_likelihoods).any() for groups in judged):
+        return None
     if box is not None:
         # No row of the background is outside of its box.
         logs = draws.log_densities.copy()
@@ -450,41 +432,10 @@ def _fits(draws: _Draws, judged: list[_Groups]) -> FloatArray:
             )
             found.append((value - mean, np.sqrt(variance / size), skew / np.sqrt(size)))
     away, error, skews = np.array(found).T
-    # Sums of few rows are skewed, and their median is not their mean.
-    medians = away - error * stats.pearson3(skews).median()
-    middle, spread = _middle_and_spread(medians[:n_fitted], error[:n_fitted])
-    total = np.hypot(error, spread)
     inside = np.concatenate(
         [np.ones(len(each.names)) if each.background is None else 1.0 - each.background for each in judged]
     )
-    z, skews = (away - middle * inside) / total, skews * (error / total) ** 3
-    low, high = (stats.pearson3(each).logsf(value) for each, value in ((-skews, -z), (skews, z)))
-    return np.where(z < 0.0, -_normal(low), _normal(high))
-
-
-def _normal(log_tail: FloatArray) -> FloatArray:
-    """Return the standard normal variates beyond which there is a probability, given by its logarithm."""
-    return -ndtri_exp(np.minimum(np.maximum(log_tail, -1e4), -1e-300))
-
-
-def _middle_and_spread(values: FloatArray, errors: FloatArray) -> tuple[float, float]:
-    """Return the median of values (L,) with standard errors, and their standard deviation beyond these."""
-    middle = _median(values, 1.0 / errors)
-
-    def excess(spread: float) -> float:
-        away = np.abs(values - middle) / np.hypot(errors, spread)
-        return _DEVIATION * _median(away, 1.0 / errors) - 1.0
-
-    # Twice the largest distance is more than enough.
-    most = 2.0 * float(np.abs(values - middle).max())
-    return middle, float(brentq(excess, 0.0, most)) if excess(0.0) > 0.0 else 0.0
-
-
-def _median(values: FloatArray, weights: FloatArray) -> float:
-    """Return the median of values (L,) with weights (L,)."""
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(total, 0.5 * total[-1])])
+    return shares.Values(away, error, inside, skews)
 
 
 # ---------------------------------------------------------------- new groups
