@@ -18,7 +18,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GroupKFold, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from skmix import (
@@ -590,9 +590,7 @@ def test_folds_are_the_given_parts_less_rows_that_cannot_judge() -> None:
     X, weights = np.arange(8.0)[:, None], np.arange(1.0, 9.0)
     parts = [([0, 1, 2, 3, 4], [5, 6, 7, 8, 9]), ([5, 7, 8, 9], [1, 2, 6])]
     folds = _base.make_folds(Rows(X, codes, codes, weights), parts, None, kept, 0)
-    for (training, held), wanted in zip(
-        folds, [([0, 1, 2, 3, 4, 5], [6, 7]), ([4, 5, 6, 7], [0, 1])], strict=True
-    ):
+    for (training, held), wanted in zip(folds, [([0, 1, 2, 3], [6, 7]), ([5, 6, 7], [0, 1])], strict=True):
         for found, rows in zip((training, held), wanted, strict=True):
             assert_array_equal(found.X[:, 0], rows)
             assert_array_equal(found.y, codes[rows])
@@ -680,6 +678,59 @@ def test_groups_reach_the_splitter(iris: Data) -> None:
     )
     search.fit(X, sample_weight=weights, groups=groups)
     assert_array_equal(given[1], groups[weights > 0])
+
+
+@pytest.mark.parametrize("cv", [None, GroupKFold(5), LeaveOneGroupOut()], ids=str)
+def test_rows_of_held_out_groups_do_not_train(cv: Any) -> None:
+    codes = np.tile([0, 1, -1, -1], 30)
+    # Group 9 has no label at all, and its rows train in every fold.
+    groups = np.where(np.arange(120) < 10 * 4, np.arange(120) // 4 % 3, 3 + np.arange(120) // 4 % 6)
+    groups[[2, 3, 50, 51]] = 9
+    kept = np.arange(1, 121)  # the first row as given has no weight
+    rows = Rows(np.arange(120.0)[:, None], codes, codes, None)
+    folds = _base.make_folds(rows, cv, np.concatenate([[7], groups]), kept, 0)
+    assert len(folds) >= 5
+    for training, held in folds:
+        own, others = (each.X[:, 0].astype(int) for each in (training, held))
+        assert not set(groups[own]) & set(groups[others])
+        assert set(groups[own]) | set(groups[others]) == set(groups)
+        assert np.all(codes[others] >= 0)
+        free = ~np.isin(groups, groups[others])
+        assert_array_equal(own, np.flatnonzero(free))
+
+
+def test_every_unlabelled_row_may_be_held_out_with_its_group() -> None:
+    codes = np.array([0, 1, -1, 0, 1, 0, 1])
+    rows, groups = Rows(np.arange(7.0)[:, None], codes, codes, None), np.array([0, 0, 0, 1, 1, 2, 2])
+    folds = _base.make_folds(rows, LeaveOneGroupOut(), groups, np.arange(7), 0)
+    assert [2.0 in training.X for training, _ in folds] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        *(
+            ({"criterion": name}, f"cross-validation only; criterion='{name}'")
+            for name in ("bic", "aic", "icl")
+        ),
+        ({"strategy": "prune", "n_kernels": 4}, "cross-validation only; criterion='bic'"),
+        ({"criterion": "stability"}, "leave out groups"),
+        ({"cv": 3}, "groups are ignored by StratifiedKFold"),
+        ({"cv": KFold(3)}, "groups are ignored by KFold"),
+        ({"cv": [(np.arange(75), np.arange(75, 150))]}, "cv is a list of splits"),
+    ],
+)
+def test_groups_that_nothing_would_use_are_refused(
+    settings: dict[str, Any], message: str, iris: Data
+) -> None:
+    X, y = iris
+    groups = np.arange(150) % 10
+    search = SharedKernelMixtureCV(random_state=0, **settings)
+    with pytest.raises(ValueError, match=message):
+        search.fit(X, y, groups=groups)
+    if "cv" in settings:
+        with pytest.raises(ValueError, match=message):
+            quick(**settings).fit(X, y, groups=groups)
 
 
 def test_an_iterable_of_splits_counts_the_rows_as_given(iris: Data) -> None:

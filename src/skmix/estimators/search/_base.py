@@ -137,15 +137,20 @@ Fold = tuple[Rows, Rows]
 
 
 def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
-    """Return the folds; rows without a label are in every training set and are never held out.
+    """Return the folds; rows without a label judge nothing.
 
-    `kept` are the positions of the rows among those the user gave, which `groups` and iterable `cv` refer to.
+    They are in every training set, unless a fold holds them or their group out. `kept` are the positions of
+    the rows among those the user gave, which `groups` and iterable `cv` refer to.
     """
-    folds = []
+    groups = None if groups is None else np.asarray(groups)[kept]
+    folds, unlabelled = [], np.flatnonzero(rows.codes < 0)
     for number, (training, held) in enumerate(_splits(rows.codes, cv, groups, kept, seed)):
+        free = np.setdiff1d(unlabelled, held)
+        if groups is not None:
+            free = free[~np.isin(groups[free], groups[held])]
         held = held[rows.codes[held] >= 0]
-        training = np.union1d(training, np.setdiff1d(np.flatnonzero(rows.codes < 0), held))
-        missing = np.setdiff1d(rows.codes, rows.codes[training])
+        training = np.union1d(training, free)
+        missing = np.setdiff1d(rows.codes[rows.codes >= 0], rows.codes[training])
         if len(missing) or not len(held):
             what = "holds out no row that has a label"
             if len(missing):
@@ -164,6 +169,11 @@ def _splits(
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield training and held-out row numbers; by default, rows alone in their class always train."""
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
+        if groups is not None:
+            raise ValueError(
+                "groups are used to split the rows, but cv is a list of splits: leave out groups, or give a "
+                "splitter such as GroupKFold."
+            )
         for parts in cv:
             # Numbers of rows, or masks.
             numbers = [
@@ -173,7 +183,6 @@ def _splits(
             yield training, held
         return
     split, always = np.flatnonzero(codes >= 0), np.empty(0, dtype=np.int64)
-    groups = None if groups is None else np.asarray(groups)[kept]
     n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
     if cv is None and groups is not None:
         n_folds = min(n_folds, len(np.unique(groups[split])))
@@ -188,9 +197,17 @@ def _splits(
             cv = StratifiedShuffleSplit(1, test_size=n_held, random_state=seed)
         else:
             cv = StratifiedKFold(min(n_folds, counts.min()), shuffle=True, random_state=seed)
-    for training, held in check_cv(cv, codes[split], classifier=True).split(
-        split, codes[split], None if groups is None else groups[split]
-    ):
+    splitter = check_cv(cv, codes[split], classifier=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The groups parameter is ignored", UserWarning)
+        try:
+            parts = list(splitter.split(split, codes[split], None if groups is None else groups[split]))
+        except UserWarning:
+            raise ValueError(
+                f"groups are ignored by {type(splitter).__name__}: leave out groups, or give a splitter such "
+                "as GroupKFold for cv, or None."
+            ) from None
+    for training, held in parts:
         yield np.union1d(split[training], always), np.sort(split[held])
 
 
@@ -395,8 +412,10 @@ class Search(FileMixin, BaseEstimator):
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
-            Groups of the rows, for a `cv` that keeps them together; by default stratified
-            folds of whole groups.
+            Groups of the rows, for a `cv` that keeps them together; by default stratified folds of whole
+            groups. Rows without a label do not train where their group is held out. They are refused where
+            nothing would use them: by a `cv` that ignores groups, and by a criterion without
+            cross-validation.
 
         Returns
         -------

@@ -173,6 +173,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         if criterion == "auto":
             in_blocks = is_collection(X) or is_blocks(X) or source_of(X) is not None
             criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
+        if groups is not None and criterion in ("bic", "aic", "icl"):
+            raise ValueError(
+                f"groups are used by cross-validation only; criterion={criterion!r} is of fits to all rows. "
+                "Leave out groups, or use criterion='log_likelihood'."
+            )
         if criterion in ("bic", "aic"):
             # Their number is all that the criterion needs of the rows, wherever these are.
             training = open_training(clone(prototype), X, y, sample_weight)
