@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
 from sklearn.datasets import load_iris
 from sklearn.model_selection import StratifiedKFold
 
@@ -16,6 +17,8 @@ from skmix import (
     SharedKernelMixture,
     SharedKernelMixtureCV,
 )
+from skmix.engine.compute.blocks import Block
+from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search.classifier import QUICK_FITS, Selection
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -208,3 +211,125 @@ def test_priors_are_of_the_covariance_within_classes_that_a_kernel_has_its_share
     within = sum((np.sum(y[training] == c) - 1) * np.cov(X[training][y[training] == c].T) for c in range(3))
     overall = np.diag(X[training].var(axis=0))
     assert_allclose(common, (within + overall) / (120 - 3 + 1))
+
+
+# ---------------------------------------------------------------- labels that nothing can be learnt about
+#
+# Where labels are coins, a row's label has the probability p = 1/2 whatever was learnt, so that the product
+# of q / p over held-out rows has the expectation 1: by Markov's inequality, the sum of log q / p exceeds 20
+# in one of 5e8 cases. So does that of densities q of rows whose density is p. A model that is judged by its
+# own rows exceeds it at once.
+_MOST = 20.0
+
+
+def coins(n_rows: int, seed: int = 0, n_features: int = 6) -> Data:
+    """Return rows of a standard normal distribution with labels that do not depend on them."""
+    random = np.random.default_rng(seed)
+    return random.normal(size=(n_rows, n_features)), random.integers(0, 2, size=n_rows)
+
+
+def every_third(n_rows: int) -> list[Data]:
+    number = np.arange(n_rows)
+    return [(number[number % 3 != part], number[number % 3 == part]) for part in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("scoring", "settings"),
+    [
+        ("accuracy", {}),
+        ("neg_log_loss", {"kernels": "own"}),
+        ("neg_log_loss", {"feature_groups": [[0, 1, 2], [3, 4, 5]]}),
+    ],
+)
+def test_no_search_of_classifiers_predicts_coins(scoring: str, settings: Any) -> None:
+    X, y = coins(240)
+    folds = every_third(len(X))
+    search = SharedKernelClassifierCV(
+        SharedKernelClassifier(covariance_prior=None, **QUICK_FITS),
+        n_kernels=40,
+        covariance_type="full",
+        scoring=scoring,
+        cv=folds,
+        random_state=0,
+        **settings,
+    ).fit(X, y)
+    table = search.cv_results_
+    assert search.score(X, y) > 0.5 + 3.0 * np.sqrt(0.25 / len(X))  # these rows it knows
+    scores = np.array([table[f"split{fold}_test_score"] for fold in range(3)])
+    if scoring == "accuracy":
+        # Five standard deviations.
+        assert np.nanmax(scores) < 0.5 + 5.0 * np.sqrt(0.25 / 80)
+        assert search.best_score_ < 0.5 + 5.0 * np.sqrt(0.25 / 240)
+    else:
+        assert np.nanmax(scores) < -np.log(2.0) + _MOST / 80
+        assert search.best_score_ < -np.log(2.0) + 3.0 * _MOST / 240
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_no_search_of_mixtures_is_denser_than_the_truth(labelled: bool) -> None:
+    X, y = coins(180)
+    search = SharedKernelMixtureCV(
+        SharedKernelMixture(covariance_prior=1.0, tol=1e-3),
+        n_kernels=[2, 20],
+        covariance_type="full",
+        cv=every_third(len(X)),
+        random_state=0,
+    ).fit(X, y if labelled else None)
+    true = multivariate_normal(np.zeros(6)).logpdf(X)
+    assert np.sum(search.score_samples(X) - true) > _MOST  # these rows it knows
+    for part in range(3):
+        own = true[part::3]
+        assert np.all(search.cv_results_[f"split{part}_test_score"] * len(own) < own.sum() + _MOST)
+
+
+@pytest.mark.parametrize("kind", ["all rows", "one less", "weights", "new rows", "few new rows"])
+def test_tuning_predicts_no_coins(kind: str) -> None:
+    X, y = coins(1800)
+    parts = {"one less": slice(1, 800), "new rows": slice(800, 1800), "few new rows": slice(800, 1000)}
+    own, new = parts.get(kind, slice(0, 800)), "new" in kind
+    # Weights of at most one: with more, log q / p could have a larger expectation.
+    weights = np.random.default_rng(1).uniform(0.9, 1.0, size=800) if kind == "weights" else None
+    model = SharedKernelClassifier(80, covariance_prior=None, init="class", tol=1e-2, random_state=0)
+    model.fit(X[:800], y[:800])
+    assert model.score(X[:800], y[:800]) > 0.8
+    settings: Any = {"trade_off": [1.0, 0.01], "max_iter": 10, "random_state": 0}
+    model.tune(X[own], y[own], sample_weight=weights, new_rows=new, **settings)
+    n_held = {"new rows": 100, "few new rows": 200}.get(kind, 80)
+    for scores in (model.tuned_["before"], model.tuned_["after"]):
+        assert scores["error"] > 0.5 - 5.0 * np.sqrt(0.25 / n_held)
+        assert scores["log_loss"] > np.log(2.0) - _MOST / (0.9 * n_held)
+
+
+def by_search(X: np.ndarray, y: np.ndarray, model: SharedKernelClassifier) -> tuple[Any, float]:
+    search = SharedKernelClassifierCV(
+        model, n_kernels=16, covariance_type="full", tune=False, n_members=1, cv=2, random_state=0
+    ).fit(X, y)
+    return search, search.classifier_.threshold_
+
+
+def by_tuning(X: np.ndarray, y: np.ndarray, model: SharedKernelClassifier) -> tuple[Any, float]:
+    model.fit(X, y).tune(X, y, trade_off=[1.0], max_iter=5, random_state=0)
+    return model, model.threshold_
+
+
+def by_weights(X: np.ndarray, y: np.ndarray, model: SharedKernelClassifier) -> tuple[Any, float]:
+    model.fit(X, y, np.ones(len(X)))
+    return model, model.threshold_
+
+
+def of_a_density(X: np.ndarray, y: np.ndarray, model: SharedKernelClassifier) -> tuple[Any, float]:
+    search = SharedKernelMixtureCV(
+        SharedKernelMixture(covariance_prior=None, tol=1e-2), n_kernels=[8, 16], covariance_type="full", cv=2
+    ).fit(X)
+    return search, novelty_threshold(search, 0.1, Block(X, None, None))
+
+
+@pytest.mark.parametrize("make", [by_weights, by_tuning, by_search, of_a_density])
+def test_thresholds_are_not_those_of_rows_that_were_learnt(make: Any) -> None:
+    X, y = coins(240)
+    model = SharedKernelClassifier(16, covariance_prior=None, reject_below=0.1, tol=1e-2, random_state=0)
+    found, threshold = make(X, y, model)
+    below = np.mean(found.score_samples(coins(4000, seed=1)[0]) < threshold)
+    # Five standard deviations of the quantile of 240 rows, and of the share of 4000.
+    assert below < 0.1 + 5.0 * np.sqrt(0.09 / 240 + 0.09 / 4000)
+    assert np.quantile(found.score_samples(X), 0.1) > threshold
