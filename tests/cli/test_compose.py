@@ -355,11 +355,14 @@ def test_compensation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr("skmix.report.composition_page", lambda *_, **page: seen.update(page) or "")
     result = run(tmp_path / "a.fcs", "--kernels", 2, "-o", tmp_path / "n", "--html", tmp_path / "p.html")
-    assert "files have a spill-over matrix, which --compensate would apply" in said(result)
-    assert seen["notes"] == ["Files have a spill-over matrix, which was not applied."]
+    assert "files are compensated by their spill-over matrices; --no-compensate leaves" in said(result)
+    assert "transform arcsinh:150, compensated for spill-over" in result.stdout
+    assert seen["notes"] == ["Files were compensated by their spill-over matrices."]
     assert seen["scale"] == "arcsinh:150"
+    assert load(tmp_path / "n").preparation_["compensate"]
     result = run(tmp_path / "a.fcs", "--kernels", 2, "--no-compensate", "-o", tmp_path / "n")
-    assert "spill" not in said(result)
+    assert "spill" not in said(result) + result.stdout
+    assert not load(tmp_path / "n").preparation_["compensate"]
 
 
 def test_a_column_of_groups_that_was_not_named(tmp_path: Path) -> None:

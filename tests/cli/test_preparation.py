@@ -130,7 +130,7 @@ def test_unusual_groups_of_a_loaded_model_are_those_of_the_command_line(
     files: list[Path], tmp_path: Path
 ) -> None:
     run("compose", *files, "--kernels", 2, "-o", tmp_path / "m")
-    odd = write(tmp_path / "odd.fcs", events(0.99, 9))
+    odd = write(tmp_path / "odd.fcs", events(0.99, 9), SPILLOVER=SPILLOVER)
     told = run("compose", odd, files[0], "--model", tmp_path / "m", "--json").stdout
     marked = [each["unusual"] for each in json.loads(told)["groups"]]
     found = load(tmp_path / "m").unusual_groups([odd, files[0]]).set_index("group")
@@ -140,7 +140,7 @@ def test_unusual_groups_of_a_loaded_model_are_those_of_the_command_line(
 
 
 def test_a_table_has_the_scale_of_the_fit_too(files: list[Path], tmp_path: Path) -> None:
-    run("compose", *files, "--kernels", 2, "-o", tmp_path / "m")
+    run("compose", *files, "--kernels", 2, "--no-compensate", "-o", tmp_path / "m")
     pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
     write(tmp_path / "t.fcs", events(0.3, 5))
     model = load(tmp_path / "m")
@@ -162,7 +162,7 @@ def test_a_table_has_the_scale_of_the_fit_too(files: list[Path], tmp_path: Path)
 def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp_path: Path) -> None:
     result = run("fit", files[0], "--kernels", 2, "--covariance", "full", "-o", tmp_path / "m")
     assert "the channel Time is left out." in said(result)
-    assert "channels are on the scale arcsinh:150." in said(result)
+    assert "values are on the scale arcsinh:150, compensated for spill-over." in said(result)
     stored = load(tmp_path / "m")
     given = {name: getattr(stored, name) for name in ("covariance_prior", "random_state", "covariance_type")}
     here = SharedKernelMixture(2, **given).fit(files[0])
@@ -172,6 +172,14 @@ def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp
     assert_array_equal(here.predict(files[0]), stored.predict(files[0]))
     run("predict", tmp_path / "m", files[1], "-o", tmp_path / "p.csv")
     assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[1]))
+    own = ("--transform", "arcsinh", "--no-compensate", "--kernels", 2, "-o", tmp_path / "m")
+    run("fit", files[0], *own)
+    stored = load(tmp_path / "m")
+    assert stored.preparation_ == {"compensate": False, "transform": "arcsinh:5"}
+    raw = read_fcs(files[0], channels=NAMES[:2]).X
+    assert_allclose(stored.weights_[:, 0] @ stored.means_, np.arcsinh(raw / 5.0).mean(axis=0), rtol=1e-2)
+    result = run("fit", files[0], "--transform", "log", code=2)
+    assert "'log' is none of arcsinh" in said(result)
 
 
 def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path) -> None:
@@ -183,7 +191,7 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
         ),
         ({"transform": "logicle"}, "was opened on the scale logicle, but the fit was on arcsinh:150"),
         ({"transform": Arcsinh([5.0, 150.0])}, r"the scale arcsinh \(cofactor \[5\.0, 150\.0\]\), but"),
-        ({"compensate": True}, "was opened with compensation for spill-over, unlike the rows of the fit"),
+        ({"compensate": False}, "was opened without compensation for spill-over, unlike the rows of the fit"),
     ):
         rows = open_rows(files, **wrong)  # type: ignore[arg-type]
         for using in (model.predict, model.composition, model.unusual_groups, model.score_samples):
@@ -193,13 +201,13 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
             model.write_labels(rows, tmp_path / "labels.csv")
     # What was chosen as in the fit is not asked for again.
     assert_array_equal(model.predict(open_rows(files, transform=Arcsinh(150))), model.predict(files))
-    compensated = fitted(open_rows(files, compensate=True))
-    with pytest.raises(ValueError, match="was opened without compensation for spill-over, unlike"):
-        compensated.predict(open_rows(files, compensate=False))
+    spilt = fitted(open_rows(files, compensate=False))
+    with pytest.raises(ValueError, match="was opened with compensation for spill-over, unlike"):
+        spilt.predict(open_rows(files, compensate=True))
     pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*t\.csv is not an FCS file"):
-        compensated.predict(tmp_path / "t.csv")
-    compensated.save(tmp_path / "m")
+        model.predict(tmp_path / "t.csv")
+    model.save(tmp_path / "m")
     result = run("predict", tmp_path / "m", tmp_path / "t.csv", code=1)
     assert "it is not an FCS file, and only these can be compensated" in said(result)
     # Rows in memory do not say what was done to them.
@@ -227,7 +235,7 @@ def test_a_search_keeps_the_preparation(files: list[Path], tmp_path: Path) -> No
     search = SharedKernelMixtureCV(n_kernels=[2], covariance_type="full", random_state=0).fit(files)
     search.save(tmp_path / "m")
     stored = load(tmp_path / "m")
-    assert stored.preparation_ == {"compensate": False, "transform": "arcsinh:150"}
+    assert stored.preparation_ == {"compensate": True, "transform": "arcsinh:150"}
     assert_array_equal(stored.predict(files), search.best_estimator_.predict(files))
     run("predict", tmp_path / "m", files[0], "-o", tmp_path / "p.csv")
     assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], stored.predict(files[0]))

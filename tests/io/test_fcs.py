@@ -342,19 +342,41 @@ def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     plain = {"compensate": False, "transform": "none"}
     for each in (path, [path]):
-        assert open_rows(each, transform=None).preparation == plain
-        assert open_rows(each).preparation == {"compensate": False, "transform": "arcsinh:150"}
+        assert open_rows(each, transform=None, compensate=False).preparation == plain
+        assert open_rows(each).preparation == {"compensate": True, "transform": "arcsinh:150"}
+        assert open_rows(each, compensate=False).preparation == {
+            "compensate": False,
+            "transform": "arcsinh:150",
+        }
     found = open_rows([path], compensate=True, transform="none").preparation
     assert found == {"compensate": True, "transform": "none"}
     found = open_rows(path, compensate=True, transform=Arcsinh(5)).preparation
     assert found == {"compensate": True, "transform": "arcsinh:5"}
     scale = {"kind": "arcsinh", "cofactor": [1.0, 5.0, 5.0]}
-    source = open_rows(path, transform=Arcsinh([1.0, 5.0, 5.0]))
+    source = open_rows(path, compensate=False, transform=Arcsinh([1.0, 5.0, 5.0]))
     assert source.preparation == {**plain, "transform": scale}
     assert source.take([2, 1]).preparation == {**plain, "transform": "arcsinh:5"}
     assert open_rows(tmp_path / "t.csv").preparation is None
     assert open_rows([tmp_path / "t.csv"]).preparation is None
     assert open_rows(tmp_path / "t.csv", transform="arcsinh").preparation == {"transform": "arcsinh:5"}
+
+
+def test_files_with_and_without_a_matrix_are_not_mixed(tmp_path: Path) -> None:
+    files = [write(tmp_path / "a.fcs", SPILLOVER=SPILLOVER), write(tmp_path / "b.fcs")]
+    opened = open_rows(files, transform=None)
+    with pytest.raises(ValueError, match=r"a\.fcs has a spill-over matrix, and .*b\.fcs has none: --no-com"):
+        gathered(opened)
+    assert_array_equal(gathered(open_rows(files, compensate=False, transform=None))[:300], EVENTS[:, :3])
+    # A model does not need a matrix that it does not use.
+    model = SharedKernelMixture(1).fit(files[1])
+    assert not model.preparation_["compensate"]
+    assert_array_equal(model.score_samples(files)[:300], model.score_samples(files[1]))
+    damaged = write(tmp_path / "c.fcs", SPILLOVER="2,B530-A,G780-A,1,0,0,1")
+    assert_array_equal(model.score_samples(damaged), model.score_samples(files[1]))
+    with pytest.raises(
+        ValueError, match=r"unknown channel 'G780-A'. --no-compensate \(compensate=False\) leaves"
+    ):
+        model.fit(damaged)
 
 
 def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: Path) -> None:
@@ -370,7 +392,7 @@ def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: 
     assert_allclose(gathered(open_rows(path, columns=["Time"])), np.arcsinh(EVENTS[:, 3:] / 150.0), rtol=1e-6)
     only = write(tmp_path / "only" / "t.fcs", EVENTS[:, 3:], NAMES[3:], MARKERS[3:])
     assert open_rows(only).feature_names == ["Time"]
-    found = read_rows(path, preparation="auto")
+    found = read_rows(path, preparation={"compensate": "auto", "transform": "auto"})
     assert found.feature_names == tuple(NAMES[:3])
     assert found.notes == ("the channel Time is left out",)
     assert found.preparation == {"compensate": False, "transform": "arcsinh:150"}

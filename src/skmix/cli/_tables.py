@@ -22,7 +22,7 @@ from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
 from skmix.io.encoding import listed
-from skmix.io.preparation import AUTO
+from skmix.io.preparation import AUTOMATIC, scale_of, transformer_of
 from skmix.io.writing import is_device
 from skmix.report import metadata_of
 
@@ -82,6 +82,36 @@ Html = Annotated[
 ]
 
 
+Compensate = Annotated[
+    bool | None,
+    typer.Option(
+        "--compensate/--no-compensate",
+        help="Compensate FCS files for spill-over, each by its own matrix; by default if they have one.",
+    ),
+]
+Transform = Annotated[
+    str | None,
+    typer.Option(
+        metavar="arcsinh[:COFACTOR]|logicle|none",
+        help="Scale of the values; by default arcsinh:150 for FCS files, and none for others. Customary for "
+        "mass cytometry is arcsinh:5.",
+    ),
+]
+
+
+def preparation(compensate: bool | None, transform: str | None) -> dict[str, Any]:
+    """Return how files are prepared, by the options of a command; what is not given is automatic."""
+    settings = {**AUTOMATIC}
+    if compensate is not None:
+        settings["compensate"] = compensate
+    if transform is not None:
+        try:
+            settings["transform"] = scale_of(transformer_of(transform))
+        except ValueError as error:
+            refuse("--transform", str(error))
+    return settings
+
+
 def written(
     no_header: bool, sep: str | None, decimal: str, encoding: str | None, missing: list[str] | None
 ) -> dict[str, Any]:
@@ -119,8 +149,6 @@ def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableR
         )
     for each in rows.notes:
         note(each + ".")
-    if options.get("preparation") == AUTO and rows.preparation is not None:
-        note(f"channels are on the scale {rows.preparation['transform']}.")
     return rows
 
 

@@ -23,7 +23,7 @@ from skmix.estimators.rows import with_features_of
 from skmix.io.encoding import listed
 from skmix.io.joined import JoinedRows
 from skmix.io.opening import files_of
-from skmix.io.preparation import AUTO, scale_in_words, scale_of, transformer_of
+from skmix.io.preparation import AUTO, scale_in_words
 from skmix.io.sources import FcsRows
 from skmix.plots._models import part_label
 
@@ -69,21 +69,8 @@ def compose(
             help="Columns to use, or channels of FCS files by name or marker; by default all but Time.",
         ),
     ] = None,
-    compensate: Annotated[
-        bool | None,
-        _of_files(
-            "--compensate/--no-compensate",
-            help="Compensate FCS files for spill-over, each by its own matrix; by default not.",
-        ),
-    ] = None,
-    transform: Annotated[
-        str | None,
-        _of_files(
-            metavar="arcsinh[:COFACTOR]|logicle|none",
-            help="Scale of the values; by default arcsinh:150 for FCS files, and none for others. Customary "
-            "for mass cytometry is arcsinh:5.",
-        ),
-    ] = None,
+    compensate: tables.Compensate = None,
+    transform: tables.Transform = None,
     sep: tables.Sep = None,
     decimal: tables.Decimal = ".",
     encoding: tables.Encoding = None,
@@ -162,11 +149,7 @@ def compose(
         cli.refuse("--channels", f"{channels!r} names no channel.")
     if jobs == 0:
         cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
-    if transform is not None:
-        try:
-            transform = str(scale_of(transformer_of(transform)))
-        except ValueError as error:
-            cli.refuse("--transform", str(error))
+    reading = tables.preparation(compensate, transform)
     if model is not None:
         of_fit = {
             "-o": out,
@@ -197,8 +180,6 @@ def compose(
             if other != option:
                 cli.stop(f"{other} and {option} name the same file {place}.", cli.WRONG_USE)
     with cli.guarded(), watching() as watch:
-        given = {"compensate": compensate, "transform": transform}
-        reading = {name: AUTO if own is None else own for name, own in given.items()}
         fitted: Any = None
         if model is not None:
             fitted = tables.load_model(model)
@@ -206,7 +187,7 @@ def compose(
                 has = f"{model} has a {type(fitted).__name__}"
                 cli.stop(f"{has}; skmix compose needs a model it wrote.", cli.BAD_INPUT)
             for name, own in getattr(fitted, "preparation_", {}).items():
-                if given[name] not in (None, own):
+                if reading[name] not in (AUTO, own):
                     cli.stop(f"--{name} differs from the fit of {model}: leave it out.", cli.WRONG_USE)
                 reading[name] = AUTO
             known = getattr(fitted, "feature_names_in_", None)
@@ -345,9 +326,11 @@ def _read(
     if options["columns"] is None and timeless:
         notes.append("The channel Time is left out.")
         cli.note("the channel Time is left out; --channels can name it.")
-    if compensate == AUTO and not prepared["compensate"] and any(part.file.spillover for part in parts):
-        notes.append("Files have a spill-over matrix, which was not applied.")
-        cli.note("files have a spill-over matrix, which --compensate would apply.")
+    if model is None and compensate == AUTO and prepared["compensate"]:
+        notes.append("Files were compensated by their spill-over matrices.")
+        cli.note(
+            "files are compensated by their spill-over matrices; --no-compensate leaves them as they are."
+        )
     markers = dict(zip(parts[0].feature_names, parts[0].markers, strict=True)) if parts else {}
     settings = {
         **prepared,

@@ -32,7 +32,7 @@ from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
 from skmix.io.encoding import Kind, feature_names
-from skmix.io.preparation import AUTO
+from skmix.io.preparation import scale_in_words
 from skmix.report.description import serving
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
@@ -97,6 +97,8 @@ def fit(
     sep: tables.Sep = None,
     decimal: tables.Decimal = ".",
     encoding: tables.Encoding = None,
+    compensate: tables.Compensate = None,
+    transform: tables.Transform = None,
     unlabelled: Annotated[
         Literal["refuse", "drop", "use"], _of_table(help="Rows without a label.")
     ] = "refuse",
@@ -260,6 +262,7 @@ def fit(
     noted = {"weight": weight, "missing": missing}
     metadata: dict[str, Any] = {"target": target, **{name: own for name, own in noted.items() if own}}
     written = tables.written(no_header, sep, decimal, encoding, missing)
+    settings_of_files = tables.preparation(compensate, transform)
     for place in (out, html):
         tables.check_place(place, reading=[data])
     with cli.guarded(), watching() as watch:
@@ -271,9 +274,12 @@ def fit(
             drop=drop,
             categorical=categorical or (),
             dates=dates == "numbers",
-            preparation=AUTO,
+            preparation=settings_of_files,
             **written,
         )
+        if rows.preparation is not None:
+            spilt = ", compensated for spill-over" if rows.preparation.get("compensate") else ""
+            cli.note(f"values are on the scale {scale_in_words(rows.preparation['transform'])}{spilt}.")
         _check_columns(rows)
         coded = [name for name, kind in rows.columns.items() if isinstance(kind, list)]
         if target is None and coded:

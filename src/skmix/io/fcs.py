@@ -187,10 +187,17 @@ class FcsFile:
     @cached_property
     def spilling(self) -> tuple[list[int], FloatArray]:
         """Indices of the channels that spill over, and the matrix (p, p): row i is what channel i emits."""
-        if self.spillover is None:
+        try:
+            return self._spilling()
+        except ValueError as error:
+            # Some programs compensate events and leave the matrix in the file.
             raise ValueError(
-                f"{self.name} has no spill-over matrix ($SPILLOVER or SPILL): do not compensate."
-            )
+                f"{error} --no-compensate (compensate=False) leaves events as they are."
+            ) from None
+
+    def _spilling(self) -> tuple[list[int], FloatArray]:
+        if self.spillover is None:
+            raise ValueError(f"{self.name} has no spill-over matrix ($SPILLOVER or SPILL).")
         size, *parts = (part.strip() for part in self.spillover.split(","))
         if not size.isdecimal() or int(size) < 1 or len(parts) != int(size) * (int(size) + 1):
             raise ValueError(

@@ -43,7 +43,7 @@ class JoinedRows(Source):
             return found
         return {**(found or {}), "transform": scale_of(self.transform, self.columns)}
 
-    def compensated(self, wanted: bool) -> Self:
+    def compensated(self, wanted: bool | str) -> Self:
         parts = {name: part.compensated(wanted) for name, part in self.parts.items()}
         return replace(self, parts=parts, held={})
 
@@ -302,6 +302,12 @@ def _differences(part: Source, other: Source) -> Iterator[str]:
         elif name not in others:
             yield f"{part.name} has a {what} {name!r}, and {other.name} has none. {advice}"
     if isinstance(part, FcsRows) and isinstance(other, FcsRows):
+        if part.compensate != other.compensate:
+            has, lacks = (part, other) if part.compensate else (other, part)
+            yield (
+                f"{has.name} has a spill-over matrix, and {lacks.name} has none: --no-compensate "
+                "(compensate=False) leaves both as they are."
+            )
         markers = dict(zip(others, other.markers, strict=True))
         for name, mine in zip(own, part.markers, strict=True):
             theirs = markers[name]

@@ -87,7 +87,7 @@ def open_rows(
         processed. None means about 16 MB. Zarr arrays are read fastest in multiples of their chunks.
     compensate : bool or 'auto', default='auto'
         Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL). With
-        'auto', a model compensates files as it was fitted, and a fit does not compensate them.
+        'auto', a model compensates files as it was fitted, and a fit compensates those that have a matrix.
     transform : transformer, str, None or 'auto', default='auto'
         Changes the scale of the features as rows are read: a name (``"arcsinh:150"``, ``"logicle"``), an
         object such as ``Arcsinh([1e5, 150])`` with a method `transform` that does not need to be fitted, or
@@ -171,6 +171,8 @@ def open_rows(
         source = source.chosen(columns)
     if is_path(rows) or _is_list(rows):
         source = replace(source, automatic=frozenset(automatic))
+    if "compensate" in source.automatic:
+        source = source.compensated(AUTO)
     if "transform" in source.automatic and source.preparation is not None:
         scale = transformer_of(FCS_SCALE)
     if scale is not None:

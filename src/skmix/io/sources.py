@@ -23,7 +23,7 @@ from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
 from .encoding import ColumnError, Notation, listed
 from .fcs import FcsFile, open_fcs
-from .preparation import Preparation, features_of
+from .preparation import AUTO, Preparation, features_of
 from .tables import NPY_DAMAGE, typed_batches
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
@@ -76,9 +76,9 @@ class Source(ABC):
         """What is done to the values as they are read; None for rows that are as they were given."""
         return None
 
-    def compensated(self, wanted: bool) -> Self:
-        """Return the rows with or without compensation for spill-over, which needs FCS files."""
-        if wanted:
+    def compensated(self, wanted: bool | str) -> Self:
+        """Return the rows with or without compensation for spill-over, 'auto' where there is a matrix."""
+        if wanted is True:
             raise ValueError(f"{NOT_FCS} {self.name} is not an FCS file.")
         return self
 
@@ -690,10 +690,12 @@ class FcsRows(_NamedRows):
     def preparation(self) -> Preparation | None:
         return {"compensate": self.compensate, "transform": "none"}
 
-    def compensated(self, wanted: bool) -> Self:
-        if wanted:
+    def compensated(self, wanted: bool | str) -> Self:
+        if wanted is True:
             assert self.file.spilling  # the property checks the matrix
-        return replace(self, compensate=wanted)
+        return replace(
+            self, compensate=wanted is True or (wanted == AUTO and self.file.spillover is not None)
+        )
 
     @cached_property
     def feature_names(self) -> list[str]:

@@ -44,7 +44,7 @@ from .encoding import (
     texts_of,
 )
 from .fcs import MAGIC, read_header
-from .preparation import AUTO, FCS_SCALE, Preparation, features_of, transformer_of
+from .preparation import Preparation, features_of, resolved, transformer_of
 from .writing import is_device, replacing
 
 FloatArray = NDArray[np.float64]
@@ -126,7 +126,7 @@ def read_rows(
     sep: str | None = None,
     decimal: str = ".",
     encoding: str | None = None,
-    preparation: Preparation | str | None = None,
+    preparation: Preparation | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> TableRows:
     r"""Read a table with column names: CSV, TSV (both also compressed by gzip), Parquet, NPZ, .npy or FCS.
@@ -169,10 +169,10 @@ def read_rows(
         The character before the decimals of a number in a text file.
     encoding : str, default=None
         Encoding of a text file, such as ``latin-1``; None for UTF-8, or UTF-16 with a byte-order mark.
-    preparation : dict or 'auto', default=None
-        How numbers are prepared: `preparation_` of a model. With 'auto', channels of FCS files are as
-        `open_rows` takes them by default, on an arcsinh scale and without Time. None leaves all values as
-        they are.
+    preparation : dict, default=None
+        How numbers are prepared: `preparation_` of a model, or settings ``transform`` and ``compensate`` as
+        for `open_rows`, with scales by name. Then Time is no feature of FCS files unless it is named. None
+        leaves all values as they are.
     progress : callable, default=None
         Called with the share of the table read so far, from 0 to 1.
 
@@ -220,7 +220,7 @@ def read_rows(
                 if name in (target, weight, *categorical):
                     raise ColumnError(f"column {name!r} cannot be both used and left out.", name)
             names = [name for name in table.names if name not in {*aside, *drop}]
-            if preparation == AUTO and table.preparation is not None:
+            if preparation is not None and table.is_fcs:
                 chosen = [name for name in features_of(table.names) if name in names]
                 if len(chosen) < len(names) and not {*names} - {*chosen} & {*categorical}:
                     names = chosen
@@ -467,13 +467,14 @@ class _Table:
     padded: Mapping[str, str] = field(default_factory=dict)
     # How numbers are prepared: spill-over is removed from batches, and the scale is left to the reader.
     preparation: Preparation | None = None
+    is_fcs: bool = False
 
 
 @contextmanager
 def _open_table(
     source: str | os.PathLike[str] | BinaryIO,
     notation: Notation,
-    preparation: Preparation | str | None = None,
+    preparation: Preparation | None = None,
     features: Collection[str] = (),
 ) -> Iterator[_Table]:
     """Open a file or a stream; errors in the body begin with its name. Channels may be wanted by marker."""
@@ -492,9 +493,7 @@ def _open_table(
             if start.startswith(MAGIC) and start.endswith(b"    "):
                 yield _fcs(reopen, preparation, features)
                 return
-            own = preparation if isinstance(preparation, dict) else None
-            if own is not None and own.get("compensate"):
-                raise ValueError("it is not an FCS file, and only these can be compensated as for the fit.")
+            own = resolved(preparation, None)
             if start.startswith(b"PAR1"):
                 table = _parquet(file)
             elif start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
@@ -723,9 +722,7 @@ def _npz(file: BinaryIO) -> _Table:
     return _Table(names, batches, notes=notes)
 
 
-def _fcs(
-    reopen: Callable[[], Any], preparation: Preparation | str | None, features: Collection[str]
-) -> _Table:
+def _fcs(reopen: Callable[[], Any], preparation: Preparation | None, features: Collection[str]) -> _Table:
     """Open an FCS file; its channels go by their names, or by their markers where features do."""
     import pyarrow as pa
 
@@ -733,8 +730,8 @@ def _fcs(
     names = [channel.name for channel in header.channels]
     by_marker = {*features} - {*names}
     names = [each.marker if each.marker in by_marker else each.name for each in header.channels]
-    own: Preparation = {"compensate": False, "transform": FCS_SCALE if preparation == AUTO else "none"}
-    own |= preparation if isinstance(preparation, dict) else {}
+    own = resolved(preparation, header.spillover is not None)
+    assert own is not None
 
     def batches(columns: Sequence[int], text: Collection[int]) -> Iterator[tuple[Any, float]]:
         with reopen() as file:
@@ -744,7 +741,7 @@ def _fcs(
         found = [pa.array(values) for values in np.ascontiguousarray(X.T)]
         yield pa.RecordBatch.from_arrays(found, [names[column] for column in columns]), 1.0
 
-    return _Table(names, batches, preparation=own)
+    return _Table(names, batches, preparation=own, is_fcs=True)
 
 
 # ---------------------------------------------------------------- labels
