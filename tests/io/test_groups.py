@@ -228,7 +228,29 @@ def test_a_column_has_the_groups(tmp_path: Path, kind: str) -> None:
         open_rows((rows, "sample"))
 
 
-def test_labels_of_text_files_stay_text(tmp_path: Path) -> None:
+def test_labels_of_text_files_are_what_all_of_them_are(tmp_path: Path) -> None:
+    def labels(*words: str, **text: Any) -> np.ndarray:
+        (tmp_path / "l.csv").write_text("x,y\n" + "".join(f"1,{word}\n" for word in words))
+        return open_rows(tmp_path / "l.csv", label="y", text=text).row_labels()
+
+    for words, expected in (
+        (["3", " 1", "2.0"], [3, 1, 2]),
+        (["3", "NA", "-1"], [3, None, -1]),
+        (["true", "FALSE"], [True, False]),
+        (["a", "", "1"], ["a", None, "1"]),
+        (["1.5", "2"], ["1.5", "2"]),
+    ):
+        assert labels(*words).tolist() == expected
+    assert labels("NA", "b", missing=[""]).tolist() == ["NA", "b"]
+    # Several files agree.
+    for name, word in {"1": "7", "2": "x"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"x,y\n1,{word}\n")
+    both = [tmp_path / "1.csv", tmp_path / "2.csv"]
+    assert open_rows(both, label="y").row_labels().tolist() == ["7", "x"]
+    assert open_rows(both[:1], label="y").row_labels().tolist() == [7]
+
+
+def test_numbers_with_leading_zeros_stay_text(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id,x,patient\nu,1,007\nv,2,08\n")
     source = open_rows((tmp_path / "rows.csv", "patient"), columns=["x"])
     assert gathered(source)[1] == pytest.approx(["007", "08"])

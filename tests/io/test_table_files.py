@@ -939,7 +939,8 @@ def test_truths_are_alike_in_every_format(tmp_path: Path) -> None:
     stored = read_rows(tmp_path / "t.parquet", target="kind")
     assert stored.labels is not None
     classes = class_labels(stored.labels, "kind")[0]
-    assert classes.tolist() == ["True", "False", "True"]
+    assert classes.dtype == bool
+    assert classes.tolist() == [True, False, True]
     for words in (("true", "false"), ("TRUE", "FALSE"), ("True", "False")):
         rows = rows_of(
             "a,kind\n" + "".join(f"{words[not t]},{words[not t]}\n" for t in truths), target="kind"
@@ -992,24 +993,30 @@ def test_objects_in_arrays_are_never_unpickled(tmp_path: Path) -> None:
 
 
 def test_labels_are_whole_numbers_or_text() -> None:
-    for values in (["0", "7", " 7 "], [0.0, 7.0, 7.0], [0, 7, 7], ["0", "7.0", "7"]):
+    def read(*words: str) -> list[Any]:
+        found = rows_of("a,y\n" + "".join(f"1,{word}\n" for word in words), target="y").labels
+        assert found is not None
+        return found
+
+    for values in (read("0", "7", " 7 "), [0.0, 7.0, 7.0], [0, 7, 7], read("0", "7.0", "7")):
         labels, known = class_labels(values, "y")
         assert labels.dtype == np.int64
         assert labels.tolist() == [0, 7, 7]
         assert known.all()
-    # Estimators take the number -1 for a missing label.
-    assert class_labels([-1, 0, 1], "y")[0].tolist() == ["-1", "0", "1"]
-    assert class_labels(["01", "2", "x"], "y")[0].tolist() == ["01", "2", "x"]
+    assert class_labels(read("-1", "0", "1"), "y")[0].tolist() == [-1, 0, 1]
+    assert class_labels(read("01", "2", "x"), "y")[0].tolist() == ["01", "2", "x"]
+    # Of a column of text nothing is read.
+    assert class_labels(["1", "2"], "y")[0].tolist() == ["1", "2"]
     labels, known = class_labels(["a", None, "", "b"], "y")
     assert labels[known].tolist() == ["a", "b"]
     assert known.tolist() == [True, False, False, True]
-    assert class_labels([True, False], "y")[0].tolist() == ["True", "False"]
-    labels, known = class_labels(["true", None, "FALSE", "False"], "y")
-    assert labels[known].tolist() == ["True", "False", "False"]
+    assert class_labels([True, False], "y")[0].tolist() == [True, False]
+    labels, known = class_labels(read("true", "NA", "FALSE", "False"), "y")
+    assert labels[known].tolist() == [True, False, False]
     assert known.tolist() == [True, False, True, True]
-    assert class_labels(["true", "x"], "y")[0].tolist() == ["true", "x"]
+    assert class_labels(read("true", "x"), "y")[0].tolist() == ["true", "x"]
     # Rows without a label are numbers among numbers.
-    labels, known = class_labels(["3", None, "2"], "y")
+    labels, known = class_labels(read("3", "NA", "2"), "y")
     assert labels.dtype == np.int64
     assert labels[known].tolist() == [3, 2]
 
@@ -1029,7 +1036,7 @@ def test_columns_that_are_no_classes_are_refused(values: list[object], message: 
 
 
 def test_dozens_of_whole_numbers_are_classes_and_of_fractions_are_not() -> None:
-    labels, known = class_labels([str(number) for number in range(15)] * 2, "digit")
+    labels, known = class_labels([*range(15)] * 2, "digit")
     assert labels.tolist() == [*range(15)] * 2
     assert known.all()
     with pytest.raises(ColumnError, match="too many for classes"):

@@ -29,6 +29,7 @@ from skmix.cli.models import print_evaluation
 from skmix.datasets import TableRows, class_labels
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
+from skmix.estimators.rows import number_labels
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
 from skmix.io.encoding import Kind, feature_names
@@ -510,7 +511,7 @@ def _training_rows(
     """
     if target is None or rows.labels is None:
         return _Rows(rows.X, None, np.ones(len(rows.X), dtype=np.bool_), rows.weights), None
-    y, known = class_labels(rows.labels, target)
+    y, known = _as_in_python(*class_labels(rows.labels, target))
     n_missing = int(np.count_nonzero(~known))
     if n_missing and unlabelled == "refuse":
         raise ValueError(
@@ -537,6 +538,19 @@ def _training_rows(
     kept, held = train_test_split(labelled, test_size=hold_out, stratify=labels, random_state=seed)
     training = np.sort(np.concatenate([kept, np.flatnonzero(~every.known)]))
     return every.take(training), every.take(held)
+
+
+def _as_in_python(y: NDArray[Any], known: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return labels (n,), and which rows have one (n,), where -1 may mark rows without a label.
+
+    It does not where other rows have none. Labels are text where -1 may as well be a class.
+    """
+    if not known.all():
+        return y, known
+    try:
+        return y, number_labels(y)[1] >= 0
+    except ValueError:
+        return y.astype(str), known
 
 
 def _weighted(rows: _Rows) -> _Rows:

@@ -518,6 +518,8 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
     if isinstance(y, list) and {str, float} == {type(label) for label in y if label is not None}:
         labels = np.array(y, dtype=object)
         y = labels if is_missing(labels).any() else y  # NumPy would make text of NaN
+    if not isinstance(y, np.ndarray) and hasattr(y, "array"):
+        y = np.asarray(y)  # scikit-learn makes numbers of truths among which some are missing
     labels = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X has {n_rows} rows but {name} has {len(labels)} labels.")
@@ -542,9 +544,9 @@ def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y"
     """
     if not len(found):
         raise ValueError(f"All {n_rows} rows are unlabelled. Give some of them a label.")
+    found = _typed(found)
     if missing:
-        # None made objects of text and numbers.
-        return np.array(found.tolist()) if found.dtype.kind == "O" else found
+        return found
     if found.dtype.kind not in "if" or -1 not in found or len(found) == 2:
         return found
     others = found[found != -1]
@@ -557,6 +559,15 @@ def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y"
             f"label, mark them by NaN or None, numpy.where({name} == -1, numpy.nan, {name})."
         )
     return others
+
+
+def _typed(labels: np.ndarray) -> np.ndarray:
+    """Return distinct labels (C,) with the same type however they were given.
+
+    Text and numbers are objects beside None and in data frames, and whole numbers are floats beside NaN.
+    """
+    labels = np.array(labels.tolist()) if labels.dtype.kind == "O" else labels
+    return labels.astype(np.int64) if labels.dtype.kind == "f" and np.abs(labels).max() < 2**53 else labels
 
 
 def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:

@@ -112,6 +112,10 @@ class JoinedRows(Source):
                 raise ValueError(
                     f"Labels differ in kind: column {y!r} is {one} in {first} and {type_} in {other}."
                 )
+        # Labels of text files are of the kind that all of them have together.
+        words = [part.words for part in parts.values()]  # type: ignore[attr-defined]
+        if None not in words:
+            parts = {name: replace(part, words=frozenset().union(*words)) for name, part in parts.items()}  # type: ignore[call-arg]
         return replace(self, parts=parts, held={}, label=y, labels=None, grouped=False)
 
     def weighted(self, weights: Any) -> Self:

@@ -21,8 +21,9 @@ import numpy as np
 from ..engine.compute import how_to_install
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
-from .encoding import ColumnError, Notation, listed
+from .encoding import ColumnError, Notation, listed, texts_of
 from .fcs import FcsFile, open_fcs
+from .labels import reader_of
 from .preparation import AUTO, Preparation, features_of
 from .tables import NPY_DAMAGE, typed_batches
 
@@ -476,6 +477,9 @@ class ArrowRows(_NamedRows):
     batches: Callable[[int, list[str]], Iterator[Any]]
     # Why a column cannot be a feature, where it is more than its type.
     reasons: dict[str, str] = field(default_factory=dict)
+    # How a text file is written, None for others, and the distinct labels in it, as text.
+    notation: Notation | None = None
+    words: frozenset[str] | None = None
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -517,13 +521,25 @@ class ArrowRows(_NamedRows):
         if not isinstance(y, str):
             return super().labelled(y)
         rule = "labels must be whole numbers, strings or booleans"
-        return replace(self, label=self._checked(y, ("boolean", "number", "text"), rule), labels=None)
+        name = self._checked(y, ("boolean", "number", "text"), rule)
+        words = None
+        if self.notation is not None and kind_of(self.types[name]) == "text":
+            columns = (batch.column(name) for batch in self.batches(self.chunk_rows, [name]))
+            distinct = (texts_of(each.unique(), self.notation.words).to_pylist() for each in columns)
+            words = frozenset(word for each in distinct for word in each if word is not None)
+        return replace(self, label=name, labels=None, words=words)
 
     def weighted(self, weights: Any) -> Self:
         """Return the rows with weights: a column, or other values."""
         if not isinstance(weights, str):
             return super().weighted(weights)
         return replace(self, weight=self._checked(weights, NUMERIC, "weights must be numbers"), weights=None)
+
+    def _label_column(self, column: Any) -> Any:
+        """Return a column of labels, null where a word of a text file stands for no label."""
+        return (
+            column if self.words is None or self.notation is None else texts_of(column, self.notation.words)
+        )
 
     def _checked(self, name: str, kinds: Sequence[str], rule: str) -> str:
         """Return the name of a column, which must be of one of these kinds."""
@@ -550,11 +566,20 @@ class ArrowRows(_NamedRows):
             by_column = np.empty((self.n_features, batch.num_rows), dtype=self.dtype)
             for values, name in zip(by_column, self.feature_names, strict=True):
                 values[:] = numbers_of(batch.column(name))
-            y, names = (None, None) if label is None else _labels_of(batch.column(label))
+            y, names = (None, None) if label is None else _labels_of(self._label_column(batch.column(label)))
+            if names is not None and self.words is not None:
+                names = _read_names(names, self.words)
             weights = None
             if self.weight is not None:
                 weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
             yield Block(by_column.T, y, weights, number, names)
+
+
+def _read_names(names: np.ndarray, words: frozenset[str]) -> np.ndarray:
+    """Return labels (C,) of a text file as what all of its `words` are, None for missing ones."""
+    read = reader_of(words)
+    found = [None if name is None else read(name) for name in names.tolist()]
+    return np.array(found, dtype=object if None in found else None)
 
 
 _ADVICE = "Choose the features with open_rows(..., columns=[...], label=...)."
@@ -584,9 +609,11 @@ def open_text(
 ) -> tuple[ArrowRows, int]:
     """Open a text file (CSV, TSV) or an NPZ file, which is read once; return its bytes in memory, too.
 
-    Columns are numbers where all their values are, but the one of labels stays text. A table of more than
-    `room` bytes is written into a temporary file.
+    Columns are numbers where all their values are, but the one of labels is text until it is read. A table of
+    more than `room` bytes is written into a temporary file.
     """
+    with open(path, "rb") as file:
+        notation = None if file.read(4) == b"PK\x03\x04" else written
     reasons: dict[str, str] = {}
     while True:
         try:
@@ -600,8 +627,10 @@ def open_text(
     if isinstance(stored, _Spool):
         opened = open_parquet(stored.path, chunk_rows)
         batches = partial(_batches_of_file, stored)
-        return replace(opened, name=str(path), batches=batches, reasons=reasons, stamps={}, origin=path), 0
-    return replace(open_table(stored, chunk_rows, str(path)), reasons=reasons, origin=path), stored.nbytes
+        opened = replace(opened, name=str(path), batches=batches, stamps={})
+        return replace(opened, reasons=reasons, origin=path, notation=notation), 0
+    opened = open_table(stored, chunk_rows, str(path))
+    return replace(opened, reasons=reasons, origin=path, notation=notation), stored.nbytes
 
 
 class _Spool:

@@ -44,6 +44,7 @@ from .encoding import (
     texts_of,
 )
 from .fcs import MAGIC, read_header
+from .labels import reader_of
 from .preparation import Preparation, features_of, resolved, transformer_of
 from .writing import is_device, replacing
 
@@ -276,7 +277,7 @@ def read_rows(
         return TableRows(
             X,
             tuple(made),
-            None if target is None else _labels(found[target], target, notation, notes),
+            None if target is None else _labels(found[target], target, notation, notes, table.is_text),
             None if weight is None else _weights(found[weight], weight, notation, table.place),
             {name: _as_it_is(found[name], name) for name in keep},
             kinds,
@@ -391,8 +392,11 @@ def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
         raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
 
 
-def _labels(column: Any, name: str, notation: Notation, notes: list[str]) -> list[Any]:
-    """Return a column of labels, None where one is missing; words for that are noted."""
+def _labels(column: Any, name: str, notation: Notation, notes: list[str], is_written: bool) -> list[Any]:
+    """Return a column of labels, None where one is missing; words for that are noted.
+
+    Those that are written in a text file are read as numbers or truths where all are.
+    """
     import pyarrow.compute as pc
 
     if kind_of(column.type) != "text":
@@ -406,8 +410,14 @@ def _labels(column: Any, name: str, notation: Notation, notes: list[str]) -> lis
                 f"{each['values']!r} stands for no label in {each['counts']} rows of {name!r}. If it is a "
                 "class, add --missing '' (missing=['']): then only empty cells are missing values"
             )
-    labels: list[Any] = pc.if_else(pc.is_null(text), text, column.cast(text.type)).to_pylist()
-    return labels
+    words = text.to_pylist()
+    distinct = {word for word in words if word is not None}
+    read = reader_of(distinct) if is_written else str.strip
+    if read is str.strip:
+        labels: list[Any] = pc.if_else(pc.is_null(text), text, column.cast(text.type)).to_pylist()
+        return labels
+    known = {word: read(word) for word in distinct}
+    return [known.get(word) for word in words]
 
 
 def _weights(column: Any, name: str, notation: Notation, place: Callable[[int], str]) -> FloatArray:
@@ -468,6 +478,7 @@ class _Table:
     # How numbers are prepared: spill-over is removed from batches, and the scale is left to the reader.
     preparation: Preparation | None = None
     is_fcs: bool = False
+    is_text: bool = False
 
 
 @contextmanager
@@ -621,7 +632,7 @@ def _csv(reopen: Callable[[], Any], size: int, start: bytes, notation: Notation)
                     raise
                 raise _NotNumeric(int(wrong[1])) from None
 
-    return _Table(names, batches, place, text=text, padded=padded)
+    return _Table(names, batches, place, text=text, padded=padded, is_text=True)
 
 
 def _sniff(head: str, is_whole: bool, notation: Notation) -> tuple[str, list[list[str]]]:
@@ -750,15 +761,13 @@ def _fcs(reopen: Callable[[], Any], preparation: Preparation | None, features: C
 def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
     """Return a column of a table, see `TableRows`, as class labels (n,), and which rows have one (n,).
 
-    Labels are integers if all are non-negative whole numbers, text otherwise. Raises ColumnError if there are
-    fewer than two distinct labels, or so many that the column seems to hold a quantity or an identifier.
+    Labels are integers, booleans or text; the first one takes the place of missing ones. Raises ColumnError
+    if there are fewer than two distinct labels, or so many that the column seems to hold a quantity or an
+    identifier.
     """
     text = _texts(values)
     known = np.array([value is not None for value in text], dtype=np.bool_)
     present = sorted({value for value in text if value is not None})
-    if {value.lower() for value in present} <= {*BOOLEANS}:
-        text = [None if value is None else value.capitalize() for value in text]
-        present = sorted({value.capitalize() for value in present})
     n_known = int(known.sum())
     if len(present) < 2:
         found = f"only the label {present[0]!r}" if present else "no label"
@@ -772,10 +781,19 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
             "too many for classes. Choose a column with fewer labels, or no target for a density model.",
             name,
         )
-    # Negative numbers stay text: estimators take -1 for a row without a label.
-    if all(WHOLE.fullmatch(value) and int(value) >= 0 for value in present):
-        return np.array([0 if value is None else int(value) for value in text], dtype=np.int64), known
-    return np.array(["" if value is None else value for value in text]), known
+    own = [value for value, is_known in zip(values, known, strict=True) if is_known]
+    if not all(isinstance(value, bool) for value in own):
+        whole = all(
+            isinstance(value, int | float) and WHOLE.fullmatch(str(plain_text(value))) for value in own
+        )
+        own = [
+            int(value) if whole else value.strip() if isinstance(value, str) else plain_text(value)
+            for value in own
+        ]
+    labels = np.array(own)
+    filled = np.full(len(known), labels[0], dtype=labels.dtype)
+    filled[known] = labels
+    return filled, known
 
 
 def labels_like(values: Sequence[Any], classes: NDArray[Any], name: str) -> tuple[NDArray[Any], BoolArray]:

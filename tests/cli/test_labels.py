@@ -1,0 +1,141 @@
+"""Labels come out the same by array, frame, file, Dask and command line, whatever their kind."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import run
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from skmix import SharedKernelClassifier, SharedKernelMixture, load, open_rows
+
+N = 24
+# Three groups of rows that are far apart, so that labels are predicted as they were given.
+CODES = np.repeat([0, 1, 2], 8)
+NOISE = np.random.default_rng(0).normal(size=(N, 2))
+X = NOISE + 30.0 * CODES[:, None]
+
+words = st.text("abcxyzÄß_ ", min_size=1, max_size=5).map(str.strip).filter(bool)
+kinds = st.one_of(
+    st.lists(st.integers(0, 10**12), min_size=2, max_size=3, unique=True),
+    st.lists(st.integers(-5, 5).filter(lambda n: n != -1), min_size=2, max_size=3, unique=True),
+    st.just([-1, 4]),
+    st.lists(st.integers(0, 999).map(float), min_size=2, max_size=3, unique=True),
+    st.just([False, True]),
+    st.lists(words, min_size=2, max_size=3, unique=True),
+)
+
+
+def kept_as(labels: list[Any], form: str) -> Any:
+    """Return labels, of which some are None, as a column of a frame."""
+    if form == "category":
+        return pd.Categorical(labels)
+    if form == "nullable" and not isinstance(next(each for each in labels if each is not None), str):
+        kind = type(next(each for each in labels if each is not None))
+        return pd.array(labels, dtype={int: "Int64", float: "Float64", bool: "boolean"}[kind])
+    return pd.Series(labels)
+
+
+@settings(max_examples=15, deadline=None)
+@given(kinds, st.sampled_from(["plain", "nullable", "category"]), st.booleans())
+@example([1.0, 2.0], "plain", True)
+@example([False, True], "category", True)
+@example(["b", "a"], "nullable", False)
+def test_labels_do_not_depend_on_the_road(known: list[Any], form: str, gaps: bool) -> None:
+    places = CODES if len(known) == 3 else np.repeat([0, 1], N // 2)
+    labels, n_kernels = [known[place] for place in places], len(known)
+    if gaps:
+        labels[::8] = [None] * 3
+    X = NOISE + 30.0 * places[:, None]
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": kept_as(labels, form)})
+    rows = frame[["u", "v"]]
+    classifier = SharedKernelClassifier(n_kernels, random_state=0)
+    expected = np.unique(np.array(known))
+    expected = expected.astype(np.int64) if expected.dtype.kind == "f" else expected
+    truth = expected[np.searchsorted(expected, [known[place] for place in places])]
+
+    def check(model: Any, given: Any, road: str) -> None:
+        assert model.classes_.dtype == expected.dtype, road
+        assert_array_equal(model.classes_, expected, err_msg=road)
+        assert_array_equal(model.predict(given), truth, err_msg=road)
+
+    with tempfile.TemporaryDirectory() as folder:
+        csv, parquet = Path(folder) / "t.csv", Path(folder) / "t.parquet"
+        frame.to_csv(csv, index=False)
+        frame.to_parquet(parquet)
+        check(classifier.fit(X, np.array(labels, dtype=object if gaps else None)), X, "array")
+        check(classifier.fit(rows, frame["kind"]), rows, "frame")
+        for path in (csv, parquet):
+            check(classifier.fit(path, "kind"), path, path.suffix)
+            check(classifier.fit(open_rows(path, label="kind")), path, f"opened {path.suffix}")
+            if not gaps:
+                assert classifier.score(rows, frame["kind"]) == classifier.score(path, "kind") == 1.0
+            options = ("--kernels", n_kernels, "--unlabelled", "use", "--outliers", 0)
+            run("fit", path, "-t", "kind", *options, "-o", Path(folder) / "m")
+            check(load(Path(folder) / "m"), rows, f"command line, {path.suffix}")
+
+
+def test_labels_of_dask_and_npy_are_those_of_arrays(tmp_path: Path) -> None:
+    array = pytest.importorskip("dask.array", reason="dask is not installed")
+    np.save(tmp_path / "X.npy", X)
+    classifier = SharedKernelClassifier(3, random_state=0)
+    for labels in (CODES, CODES.astype(float), CODES > 0, np.array(["p", "q", "r"])[CODES]):
+        here = SharedKernelClassifier(3, random_state=0).fit(X, labels)
+        np.save(tmp_path / "y.npy", labels)
+        for there in (
+            classifier.fit(tmp_path / "X.npy", tmp_path / "y.npy"),
+            classifier.fit(array.from_array(X, chunks=(12, 2)), array.from_array(labels, chunks=12)),
+        ):
+            assert there.classes_.dtype == here.classes_.dtype
+            assert_array_equal(there.classes_, here.classes_)
+            assert_array_equal(there.predict(X), labels)
+
+
+def test_the_score_of_a_frame_after_a_fit_to_its_file(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": CODES})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model = SharedKernelClassifier(3, random_state=0).fit(tmp_path / "t.csv", "kind")
+    assert model.score(frame[["u", "v"]], frame["kind"]) == 1.0
+
+
+def test_groups_that_are_numbers_are_numbers(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "sample": np.array([7, 10, 2])[CODES]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    run("compose", tmp_path / "t.csv", "--group", "sample", "--kernels", 3, "-o", tmp_path / "m")
+    here = SharedKernelMixture(3, random_state=0).fit((tmp_path / "t.csv", "sample"))
+    assert load(tmp_path / "m").classes_.tolist() == here.classes_.tolist() == [2, 7, 10]
+
+
+def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:
+    """It is a class of two, no label beside others, and refused by Python where it may be either."""
+    classifier = SharedKernelClassifier(3, random_state=0)
+    for values, expected in (([-1, 1, 1], [-1, 1]), ([-1, 2, 3], [2, 3])):
+        frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": np.array(values)[CODES]})
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        assert classifier.fit(X, frame["kind"]).classes_.tolist() == expected
+        assert classifier.fit(tmp_path / "t.csv", "kind").classes_.tolist() == expected
+        fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 3, "--outliers", 0, "-o", tmp_path / "m")
+        if len(expected) < len(set(values)):
+            assert "no label in 8 of 24 rows" in run(*fit, code=1).stderr
+        run(*fit, "--unlabelled", "use")
+        assert load(tmp_path / "m").classes_.tolist() == expected
+    frame["kind"] = CODES - 1
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for given_ in ((X, frame["kind"]), (tmp_path / "t.csv", "kind")):
+        with pytest.raises(ValueError, match="-1 marks rows without a label, but may be a class here"):
+            classifier.fit(*given_)
+
+
+def test_truths_have_no_label_for_outliers(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": CODES > 0})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    result = run("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 3, "-o", tmp_path / "m")
+    assert "outliers are not marked: beside true and false" in result.stderr
+    assert load(tmp_path / "m").classes_.dtype == bool
