@@ -172,6 +172,45 @@ def test_output_without_a_place_is_one_line(folder: Path) -> None:
     assert done.stderr == "Error: cannot write to standard output: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("fit {folder}/table.csv -t kind --kernels 2 -o", "model.skmix"),
+        ("predict {folder}/model.skmix {folder}/table.csv -o", "labels.csv"),
+        ("predict {folder}/model.skmix {folder}/table.csv -o", "labels.parquet"),
+        ("evaluate {folder}/model.skmix {folder}/table.csv --html", "page.html"),
+    ],
+)
+def test_a_file_without_a_place_leaves_the_last_one_whole(
+    command: str, name: str, folder: Path, tmp_path: Path
+) -> None:
+    """Files may not be larger than some bytes, as where the disk is full after them."""
+    resource = pytest.importorskip("resource", reason="this system does not limit files")
+    (tmp_path / name).write_text("the last one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        result = run(*command.format(folder=folder).split(), tmp_path / name, code=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"Error: cannot write {tmp_path / name}: File too large" in said(result)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "the last one"
+
+
+@pytest.mark.slow
+def test_no_home_is_needed(folder: Path, tmp_path: Path) -> None:
+    """Nor a folder for caches. Below a file nobody can write, not even root."""
+    (tmp_path / "file").touch()
+    nowhere = str(tmp_path / "file" / "home")
+    places = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR")
+    command = ["evaluate", folder / "model.skmix", folder / "table.csv", "--html", tmp_path / "page.html"]
+    subprocess.run(
+        [sys.executable, "-m", "skmix", *command], env=os.environ | dict.fromkeys(places, nowhere), check=True
+    )
+    assert (tmp_path / "page.html").exists()
+
+
 # Markup, emoji, escape sequences, separators, quotes, formulas, HTML, a turned direction, what is not ASCII.
 HOSTILE = [
     "a [/b]",

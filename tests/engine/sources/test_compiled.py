@@ -451,7 +451,8 @@ def test_damaged_files_of_the_cache_are_replaced(
     damaged.write_bytes(damaged.read_bytes()[: int(kept * whole[damaged.name])])
     # The second time at the latest they are written again.
     assert half_of(3.0, called) == half_of(3.0, called) == 1.5
-    assert files() == whole
+    # Numba's numbers in the names of functions have more or fewer digits.
+    assert files() == {name: pytest.approx(size, rel=0.05) for name, size in whole.items()}
 
 
 def test_a_damaged_cache_on_a_full_disk_ends_no_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,6 +465,17 @@ def test_a_damaged_cache_on_a_full_disk_ends_no_fit(tmp_path: Path, monkeypatch:
     for path in tmp_path.rglob("*.nbi"):
         path.write_bytes(b"")
     monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._open_for_write", full)
+    for called in ("from Python", "from C"):
+        assert half_of(3.0, called) == 1.5
+
+
+def test_a_cache_without_a_folder_ends_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the package's folder nor the user's can be written."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("numba.core.caching._CacheLocator.ensure_cache_path", refuse)
     for called in ("from Python", "from C"):
         assert half_of(3.0, called) == 1.5
 
