@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 import warnings
@@ -189,6 +190,24 @@ def test_large_text_files_are_read_from_a_copy(
     assert_array_equal(gathered(source)[0], X)
     assert_array_equal(gathered(source)[1], Y)
     del source
+    assert not list((tmp_path / "copies").iterdir())
+
+
+def test_a_copy_without_a_place_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files may not be larger than some bytes, as where the disk is full after them."""
+    resource = pytest.importorskip("resource", reason="this system does not limit files")
+    files = study(tmp_path / "rows", ".csv")
+    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", 1000)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
+    (tmp_path / "copies").mkdir()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"copy of the table; TMPDIR can name another folder: .*copies"):
+            open_rows(files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    gc.collect()  # the error's traceback refers to the copy
     assert not list((tmp_path / "copies").iterdir())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -38,6 +39,8 @@ _READER_BYTES = 1 << 21
 # Columns of Parquet files are read in pieces of this many bytes. Larger pages are read at once; with pieces
 # of a page's size, most of it would be copied once more.
 _BUFFER_BYTES = 1 << 15
+# Errors of a full disk, a spent quota and a limit on files.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 NOT_FCS = "compensate=True needs FCS files, which hold their spill-over matrix."
 Stamp = tuple[int, int]
@@ -657,9 +660,15 @@ def _stored(batches: Iterator[Any], room: int) -> Any:
         if sum(each.nbytes for each in read) > room:
             spool = _Spool()
             options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-            with pq.ParquetWriter(spool.path, batch.schema, **options) as writer:
-                for each in chain(read, batches):
-                    writer.write_batch(each)
+            try:
+                with pq.ParquetWriter(spool.path, batch.schema, **options) as writer:
+                    for each in chain(read, batches):
+                        writer.write_batch(each)
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
+                reason = f"{os.strerror(error.errno)} for a copy of the table; TMPDIR can name another folder"
+                raise OSError(error.errno, reason, str(spool.path.parent)) from error
             return spool
     return pa.Table.from_batches(read)
 
