@@ -48,7 +48,7 @@ print(model.compare(treated, control).round(4).to_string(index=False))
 # unusual one must stand out from all.
 unusual = model.unusual_groups()
 print(
-    unusual[["group", "kernel", "share", "usual_share", "q_value", "unusual"]]
+    unusual[["group", "kernel", "share", "usual_share", "p_adjusted", "unusual"]]
     .round(4)
     .to_string(index=False)
 )

@@ -95,7 +95,7 @@ def test_shares_are_those_that_were_drawn(study: Path) -> None:
 def test_the_page_says_how_it_was_made(study: Path) -> None:
     page = (study / "page.html").read_text()
     assert "<h1>Composition of 3 groups</h1>" in page
-    assert "Unusual groups were not judged: this takes at least 4 groups." in page
+    assert "Unusual groups were not judged: this takes at least 5 groups." in page
     for name, value in {
         "files": "3: a.csv, b.csv, c.csv",
         "rows": "900",

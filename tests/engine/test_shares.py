@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, random_model
 from scipy import stats
 from scipy.optimize import approx_fprime
@@ -119,25 +119,158 @@ def test_intervals_of_kernels_that_overlap_are_normal() -> None:
     assert_allclose(upper, 0.0196, rtol=0.01)
 
 
-def test_the_distribution_of_the_other_groups_is_found() -> None:
-    random, true = np.random.default_rng(0), 80.0 * np.array([0.6, 0.3, 0.1])
-    w = random.dirichlet(true, size=60)
-    counts = np.array([random.multinomial(2000, p) for p in w]).T.astype(float)
-    fold = shares.folds(60)
-    draws = shares.usual_shares(counts, np.ones(60, dtype=bool), fold)
-    found = np.exp(np.log(draws).mean(axis=(0, 2)))
-    assert_allclose(found, np.stack([true, 80.0 - true], axis=1), rtol=0.35)
-    assert_allclose(found[:, 0] / found.sum(axis=1), true / 80.0, rtol=0.1)
-    assert len(np.unique(fold)) == 32
+def test_lower_tails_are_those_of_beta_binomial_counts() -> None:
+    a, b = np.array([0.2, 12.0, 40.0]), np.array([19.8, 8.0, 2000.0])
+    for size, counts, atol in ((300, (0, 1, 7, 24), 0.0), (300, (25, 140, 299), 0.003), (4, (0, 3, 4), 0.0)):
+        for count in counts:
+            found = shares.lower_tail(float(count), float(size - count), a, b)
+            assert_allclose(found, stats.betabinom(size, a, b).cdf(count), rtol=1e-9, atol=atol)
+    # A quarter of a row counts by a quarter.
+    exact = stats.betabinom(300, a, b)
+    expected = 0.75 * exact.cdf(6) + 0.25 * exact.cdf(7)
+    assert_allclose(shares.lower_tail(6.25, 293.75, a, b), expected, rtol=1e-9)
 
 
-def test_tail_probabilities_are_those_of_beta_binomial_counts() -> None:
-    a, n = np.array([12.0, 8.0, 60.0]), 300
-    counts = np.array([80, 11, 209])
-    found = shares.tail_probabilities(counts / n, float(n), np.stack([a, a.sum() - a], axis=1)[:, None])
-    marginal = stats.betabinom(n, a, a.sum() - a)
-    expected = 2.0 * np.minimum(marginal.cdf(counts), marginal.sf(counts - 1))
-    assert_allclose(found, np.minimum(expected, 1.0), rtol=0.15)
+def posterior_by_integration(counts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return shares, concentrations and weights of a dense grid, for beta-binomial counts of groups."""
+    typical = np.median(sizes)
+    angle = (np.arange(240) + 0.5) * (0.5 * np.pi / 240)
+    inflation = (np.arange(60) + 0.5) * (np.log1p(0.9 * typical) / 60)
+    mean, total = np.meshgrid(np.sin(angle) ** 2, typical / np.expm1(inflation) - 1.0)
+    mean, total = mean.ravel(), total.ravel()
+    logs = sum(
+        stats.betabinom(int(n), mean * total, (1.0 - mean) * total).logpmf(c)
+        for c, n in zip(counts, sizes, strict=True)
+    )
+    weights = np.exp(logs - np.max(logs))
+    return mean, total, weights / weights.sum()
+
+
+@pytest.mark.parametrize("n_parts", [2, 3])
+def test_shares_are_judged_by_the_posterior_of_the_others(
+    n_parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, sizes = np.array([12, 20, 31, 9, 14, 60]), np.array([80, 100, 120, 60, 100, 100])
+    counts = np.column_stack([first, sizes - first]).astype(float)
+    if n_parts == 3:
+        # Parts that say nothing about each other.
+        counts = np.column_stack([counts[:, 0], np.floor(counts[:, 1] / 2), np.ceil(counts[:, 1] / 2)])
+        monkeypatch.setattr(shares, "_SPREADS", np.array([1e3]))
+    usual = np.arange(6) != 4
+    p_values, means = shares.usual_shares(counts, usual)
+    for j in (0, 4, 5):
+        others = usual & (np.arange(6) != j)
+        mean, total, weights = posterior_by_integration(first[others], sizes[others])
+        assert_allclose(means[j, 0], weights @ mean, rtol=0.01)
+        marginal = stats.betabinom(sizes[j], mean * total, (1.0 - mean) * total)
+        higher = first[j] > sizes[j] * means[j, 0]
+        tail = marginal.sf(first[j] - 1) if higher else marginal.cdf(first[j])
+        # The median size, for the prior, is that of all usual groups.
+        assert_allclose(p_values[j, 0], min(1.0, 2.0 * weights @ tail), rtol=0.06)
+    if n_parts == 2:
+        assert_allclose(p_values[:, 0], p_values[:, 1], rtol=1e-6)
+
+
+def test_shares_of_many_rows_are_judged_by_students_t() -> None:
+    """Shares that differ little have a normal distribution, of which the prior gives the prediction."""
+    x = 0.5 + 0.005 * np.random.default_rng(1).normal(size=6)
+    p_values, _ = shares.usual_shares(1e8 * np.column_stack([x, 1.0 - x]), np.ones(6, dtype=bool))
+    others = [np.delete(x, j) for j in range(6)]
+    z = [(x[j] - o.mean()) / (o.std(ddof=1) * np.sqrt(1.2)) for j, o in enumerate(others)]
+    assert_allclose(p_values[:, 0], 2.0 * stats.t(4).sf(np.abs(z)), rtol=0.06)
+
+
+def test_parts_learn_from_each_other_how_much_groups_differ() -> None:
+    """Against integrals over each part's inflation, its distribution among parts, and their weights."""
+    random, inflation = np.random.default_rng(0), (np.arange(30) + 0.5) * 0.2
+    evidence = -0.5 * ((inflation[None, :, None] - random.uniform(1.0, 4.0, (4, 1, 2))) / 0.4) ** 2
+    evidence[3] = 0.0
+    expected = np.zeros((4, 30, 2))
+    for g in range(4):
+        for r in range(2):
+            for spread in shares._SPREADS:
+                for middle in inflation:
+                    among = np.exp(-0.5 * ((inflation - middle) / spread) ** 2)
+                    among /= among.sum()
+                    others = [np.log(among @ np.exp(evidence[h, :, r])) for h in range(4) if h != g]
+                    # Of four shares, three say everything.
+                    weight = np.exp(np.sum(others) * 2.0 / 3.0) / spread
+                    expected[g, :, r] += weight * among * np.exp(evidence[g, :, r])
+    expected /= expected.sum(axis=1, keepdims=True)
+    assert_allclose(shares._pooled(evidence, inflation), expected, rtol=1e-9)
+    # A part without rows has what the others have.
+    assert expected[3, :20].sum() > 0.8
+
+
+def test_one_part_cannot_be_unusual() -> None:
+    for found in shares.usual_shares(
+        np.array([[50.0], [1.0], [900.0], [30.0], [2.5]]), np.ones(5, dtype=bool)
+    ):
+        assert_array_equal(found, np.ones((5, 1)))
+
+
+def values_of(found: np.ndarray, error: float, slope: float = 1.0, skew: float = 0.0) -> shares.Values:
+    """Return values of groups that have the same error, slope and skewness."""
+    n_groups = len(found)
+    return shares.Values(found, np.full(n_groups, error), np.full(n_groups, slope), np.full(n_groups, skew))
+
+
+def test_values_are_judged_by_students_t() -> None:
+    x = np.random.default_rng(0).normal(size=7)
+    x[3] = 8.0
+    usual = np.arange(7) != 5
+    z = shares.usual_values(values_of(x, 1e-4), usual)
+    for j in range(7):
+        others = x[usual & (np.arange(7) != j)]
+        n, deviation = len(others), others.std(ddof=1)
+        t = (x[j] - others.mean()) / (deviation * np.sqrt(1.0 + 1.0 / n))
+        assert_allclose(z[j], stats.norm.ppf(stats.t(n - 1).cdf(t)), rtol=0.03)
+    # Values may have another sign than the mean, and multiples of it.
+    assert_allclose(shares.usual_values(values_of(-2.0 * x, 2e-4, -2.0), usual), -z, rtol=1e-6)
+
+
+def test_values_of_many_groups_with_the_same_error_have_its_distribution() -> None:
+    """If groups do not differ, their values are those of the errors, skewness and all."""
+    random = np.random.default_rng(0)
+    x = 2.0 + 0.3 * stats.pearson3(-0.8).rvs(size=400, random_state=random)
+    z = shares.usual_values(values_of(x, 0.3, skew=-0.8), np.ones(400, dtype=bool))
+    expected = stats.norm.ppf(stats.pearson3(-0.8).cdf((x - x.mean()) / 0.3))
+    assert_allclose(z, expected, atol=0.25)
+    some = np.abs(expected) < 2.0
+    assert_allclose(z[some], expected[some], atol=0.15)
+
+
+def test_groups_are_judged_by_p_values_for_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bonferroni for the parts and the value of a group, and Holm for groups; new ones among themselves."""
+    p_parts = np.array([[1e-4, 0.5, 0.9], [0.0022, 0.5, 0.9], [0.4, 0.02, 0.9], *[[0.3, 0.6, 0.9]] * 5])
+    z, of_fit = np.array([0.0, 1.0, 0.5, 3.5, 0.1, 0.2, -2.0, 0.3]), np.arange(8) < 6
+    monkeypatch.setattr(shares, "usual_shares", lambda counts, _: (p_parts[:, : counts.shape[1]],) * 2)
+    monkeypatch.setattr(shares, "usual_values", lambda *_: z)
+    for values, tests in ((values_of(z, 1.0), 4), (None, 3)):
+        found = shares.judge(np.ones((8, 3)), values, of_fit, 1e-9)
+        p_values = np.where(values is None, np.nan, 2.0 * stats.norm.sf(np.abs(z)))
+        assert_allclose(found.p_shares, np.minimum(1.0, 3.0 * p_parts.min(axis=1)))
+        assert_allclose(found.p_values, p_values)
+        least = tests * np.fmin(p_parts.min(axis=1), p_values)
+        for some in (np.arange(6), np.array([6, 7])):
+            order = some[np.argsort(least[some], kind="stable")]
+            steps = [max((len(order) - k) * least[order[k]] for k in range(i + 1)) for i in range(len(order))]
+            assert_allclose(found.p_adjusted[order], np.minimum(steps, 1.0))
+    # Of two parts, one says everything.
+    two = shares.judge(np.ones((8, 2)), None, of_fit, 1e-9)
+    assert_allclose(two.p_shares, p_parts[:, :2].min(axis=1))
+
+
+def test_an_unusual_group_does_not_hide_another() -> None:
+    """The second one is found once the first does not tell any longer what is usual."""
+    counts = np.random.default_rng(0).multinomial(1000, [0.6, 0.35, 0.05], size=10).astype(float)
+    counts[3], counts[4] = [0.0, 0.0, 1000.0], [480.0, 300.0, 220.0]
+    found = shares.judge(counts, None, np.ones(10, dtype=bool), 0.05)
+    assert_array_equal(np.flatnonzero(found.p_adjusted <= 0.05), [3, 4])
+    assert found.usual_shares[4, 2] == pytest.approx(0.05, abs=0.02)
+    # At a level at which the first is not found, it hides the second.
+    hidden = shares.judge(counts, None, np.ones(10, dtype=bool), 1e-300)
+    assert hidden.p_adjusted[4] > 0.05
 
 
 def test_weights_that_are_fitted_explain_a_part_of_the_likelihood() -> None:
@@ -195,11 +328,13 @@ def test_some_classes_stand_for_the_rows_of_many() -> None:
 
 
 def test_unusual_groups_do_not_tell_what_is_usual() -> None:
-    counts = np.random.default_rng(0).multinomial(500, [0.6, 0.3, 0.1], size=6).T.astype(float)
-    usual, fold, other = np.arange(6) != 2, shares.folds(6), counts.copy()
-    other[:, 2] = [0.0, 0.0, 500.0]
-    found = [shares.usual_shares(each, usual, fold) for each in (counts, other)]
-    assert_allclose(found[0], found[1], rtol=1e-9)
+    counts = np.random.default_rng(0).multinomial(500, [0.6, 0.3, 0.1], size=7).astype(float)
+    usual, other = np.arange(7) != 2, counts.copy()
+    other[2] = [0.0, 0.0, 500.0]
+    found, expected = (shares.usual_shares(each, usual) for each in (counts, other))
+    for one, two in zip(found, expected, strict=True):
+        assert_allclose(one[usual], two[usual], rtol=1e-9)
+    assert_allclose(found[1][2], expected[1][2], rtol=1e-9)
 
 
 @pytest.mark.parametrize("tails", [False, True])
@@ -298,12 +433,15 @@ def test_weights_away_from_zero_have_one_row_more() -> None:
 
 def test_a_part_that_all_other_groups_lack_is_not_impossible() -> None:
     """Its share is about that of half a row among all of theirs."""
-    counts = np.array([[400.0, 380.0, 420.0, 410.0], [100.0, 120.0, 80.0, 90.0], [0.0, 0.0, 0.0, 0.0]])
-    draws = shares.usual_shares(counts, np.ones(4, dtype=bool), shares.folds(4))
-    assert draws.shape[:2] == (4, 3)
-    for j in range(4):
-        others = np.delete(counts, j, axis=1).sum()
-        own = np.median(draws[j, 2, :, 0] / draws[j, 2].sum(axis=1))
-        assert 0.1 / others < own < 5.0 / others
-        share = np.median(draws[j, 0, :, 0] / draws[j, 0].sum(axis=1))
-        assert share == pytest.approx(np.delete(counts, j, axis=1)[0].sum() / others, abs=0.05)
+    counts = np.array([[400.0, 380.0, 420.0, 410.0, 390.0], [100.0, 120.0, 80.0, 90.0, 95.0], [0.0] * 5]).T
+    p_values, usual = shares.usual_shares(counts, np.ones(5, dtype=bool))
+    assert_array_equal(p_values[:, 2], 1.0)
+    for j in range(5):
+        others = np.delete(counts, j, axis=0)
+        assert 0.1 / others.sum() < usual[j, 2] < 5.0 / others.sum()
+        assert usual[j, 0] == pytest.approx(others[:, 0].sum() / others.sum(), abs=0.02)
+    # One row is no surprise, a tenth of all rows is.
+    counts[:, 2] = [1.0, 0.0, 0.0, 0.0, 50.0]
+    p_values, _ = shares.usual_shares(counts, np.arange(5) < 4)
+    assert p_values[0, 2] > 0.05
+    assert p_values[4, 2] < 0.02

@@ -63,7 +63,7 @@ def composition() -> Any:
 
 def unusual(*names: str, **changed: float) -> Any:
     """Return what is said of the groups, with other values of the last one."""
-    last = {"p_composition": 1.5e-9, "z_likelihood": -0.5, "p_likelihood": 0.6, "q_value": 1.2e-8} | changed
+    last = {"p_composition": 1.5e-9, "z_likelihood": -0.5, "p_likelihood": 0.6, "p_adjusted": 1.2e-8} | changed
     return pd.DataFrame(
         {
             "group": GROUPS,
@@ -304,7 +304,7 @@ def test_the_tree_is_cut_where_its_parts_are() -> None:
     table = alone.composition()
     page = composition_page(alone, table, title="")
     assert embedded(page)["cut"] == 0.9
-    assert "Unusual groups were not judged: this takes at least 4 groups." in page
+    assert "Unusual groups were not judged: this takes at least 5 groups." in page
 
 
 def test_what_comes_from_data_is_escaped() -> None:

@@ -48,7 +48,7 @@ FEWEST_GROUPS = 5
 # least weight of a point, deviations among parts, and the most rows whose probabilities are summed. Of
 # values: the largest deviation among groups, as a multiple of their range.
 _MOST_ALIKE, _COARSEST, _REACH, _FINE, _MOST_POINTS = 0.9, 0.8, 6.0, 0.6, 96
-_UNLIKELY, _SPREADS, _MOST_SUMMED, _WIDEST = 1e-9, np.array([0.2, 0.4, 0.8, 1.6]), 24, 30.0
+_UNLIKELY, _SPREADS, _MOST_SUMMED, _WIDEST = 1e-9, 0.2 * 2.0 ** np.arange(5), 24, 30.0
 _TINY = float(np.finfo(np.float64).tiny)
 # Rows for each parameter, and in all.
 _ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
@@ -350,7 +350,7 @@ class Verdicts:
 
 
 def judge(counts: FloatArray, values: Values | None, of_fit: BoolArray, level: float) -> Verdicts:
-    """Return how unusual groups are among those of the fit (L,), by the rows (L, G) of their parts and values.
+    """Return how unusual groups are among those of the fit (L,), by rows (L, G) of their parts and by values.
 
     P-values are for all that is looked at together: the parts and the value of a group by Bonferroni, groups
     by Holm; those that are not of the fit apart. The ones that are found at this level do not tell what is

@@ -195,7 +195,7 @@ def _unusual_rows(
     if unusual is None:
         return []
     found = []
-    for row in unusual[unusual["unusual"]].sort_values("q_value", kind="stable").to_dict("records"):
+    for row in unusual[unusual["unusual"]].sort_values("p_adjusted", kind="stable").to_dict("records"):
         reasons = []
         of_shares, of_rows = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
         if of_shares <= max(_CLEAR, of_rows):
@@ -217,7 +217,7 @@ def _unusual_rows(
             )
         p_values = {
             name: "–" if np.isnan(row[name]) else f"{row[name]:.2g}"
-            for name in ("p_composition", "p_likelihood", "q_value")
+            for name in ("p_composition", "p_likelihood", "p_adjusted")
         }
         found.append({"name": str(row["group"]), "reasons": "; ".join(reasons), **p_values})
     return found

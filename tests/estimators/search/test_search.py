@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -99,6 +100,25 @@ def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> No
             assert_allclose(value, expected, rtol=1e-9)
         assert search.best_score_ == search.cv_results_["mean_test_score"].max()
         assert search.cv_results_["rank_test_score"][search.best_index_] == 1
+
+
+def test_the_entropy_of_responsibilities_has_that_of_the_background() -> None:
+    """Against densities of kernels and background by hand, in a group of its own where a row has one."""
+    random = np.random.default_rng(0)
+    X = np.vstack([random.normal(size=(80, 2)), random.uniform(-6.0, 6.0, size=(40, 2))])
+    y = np.arange(120) % 2
+    prototype = SharedKernelMixture(covariance_type="full", background=True, max_iter=1000)
+    search = SharedKernelMixtureCV(
+        prototype, n_kernels=[1], covariance_type="full", criterion="icl", random_state=0
+    ).fit(X, y)
+    model = search.best_estimator_
+    weights = model.background_weights_[y]
+    inside = (1.0 - weights) * stats.multivariate_normal(model.means_[0], model.covariances_[0]).pdf(X)
+    outside = weights / np.prod(model.background_box_[1] - model.background_box_[0])
+    share = inside / (inside + outside)
+    entropy = -np.sum(share * np.log(share) + (1.0 - share) * np.log(1.0 - share))
+    assert entropy > 10.0
+    assert_allclose(-search.best_score_, model.bic(X, y) + 2.0 * entropy, rtol=1e-6)
 
 
 def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:

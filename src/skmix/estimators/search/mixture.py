@@ -489,10 +489,12 @@ def _criteria(
 
 
 def _entropy(model: SharedKernelMixture, rows: Rows, to_device: Sender) -> float:
-    """Return −Σ_n Σ_k w_nk log w_nk, rows with a label in their own class."""
+    """Return −Σ_n Σ_k w_nk log w_nk, rows with a label in their own class. The background counts too."""
     shares = np.array(on_host(model.responsibilities(to_device(rows.X))))
     if rows.y is not None:
         labelled = np.flatnonzero(rows.codes >= 0)
         own = rows.take(labelled)
         shares[labelled] = on_host(model.responsibilities(to_device(own.X), own.y))
+    if "background_weights_" in vars(model):
+        shares = np.column_stack([shares, np.clip(1.0 - shares.sum(axis=1), 0.0, 1.0)])
     return float(-xlogy(shares, shares).sum(axis=1) @ rows.row_weights)
