@@ -63,7 +63,8 @@ def composition() -> Any:
 
 def unusual(*names: str, **changed: float) -> Any:
     """Return what is said of the groups, with other values of the last one."""
-    last = {"p_composition": 1.5e-9, "z_likelihood": -0.5, "p_likelihood": 0.6, "p_adjusted": 1.2e-8} | changed
+    last = {"p_composition": 1.5e-9, "z_likelihood": -0.5, "p_likelihood": 0.6, "p_adjusted": 1.2e-8}
+    last |= changed
     return pd.DataFrame(
         {
             "group": GROUPS,
