@@ -274,6 +274,10 @@ def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clus
         for k in range(4)
     ]
     assert_allclose(found.weights, 0.99 * np.array(shares) + 0.01 / 4, rtol=1e-12)
+    # Rows without a label are as wide as the others.
+    within, overall = X - found.means[nearest], X - np.average(X, axis=0, weights=weights)
+    pooled = 0.95 * (within.T * weights) @ within + 0.05 * np.diag(weights @ overall**2)
+    assert_allclose(found.covariances, np.stack([pooled / weights.sum()] * 4), rtol=1e-9, atol=1e-9)
 
 
 def test_k_means_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

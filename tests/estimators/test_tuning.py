@@ -274,16 +274,24 @@ def test_few_new_rows_tune_where_all_of_them_gain() -> None:
     assert model.tuned_["after"]["log_loss"] < model.tuned_["before"]["log_loss"]
 
 
-def test_the_threshold_of_a_tuned_model() -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_threshold_of_a_tuned_model(weighted: bool) -> None:
     X, y = bars(120, seed=2)
+    weights = np.random.default_rng(0).choice([0.2, 5.0], size=120) if weighted else np.ones(120)
     settings: Any = {"trade_off": 0.1, "validation": None, "max_iter": 4}
     plain = SharedKernelClassifier(4, random_state=0)
-    model = clone(plain).set_params(reject_below=0.2, outlier_label="none").fit(X, y).tune(X, y, **settings)
-    densities = []
+
+    def tuned(model: SharedKernelClassifier, own: Any) -> SharedKernelClassifier:
+        given = {"sample_weight": weights[own]} if weighted else {}
+        return model.fit(X[own], y[own], **given).tune(X[own], y[own], **given, **settings)
+
+    model = tuned(clone(plain).set_params(reject_below=0.2), slice(None))
+    densities, order = [], []
     for training, held in parts_of(Block(X, np.searchsorted(model.classes_, y)), seed_of(model), 4):
-        other = clone(plain).fit(X[training], y[training]).tune(X[training], y[training], **settings)
-        densities.append(other.score_samples(X[held]))
-    assert_allclose(model.threshold_, quantile(0.2, np.concatenate(densities)), rtol=1e-9)
+        densities.append(tuned(clone(plain), training).score_samples(X[held]))
+        order.append(held)
+    expected = quantile(0.2, np.concatenate(densities), weights[np.concatenate(order)])
+    assert_allclose(model.threshold_, expected, rtol=1e-9)
 
 
 def test_a_row_of_weight_two_is_two_rows() -> None:

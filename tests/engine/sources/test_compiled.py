@@ -175,6 +175,21 @@ def test_a_class_without_the_near_kernels_keeps_its_digits() -> None:
     assert np.all(mixed[:, 3] == -np.inf)
 
 
+def test_a_class_of_several_far_kernels_has_the_density_of_all() -> None:
+    # Two kernels at the same place, far from the rows, each with a half of the class.
+    rows, kernels = problem("tied", 5, spread=60.0)
+    kernels = replace(kernels, means=kernels.means[:, [0, 0, 2, 3]])
+    weights = np.array([[0.5, 0.9], [0.5, 0.0], [0.0, 0.0], [0.0, 0.1]])
+    with workers(1) as pool:
+        densities = compiled.evaluate(rows, kernels, None, pool)
+        mixed = compiled.evaluate(rows, kernels, weights, pool)
+    # Elsewhere a sum relative to the nearest kernel is all there is.
+    assert np.sum(densities[:, 0] < densities.max(axis=1) - 1000.0) > 100
+    with np.errstate(divide="ignore"):
+        expected = logsumexp(densities[:, :, None] + np.log(weights), axis=1)
+    assert_allclose(mixed, expected, rtol=0, atol=1e-9)
+
+
 @pytest.mark.parametrize("n_features", [5, 20])
 def test_narrow_kernels_far_from_the_origin_keep_their_digits(n_features: int) -> None:
     rows, kernels = problem("full", n_features, n_kernels=1)

@@ -753,6 +753,26 @@ def test_groups_that_nothing_would_use_are_refused(
             quick(**settings).fit(X, y, groups=groups)
 
 
+def test_rows_without_a_label_stay_so_when_a_class_has_no_weight(iris: Data) -> None:
+    X, y = iris
+    labels = np.where(np.arange(150) % 4 == 0, -1, y)
+    # Beside 0 and 1 alone, -1 might be a class.
+    weights, kept = np.where(y == 2, 0.0, 1.0), y != 2
+    nan = np.where(labels < 0, np.nan, labels)
+    search = quick(cv=3).fit(X, labels, sample_weight=weights)
+    expected = quick(cv=3).fit(X[kept], nan[kept], sample_weight=weights[kept])
+    assert_allclose(search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
+    # And beside one label, it would be another one.
+    weights, kept = np.where(labels == 2, 1.0, 1.0 * (labels == -1)), (labels == 2) | (labels == -1)
+    settings: Any = {"n_kernels": 2, "covariance_type": "diag", "criterion": "log_likelihood", "cv": 2}
+    found, other = (
+        SharedKernelMixtureCV(**settings, random_state=0).fit(*given)
+        for given in ((X, labels, weights), (X[kept], nan[kept], weights[kept]))
+    )
+    assert found.best_score_ == pytest.approx(other.best_score_)
+    assert found.classes_.tolist() == [2]
+
+
 def test_an_iterable_of_splits_counts_the_rows_as_given(iris: Data) -> None:
     X, y = iris
     weights = np.where(np.arange(150) % 11 == 0, 0.0, 1.0)
