@@ -163,7 +163,7 @@ class FileMixin:
         Notes
         -----
         Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
-        what is missing is not part of the graph, nor is the rejection of outliers.
+        what is missing is not part of the graph, nor are the preparation of files and the rejection of outliers.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)

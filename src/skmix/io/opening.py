@@ -79,7 +79,7 @@ def open_rows(
         and weights, and all channels of FCS files except Time.
     label : str, path or array-like of shape (N,), default=None
         Labels: the name of a column of the table or of ``obs``, or an array or its file. Those of text files
-        are text.
+        are whole numbers or truths where all of them are, otherwise text.
     weight : str, path or array-like of shape (N,), default=None
         Weights of the rows, given like labels.
     chunk_rows : int, default=None
