@@ -113,7 +113,7 @@ def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> 
 def check_preparation(preparation: Any, n_features: int) -> None:
     """Check a preparation in a model file; raise ValueError if it is none for so many features."""
     settings = preparation if isinstance(preparation, dict) else {}
-    scale = settings.get("transform")
+    scale: Any = settings.get("transform")
     compensate = settings.get("compensate", False)
     if settings.keys() - {"compensate"} != {"transform"} or not isinstance(compensate, bool):
         raise ValueError(f"preparation_ is {preparation!r}")

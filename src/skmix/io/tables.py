@@ -504,14 +504,14 @@ def _open_table(
             if start.startswith(MAGIC) and start.endswith(b"    "):
                 yield _fcs(reopen, preparation, features)
                 return
-            own = resolved(preparation, None)
+            prepared = resolved(preparation, None)
             if start.startswith(b"PAR1"):
                 table = _parquet(file)
             elif start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
                 table = _npz(file)
             else:
                 table = _csv(reopen, file.seek(0, io.SEEK_END), start, notation)
-            yield replace(table, preparation=own)
+            yield replace(table, preparation=prepared)
     except ColumnError as error:
         raise ColumnError(f"{name}: {error}", error.column, is_feature=error.is_feature) from None
     except (ValueError, ArrowException, *_DAMAGE) as error:
