@@ -4,10 +4,10 @@ A study has some groups whose shares are drawn from one Dirichlet distribution, 
 equally large on average. An alarm is any group that is called unusual at level 0.05.
 
 - Verdicts: rows are counted for each population, log-likelihoods of groups are normal with errors of known
-  size, and the engine judges them. One group may have a population that the others lack (10 % of its rows), or
-  three times its share of a population of 4 %.
-- Whole: rows are drawn from Gaussian kernels 6 standard deviations apart, a mixture is fitted, from a start at
-  the true kernels, and `unusual_groups` is called.
+  size, and the engine judges them. One group may have a population that the others lack (10 % of its rows),
+  or three times its share of a population of 4 %.
+- Whole: rows are drawn from Gaussian kernels 6 standard deviations apart, a mixture is fitted, from a start
+  at the true kernels, and `unusual_groups` is called.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def cells(most_work: float, n_studies: int, *, small: bool) -> Iterator[tuple[tu
         yield from (((n, 200, 20, g), n_studies) for n, g in ((6, 3), (8, 8), (6, 1)))
         return
     for cell in product(GROUPS, ROWS, CONCENTRATIONS, PARTS):
-        yield cell, max(20, min(n_studies, int(most_work / (cell[0] * cell[3]))))
+        yield cell, max(10, min(n_studies, int(most_work / (cell[0] * cell[3]))))
 
 
 def main() -> None:

@@ -485,6 +485,38 @@ def populations() -> str:
     return table(headings, rows, list(names.values()))
 
 
+def alarms() -> str:
+    """Return how many studies have a false alarm, and in how many an unusual group is found."""
+    results, rows = read("alarms.json"), []
+    for groups in sorted({case["groups"] for case in results["alarms"]}):
+        for concentration in sorted(
+            {case["concentration"] for case in results["alarms"]}
+        ):
+            own = [
+                [
+                    c
+                    for c in results[name]
+                    if (c["groups"], c["concentration"]) == (groups, concentration)
+                ]
+                for name in ("alarms", "found")
+            ]
+            studies = sum(case["studies"] for case in own[0])
+            false = sum(case["share"] * case["studies"] for case in own[0]) / studies
+            error = (max(false, 1.0 / studies) * (1.0 - false) / studies) ** 0.5
+            found = [
+                f"{100 * sum(case[kind]['share'] for case in own[1]) / len(own[1]):.0f}"
+                if own[1]
+                else "–"
+                for kind in ("new", "tripled")
+            ]
+            cells = f"{100 * false:.1f} ± {100 * error:.1f}", str(studies)
+            rows.append([str(groups), str(concentration), *cells, *found])
+    return table(
+        ["groups", "concentration", "alarms", "studies", "new found", "tripled found"],
+        rows,
+    )
+
+
 def coverage() -> str:
     """Return how many of the intervals of compositions cover."""
     rows = []
@@ -634,6 +666,7 @@ def as_text(found: re.Match[str]) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "accuracy": accuracy,
+    "alarms": alarms,
     "cluster": cluster,
     "commands": commands,
     "cores": cores,

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
@@ -323,6 +324,19 @@ def test_the_benchmark_of_compositions_covers(tmp_path: Path, benchmark: Script)
     assert unusual["foreign"]["first"] == 1.0
     assert unusual["none"]["usual"] <= 0.05
     assert "averages are outside of 93–97 %" in printed
+
+
+def test_the_benchmark_of_alarms_has_few_and_finds_what_is_unusual(tmp_path: Path, benchmark: Script) -> None:
+    out = tmp_path / "alarms.json"
+    printed = benchmark("alarms", "--small", "--out", out)
+    results = json.loads(out.read_text())
+    alarms = round(sum(case["share"] * case["studies"] for case in results["alarms"]))
+    studies = sum(case["studies"] for case in results["alarms"])
+    # With 6 % of alarms there would be more in one of a million runs.
+    assert alarms <= stats.binom(studies, 0.06).isf(1e-6)
+    (found,) = results["found"]
+    assert min(found[kind]["share"] for kind in ("new", "tripled")) > 0.6
+    assert "studies with an alarm" in printed
 
 
 def test_the_benchmark_of_outliers_separates_kernels_that_resist_them(

@@ -1203,9 +1203,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     ) -> Any:
         """Return which groups have an unusual composition, or rows that the kernels do not explain.
 
-        The shares of each group are compared with the Beta distributions of those of the others, and the
-        log-likelihood of its rows with what a group of its composition and size should have. New groups are
-        compared with those of the fit; their weights are fitted, and the model stays as it is.
+        The shares of each group are compared with those of the others, and the log-likelihood of its rows
+        with what a group of its composition and size should have. New groups are compared with those of the
+        fit; their weights are fitted, and the model stays as it is. The fit must have at least five groups:
+        fewer do not tell what is usual, and a ValueError says so.
 
         Parameters
         ----------
@@ -1217,8 +1218,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             Whether compositions are of populations, see `merge_kernels`, or of kernels; None takes
             populations if there are any.
         level : float, default=0.05
-            Largest q-value of a group that is called unusual: about this share of them, or less, are expected
-            to be usual after all.
+            Largest adjusted p-value of a group that is called unusual: if no group is, the probability that
+            any is called so is at most about this.
 
         Returns
         -------
@@ -1227,7 +1228,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             share is the least usual, its `share`, that of the other groups, `usual_share`, and
             `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
             `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal
-            variate; `q_value` of the lower of the two p-values (Benjamini and Hochberg), and `unusual`.
+            variate; `p_adjusted`, for all shares and the likelihood (Bonferroni) of all groups (Holm)
+            together, and `unusual`.
             Shares are as counted, without a learnt prior; the background is a part like any other.
             Log-likelihoods are NaN where the mixture does not have them, after `partial_fit` and `add_class`,
             and where rows had missing values.
