@@ -162,8 +162,8 @@ class FileMixin:
 
         Notes
         -----
-        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: marginalising over
-        what is missing is not part of the graph, nor are the preparation of files and the rejection of outliers.
+        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: the graph does not
+        marginalise over what is missing, prepare files or reject outliers.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)
