@@ -46,7 +46,7 @@ def test_a_table_has_features_and_the_digit(tmp_path: Path) -> None:
     rows = read_rows(out, target="digit")
     assert rows.feature_names == DIGIT_FEATURES
     assert_array_equal(rows.X, digit_features(images))
-    assert rows.labels == [str(label) for label in labels]
+    assert rows.labels == labels.tolist()
 
 
 def test_settings_reach_the_images(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from skmix.features import Arcsinh, Logicle
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 
 NAMES, MARKERS = ["B530-A", "R660-A", "Time"], ["CD3", "CD4", ""]
-SHARES = {"a": 0.2, "b": 0.5, "c": 0.7, "d": 0.4}
+SHARES = {"a": 0.2, "b": 0.5, "c": 0.7, "d": 0.4, "e": 0.6}
 SPILLOVER = "2,B530-A,R660-A,1,0.3,0.1,1"
 
 
@@ -40,7 +40,7 @@ def write(path: Path, rows: np.ndarray, names: Sequence[str] = NAMES, **keywords
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Return four samples with spill-over matrices, and the last one with its channels in another order."""
+    """Return five samples with spill-over matrices, one of them with its channels in another order."""
     folder, found = tmp_path_factory.mktemp("fcs"), []
     for seed, (name, share) in enumerate(SHARES.items()):
         order = [2, 1, 0] if name == "d" else [0, 1, 2]

@@ -64,7 +64,7 @@ def test_names_of_features_make_no_difference() -> None:
     """Nor a warning, which is an error here: what is drawn from a model has no names."""
     X, _ = shapes()
     model, named = (
-        SharedKernelMixture(9, **SETTINGS).fit(rows, np.arange(len(X)) % 4).merge_kernels()
+        SharedKernelMixture(9, **SETTINGS).fit(rows, np.arange(len(X)) % 5).merge_kernels()
         for rows in (X, pd.DataFrame(X, columns=["a", "b"]))
     )
     assert_array_equal(named.populations_, model.populations_)

@@ -514,11 +514,15 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
-    """Return labels (n,) as they were given, checked for their shape and type; `name` is for errors."""
+    """Return labels (n,), checked for their shape and type; `name` is for errors.
+
+    Arrays and lists keep their type. A column of a frame has the labels of a column of a file: whole numbers,
+    truths or text.
+    """
     if isinstance(y, list) and {str, float} == {type(label) for label in y if label is not None}:
         labels = np.array(y, dtype=object)
         y = labels if is_missing(labels).any() else y  # NumPy would make text of NaN
-    if not isinstance(y, np.ndarray) and hasattr(y, "array"):
+    if is_column := not isinstance(y, np.ndarray) and hasattr(y, "to_numpy"):
         y = np.asarray(y)  # scikit-learn makes numbers of truths among which some are missing
     labels = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
@@ -532,7 +536,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
         known = np.array(known.tolist())
     if len(known):
         check_classification_targets(known)
-    return labels
+    return _typed(labels) if is_column and len(known) == len(labels) > 0 else labels
 
 
 def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y") -> np.ndarray:
@@ -544,9 +548,8 @@ def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y"
     """
     if not len(found):
         raise ValueError(f"All {n_rows} rows are unlabelled. Give some of them a label.")
-    found = _typed(found)
     if missing:
-        return found
+        return _typed(found)
     if found.dtype.kind not in "if" or -1 not in found or len(found) == 2:
         return found
     others = found[found != -1]
@@ -562,9 +565,9 @@ def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y"
 
 
 def _typed(labels: np.ndarray) -> np.ndarray:
-    """Return distinct labels (C,) with the same type however they were given.
+    """Return labels (n,), none of them missing, as integers, truths or text.
 
-    Text and numbers are objects beside None and in data frames, and whole numbers are floats beside NaN.
+    None and data frames make objects of text and numbers, and NaN makes floats of whole numbers.
     """
     labels = np.array(labels.tolist()) if labels.dtype.kind == "O" else labels
     return labels.astype(np.int64) if labels.dtype.kind == "f" and np.abs(labels).max() < 2**53 else labels

@@ -698,12 +698,17 @@ def _open_arrow(
 
 
 def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a column's labels (n,) and None; of strings or with nulls, indices into names (C,) and these."""
+    """Return a column's labels (n,) and None; of strings or with nulls, indices into names (C,) and these.
+
+    Whole numbers are integers.
+    """
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
         if kind_of(column.type) != "text" and not column.null_count:
-            return column.to_numpy(zero_copy_only=False), None
+            labels = column.to_numpy(zero_copy_only=False)
+            whole = labels.dtype.kind == "f" and np.all(labels == np.rint(labels))
+            return labels.astype(np.int64) if whole else labels, None
         column = column.dictionary_encode()
     known = column.dictionary.to_pylist()
     if not column.null_count:
