@@ -622,6 +622,26 @@ def test_new_groups_have_their_own_shifts() -> None:
     assert errors[1] < 0.02 < errors[0]
 
 
+def test_intervals_of_groups_with_shifts_cover() -> None:
+    """Of new groups whose kernels, known but for the shifts, overlap; without these, 85 % cover."""
+    random, n_groups, n_rows = np.random.default_rng(0), 60, 1000
+    means, shares = np.array([[0.0, 0.0], [2.5, 0.0]]), random.uniform(0.2, 0.8, size=n_groups)
+    kernels = (random.random((n_groups, n_rows)) > shares[:, None]).astype(int)
+    shifts = 0.3 * random.normal(size=(n_groups, 2, 2))
+    X = means[kernels] + shifts[np.arange(n_groups)[:, None], kernels]
+    X = (X + random.normal(size=X.shape)).reshape(-1, 2)
+    start = {"means": means, "covariances": np.tile(np.eye(2), (2, 1, 1))}
+    y = np.repeat(np.arange(n_groups), n_rows)
+    model = SharedKernelMixture(2, init=start, group_shift=0.3**-2).fit(X[: 5 * n_rows], y[: 5 * n_rows])
+    model.means_, model.covariances_, model.freeze = means, start["covariances"], "kernels"
+    table = model.composition(X, y)
+    lower, upper = (table[name].to_numpy().reshape(-1, 2)[:, 0] for name in ("lower", "upper"))
+    assert np.mean((lower <= shares) & (shares <= upper)) > 0.9
+    # And they are not too wide: a third of the errors is more than a quarter of their length.
+    share = table["share"].to_numpy().reshape(-1, 2)[:, 0]
+    assert np.mean(np.abs(share - shares) > 0.25 * (upper - lower)) > 0.15
+
+
 def test_features_of_files_are_found_by_name(tmp_path: Path) -> None:
     X, y = groups_of(COUNTS)
     model = SharedKernelMixture(3, init=start()).fit(pd.DataFrame(X, columns=["a", "b"]), y)

@@ -85,7 +85,7 @@ def covariance(
     weights: FloatArray,
     size: float,
     concentration: FloatArray | None = None,
-    errors: KernelErrors | None = None,
+    *errors: KernelErrors | None,
 ) -> FloatArray:
     """Return the covariance (K, K) of the weights (K,) of a class of `size` rows; it adds up to zero.
 
@@ -105,10 +105,8 @@ def covariance(
     inverse = linalg.inv(precision, check_finite=False)
     sums = inverse.sum(axis=1)
     found: FloatArray = 0.5 * (inverse + inverse.T) - np.outer(sums, sums) / sums.sum()
-    if errors is not None:
-        moved = found @ errors.forces(weights, size)
-        found = found + moved @ moved.T
-    return found
+    moved = [found @ each.forces(weights, size) for each in errors if each is not None]
+    return sum((each @ each.T for each in moved), found)
 
 
 def log_likelihood_moments(
@@ -175,8 +173,11 @@ def kernel_errors(
     covariance_type: str,
     sizes: FloatArray,
     concentration: FloatArray | None = None,
+    shift: float | None = None,
 ) -> KernelErrors | None:
     """Return the errors of kernels that were fitted to classes of `sizes` (L,), with weights (K, L).
+
+    With a `shift`, they are those of the means alone, which have a prior of that many rows.
 
     X (n, M) are rows with log-densities (n, K), or (n, K + 1) with a background, as many from each kernel,
     and from the background, in turn. Where kernels have too many parameters, covariances count by their
@@ -184,7 +185,7 @@ def kernel_errors(
     """
     (n_kernels, n_features), n_parts = parameters.means.shape, log_densities.shape[1]
     for kind in (covariance_type, "diag", "spherical"):
-        n_each = n_features + _n_terms(kind, n_features)
+        n_each = n_features + (0 if shift is not None else _n_terms(kind, n_features))
         if n_kernels * n_each <= _MOST_PARAMETERS:
             break
     else:
@@ -204,7 +205,7 @@ def kernel_errors(
         np.flatnonzero(ratios[:, k] * (inverse * weights[k]).max(axis=1) > _NEGLIGIBLE)
         for k in range(n_kernels)
     ]
-    scores = _scores(X[some], near, parameters, covariance_type, kind)
+    scores = [each[:, :n_each] for each in _scores(X[some], near, parameters, covariance_type, kind)]
     precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
     for k in range(n_kernels):
         for other in range(k + 1):
@@ -225,11 +226,12 @@ def kernel_errors(
             axis=1,
         )
         precision -= cross.T @ own @ cross
-    expand = _shared(n_kernels, n_features, n_each) if covariance_type == "tied" else None
+    has_common = covariance_type == "tied" and shift is None
+    expand = _shared(n_kernels, n_features, n_each) if has_common else None
     if expand is not None:
         precision = expand.T @ precision @ expand
     n_parameters = len(precision)
-    precision[np.diag_indices_from(precision)] += _KERNEL_ROWS
+    precision[np.diag_indices_from(precision)] += _KERNEL_ROWS if shift is None else shift
     directions = np.eye(n_parameters)
     if n_parameters > _DRAWS:
         # Orthonormal, so that their squares add up to those of all directions, but for chance.

@@ -243,6 +243,21 @@ class _Draws:
         own.means_ = own.means_ + shifts
         return _Draws.of(own, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
 
+    def shift_errors(self, group: _Groups, prior: FloatArray | None) -> shares.KernelErrors | None:
+        """Return the errors of the shifts of one group, whose draws these are."""
+        parameters = replace(
+            self.model._parameters, weights=group.weights, background=group.background, concentration=None
+        )
+        return shares.kernel_errors(
+            self.rows,
+            self.log_densities,
+            parameters,
+            self.model.covariance_type_,
+            group.sizes,
+            prior,
+            self.model.group_shift_,
+        )
+
     def each(self, groups: _Groups) -> Iterator[_Draws]:
         """Yield the draws of each group."""
         for j in range(len(groups.names)):
@@ -279,10 +294,12 @@ def _compose(
         added, pseudo_rows = np.append(added, 0.5), np.append(pseudo_rows, 0.0)
     totals = groups.sizes[:, None] + pseudo_rows
     found, variances, spreads, known = [], [], [], []
-    for w, size, total, own in zip(weights.T, groups.sizes, totals, draws.each(groups), strict=True):
+    each = enumerate(zip(weights.T, groups.sizes, totals, draws.each(groups), strict=True))
+    for j, (w, size, total, own) in each:
         w = w / w.sum()
         inside = shares.away_from_zero(w, size)
-        covariance = shares.covariance(own.ratios, inside, size, prior, errors)
+        of_shifts = None if groups.shifts is None else own.shift_errors(groups.take(np.array([j])), prior)
+        covariance = shares.covariance(own.ratios, inside, size, prior, errors, of_shifts)
         found.append(w @ members)
         variances.append(np.einsum("kg,kl,lg->g", members, covariance, members, optimize=True))
         inside = inside @ members
