@@ -409,6 +409,7 @@ def test_of_a_model_of_few_groups_nothing_is_unusual(study: Path, tmp_path: Path
     write(tmp_path / "odd.csv", drawn([0.0, 0.0, 1.0], 0))
     result = run(tmp_path / "odd.csv", "--model", study / "model.skmix", "--html", tmp_path / "p.html")
     assert "* unusual" not in result.stdout
+    assert "unusual groups were not judged: this takes at least 5 groups in the model\n" in result.stdout
     assert '<section id="unusual">' not in (tmp_path / "p.html").read_text()
 
 
@@ -543,7 +544,7 @@ def test_everything_as_json(study: Path, tmp_path: Path, monkeypatch: pytest.Mon
         "converged": True,
         "n_iter": model.n_iter_,
         "seed": 2,
-        "groups": [{"group": name, "rows": N, "unusual": False} for name in SHARES],
+        "groups": [{"group": name, "rows": N, "unusual": None} for name in SHARES],
     }
     assert model.random_state == 2
     assert not hasattr(model, "preparation_")

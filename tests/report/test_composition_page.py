@@ -226,14 +226,16 @@ def test_small_shares_have_more_digits(share: float, shown: str) -> None:
     assert percent(share) == shown
 
 
-def test_names_of_features_can_be_given() -> None:
+def test_names_of_features_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _, _ = merged()
     page = composition_page(model, composition(), title="", names=["p", "q", "r", "s"])
     assert embedded(page)["mixture"]["features"] == ["p", "q", "r", "s"]
     with pytest.raises(ValueError, match="The model has 4 features, but names has 1"):
         composition_page(model, composition(), title="", names=["p"])
-    # Four groups are enough to judge them.
-    assert "were not judged" not in page
+    # Four groups are too few to judge them; as many as it takes are enough.
+    assert "were not judged" in page
+    monkeypatch.setitem(composition_page.__globals__, "FEWEST_GROUPS", 4)
+    assert "were not judged" not in composition_page(model, composition(), title="")
 
 
 def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,7 +233,7 @@ def compose(
             "n_iter": int(fitted.n_iter_),
             "seed": seed,
             "groups": [
-                {"group": str(name), "rows": n_rows, "unusual": name in flagged}
+                {"group": str(name), "rows": n_rows, "unusual": name in flagged if judged else None}
                 for name, n_rows in samples.sizes.items()
             ],
         }
@@ -484,6 +484,8 @@ def _print(outcome: dict[str, Any], composition: Any, part: str, *, err: bool) -
     unusual = [each["group"] for each in groups if each["unusual"]]
     if unusual:
         say(f"* unusual: {listed(unusual, _MOST_LISTED)}")
+    elif any(each["unusual"] is None for each in groups):
+        say(f"unusual groups were not judged: this takes at least {FEWEST_GROUPS} groups in the model")
     written = [place for place in outcome["written"] if place != cli.STANDARD]
     if written:
         say(f"written into {', '.join(written)}")
