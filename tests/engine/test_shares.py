@@ -276,9 +276,11 @@ def test_groups_are_judged_by_p_values_for_all_together(monkeypatch: pytest.Monk
             order = some[np.argsort(least[some], kind="stable")]
             steps = [max((len(order) - k) * least[order[k]] for k in range(i + 1)) for i in range(len(order))]
             assert_allclose(found.p_adjusted[order], np.minimum(steps, 1.0))
-    # Of two parts, one says everything.
-    two = shares.judge(np.ones((8, 2)), None, of_fit, 1e-9)
-    assert_allclose(two.p_shares, p_parts[:, :2].min(axis=1))
+    # One part says nothing.
+    monkeypatch.undo()
+    one = shares.judge(np.ones((8, 1)), values_of(z, 1.0), np.ones(8, dtype=bool), 1e-9)
+    assert_array_equal(one.p_shares, 1.0)
+    assert_allclose(one.p_adjusted.min(), min(1.0, 8.0 * one.p_values.min()))
 
 
 def test_an_unusual_group_does_not_hide_another() -> None:

@@ -359,8 +359,8 @@ def judge(counts: FloatArray, values: Values | None, of_fit: BoolArray, level: f
     usual, and those that they hid are looked for again.
     """
     n_groups, n_parts = counts.shape
-    # One part has all rows, and of two each is what the other leaves.
-    n_shares = n_parts if n_parts > 2 else n_parts - 1
+    # One part has all rows.
+    n_shares = n_parts if n_parts > 1 else 0
     usual, pending, adjusted = of_fit, np.ones(n_groups, dtype=bool), np.ones(n_groups)
     p_parts, shares, z = np.ones_like(counts), np.ones_like(counts), np.full(n_groups, np.nan)
     while True:
