@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.cli import app
-from skmix.cli.compose import _choose, _made, _print, _print_shares, _sample
+from skmix.cli.compose import FEWEST_GROUPS, _choose, _made, _print, _print_shares, _sample
 from skmix.features import Arcsinh, Logicle
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
@@ -609,7 +609,7 @@ def test_everything_that_is_said(study: Path) -> None:
         ["group", "rows", "0", "1", "2"],
         *([name, "300", *(f"{100 * share:.1f}" for share in shares.loc[name])] for name in SHARES),
         ["Percent", "of", "each", "group", "by", "population."],
-        "unusual groups were not judged: this takes at least 5 groups in the model".split(),
+        f"unusual groups were not judged: this takes at least {FEWEST_GROUPS} groups in the model".split(),
         f"written into {written}".split(),
     ]
 

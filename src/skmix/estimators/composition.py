@@ -37,6 +37,9 @@ _PASSES = 2000
 # Least variance of shares among groups, relative to that of their estimates: of few groups with few rows of a
 # population, some have equal counts by chance.
 _LEAST_VARIANCE = 0.5
+# Least share of a group's rows that its shares must be worth for intervals beside shifts: 92 % or more of the
+# 95 % intervals covered in simulations where they were worth two thirds, and 67 to 91 % below one half.
+_LEAST_KNOWN = 0.6
 # Fewest groups among which one can be unusual.
 FEWEST_GROUPS = shares.FEWEST_GROUPS
 _TINY = float(np.finfo(np.float64).tiny)
@@ -97,7 +100,40 @@ def compose(model: Any, X: Any, groups: Any, *, populations: bool | None, level:
         found = _fitted_groups(own)
         if groups is not None:
             found = found.take(_places(own.classes_, groups, "groups"))
-    return _compose(_Draws.of(own), found, members, float(level))
+    draws = _Draws.of(own)
+    composition = _compose(draws, found, members, float(level))
+    if "weight_prior_" in vars(own):
+        # The spread of few groups is hardly known: intervals of a posterior that takes it for known are too
+        # narrow.
+        counted = _compose(draws, found, members, float(level), counted=True)
+        composition = replace(
+            composition,
+            lower=np.minimum(counted.lower, composition.shares),
+            upper=np.maximum(counted.upper, composition.shares),
+            known=counted.known,
+        )
+    if found.shifts is not None and own.freeze != "kernels":
+        composition = _without_unsure_intervals(composition)
+    return composition
+
+
+def _without_unsure_intervals(composition: Composition) -> Composition:
+    """Return a composition with NaN for the limits of groups whose shifted kernels overlap too much.
+
+    There, kernels, their shifts and shares explain the same rows, and their errors are far from normal.
+    """
+    unsure = composition.known < _LEAST_KNOWN * composition.sizes
+    if not unsure.any():
+        return composition
+    warn_caller(
+        f"The shares of {_shown(composition.groups[unsure].tolist())} have no intervals: with group_shift, "
+        "these would be too narrow, because kernels overlap. Merge kernels into populations, or fit without "
+        "group_shift."
+    )
+    lower, upper = (
+        np.where(unsure[:, None], np.nan, each) for each in (composition.lower, composition.upper)
+    )
+    return replace(composition, lower=lower, upper=upper)
 
 
 def _check_level(level: Any) -> None:

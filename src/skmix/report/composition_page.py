@@ -128,7 +128,7 @@ def composition_page(
         "upper": decimals(100 * upper, 4),
         "table": [
             [
-                (percent(share), f"{percent(low)} – {percent(high)}")
+                (percent(share), f"{percent(low)} – {percent(high)}" if np.isfinite(low) else "–")
                 for share, low, high in zip(*of_group, strict=True)
             ]
             for of_group in zip(shares, lower, upper, strict=True)

@@ -8,7 +8,7 @@ const N_STD = 2;
 const partName = (g) => report.parts[g].name;
 const percent = (value) => `${value === 0 ? 0 : value.toFixed(value >= 1 ? 1 : value >= 0.1 ? 2 : 3)} %`;
 const short = (value) => (value >= 0.05 ? value.toFixed(1) : value > 0 ? "<0.1" : "0");
-const intervalOf = (i, g) => `${percent(report.lower[i][g])} to ${percent(report.upper[i][g])}`.replace(" % to", " to");
+const intervalOf = (i, g) => (report.lower[i][g] === null ? "unknown" : `${percent(report.lower[i][g])} to ${percent(report.upper[i][g])}`.replace(" % to", " to"));
 const dashOf = (g) => DASHES[Math.floor(g / report.colours.length) % DASHES.length];
 const markOf = (group) => (group.unusual ? make("span", { class: "mark" }, " ▲", make("span", { class: "unseen" }, " (unusual)")) : null);
 
@@ -174,7 +174,7 @@ function showShares() {
   sharesBox.tBodies[0].replaceChildren(...report.parts.map((part, g) => {
     const column = report.shares.map((row) => row[g]);
     const [share, low, high] = i === null ? [mean(g), Math.min(...column), Math.max(...column)] : [report.shares[i][g], report.lower[i][g], report.upper[i][g]];
-    const row = make("tr", {}, make("th", { scope: "row" }, partKey(g), part.label), make("td", {}, short(share)), make("td", { class: "dim" }, `${short(low)} – ${short(high)}`));
+    const row = make("tr", {}, make("th", { scope: "row" }, partKey(g), part.label), make("td", {}, short(share)), make("td", { class: "dim" }, low === null ? "–" : `${short(low)} – ${short(high)}`));
     for (const [name, on] of [["pointerenter", true], ["pointerleave", false]]) row.addEventListener(name, () => part.kernels.forEach((k) => light(k, on)));
     return row;
   }));
