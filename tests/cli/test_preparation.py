@@ -106,14 +106,15 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
         "per channel": Arcsinh([5.0, 150.0]),
     }.get(way)
     prepared = np.concatenate(raw if scale is None else [scale.transform(each) for each in raw])
-    expected = pd.DataFrame(prepared, columns=model.feature_names_in_)
+    frame = pd.DataFrame(prepared, columns=model.feature_names_in_)
+    expected = open_rows(frame, compensate=False, transform=None)
     groups = np.repeat(list(SHARES), 200)
     for given in (files, [str(file) for file in files], files[0].parent, open_rows(files)):
         assert_array_equal(model.predict(given), model.predict(expected))
         assert_allclose(model.score_samples(given), model.score_samples(expected), rtol=1e-3)
         composition = model.composition(given)
         assert_allclose(composition["share"], model.composition(expected, groups)["share"], rtol=1e-5)
-    assert_array_equal(model.predict(files[3]), model.predict(expected[600:800]))
+    assert_array_equal(model.predict(files[3]), model.predict(expected)[600:800])
     model.write_labels(files, tmp_path / "labels.csv", populations=True)
     labels = pd.read_csv(tmp_path / "labels.csv")
     assert_array_equal(labels["population"], model.predict(expected, groups=groups, populations=True))
@@ -147,16 +148,88 @@ def test_a_table_has_the_scale_of_the_fit_too(files: list[Path], tmp_path: Path)
     assert_array_equal(model.predict(tmp_path / "t.csv"), model.predict(tmp_path / "t.fcs"))
     run("predict", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
     assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], model.predict(tmp_path / "t.csv"))
-    # What is in memory, or was opened as it is, is taken as prepared.
+    # What was opened as it is, or is in an array, is taken as prepared.
     prepared = pd.DataFrame(np.arcsinh(events(0.3, 5) / 150.0), columns=NAMES)
     prepared.to_csv(tmp_path / "prepared.csv", index=False)
     expected = model.score_samples(tmp_path / "t.csv")
     for given in (
-        prepared[NAMES[:2]],
-        open_rows(prepared[NAMES[:2]]),
+        open_rows(prepared, transform=None),
         open_rows(tmp_path / "prepared.csv", transform=None),
+        open_rows(prepared[NAMES[:2]].to_numpy()),
     ):
         assert_allclose(model.score_samples(given), expected, rtol=1e-3)
+
+
+def test_a_data_frame_is_prepared_like_the_file_that_has_it(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    frame = pd.DataFrame(np.r_[events(1.0, 5), events(0.0, 6)][:, :2], columns=NAMES[:2])
+    labelled = frame.assign(kind=np.repeat(["p", "q"], 200), hue=np.tile(["red", "blue", "green"], 134)[:400])
+    path, stored = tmp_path / "t.csv", tmp_path / "m"
+    labelled.drop(columns="hue").to_csv(path, index=False)
+    common = ("--transform", "arcsinh:150", "--outliers", 0, "-o", stored)
+    run("fit", path, "-t", "kind", "--kernels", 2, *common)
+    model = load(stored)
+    for given in (frame, polars.from_pandas(frame), open_rows(frame), open_rows(polars.from_pandas(frame))):
+        assert_allclose(model.score_samples(given), model.score_samples(path), rtol=1e-9)
+        assert_array_equal(model.predict(given), model.predict(path))
+    assert model.score(frame, labelled["kind"]) == model.score(path, "kind") > 0.9
+    # A search may map the features of some of its members.
+    run("fit", path, "-t", "kind", "--kernels", 2, "--covariance", "auto", *common)
+    model = load(stored)
+    assert any(change is not None for change in model.feature_maps_)
+    run("predict", stored, path, "-o", tmp_path / "p.csv")
+    table = pd.read_csv(tmp_path / "p.csv")
+    for given in (frame, polars.from_pandas(frame)):
+        assert_allclose(model.score_samples(given), table["log_density"], rtol=1e-9)
+    # Categories stay as they are.
+    labelled.to_csv(tmp_path / "hues.csv", index=False)
+    run("fit", tmp_path / "hues.csv", "-t", "kind", "--kernels", 2, *common)
+    model = load(stored)
+    assert_allclose(model.score_samples(labelled), model.score_samples(tmp_path / "hues.csv"), rtol=1e-9)
+
+
+def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
+    dask = pytest.importorskip("dask.dataframe", reason="dask is not installed")
+    frame = pd.DataFrame(np.r_[events(0.3, 5), events(0.6, 6)][:, :2], columns=NAMES[:2])
+    groups = np.repeat(["a", "b"], 200)
+    frame.assign(group=groups).to_csv(tmp_path / "t.csv", index=False)
+    model = fitted(open_rows(tmp_path / "t.csv", label="group", transform="arcsinh:150"))
+    expected = model.composition(open_rows(tmp_path / "t.csv", label="group"))["share"]
+    several = dask.from_pandas(frame, npartitions=2)
+    for given in ((frame, groups), (several, groups), ((frame.assign(group=groups), "group"),)):
+        assert_allclose(model.composition(*given)["share"], expected, rtol=1e-9)
+    assert_allclose(
+        model.score_samples(several).compute(), model.score_samples(tmp_path / "t.csv"), rtol=1e-9
+    )
+    # A fit takes a frame as it is.
+    assert not hasattr(SharedKernelMixture(1).fit(frame), "preparation_")
+    assert model.partial_fit(frame, groups).preparation_ == {"transform": "arcsinh:150"}
+    assert np.abs(model.means_).max() < 10.0
+    # What a frame cannot be prepared by is refused.
+    for preparation, words in (
+        ({"compensate": True, "transform": "none"}, "compensates for spill-over, by matrices that only FCS"),
+        ({"transform": "other"}, "a transformer that it does not keep"),
+    ):
+        model.preparation_ = preparation
+        for given in (frame, several):
+            with pytest.raises(ValueError, match=words):
+                model.score_samples(given)
+        assert len(model.predict(open_rows(frame, compensate=False, transform=None))) == 400
+
+
+def test_rows_of_a_data_frame_are_drawn_on_the_scale_of_the_model(tmp_path: Path) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    from skmix.plots import draw_populations, plot_projections
+    from skmix.report.model_page import checked_rows
+
+    frame = pd.DataFrame(events(0.3, 5)[:, :2], columns=NAMES[:2])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model = fitted(open_rows(tmp_path / "t.csv", transform="arcsinh:150"))
+    assert_allclose(checked_rows(model, frame), np.arcsinh(frame / 150.0), rtol=1e-9)
+    for draw in (plot_projections, draw_populations):
+        panel = np.ravel(draw(model, X=frame))[0]
+        assert panel.get_xlim()[1] < 20.0
+        pyplot.close(panel.figure)
 
 
 def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp_path: Path) -> None:
@@ -224,7 +297,8 @@ def test_per_channel_scales_follow_their_channels(files: list[Path], tmp_path: P
     part = model.marginal(["CD3"])
     assert part.preparation_ == {"compensate": True, "transform": "arcsinh:150"}
     rows = np.concatenate([read_fcs(file, channels=["CD3"], compensate=True).X for file in files])
-    expected = part.score_samples(pd.DataFrame(np.arcsinh(rows / 150.0), columns=["CD3"]))
+    frame = pd.DataFrame(np.arcsinh(rows / 150.0), columns=["CD3"])
+    expected = part.score_samples(open_rows(frame, compensate=False, transform=None))
     assert_allclose(part.score_samples(files), expected, rtol=1e-5)
     both = model.marginal(["CD3", "CD4"])
     assert both.preparation_["transform"] == {"kind": "arcsinh", "cofactor": [150.0, 5.0]}

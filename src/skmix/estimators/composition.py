@@ -28,7 +28,7 @@ from ..io import source_of
 from ._settings import is_robust_fit
 from .densities import counted_weights, has_shifts, members_of, rows_of_kernels, shares_of
 from .populations import check_populations, check_same_features, draw_rows
-from .rows import host_copy, open_training, warn_caller, with_features_of
+from .rows import host_copy, open_training, prepared_frame, warn_caller, with_features_of
 from .solving import options_of
 
 # Weights of new groups are fitted until a pass gains less than this, in nats for all rows together.
@@ -502,6 +502,8 @@ def _new_groups(model: Any, X: Any, groups: Any) -> _Groups:
     source = source_of(X, groups)
     if source is not None:
         X = with_features_of(model, source if groups is None else source.labelled(groups))
+    else:
+        X = prepared_frame(model, X)
     reader = copy(model)
     training = open_training(reader, X, groups if source is None else None, None, name="groups", least=1)
     check_same_features(model, reader, "X")

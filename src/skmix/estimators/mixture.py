@@ -201,8 +201,9 @@ _FITTED = """
         Feature names, when X had them.
     preparation_ : dict
         When X came from FCS files, or was transformed by `open_rows`: the scale, ``transform``, and whether
-        files are compensated, ``compensate``. Files that the model is given are prepared in the same way;
-        arrays and data frames are taken as prepared already.
+        files are compensated, ``compensate``. The model prepares the files and data frames that it is given
+        in the same way. It takes arrays, an AnnData, and what `open_rows` opened with ``transform=None`` as
+        prepared already.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows of each class, or the sum of their weights.
     covariance_type_ : str

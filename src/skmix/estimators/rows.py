@@ -59,7 +59,9 @@ from ..io import (
     read_rows,
     source_of,
 )
+from ..io.encoding import rescale_numbers
 from ..io.joined import JoinedRows
+from ..io.preparation import OTHER, transformer_of
 from ..io.sources import labels_in
 from ._settings import is_robust, is_robust_fit
 
@@ -348,6 +350,7 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
 
     When `fitting`, at least `least` rows are needed, and the estimator notes the features.
     """
+    scale = None
     if fitting:
         vars(estimator).pop("table_columns_", None)
     if type(X) is np.ndarray:
@@ -355,13 +358,15 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
             return X
     elif not fitting and is_encoded(estimator, X):
         X, estimator = encoded(estimator, X)[0], without_names(estimator)
+    elif not fitting and is_frame(X):
+        scale = _scale_of_frames(estimator)
     elif is_device_array(X):
         return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1)
     else:
         refuse_blocks(X)
         if isinstance(X, np.ma.MaskedArray):
             X = np.ma.filled(X.astype(np.float64), np.nan)
-    return validate_data(
+    rows = validate_data(
         estimator,
         X,
         dtype=_FLOATS,
@@ -369,13 +374,32 @@ def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Arra
         ensure_min_samples=least if fitting else 1,
         reset=fitting,
     )
+    return rows if scale is None else scale.transform(rows)
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether X is a data frame, whose columns have names: of pandas, polars, Dask and others."""
+    return hasattr(X, "columns") and not isinstance(X, Source)
+
+
+def _scale_of_frames(model: Any) -> Any:
+    """Return the transformer that a fitted model applies to data frames, as to files; None without one."""
+    own = vars(model).get("preparation_")
+    if own is None:
+        return None
+    advice = "Prepare X as for the fit, and give open_rows(X, compensate=False, transform=None)."
+    if own.get("compensate", False):
+        raise ValueError(
+            f"The model compensates for spill-over, by matrices that only FCS files have. {advice}"
+        )
+    if own["transform"] == OTHER:
+        raise ValueError(f"The model was fitted to rows of a transformer that it does not keep. {advice}")
+    return transformer_of(own["transform"])
 
 
 def is_encoded(estimator: Any, X: Any) -> bool:
     """Return whether X is a frame or files with the columns that a fitted model's features were made of."""
-    return "table_columns_" in vars(estimator) and (
-        _is_files(X) or (hasattr(X, "columns") and not isinstance(X, Source))
-    )
+    return "table_columns_" in vars(estimator) and (_is_files(X) or is_frame(X))
 
 
 def _is_files(X: Any) -> bool:
@@ -391,6 +415,7 @@ def encoded(estimator: Any, X: Any, y: Any = None) -> tuple[FloatArray, Any]:
     missing = vars(estimator).get("metadata_", {}).get("missing") or ()
     if not _is_files(X):
         rows, notes = encode_frame(X, columns, missing)
+        rescale_numbers(rows, columns, _scale_of_frames(estimator))
     else:
         target, parts = y if isinstance(y, str) else None, []
         for path in files_of(X) or [X]:
@@ -775,6 +800,20 @@ def _score_blocks(
     return out
 
 
+def prepared_frame(model: Any, X: Any) -> Any:
+    """Return the rows (n, M) of a data frame, prepared as for the fit of a model; lazily those of Dask.
+
+    Anything else is returned as it is, and so are frames where the model has no preparation.
+    """
+    if not (is_frame(X) and "preparation_" in vars(model)):
+        return X
+    return score_rows(model, X, _unchanged, on_cpu=True)
+
+
+def _unchanged(model: Any, rows: np.ndarray) -> np.ndarray:
+    return rows
+
+
 def with_features_of(model: Any, source: Source) -> Source:
     """Return rows with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
@@ -802,7 +841,7 @@ def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any, name
     if X.ndim == 2 and X.shape[1] != model.n_features_in_:
         raise ValueError(_wrong_features(model, X.shape[1]))
     _check_feature_names(model, getattr(X, "_meta", X), reset=False)
-    ask = partial(_score_block, model, function, name)
+    ask = partial(_score_block, model, function, name, _scale_of_frames(model) if is_frame(X) else None)
     # The result for one row has the type and width of all.
     sample = np.zeros((1, model.n_features_in_))
     shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
@@ -810,8 +849,9 @@ def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any, name
 
 
 def _score_block(
-    model: Any, function: Callable[..., Any], name: str, rows: np.ndarray, *y: np.ndarray
+    model: Any, function: Callable[..., Any], name: str, scale: Any, rows: np.ndarray, *y: np.ndarray
 ) -> np.ndarray:
     Block(rows).check()
+    rows = rows if scale is None else scale.transform(rows)
     codes = (code_labels(each, model.classes_, len(rows), name=name) for each in y)
     return np.asarray(function(model, rows, *codes))

@@ -398,6 +398,13 @@ def encode_frame(
     return encode_columns(found, columns, Notation(missing), "row {}".format)
 
 
+def rescale_numbers(X: FloatArray, columns: Mapping[str, Kind], scale: Any) -> None:
+    """Transform the features (n, M) that are numbers in place; categories and dates stay as they are."""
+    if scale is not None:
+        numeric = [kind is None for kind in columns.values() for _ in feature_names({"": kind})]
+        X[:, numeric] = scale.transform(X[:, numeric])
+
+
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
     """Return features (n, M) as columns of the table: the likeliest category, and dates as text."""
     found: dict[str, NDArray[Any]] = {}

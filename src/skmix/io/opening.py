@@ -91,8 +91,8 @@ def open_rows(
     transform : transformer, str, None or 'auto', default='auto'
         Changes the scale of the features as rows are read: a name (``"arcsinh:150"``, ``"logicle"``), an
         object such as ``Arcsinh([1e5, 150])`` with a method `transform` that does not need to be fitted, or
-        is; or None for values as they are. With 'auto', a model reads files on the scale of its fit, and a
-        fit takes ``arcsinh:150`` for FCS files and the values as they are for others.
+        is; or None for values as they are. With 'auto', a model reads files and data frames on the scale of
+        its fit, and a fit takes ``arcsinh:150`` for FCS files and the values as they are for others.
     on_error : {'raise', 'skip'}, default='raise'
         What to do about files of a group that cannot be read, have other features than most, an infinite
         value or, unless there are weights, a row without any value: raise an error that names the file, at
@@ -169,7 +169,7 @@ def open_rows(
         raise ValueError(f"{source.name} is empty: it has no rows.")
     if columns is not None:
         source = source.chosen(columns)
-    if is_path(rows) or _is_list(rows):
+    if is_path(rows) or _is_list(rows) or (hasattr(rows, "columns") and not _is_anndata(rows)):
         source = replace(source, automatic=frozenset(automatic))
     if "compensate" in source.automatic:
         source = source.compensated(AUTO)

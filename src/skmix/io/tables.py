@@ -40,6 +40,7 @@ from .encoding import (
     listed,
     numbers_in,
     plain_text,
+    rescale_numbers,
     shortened,
     texts_of,
 )
@@ -261,11 +262,8 @@ def read_rows(
             ]
         X, lost = encode_columns(found, kinds, notation, table.place)
         notes += lost
-        transformer = None if table.preparation is None else transformer_of(table.preparation["transform"])
-        if transformer is not None:
-            # Categories and dates are as they are.
-            numeric = [kind is None for kind in kinds.values() for _ in feature_names({"": kind})]
-            X[:, numeric] = transformer.transform(X[:, numeric])
+        if table.preparation is not None:
+            rescale_numbers(X, kinds, transformer_of(table.preparation["transform"]))
         made = feature_names(kinds)
         if len({*made}) < len(made):
             raise ValueError(

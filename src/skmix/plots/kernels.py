@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
+from skmix.estimators.rows import prepared_frame
 from skmix.plots._common import (
     LEGEND,
     MEDIUM,
@@ -194,7 +195,7 @@ def plot_projections(
     if features is None and axes is None and n_features > _MAX_FEATURES:
         columns = kernels.most_separate(_MAX_FEATURES)
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
-    rows = _rows_of(X, y, label, n_features)
+    rows = _rows_of(prepared_frame(model, X), y, label, n_features)
     means, covariances = kernels.project(np.eye(n_features)[columns])
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]
     panels = _corner(len(columns), figure) if axes is None else panels_for(len(pairs), axes, figure)

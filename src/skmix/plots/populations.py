@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from skmix.estimators.rows import prepared_frame
 from skmix.plots._common import (
     CLASS_COLOURS,
     DASHES,
@@ -109,7 +110,8 @@ def draw_populations(
     columns = [kernels.feature(feature) for feature in features]
     (panel,) = panels_for(1, axes, size=(4.6, 3.8))
     if X is not None:
-        found, rows = model.predict(X, populations=True), np.asarray(X, dtype=np.float64)[:, columns]
+        found = model.predict(X, populations=True)
+        rows = np.asarray(prepared_frame(model, X), dtype=np.float64)[:, columns]
         for g in range(int(populations.max()) + 1):
             marker = MARKERS[round_of(g)]
             dots(panel, rows[np.asarray(found) == g], marker=marker, color=colour_of(g), alpha=0.35)

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import entropy
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from skmix.estimators.rows import check_rows
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, chosen_model, groups_of, part_label
 from skmix.plots.kernels import STEPS
@@ -223,11 +224,10 @@ def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[
 
 def checked_rows(model: Any, X: ArrayLike) -> FloatArray:
     """Return rows (n, M) of a model's features; names of columns, if any, are checked against the model's."""
-    settings: dict[str, Any] = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
     named = hasattr(X, "columns")
-    rows = validate_data(model, X, reset=False, **settings) if named else check_array(X, **settings)
+    rows = check_rows(model, X, fitting=False) if named else check_array(X, ensure_all_finite="allow-nan")
     if rows.shape[1] != model.n_features_in_:
         raise ValueError(
             f"X has {rows.shape[1]} features, but the model was fitted to {model.n_features_in_}."
         )
-    return np.asarray(rows)
+    return np.asarray(rows, dtype=np.float64)

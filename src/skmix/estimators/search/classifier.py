@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host, operations_of
 from ...engine.model import FloatArray, IntArray
@@ -33,7 +33,7 @@ from .._settings import check_feature_groups, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import check_outlier_label, with_outliers
 from ..io import savable
-from ..rows import Sender, from_files, sender, without_names
+from ..rows import Sender, check_rows, from_files, sender, without_names
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
@@ -744,9 +744,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             if rows is None:
                 # Rows of a frame that was encoded have no names any more.
                 owner = without_names(self) if "table_columns_" in vars(self) else self
-                rows = validate_data(
-                    owner, on_host(X), reset=False, dtype=np.float64, ensure_all_finite="allow-nan"
-                )
+                rows = np.asarray(check_rows(owner, on_host(X), fitting=False), dtype=np.float64)
             yield to_device(FeatureMap(*change).transform(rows))
 
     def _graph_parts(self) -> dict[str, Any]:
