@@ -84,6 +84,51 @@ def test_labels_do_not_depend_on_the_road(known: list[Any], form: str, gaps: boo
             check(load(Path(folder) / "m"), rows, f"command line, {path.suffix}")
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
+@pytest.mark.parametrize("large", [np.inf, 1e300])
+def test_labels_too_large_for_integers_are_refused(tmp_path: Path, large: float) -> None:
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": np.array([1.0, 2.0, large])[CODES]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"infinity|Unknown label type"):
+        SharedKernelClassifier(3, random_state=0).fit(tmp_path / "t.parquet", "kind")
+
+
+def test_numbers_that_are_not_whole_are_no_labels(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": np.array([1.0, 1.5, 2.0])[CODES]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    classifier = SharedKernelClassifier(3, random_state=0)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        classifier.fit(X, frame["kind"])
+    for path in (tmp_path / "t.csv", tmp_path / "t.parquet"):
+        for given_ in ((path, "kind"), (open_rows(path, label="kind"),)):
+            with pytest.raises(ValueError, match=r"1\.5.* is not a whole number"):
+                classifier.fit(*given_)
+        result = run("fit", path, "-t", "kind", "--kernels", 3, "-o", tmp_path / "m", code=1)
+        assert "column 'kind' has the label 1.5, which is not a whole number" in result.stderr
+    # Beside text they are text.
+    frame["kind"] = np.array(["1.0", "1.5", "x"])[CODES]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert classifier.fit(tmp_path / "t.csv", "kind").classes_.tolist() == ["1.0", "1.5", "x"]
+
+
+def test_whole_numbers_of_columns_are_integers_in_blocks_too(tmp_path: Path) -> None:
+    dask = pytest.importorskip("dask.dataframe", reason="dask is not installed")
+    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": CODES + 1.0})
+    several = dask.from_pandas(frame, npartitions=2)
+    np.save(tmp_path / "X.npy", X)
+    classifier = SharedKernelClassifier(3, random_state=0)
+    for rows, labels in (
+        (several[["u", "v"]], several["kind"]),
+        (several[["u", "v"]], several[["kind"]]),
+        (several[["u", "v"]], frame["kind"]),
+        (tmp_path / "X.npy", frame["kind"]),
+    ):
+        assert classifier.fit(rows, labels).classes_.dtype == np.int64
+        assert classifier.classes_.tolist() == [1, 2, 3]
+    assert classifier.fit(X, frame["kind"]).classes_.dtype == np.int64
+
+
 def test_labels_of_dask_and_npy_are_those_of_arrays(tmp_path: Path) -> None:
     array = pytest.importorskip("dask.array", reason="dask is not installed")
     np.save(tmp_path / "X.npy", X)

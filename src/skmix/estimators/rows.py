@@ -61,6 +61,7 @@ from ..io import (
 )
 from ..io.encoding import rescale_numbers
 from ..io.joined import JoinedRows
+from ..io.labels import as_integers
 from ..io.preparation import OTHER, transformer_of
 from ..io.sources import labels_in
 from ._settings import is_robust, is_robust_fit
@@ -139,7 +140,7 @@ def open_training(
                 f"device={estimator.device!r} needs rows in memory or in a file; Dask collections are worked "
                 "on by the CPUs of their cluster. Leave device out."
             )
-        return _training_in_blocks(estimator, blocks, device, name, least)
+        return _training_in_blocks(estimator, blocks, device, name, least, typed=_is_column(y))
     _check_labelled(estimator, y)
     rows = check_rows(estimator, where_dispatched(estimator, X), fitting=True, least=least)
     classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
@@ -212,9 +213,9 @@ def _open_blocks(X: Any, y: Any, sample_weight: Any, name: str) -> Blocks | None
 
 
 def _training_in_blocks(
-    estimator: Any, blocks: Blocks, device: str | None, name: str, least: int
+    estimator: Any, blocks: Blocks, device: str | None, name: str, least: int, *, typed: bool
 ) -> Training:
-    """Summarise all blocks, in one pass."""
+    """Summarise all blocks, in one pass; `typed` is whether whole numbers among the labels are integers."""
     found, seed = _summarise(estimator, blocks, device, least)
     _check_labelled(
         estimator,
@@ -224,6 +225,7 @@ def _training_in_blocks(
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
         classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0, name=name)
+        classes = _typed(classes) if typed else classes
         # Labels of which each occurs once would be taken for numbers to predict.
         check_classification_targets(np.repeat(classes, 2))
     estimator.n_features_in_ = blocks.n_features
@@ -547,7 +549,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
     if isinstance(y, list) and {str, float} == {type(label) for label in y if label is not None}:
         labels = np.array(y, dtype=object)
         y = labels if is_missing(labels).any() else y  # NumPy would make text of NaN
-    if is_column := not isinstance(y, np.ndarray) and hasattr(y, "to_numpy"):
+    if is_column := _is_column(y):
         y = np.asarray(y)  # scikit-learn makes numbers of truths among which some are missing
     labels = column_or_1d(y, warn=True)
     if len(labels) != n_rows:
@@ -562,6 +564,11 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
     if len(known):
         check_classification_targets(known)
     return _typed(labels) if is_column and len(known) == len(labels) > 0 else labels
+
+
+def _is_column(y: Any) -> bool:
+    """Return whether labels are a column of a data frame, of pandas, polars, Dask and others."""
+    return not isinstance(y, np.ndarray) and (hasattr(y, "to_numpy") or hasattr(y, "to_frame") or is_frame(y))
 
 
 def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y") -> np.ndarray:
@@ -594,8 +601,7 @@ def _typed(labels: np.ndarray) -> np.ndarray:
 
     None and data frames make objects of text and numbers, and NaN makes floats of whole numbers.
     """
-    labels = np.array(labels.tolist()) if labels.dtype.kind == "O" else labels
-    return labels.astype(np.int64) if labels.dtype.kind == "f" and np.abs(labels).max() < 2**53 else labels
+    return as_integers(np.array(labels.tolist()) if labels.dtype.kind == "O" else labels)
 
 
 def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:

@@ -24,7 +24,7 @@ from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
 from .encoding import ColumnError, Notation, listed, texts_of
 from .fcs import FcsFile, open_fcs
-from .labels import reader_of
+from .labels import as_integers, reader_of
 from .preparation import AUTO, Preparation, features_of
 from .tables import NPY_DAMAGE, typed_batches
 
@@ -571,16 +571,15 @@ class ArrowRows(_NamedRows):
                 values[:] = numbers_of(batch.column(name))
             y, names = (None, None) if label is None else _labels_of(self._label_column(batch.column(label)))
             if names is not None and self.words is not None:
-                names = _read_names(names, self.words)
+                names = _read_names(names, reader_of(self.words, str(label)))
             weights = None
             if self.weight is not None:
                 weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
             yield Block(by_column.T, y, weights, number, names)
 
 
-def _read_names(names: np.ndarray, words: frozenset[str]) -> np.ndarray:
-    """Return labels (C,) of a text file as what all of its `words` are, None for missing ones."""
-    read = reader_of(words)
+def _read_names(names: np.ndarray, read: Callable[[str], Any]) -> np.ndarray:
+    """Return labels (C,) of a text file as what all of its labels are, None for missing ones."""
     found = [None if name is None else read(name) for name in names.tolist()]
     return np.array(found, dtype=object if None in found else None)
 
@@ -706,9 +705,7 @@ def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
     if not pa.types.is_dictionary(column.type):
         if kind_of(column.type) != "text" and not column.null_count:
-            labels = column.to_numpy(zero_copy_only=False)
-            whole = labels.dtype.kind == "f" and np.all(labels == np.rint(labels))
-            return labels.astype(np.int64) if whole else labels, None
+            return as_integers(column.to_numpy(zero_copy_only=False)), None
         column = column.dictionary_encode()
     known = column.dictionary.to_pylist()
     if not column.null_count:

@@ -45,7 +45,7 @@ from .encoding import (
     texts_of,
 )
 from .fcs import MAGIC, read_header
-from .labels import reader_of
+from .labels import reader_of, refuse_fractions
 from .preparation import Preparation, features_of, resolved, transformer_of
 from .writing import is_device, replacing
 
@@ -410,7 +410,7 @@ def _labels(column: Any, name: str, notation: Notation, notes: list[str], is_wri
             )
     words = text.to_pylist()
     distinct = {word for word in words if word is not None}
-    read = reader_of(distinct) if is_written else str.strip
+    read = reader_of(distinct, name) if is_written else str.strip
     if read is str.strip:
         labels: list[Any] = pc.if_else(pc.is_null(text), text, column.cast(text.type)).to_pylist()
         return labels
@@ -759,9 +759,9 @@ def _fcs(reopen: Callable[[], Any], preparation: Preparation | None, features: C
 def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
     """Return a column of a table, see `TableRows`, as class labels (n,), and which rows have one (n,).
 
-    Labels are integers, booleans or text; the first one takes the place of missing ones. Raises ColumnError
-    if there are fewer than two distinct labels, or so many that the column seems to hold a quantity or an
-    identifier.
+    Labels are integers, booleans or text. A row without a label gets that of the first row that has one.
+    Raises ColumnError if there are fewer than two distinct labels, if numbers are not whole, or if there are
+    so many that the column seems to hold a quantity or an identifier.
     """
     text = _texts(values)
     known = np.array([value is not None for value in text], dtype=np.bool_)
@@ -780,6 +780,8 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
             name,
         )
     own = [value for value, is_known in zip(values, known, strict=True) if is_known]
+    if all(isinstance(value, int | float) for value in own):
+        refuse_fractions(own, name)
     if not all(isinstance(value, bool) for value in own):
         whole = all(
             isinstance(value, int | float) and WHOLE.fullmatch(str(plain_text(value))) for value in own
