@@ -11,6 +11,7 @@ import pytest
 from libraries import needs_torch, torch
 from oracles import random_model as model_of
 from oracles import random_rows, stack
+from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, open_rows
 from skmix.engine.em import fit
@@ -159,3 +160,27 @@ def test_degrees_of_freedom_begin_within_their_range() -> None:
     model = SharedKernelMixture(1, kernel="t", init=start, tol=1e-9).fit(X)
     assert model.converged_
     assert model.kernel_degrees_[0] <= 200.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_feature_groups_may_lose_the_digits_of_nearly_singular_covariances(seed: int) -> None:
+    """Two features that are nearly the same, far from the origin: a good fit loses digits in each pass."""
+    random, classes = np.random.default_rng(seed), np.repeat([0, 1], 200)
+    one = random.normal(size=400) + 2.0 * classes
+    other = random.normal(size=(2, 400))
+    rows = np.column_stack(
+        [one + 1e3, one + 1e3 + 1e-7 * random.normal(size=400), other[0] - classes, other[1]]
+    )
+    labels = np.where(random.uniform(size=400) < 0.3, -1, classes + 1)
+    model = SharedKernelClassifier(
+        4,
+        feature_groups=[[0, 1], [2, 3]],
+        variance_floor=1e-14,
+        covariance_prior=None,
+        random_state=0,
+        tol=0.0,
+        max_iter=40,
+    )
+    with pytest.warns(ConvergenceWarning):
+        model.fit(rows, labels)
+    assert model.score(rows, classes + 1) > 0.8

@@ -243,6 +243,17 @@ def one_pass(
     return following, next_factor, namespace(parts[0]).concat(parts, axis=1)
 
 
+def rounding_of(
+    objective: FloatArray, source: RowSource, setting: Setting, parameters: Parameters, factor: Factor
+) -> FloatArray:
+    """Return by how much rounding may lower objectives (R,), which are those of the parameters."""
+    n_numbers = source.summary.total * source.n_features
+    allowed: FloatArray = _ROUNDING[setting.precision] * (n_numbers + np.abs(objective))
+    # Covariances that are nearly singular lose digits in proportion to their variance inflation.
+    inside, own = parameters.map(to_numpy), factor.map(to_numpy)
+    return allowed + _EPSILON * n_numbers * setting.structure.inflation(inside.covariances, own)
+
+
 def fallen(
     before: FloatArray,
     after: FloatArray,
@@ -257,14 +268,9 @@ def fallen(
     """
     with np.errstate(invalid="ignore"):
         drop = before - after
-    n_numbers = source.summary.total * source.n_features
-    allowed = _ROUNDING[setting.precision] * (n_numbers + np.abs(after))
-    fell: BoolArray = drop > allowed
+    fell: BoolArray = drop > 0.0
     if fell.any():
-        # Covariances that are nearly singular lose digits in proportion to their variance inflation.
-        inside, own = parameters.map(to_numpy), factor.map(to_numpy)
-        inflation = setting.structure.inflation(inside.covariances, own)
-        fell &= drop > allowed + _EPSILON * inflation * n_numbers
+        fell &= drop > rounding_of(after, source, setting, parameters, factor)
     return fell
 
 

@@ -28,7 +28,7 @@ from ..engine.compute.blocks import Block
 from ..engine.compute.threads import workers
 from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.density import class_log_likelihood
-from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rule_of, say_fall
+from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rounding_of, rule_of, say_fall
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
@@ -74,8 +74,6 @@ _NEGLIGIBLE = 1e-12
 NUMBERS_TOGETHER = 1 << 17
 # Rows from which resolution and mild prior are estimated.
 _SOME_ROWS = 1 << 12
-# Relative rounding error of the objective of several feature groups.
-_ROUNDING = 1e-9
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
 # Share of each class's rows that is background at the start.
@@ -613,18 +611,18 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         evidence = logsumexp(joint, axis=1)
         shares = weights[open_, None] * np.maximum(np.exp(joint - evidence[:, None]), _NEGLIGIBLE)
         now = np.concatenate([weights[known], shares.ravel()])
-        of_known, log_prior = training.sizes * np.log(prior), 0.0
+        of_known, log_prior, rounding = training.sizes * np.log(prior), 0.0, 0.0
         following = []
         for (columns, model), likelihood in zip(parts, likelihoods, strict=True):
             # A row without a value in the group counts in the others.
             own = Block(columns_of(rows, columns), every_code, now).informative()
-            parameters, found = _one_pass(model, own, columns)
+            parameters, found, lost = _one_pass(model, own, columns)
             following.append(parameters)
             of_known = of_known + found[:-1] - (shares * likelihood).sum(axis=0)
-            log_prior += found[-1]
+            log_prior, rounding = log_prior + found[-1], rounding + lost
         path.append(np.append(of_known, weights[open_] @ evidence))
         before, objective = objective, float(path[-1].sum() + log_prior)
-        if before - objective > _ROUNDING * (weights.sum() * training.n_features + abs(objective)):
+        if before - objective > rounding:
             raise ValueError(say_fall(before, objective))
         gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
         converged = bool(abs(gain) < settings.tol * weights.sum())
@@ -648,10 +646,11 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         )
 
 
-def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, FloatArray]:
-    """Return parameters after one pass over labelled, weighted rows, and (L + 1,) numbers of those before.
+def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, FloatArray, float]:
+    """Return parameters after one pass over labelled, weighted rows, and what the objective before it is.
 
-    These are the log-likelihood of each class and the log-prior.
+    This is an array (L + 1,) of the log-likelihood of each class and the log-prior. The last number is by how
+    much rounding may lower their sum.
     """
     options, current = fitted_options(model), model._parameters.batch()
     structure = structure_of(options.covariance_type).of(current.covariances)
@@ -662,8 +661,8 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
     with workers(options.n_jobs) as pool:
         setting = make_setting(source, inside, frame, structure, pool, options)
         rule = rule_of(options, setting, current.means.shape[1], source)
-        found, factor, parts = one_pass(source, setting, rule, inside, factor)
-    if not factor.usable[0] or not np.isfinite(parts).all():
+        found, following, parts = one_pass(source, setting, rule, inside, factor)
+    if not following.usable[0] or not np.isfinite(parts).all():
         raise ValueError(
             f"A covariance of the features {columns} became singular, with variance_floor="
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
@@ -671,4 +670,5 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
     volume = source.summary.by_class(source.summary.observed, parts.shape[1] - 1) @ np.log(frame.scale)
     found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
     found = replace(found, box=model._parameters.box)
-    return found, parts[0] - np.append(volume, 0.0)
+    lost = rounding_of(parts.sum(axis=1), source, setting, inside, factor)[0]
+    return found, parts[0] - np.append(volume, 0.0), float(lost)
