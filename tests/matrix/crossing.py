@@ -33,8 +33,11 @@ TAILS = ("t", "t4", "background", "both")
 DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
 FILES = ("npy", "parquet", "dask", "streamed")
 
-# Pairs of values that are refused, and what the error says. A value of None stands for all but the default.
-_REFUSED: list[tuple[tuple[str, Any], tuple[str, Any], str]] = [
+Value = tuple[str, Any]
+Values = tuple[str, Any]  # of one feature: a value, or a tuple of several
+
+# Values that are refused together, and what the error says.
+_REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("tail", TAILS), ("inference", "variational"), "inference"),
     (("tail", TAILS), ("accelerate", True), "accelerate"),
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
@@ -60,10 +63,15 @@ _REFUSED: list[tuple[tuple[str, Any], tuple[str, Any], str]] = [
     (("after", "tune"), ("tail", TAILS), "Gaussian kernels"),
     (("after", "tune"), ("model", "sets"), "one model of all features"),
     (("after", "tune"), ("gaps", True), "without missing values"),
+    (("after", "tune"), ("labels", "unlabelled"), "labels that no training row had"),
+    (("after", ("tune", "stream", "add")), ("rows", FILES), "needs rows in memory"),
     (("after", "export"), ("shift", True), "means of their own"),
+    (("model", "sets"), ("labels", "unlabelled"), ("rows", FILES), "all rows in memory"),
+    (("model", "sets"), ("labels", "unlabelled"), ("inference", "variational"), "inference='em'"),
+    (("model", "sets"), ("labels", "unlabelled"), ("weight_prior", "hierarchical"), "other than 'hier"),
 ]
-# Pairs that mean nothing: a parameter or method is not there, or a default has nothing to act on.
-_MEANINGLESS: list[tuple[tuple[str, Any], tuple[str, Any]]] = [
+# Values that mean nothing together: a parameter or method is not there, or a default has nothing to act on.
+_MEANINGLESS: list[tuple[Values, ...]] = [
     (("model", ("classifier", "sets")), ("labels", "none")),
     (("model", ("classifier", "sets")), ("shift", True)),
     (("model", "mixture"), ("after", "tune")),
@@ -81,8 +89,6 @@ _MEANINGLESS: list[tuple[tuple[str, Any], tuple[str, Any]]] = [
     (("kernels", "many"), ("inference", "variational")),
     (("kernels", "many"), ("after", ("tune", "stream", "add", "warm", "impute", "export"))),
     (("kernels", "many"), ("weight_prior", "hierarchical")),
-    # Rows in files have methods of their own; these take rows in memory.
-    (("after", ("tune", "stream", "add")), ("rows", FILES)),
     (("after", ("tune", "stream", "add", "warm", "impute", "export")), ("starts", "three")),
     (("after", "impute"), ("gaps", False)),
     # A warm start begins with the common means, and fits shifts anew.
@@ -90,30 +96,28 @@ _MEANINGLESS: list[tuple[tuple[str, Any], tuple[str, Any]]] = [
     # Adaptation of a new group has another rule, tested with group shifts.
     (("after", "add"), ("shift", True)),
     (("after", "add"), ("labels", "none")),
-    # Rows without a label tie the sets of features, which are fitted together; tested with feature groups.
-    (("model", "sets"), ("labels", "unlabelled")),
-    (("after", "tune"), ("labels", "unlabelled")),
+    # A stream takes each set of features alone, so that a row without a label has a posterior in each.
+    (("after", "stream"), ("model", "sets"), ("labels", "unlabelled")),
 ]
 
 
-def _values(name: str, value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+def _expanded(*together: Values) -> Iterator[frozenset[Value]]:
+    for values in product(*(own if isinstance(own, tuple) else (own,) for _, own in together)):
+        yield frozenset(zip((name for name, _ in together), values, strict=True))
 
 
-def _expanded(one: tuple[str, Any], other: tuple[str, Any]) -> Iterator[frozenset[tuple[str, Any]]]:
-    for a, b in product(_values(*one), _values(*other)):
-        yield frozenset({(one[0], a), (other[0], b)})
-
-
-REFUSED: dict[frozenset[tuple[str, Any]], str] = {
-    pair: words for one, other, words in _REFUSED for pair in _expanded(one, other)
+REFUSED: dict[frozenset[Value], str] = {
+    values: words for *together, words in _REFUSED for values in _expanded(*together)
 }
-EXCLUDED = REFUSED.keys() | {pair for one, other in _MEANINGLESS for pair in _expanded(one, other)}
+EXCLUDED = REFUSED.keys() | {values for together in _MEANINGLESS for values in _expanded(*together)}
+_LARGER = [values for values in EXCLUDED if len(values) > 2]
 
 
 def is_allowed(cell: Cell) -> bool:
-    """Return whether no pair of values of a cell, which may be incomplete, is excluded."""
-    return not any(frozenset(pair) in EXCLUDED for pair in combinations(cell.items(), 2))
+    """Return whether no values of a cell, which may be incomplete, are excluded together."""
+    if any(frozenset(pair) in EXCLUDED for pair in combinations(cell.items(), 2)):
+        return False
+    return not any(values <= cell.items() for values in _LARGER)
 
 
 def default_cell() -> Cell:
@@ -145,7 +149,7 @@ def covering(strength: int = 2, seed: int = 0, tries: int = 12) -> list[Cell]:
     return cells
 
 
-def _combinations(cell: Cell, strength: int) -> set[frozenset[tuple[str, Any]]]:
+def _combinations(cell: Cell, strength: int) -> set[frozenset[Value]]:
     return set(map(frozenset, combinations(cell.items(), strength))) if len(cell) == len(FEATURES) else set()
 
 

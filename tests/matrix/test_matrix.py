@@ -29,7 +29,7 @@ from cells import (
     mixtures,
     quiet,
 )
-from crossing import FILES, REFUSED, Cell, covering, default_cell, name_of
+from crossing import FILES, REFUSED, Cell, Value, covering, default_cell, name_of
 from libraries import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
@@ -41,9 +41,9 @@ ON_DEVICE = ("tensor", "single", "streamed")
 UNITS, OFFSETS = np.array([2.5, 0.3, 7.0, 11.0]), np.array([-3.0, 40.0, 0.7, 1.0])
 
 
-def as_text(pair: frozenset[tuple[str, Any]]) -> str:
-    """Return a pair of values as text."""
-    return ",".join(sorted(f"{name}={value}" for name, value in pair))
+def as_text(values: frozenset[Value]) -> str:
+    """Return values that are refused together as text."""
+    return ",".join(sorted(f"{name}={value}" for name, value in values))
 
 
 def check_torch(cell: Cell) -> None:
@@ -119,10 +119,14 @@ def check_passes(
         # Learnt concentrations are those of fits with fewer passes, without shifts, to rows in memory.
         plain = {**cell, "shift": False, "rows": "array" if cell["rows"] in FILES else cell["rows"]}
         fits = [fitted(plain, data, starts, n, Path()) for n in range(1, n_passes + 1)]
+    apart: list[tuple[brute.Rows, brute.Model, brute.Rule]] = []
     for group, (columns, part) in enumerate(zip(columns_of(cell), mixtures(model), strict=True)):
         rows = replace(data.brute, X=data.X[:, columns])
         own = [mixtures(each)[group] for each in fits]
         path, rule = cells.expected(cell, data, starts[group], own, columns)
+        if cells.is_joint(cell):
+            apart.append((rows, path[-1], rule))
+            continue
         if cell["shift"] and data.y is not None:
             path, rule = shifted_path(cell, rows, path, rule, part, n_passes)
         agree(cell, as_brute(cell, part), path[-1])
@@ -144,6 +148,34 @@ def check_passes(
             assert path[-1].counts is not None
             gained = [brute.dirichlet_evidence(path[-1].counts, a) for a in (before, after)]
             assert gained[1] >= gained[0] - 1e-9 * abs(gained[0])
+    if apart:
+        check_joint_passes(cell, apart, starts[0].class_prior, model, n_passes)
+
+
+def check_joint_passes(
+    cell: Cell,
+    apart: list[tuple[brute.Rows, brute.Model, brute.Rule]],
+    prior: brute.Array | None,
+    model: Any,
+    n_passes: int,
+) -> None:
+    """Check passes over sets of features together, which begin where passes over each have ended.
+
+    Classes begin as they are among rows with a label. The last pass is the E-step alone.
+    """
+    rows, ends, rules = (list(each) for each in zip(*apart, strict=True))
+    path = [[replace(end, class_prior=prior) for end in ends]]
+    for _ in range(n_passes - 1):
+        path.append(brute.next_models(rows, path[-1], rules))
+    scale = rows[0].weights.sum()
+    reached = [
+        brute.log_likelihood(rows[0], now[0], brute.sets_log_likelihood(rows, now)) / scale for now in path
+    ]
+    for part, wanted in zip(mixtures(model), path[-1], strict=True):
+        agree(cell, as_brute(cell, part), wanted)
+        assert_allclose(host(part.class_prior_), wanted.class_prior, **tolerance(cell))
+        assert_allclose(host(part.log_likelihood_path_) / scale, reached, **tolerance(cell))
+        assert_allclose(part.log_likelihood_ / scale, np.sum(reached[-1]), **tolerance(cell))
 
 
 def shifted_path(
@@ -416,13 +448,13 @@ AFTER: dict[str, Callable[[Cell, Data, Any], None]] = {
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("pair", sorted(REFUSED, key=lambda pair: sorted(map(repr, pair))), ids=as_text)
-def test_a_crossing_that_is_refused(pair: frozenset[tuple[str, Any]], tmp_path: Path) -> None:
-    cell = {**default_cell(), **dict(pair)}
+@pytest.mark.parametrize("values", sorted(REFUSED, key=lambda values: sorted(map(repr, values))), ids=as_text)
+def test_a_crossing_that_is_refused(values: frozenset[Value], tmp_path: Path) -> None:
+    cell = {**default_cell(), **dict(values)}
     check_torch(cell)
     if cell["after"] == "tune" and cell["model"] == "mixture":
         cell["model"] = "classifier"
-    with pytest.raises((ValueError, AttributeError), match=REFUSED[pair]):
+    with pytest.raises((ValueError, AttributeError), match=REFUSED[values]):
         run(cell, tmp_path)
 
 
@@ -437,5 +469,7 @@ def run(cell: Cell, folder: Path) -> None:
             model.partial_fit(X, y, sample_weight=w)
         if cell["after"] == "tune":
             model.tune(X, y, validation=None, max_iter=2)
+        if cell["after"] == "add":
+            model.add_class(X, 40, sample_weight=w)
         if cell["after"] == "export":
             model.to_onnx()
