@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from models import classifier_of, mixture_of, random_classifier, random_product, rows_for
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, softmax
+from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
@@ -199,7 +200,7 @@ def test_a_fit_without_rejection_forgets_the_threshold() -> None:
     X, y = blobs()
     model = SharedKernelClassifier(reject_below=0.5, outlier_label=-1, random_state=0).fit(X, y)
     assert np.any(model.predict(X) == -1)
-    assert not np.any(model.set_params(reject_below=None).fit(X, y).predict(X) == -1)
+    assert model.set_params(reject_below=None, outlier_label=None).fit(X, y).threshold_ == -np.inf
 
 
 @pytest.mark.parametrize(
@@ -247,9 +248,28 @@ def test_outlier_labels_that_do_not_fit(labels: Any, outlier: Any, message: str)
     model = SharedKernelClassifier(reject_below=0.05, outlier_label=outlier)
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(X, y, np.unique(y))
     assert not hasattr(model, "classes_")
-    # Without rejection nobody asks for the label.
-    model.set_params(reject_below=None, random_state=0).fit(X, y)
+    fitted = SharedKernelClassifier(reject_below=0.05, random_state=0, tol=0.1).fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        fitted.set_params(outlier_label=outlier).predict([[1e3, 0.0, 0.0]])
+
+
+def test_an_outlier_label_without_a_threshold_is_refused() -> None:
+    X, y = blobs()
+    message = "outlier_label=-1 needs a fit with reject_below: without a threshold, nothing would be rejected"
+    model = SharedKernelClassifier(outlier_label=-1, random_state=0, tol=0.1)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(X, y, np.unique(y))
+    fitted = clone(model).set_params(outlier_label=None).fit(X, y).set_params(outlier_label=-1)
+    with pytest.raises(ValueError, match=message):
+        fitted.predict(X)
+    # It is about the fit that was made, and not about the next one.
+    with pytest.raises(ValueError, match=message):
+        fitted.set_params(reject_below=0.1).predict(X)
 
 
 @pytest.mark.parametrize("quantile", [0, 1, -0.1, 1.5, "low"])
@@ -270,7 +290,7 @@ def test_a_conditional_model_refuses_the_same_rows(make: Any) -> None:
     assert np.mean(model.predict(X) == "?") > 0.25
     # The density of fewer features has another scale: a marginal refuses nothing.
     part = model.marginal([1, 0])
-    assert part.reject_below is None
+    assert part.reject_below is part.outlier_label is None
     assert not np.any(part.predict(X[:, [1, 0]]) == "?")
 
 

@@ -99,9 +99,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         below the threshold of 0.01.
     outlier_label : default=None
         What `predict` returns for rows below `threshold_`, which `score` then counts as errors. It must be of
-        the kind of the labels, a string beside strings and a number beside numbers. None leaves them with
-        their most probable class.
-        When to change: where `predict` is to refuse rows; give `reject_below` too.
+        the kind of the labels, a string beside strings and a number beside numbers, and needs
+        `reject_below`. None leaves them with their most probable class.
+        When to change: where `predict` is to refuse rows.
 
     Attributes
     ----------
@@ -608,6 +608,6 @@ def _posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:
 def _predictions(model: SharedKernelClassifier, rows: Array) -> np.ndarray:
     joint = densities.log_joint(model, rows)
     labels: np.ndarray = model.classes_[on_host(namespace(joint).argmax(joint, axis=1))]
-    if model.outlier_label is None or model.threshold_ == -np.inf:
+    if model.outlier_label is None:
         return labels
     return decisions.with_outliers(labels, on_host(log_sum(joint)), model)

@@ -65,10 +65,18 @@ _KINDS: tuple[tuple[type, str], ...] = (
 )
 
 
-def check_outlier_label(label: Any, classes: np.ndarray) -> None:
-    """Refuse a label for outliers that is one of the classes or of another kind; None is no label."""
+def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> None:
+    """Refuse a label for outliers that is one of the classes or of another kind; None is no label.
+
+    It is refused as well where the classifier rejects no rows.
+    """
     if label is None:
         return
+    if not rejects:
+        raise ValueError(
+            f"outlier_label={label!r} needs a fit with reject_below: without a threshold, nothing would be "
+            "rejected."
+        )
     known = classes.tolist()
     if label in known:
         raise ValueError(f"outlier_label={label!r} is one of the classes: {known[:10]}.")
@@ -90,6 +98,10 @@ def check_outlier_label(label: Any, classes: np.ndarray) -> None:
 
 def with_outliers(labels: np.ndarray, log_densities: FloatArray, classifier: Any) -> np.ndarray:
     """Return labels (n,) of rows, the classifier's `outlier_label` for those below its threshold."""
+    # Parameters may have been set since the fit.
+    check_outlier_label(
+        classifier.outlier_label, classifier.classes_, rejects=classifier.threshold_ > -np.inf
+    )
     # An array, so that the result has a type that holds both.
     return np.where(log_densities < classifier.threshold_, np.array(classifier.outlier_label), labels)
 

@@ -423,7 +423,7 @@ def _derive(
         derived.set_params(feature_groups=[list(group) for group in derived.feature_groups_])
     derived.temperature_ = model.temperature_
     if log_density is None:
-        derived.set_params(reject_below=None)
+        derived.set_params(reject_below=None, outlier_label=None)
         derived.threshold_ = -np.inf
     else:
         # log p(rest | given) = log p(all) − log p(given): the same rows stay below.

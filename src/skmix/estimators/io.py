@@ -631,8 +631,7 @@ def _check_classifier(model: Any) -> None:
     _check_distribution(model, "class_prior_", "L", {"L": len(models[0].classes_)})
     if "tuned_" in vars(model):
         _check_tuned(model.tuned_)
-    if model.threshold_ > -np.inf:
-        check_outlier_label(model.outlier_label, models[0].classes_)
+    check_outlier_label(model.outlier_label, models[0].classes_, rejects=model.threshold_ > -np.inf)
 
 
 def _check_tuned(tuned: dict[str, Any]) -> None:

@@ -409,8 +409,8 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 raise ValueError(
                     f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
                 )
-            if self.reject_below is not None:
-                check_outlier_label(self.outlier_label, training.classes)
+            rejects = self.reject_below is not None
+            check_outlier_label(self.outlier_label, training.classes, rejects=rejects)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
             paths: list[Path | None] = [None] * len(parts)

@@ -100,6 +100,7 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     first = "class_prior_" not in vars(estimator)
     sizes = _sizes(batch, classes) + (0.0 if first else estimator.class_count_)
     refuses = estimator.reject_below is not None
+    check_outlier_label(estimator.outlier_label, classes, rejects=refuses)
     threshold = vars(estimator).get("threshold_")
     if refuses and not first and batch.X.shape[0]:
         # The batch is new to the model, as rows will be that it is to refuse.
@@ -255,8 +256,8 @@ def add_class(estimator: Any, new: Block, label: Any) -> None:
             "use set_params(priors=None) or priors='uniform' first."
         )
     place = place_of_label(estimator.classes_, label)
-    if estimator.reject_below is not None:
-        check_outlier_label(estimator.outlier_label, np.append(estimator.classes_, label))
+    rejects = estimator.reject_below is not None
+    check_outlier_label(estimator.outlier_label, np.append(estimator.classes_, label), rejects=rejects)
     parts = estimator._parts_to_fit(new.X.shape[1], stream=True)
     prior, sizes = _with_class(parts[0][1], new, place)
     for group, (columns, model) in enumerate(parts):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
+from skmix.estimators.decisions import with_outliers
 from skmix.estimators.densities import n_parameters
 from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
 
@@ -88,9 +89,8 @@ def predict_columns(
         columns["p_background"] = np.maximum(1.0 - posteriors.sum(axis=1), 0.0)
     columns["log_density"] = densities
     outliers = densities < outlier_threshold(model)
-    label = getattr(chosen_model(model), "outlier_label", None)
-    if label is not None:
-        columns["label"] = np.where(outliers, np.array(label), columns["label"])
+    if getattr(chosen_model(model), "outlier_label", None) is not None:
+        columns["label"] = with_outliers(columns["label"], densities, chosen_model(model))
     columns["outlier"] = outliers.astype(np.int8)
     return columns
 

@@ -970,6 +970,14 @@ def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data) -> None
     prototype.set_params(outlier_label=1)
     with pytest.raises(ValueError, match="outlier_label=1 is one of the classes"):
         clone(search).set_params(estimator=prototype).fit(X, y)
+    prototype.set_params(outlier_label=9, reject_below=None)
+    with pytest.raises(ValueError, match="outlier_label=9 needs a fit with reject_below"):
+        clone(search).set_params(estimator=prototype).fit(X, y)
+    # What is set after the fit is checked where it is used.
+    for label, message in ((1, "is one of the classes"), ("zz", "must be an integer")):
+        search.classifier_.set_params(outlier_label=label)
+        with pytest.raises(ValueError, match=message):
+            search.predict(X)
 
 
 def test_candidates_are_fitted_on_the_device_of_the_estimator(iris: Data) -> None:

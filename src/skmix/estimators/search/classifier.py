@@ -660,11 +660,15 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
         prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
         prototype._validate_params()
-        seed, share = prototype.random_state, prototype.reject_below
-        if share is not None:
-            check_outlier_label(prototype.outlier_label, np.unique(rows.labelled.y.tolist()))
-            # Candidates need no threshold.
-            prototype.set_params(reject_below=None)
+        seed = prototype.random_state
+        rejecting = {"reject_below": prototype.reject_below, "outlier_label": prototype.outlier_label}
+        check_outlier_label(
+            prototype.outlier_label,
+            np.unique(rows.labelled.y.tolist()),
+            rejects=prototype.reject_below is not None,
+        )
+        # Candidates need no threshold.
+        prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
         for training, held in make_folds(rows, self.cv, groups, kept, seed):
             fill = filler(training.X, seed)
@@ -687,7 +691,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 filled, mapped = complete.map(change.transform), rows.map(change.transform)
                 given = to_device(mapped.X), labels, mapped.weights
             classifier = selection.make(params, filled, seed + number)
-            classifier.set_params(reject_below=share if number == 0 else None).fit(*given)
+            if number == 0:
+                classifier.set_params(**rejecting)
+            classifier.fit(*given)
             if params["trade_off"] is not None:
                 # The model may have the names of a data frame's columns, which filled rows lack.
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
@@ -781,7 +787,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             return self.classifier_.predict(self._features(self._accept(X)))
         labels = on_host(self.classes_)[np.argmax(on_host(self.predict_proba(X)), axis=1)]
         best = self.classifier_
-        if best.outlier_label is not None and best.threshold_ > -np.inf:
+        if best.outlier_label is not None:
             labels = with_outliers(labels, on_host(self.score_samples(X)), best)
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
