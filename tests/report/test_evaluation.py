@@ -47,6 +47,28 @@ def test_measures_are_those_of_scikit_learn(model: SharedKernelClassifier) -> No
     # A refused row has no class.
     assert found.accuracy == pytest.approx(model.score(rows, truth))
     assert found.accuracy < metrics.accuracy_score(truth, predicted)
+    # It is an error of all measures of classes, and counted once.
+    named, known = model.predict(rows), model.classes_
+    assert found.refused.sum() == np.sum(named == "none") > 0
+    assert found.confusion.sum() + found.refused.sum() == 90
+    assert np.trace(found.confusion) == round(found.accuracy * 90)
+    assert_array_equal(
+        np.column_stack([found.confusion, found.refused]),
+        metrics.confusion_matrix(truth, named, labels=[*known, "none"])[:3],
+    )
+    expected = metrics.precision_recall_fscore_support(truth, named, labels=known)
+    assert_allclose(found.precision, expected[0])
+    assert_allclose(found.recall, expected[1])
+    ious = metrics.jaccard_score(truth, named, labels=known, average=None)
+    assert_allclose(found.iou, ious)
+    assert found.mean_iou == pytest.approx(ious.mean())
+    assert [each["n_rows"] for each in found.as_dict()["classes"]] == [20, 50, 20]
+    assert [each["refused"] for each in found.as_dict()["classes"]] == found.refused.tolist()
+    # Without a label of outliers, each row has a class.
+    found = evaluate(copy(model).set_params(outlier_label=None), rows, truth)
+    assert found.refused is None
+    assert "refused" not in found.as_dict()["classes"][0]
+    assert found.accuracy == pytest.approx(metrics.accuracy_score(truth, predicted))
     assert found.mean_iou == pytest.approx(metrics.jaccard_score(truth, predicted, average="macro"))
     assert found.log_loss == pytest.approx(metrics.log_loss(truth, probabilities))
     assert_array_equal(found.confusion, metrics.confusion_matrix(truth, predicted))
@@ -74,13 +96,16 @@ def test_reliability_bins_make_the_calibration_error(model: SharedKernelClassifi
 def test_classes_that_do_not_occur_are_left_out_of_the_mean(model: SharedKernelClassifier) -> None:
     few = np.flatnonzero(SPECIES == "setosa")[:20]
     found = evaluate(model, X[few, :2], SPECIES[few])
-    predicted = model.classes_[model.predict_proba(X[few, :2]).argmax(axis=1)]
-    assert found.mean_iou == pytest.approx(metrics.jaccard_score(SPECIES[few], predicted, average="macro"))
+    named = model.predict(X[few, :2])
+    occurring = sorted({*named, "setosa"} - {"none"})
+    ious = metrics.jaccard_score(SPECIES[few], named, labels=occurring, average=None)
+    assert found.mean_iou == pytest.approx(ious.mean())
     assert np.isnan(found.recall[2])
     content = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert content["classes"][2] == {
         "label": "virginica",
         "n_rows": 0,
+        "refused": 0,
         "precision": None,
         "recall": None,
         "iou": None,

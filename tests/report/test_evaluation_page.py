@@ -63,6 +63,17 @@ def test_the_numbers_of_the_evaluation() -> None:
     assert evaluation_page(NUMBERS, title="animals") == page
 
 
+def test_the_page_says_that_refused_rows_are_errors() -> None:
+    refusing = replace(NUMBERS, refused=np.array([0, 10, 0]))
+    data, page = evaluation_data(refusing, title="animals"), evaluation_page(refusing, title="animals")
+    assert "5 are misclassified, and 10 are refused as outliers.</p>" in page
+    assert "share of correct predictions; a refused row is an error" in page
+    assert [row["refused"] for row in data["classes"]] == [0, 10, 0]
+    assert [row["n_rows"] for row in data["classes"]] == [10, 20, 0]
+    assert data["mistakes"][0]["share"] == "20.0 %"
+    assert "refused" not in re.sub(r"<script.*?</script>", "", evaluation_page(NUMBERS, title=""), flags=re.S)
+
+
 def test_a_matrix_of_other_classes_is_refused() -> None:
     with pytest.raises(ValueError, match=r"3 classes but the confusion matrix has shape \(2, 2\)"):
         evaluation_page(replace(NUMBERS, confusion=np.eye(2)), title="animals")

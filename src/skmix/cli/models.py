@@ -316,13 +316,22 @@ def print_evaluation(found: report.Evaluation) -> None:
     rows = [
         [
             found.classes[place],
-            cli.count(found.confusion[place].sum()),
+            cli.count(found.n_labelled[place]),
+            *([] if found.refused is None else [cli.count(found.refused[place])]),
             *("" if np.isnan(share) else f"{share:.3f}" for share in shares[place]),
         ]
         for place in places
     ]
     cli.say()
-    cli.console().print(cli.table(["class", "rows", "precision", "recall", "IoU"], rows))
+    headings = [
+        "class",
+        "rows",
+        *([] if found.refused is None else ["refused"]),
+        "precision",
+        "recall",
+        "IoU",
+    ]
+    cli.console().print(cli.table(headings, rows))
     if len(places) < len(found.classes):
         cli.say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
     cli.say()

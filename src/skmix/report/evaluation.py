@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import confusion_matrix, log_loss
+from sklearn.metrics import log_loss
 
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from skmix.plots._models import chosen_model
@@ -19,7 +19,11 @@ from skmix.report.rendering import render_page
 class Evaluation:
     """Measures of a classifier on labelled rows.
 
-    The predicted class is the one of largest posterior probability, even if the classifier rejects the row.
+    The predicted class is the one of largest posterior probability. A classifier with an `outlier_label`
+    predicts no class for rows below its threshold: such a refused row is an error in the accuracy, and missed
+    in the recall and the Jaccard index of its class. The log-loss and the calibration are those of the
+    probabilities, of all rows.
+
     With weights, a row of weight 2 counts as two rows everywhere below, and one of weight 0 not at all.
 
     Attributes
@@ -29,7 +33,7 @@ class Evaluation:
     classes : tuple of str
         The L classes.
     accuracy : float
-        Share of correct predictions, as `score` counts them: a row with the `outlier_label` is none.
+        Share of correct predictions, as `score` counts them.
     mean_iou : float
         Jaccard index, averaged over the classes that occur among labels or predictions.
     log_loss : float
@@ -37,13 +41,15 @@ class Evaluation:
     calibration_error : float
         Expected calibration error over ten bins.
     confusion : ndarray of shape (L, L)
-        Counts; rows are true classes, columns predicted ones.
+        Counts; rows are true classes, columns predicted ones. Refused rows are in none of them.
     precision, recall, iou : ndarray of shape (L,)
         Precision, recall and Jaccard index of each class; NaN where the denominator is zero.
     reliability : list of ReliabilityBin
         The bins that contain rows, by increasing confidence.
     outliers : float or None
         Share of the rows that are outliers; None if the classifier has no threshold.
+    refused : ndarray of shape (L,) or None
+        Counts of the refused rows of each true class; None if the classifier has no `outlier_label`.
     """
 
     n_rows: float
@@ -58,6 +64,13 @@ class Evaluation:
     iou: NDArray[np.float64]
     reliability: list[ReliabilityBin]
     outliers: float | None = None
+    refused: NDArray[Any] | None = None
+
+    @property
+    def n_labelled(self) -> NDArray[Any]:
+        """Counts (L,) of the rows of each true class."""
+        counts: NDArray[Any] = self.confusion.sum(axis=1)
+        return counts if self.refused is None else counts + self.refused
 
     def mistakes(self) -> list[tuple[int, int, float]]:
         """Return the ten most frequent mistakes: indices of true and predicted class, and numbers of rows."""
@@ -69,6 +82,7 @@ class Evaluation:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and None, ready for JSON."""
         names = ("accuracy", "mean_iou", "log_loss", "calibration_error", "outliers")
+        labelled, refused = self.n_labelled, self.refused
         measures = {name: getattr(self, name).tolist() for name in ("precision", "recall", "iou")}
         return {
             "n_rows": _plain(self.n_rows),
@@ -76,10 +90,11 @@ class Evaluation:
             "classes": [
                 {
                     "label": label,
-                    "n_rows": _plain(counts.sum()),
+                    "n_rows": _plain(labelled[c]),
+                    **({} if refused is None else {"refused": _plain(refused[c])}),
                     **{name: None if np.isnan(each[c]) else each[c] for name, each in measures.items()},
                 }
-                for c, (label, counts) in enumerate(zip(self.classes, self.confusion, strict=True))
+                for c, label in enumerate(self.classes)
             ],
             "confusion": self.confusion.tolist(),
             "reliability": [each._replace(n_rows=_plain(each.n_rows))._asdict() for each in self.reliability],
@@ -124,21 +139,25 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
     probabilities = np.asarray(model.predict_proba(X))
     codes = _codes(np.asarray(y).ravel().tolist(), model.classes_.tolist(), len(probabilities))
     every, weights = np.arange(len(model.classes_)), row_counts(sample_weight, len(codes))
-    confusion = confusion_matrix(codes, probabilities.argmax(axis=1), labels=every, sample_weight=weights)
-    found, labelled, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-    iou = _share(found, labelled + predicted - found)
-    right, outliers = probabilities.argmax(axis=1) == codes, None
+    taken, outliers, refused = probabilities.argmax(axis=1), None, None
     threshold = outlier_threshold(model)
     if threshold > -np.inf:
         below = model.score_samples(X) < threshold
         outliers = float(np.average(below, weights=weights))
         if getattr(chosen_model(model), "outlier_label", None) is not None:
             # `predict` names no class for them.
-            right &= ~below
+            taken = np.where(below, -1, taken)
+            refused = np.bincount(codes[below], weights[below], len(every)).astype(weights.dtype)
+    named = taken >= 0
+    confusion = np.zeros((len(every), len(every)), dtype=weights.dtype)
+    np.add.at(confusion, (codes[named], taken[named]), weights[named])
+    found, predicted = np.diagonal(confusion), confusion.sum(axis=0)
+    labelled = confusion.sum(axis=1) + (0 if refused is None else refused)
+    iou = _share(found, labelled + predicted - found)
     return Evaluation(
         n_rows=weights.sum().item(),
         classes=tuple(str(label) for label in model.classes_.tolist()),
-        accuracy=float(np.average(right, weights=weights)),
+        accuracy=float(np.average(taken == codes, weights=weights)),
         mean_iou=float(np.nanmean(iou)),
         log_loss=float(log_loss(codes, probabilities, labels=every, sample_weight=weights)),
         calibration_error=calibration_error(probabilities, codes, sample_weight=weights),
@@ -148,6 +167,7 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
         iou=iou,
         reliability=reliability_bins(probabilities, codes, sample_weight=weights),
         outliers=outliers,
+        refused=refused,
     )
 
 
@@ -196,16 +216,18 @@ def evaluation_data(evaluation: Evaluation, *, title: str) -> dict[str, Any]:
     names, counts = evaluation.classes, evaluation.confusion
     if counts.shape != (len(names), len(names)):
         raise ValueError(f"there are {len(names)} classes but the confusion matrix has shape {counts.shape}.")
+    labelled, refused = evaluation.n_labelled, evaluation.refused
     return {
         **evaluation.as_dict(),
         "title": title,
         "n_wrong": _plain(counts.sum() - np.trace(counts)),
+        "n_refused": None if refused is None else _plain(refused.sum()),
         "mistakes": [
             {
                 "true": names[i],
                 "predicted": names[j],
                 "count": count,
-                "share": f"{100.0 * count / counts[i].sum():.1f} %",
+                "share": f"{100.0 * count / labelled[i]:.1f} %",
             }
             for i, j, count in evaluation.mistakes()
         ],

@@ -4,7 +4,7 @@
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 // Without rounding errors of weights.
 const sum = (values) => Number(values.reduce((total, value) => total + value, 0).toPrecision(12));
-const truth = report.confusion.map(sum);
+const truth = report.classes.map((row) => row.n_rows);
 const names = report.classes.map(({ label }) => label);
 const predictions = names.map((_, j) => sum(report.confusion.map((row) => row[j])));
 
@@ -58,7 +58,9 @@ showMatrix();
 
 // ---------------------------------------------------------------- classes
 
-const columns = [["label", "class"], ["n_rows", "rows"], ["predicted", "predicted"], ["precision", "precision"], ["recall", "recall"], ["iou", "IoU"]];
+const refuses = report.classes.some((row) => "refused" in row);
+const counts = [["n_rows", "rows"], ["predicted", "predicted"], ...(refuses ? [["refused", "refused"]] : [])];
+const columns = [["label", "class"], ...counts, ["precision", "precision"], ["recall", "recall"], ["iou", "IoU"]];
 const classHead = document.getElementById("class-head");
 const classBody = document.getElementById("class-body");
 let sorting = { key: null, down: false };
@@ -75,7 +77,7 @@ function showClasses() {
     });
   }
   classBody.replaceChildren(...rows.map((row) => make("tr", {}, make("th", { scope: "row", class: "label" }, row.label),
-    ...columns.slice(1).map(([name]) => make("td", {}, Number.isInteger(row[name]) && (name === "n_rows" || name === "predicted") ? String(row[name]) : number(row[name]))))));
+    ...columns.slice(1).map(([name]) => make("td", {}, Number.isInteger(row[name]) && counts.some(([count]) => count === name) ? String(row[name]) : number(row[name]))))));
   for (const cell of classHead.children) {
     const state = cell.dataset.key === key ? (down ? "descending" : "ascending") : "none";
     cell.setAttribute("aria-sort", state);
