@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -251,4 +252,44 @@ def test_threads_of_other_precision_wait_for_each_other() -> None:
         assert not seen
     thread.join(timeout=600)
     assert seen == ["high"]
+    assert torch.get_float32_matmul_precision() == before
+
+
+@needs_torch
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_the_precision_of_threads_it_lacks() -> None:
+    from skmix.engine.compute.torch import _products
+
+    before, inside, done = torch.get_float32_matmul_precision(), threading.Event(), threading.Event()
+
+    def other() -> None:
+        with _products.of("high"):
+            inside.set()
+            done.wait(600)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait(600)
+    child = os.fork()
+    if child == 0:
+        # Without this, a child that waits would never end.
+        signal.alarm(20)
+        alone = torch.get_float32_matmul_precision() == before
+        with _products.of("highest"):
+            own = torch.get_float32_matmul_precision() == "highest"
+        os._exit(0 if alone and own and torch.get_float32_matmul_precision() == before else 1)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join(timeout=600)
+    assert status == 0
+    # A process that leaves the body it was forked in needs nobody to let it in again.
+    with _products.of("high"):
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        with _products.of("highest"), _products.of("highest"):
+            own = torch.get_float32_matmul_precision() == "highest"
+        os._exit(0 if own and torch.get_float32_matmul_precision() == before else 1)
+    assert os.waitpid(child, 0)[1] == 0
     assert torch.get_float32_matmul_precision() == before

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
@@ -245,13 +246,25 @@ class _Products:
     """
 
     def __init__(self) -> None:
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _begin(self) -> None:
         self._changed, self._users, self._now, self._before = threading.Condition(), 0, "", ""
+
+    def _after_fork(self) -> None:
+        """Restore the precision in a forked process: the threads that would do so are not there."""
+        if self._users:
+            torch.set_float32_matmul_precision(self._before)
+        self._begin()
 
     @contextmanager
     def of(self, precision: str) -> Iterator[None]:
         """Set the precision in the body."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._users or self._now == precision)
+        changed = self._changed
+        with changed:
+            changed.wait_for(lambda: not self._users or self._now == precision)
             if not self._users:
                 self._now, self._before = precision, torch.get_float32_matmul_precision()
                 torch.set_float32_matmul_precision(precision)
@@ -259,11 +272,13 @@ class _Products:
         try:
             yield
         finally:
-            with self._changed:
-                self._users -= 1
-                if not self._users:
-                    torch.set_float32_matmul_precision(self._before)
-                    self._changed.notify_all()
+            # A process that was forked in the body has begun anew.
+            if self._changed is changed:
+                with changed:
+                    self._users -= 1
+                    if not self._users:
+                        torch.set_float32_matmul_precision(self._before)
+                        changed.notify_all()
 
 
 _products = _Products()
