@@ -1156,9 +1156,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
         apart they are Jeffreys' intervals of counts. Where weights have a prior, it holds for new groups too;
         intervals are those of the posterior, but beside hierarchical weights those of the rows alone. With
-        `group_shift`, limits are NaN where kernels overlap so much that intervals would be too narrow. The information is that of
-        complete rows. Intervals assume that the fit has converged: a `tol` of 1e-6 or less, with
-        `accelerate`, is right for groups of thousands of rows.
+        `group_shift`, limits are NaN where kernels overlap so much that intervals would be too narrow. The
+        information is that of complete rows. Intervals assume that the fit has converged: a `tol` of 1e-6 or
+        less, with `accelerate`, is right for groups of thousands of rows.
         """
         check_is_fitted(self)
         return compose(self, X, groups, populations=populations, level=level).frame()
