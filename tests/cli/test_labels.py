@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,10 @@ def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:
             assert "no label in 8 of 24 rows" in run(*fit, code=1).stderr
         run(*fit, "--unlabelled", "use")
         assert load(tmp_path / "m").classes_.tolist() == expected
+        told = run("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json")
+        n_rows = int(np.isin(frame["kind"], expected).sum())
+        assert json.loads(told.stdout)["n_rows"] == n_rows
+        assert ("8 of 24 rows have no label in 'kind' and are left out" in told.stderr) == (n_rows < N)
     frame["kind"] = CODES - 1
     frame.to_csv(tmp_path / "t.csv", index=False)
     for given_ in ((X, frame["kind"]), (tmp_path / "t.csv", "kind")):

@@ -303,8 +303,8 @@ def test_the_target_by_position() -> None:
     with pytest.raises(ValueError, match="there is no column -4; there are 3"):
         rows_of(TEXT, target=-4)
     assert rows_of(TEXT.replace("1.5", "1"), target=0).labels == [1, None, -3]
-    assert rows_of(TEXT, target=-3).feature_names == rows_of(TEXT, target="width").feature_names
-    assert rows_of(TEXT, target=-3).feature_names == ("height", "kind=y")
+    assert rows_of(TEXT, target=-2).feature_names == rows_of(TEXT, target="height").feature_names
+    assert rows_of(TEXT, target=-2).feature_names == ("width", "kind=y")
 
 
 def test_long_cells() -> None:

@@ -21,7 +21,7 @@ from skmix.datasets import TableRows
 from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
-from skmix.io.encoding import listed
+from skmix.io.encoding import listed, plain_text
 from skmix.io.preparation import AUTOMATIC, scale_of, transformer_of
 from skmix.io.writing import is_device
 from skmix.report import metadata_of
@@ -198,7 +198,11 @@ def read_labelled(
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
     rows = read_for(watch, model, data, target=column, **options)
     assert rows.labels is not None
-    labels, known = datasets.labels_like(rows.labels, model.classes_, column)
+    given = rows.labels
+    if model.classes_.dtype.kind in "if" and -1 not in model.classes_:
+        # As in a fit, -1 marks rows without a label.
+        given = [None if plain_text(label) == "-1" else label for label in given]
+    labels, known = datasets.labels_like(given, model.classes_, column)
     if not known.any():
         stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
     if not known.all():
