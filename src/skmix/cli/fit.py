@@ -29,7 +29,7 @@ from skmix.cli.models import print_evaluation
 from skmix.datasets import TableRows, class_labels
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
-from skmix.estimators.rows import number_labels
+from skmix.estimators.rows import note_rows, number_labels
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
 from skmix.io.encoding import Kind, feature_names
@@ -307,9 +307,11 @@ def fit(
             if y is None and outliers:
                 block = Block(X, None, training.weights)
                 metadata["outlier_threshold"] = novelty_threshold(model, outliers, block)
-        model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
-        if rows.preparation is not None:
-            model.preparation_ = rows.preparation
+        of_rows = {
+            "feature_names_in_": np.array(rows.feature_names, dtype=object),
+            "preparation_": rows.preparation,
+        }
+        note_rows(model, **of_rows)
         if missing or any(kind is not None for kind in rows.columns.values()):
             # Frames are encoded before members of a search see them.
             model.table_columns_ = rows.columns
@@ -317,9 +319,7 @@ def fit(
             # A search passes rows on to those of its members that take features as they are.
             maps = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
             for each in (*(own for own, change in maps if change is None), *getattr(model, "mixtures_", [])):
-                each.feature_names_in_ = model.feature_names_in_
-                if rows.preparation is not None:
-                    each.preparation_ = rows.preparation
+                note_rows(each, **of_rows)
         model.metadata_ = metadata
         tables.write_model(out, model)
         tested = None if held is None else held.test(model)

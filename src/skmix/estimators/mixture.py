@@ -403,7 +403,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
-            note_preparation(self, training)
+            note_preparation(self, training, X)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
                 raise ValueError(

@@ -68,6 +68,8 @@ from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
+OF_ROWS = ("n_features_in_", "feature_names_in_", "table_columns_", "preparation_")
+"""Attributes of an estimator that say what its rows were, and how they are prepared."""
 # Where scikit-learn notes the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
@@ -167,17 +169,37 @@ def open_training(
     return Training(source, classes)
 
 
-def note_preparation(estimator: Any, training: Training) -> None:
-    """Keep in the estimator how files were prepared, and warn of rows whose group is missing."""
-    vars(estimator).pop("preparation_", None)
+def note_preparation(estimator: Any, training: Training, X: Any) -> None:
+    """Keep in the estimator how rows X were prepared, and warn of rows whose group is missing.
+
+    A warm start goes on with the preparation of the last fit, and refuses rows of another one.
+    """
     source = training.blocks if isinstance(training.blocks, Source) else None
-    if source is not None and (preparation := source.preparation) is not None:
-        estimator.preparation_ = preparation
+    found = None if source is None else source.preparation
+    if estimator.warm_start and "class_prior_" in vars(estimator):
+        last = vars(estimator).get("preparation_")
+        is_raw = is_frame(X) if source is None else "transform" in source.automatic
+        if found is None and not is_raw:
+            found = last  # arrays, and what was opened as it is, are taken as prepared already
+        if found != last:
+            words = ["unprepared" if each is None else f"prepared by {each}" for each in (last, found)]
+            raise ValueError(
+                f"warm_start=True goes on with the last fit, whose rows were {words[0]}, but these are "
+                f"{words[1]}. Open them by open_rows as for the last fit, or set warm_start=False."
+            )
+    note_rows(estimator, preparation_=found)
     if source is not None and training.n_unlabelled and not is_classifier(estimator):
         warn_caller(
             f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {source.name} have no "
             "group: they shape the kernels, but no group's weights. Leave them out if they should not."
         )
+
+
+def note_rows(estimator: Any, **found: Any) -> None:
+    """Keep in the estimator what is known of its rows, some of `OF_ROWS`; None forgets one."""
+    vars(estimator).update(found)
+    for name in [name for name, value in found.items() if value is None]:
+        del vars(estimator)[name]
 
 
 def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.") -> None:

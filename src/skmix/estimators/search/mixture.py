@@ -29,7 +29,7 @@ from .._settings import check_count, is_wide
 from ..densities import n_parameters
 from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
-from ..rows import Sender, open_training, sender, warn_caller
+from ..rows import OF_ROWS, Sender, note_rows, open_training, sender, warn_caller
 from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
@@ -326,10 +326,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _finish(self) -> None:
         model = self.best_estimator_
         self.best_params_["n_kernels"] = model.n_kernels_
-        for name in ("feature_names_in_", "table_columns_", "preparation_"):
-            self.__dict__.pop(name, None)
-        of_rows = {name for name in vars(model) if name.endswith("_in_") or name == "preparation_"}
-        self.__dict__ |= {name: vars(model)[name] for name in of_rows}
+        note_rows(self, **{name: vars(model).get(name) for name in OF_ROWS})
         if not model.converged_:
             warn_caller(
                 f"The chosen model did not converge in {model.n_iter_} passes. Increase max_iter "
