@@ -318,8 +318,8 @@ def test_a_model_of_python_remembers_its_scale(tmp_path: Path) -> None:
     mixture.fit(pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)).save(tmp_path / "m")
     assert mixture.metadata_ == {"study": "mine"}
     assert not hasattr(mixture, "preparation_")
-    result = run(*files, "--model", tmp_path / "m", code=2)
-    assert "does not say its scale: give the --transform of its fit" in said(result)
+    result = run(*files, "--model", tmp_path / "m", code=1)
+    assert "does not say on which scale it was fitted: choose that scale by --transform." in said(result)
     run(*files, "--model", tmp_path / "m", "--transform", "arcsinh:150")
 
 

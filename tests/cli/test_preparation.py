@@ -290,6 +290,18 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
     assert plain.predict(open_rows(files, transform=None)).shape == (1000,)
 
 
+def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path: Path) -> None:
+    damaged = write(tmp_path / "c.fcs", events(0.3, 5), SPILLOVER="2,B530-A,G780-A,1,0,0,1")
+    for command in (("fit", damaged), ("compose", damaged)):
+        result = run(*command, "--kernels", 2, "-o", tmp_path / "m", code=1)
+        assert "unknown channel 'G780-A'. --no-compensate leaves events as they are." in said(result)
+    plain = write(tmp_path / "d.fcs", events(0.3, 5))
+    result = run("compose", files[0], plain, "--kernels", 2, code=1)
+    assert "has none: --no-compensate leaves both as they are." in said(result)
+    with pytest.raises(ValueError, match=r"has none: compensate=False leaves both as they are\."):
+        fitted([files[0], plain])
+
+
 def test_a_warm_start_goes_on_with_rows_of_the_same_preparation(files: list[Path], tmp_path: Path) -> None:
     model = fitted(files).set_params(warm_start=True)
     own, means = model.preparation_, model.means_

@@ -227,6 +227,18 @@ def note(message: str) -> None:
     _notes.append(message)
 
 
+def as_options(message: str) -> str:
+    """Return a message of the library with the options of commands in place of its parameters."""
+    for parameter, option in (
+        ("open_rows(..., columns=[...], label=...)", "--channels, or the column of the groups with --group"),
+        ("open_rows(..., columns=[...])", "--channels"),
+        ("compensate=True", "--compensate"),
+        ("compensate=False", "--no-compensate"),
+    ):
+        message = message.replace(parameter, option)
+    return message
+
+
 @contextmanager
 def guarded(
     bad_input: int = BAD_INPUT, interrupted: str = "interrupted; nothing was written."
@@ -238,11 +250,11 @@ def guarded(
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        warnings.showwarning = lambda message, *_, **__: note(str(message))
+        warnings.showwarning = lambda message, *_, **__: note(as_options(str(message)))
         try:
             yield
         except (ValueError, OverflowError) as error:
-            stop(str(error), bad_input)
+            stop(as_options(str(error)), bad_input)
         except BrokenPipeError:
             raise
         except OSError as error:

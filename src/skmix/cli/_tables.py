@@ -22,7 +22,7 @@ from skmix.estimators import load
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
 from skmix.io.encoding import listed, plain_text
-from skmix.io.preparation import AUTOMATIC, scale_of, transformer_of
+from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transformer_of
 from skmix.io.writing import is_device
 from skmix.report import metadata_of
 
@@ -163,8 +163,11 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
         options["missing"] = options["missing"] or noted.get("missing") or ()
         columns = getattr(model, "table_columns_", {str(name): None for name in names})
-        return _prepared(model, read(watch, data, features=columns, drop=aside, **options))
-    rows = _prepared(model, read(watch, data, drop=drop, **options))
+        rows = read(watch, data, features=columns, drop=aside, **options)
+        check_scale_known(options["preparation"], rows.preparation)
+        return rows
+    rows = read(watch, data, drop=drop, **options)
+    check_scale_known(options["preparation"], rows.preparation)
     text = [name for name, kind in rows.columns.items() if kind is not None]
     if text:
         stop(f"column {text[0]!r} holds text, but the model was fitted to numbers.", BAD_INPUT)
@@ -175,17 +178,6 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
             BAD_INPUT,
         )
     note("the model has no feature names; columns are taken in their order.")
-    return rows
-
-
-def _prepared(model: Any, rows: TableRows) -> TableRows:
-    """Return rows of a table; stop if they are of an FCS file and the model does not say its scale."""
-    if rows.preparation is not None and not hasattr(model, "preparation_"):
-        stop(
-            "the model does not say on which scale it was fitted. In Python, open_rows(..., transform=...) "
-            "reads FCS files on any scale.",
-            BAD_INPUT,
-        )
     return rows
 
 

@@ -305,18 +305,15 @@ def _read(
         warnings.simplefilter("always", UserWarning)
         try:
             source = open_rows(list(files), compensate=compensate, **options)
-            scaled = hasattr(model, "preparation_") or "transform" not in source.automatic
-            if model is not None and source.preparation is not None and not scaled:
-                cli.stop("the model does not say its scale: give the --transform of its fit.", cli.WRONG_USE)
             source = source if model is None else with_features_of(model, source)
             # Files that disagree are found when the names are needed.
             names = source.feature_names
         except ValueError as error:
-            raise ValueError(_as_options(str(error))) from error
+            raise ValueError(str(error).replace("open_rows(..., transform=...)", "--transform")) from error
     assert isinstance(source, JoinedRows)
     notes = []
     for warning in caught:
-        cli.note(_as_options(str(warning.message)))
+        cli.note(cli.as_options(str(warning.message)))
         # The page does not say where files are.
         folders = (f"{Path(file).parent}/" for file in files)
         notes.append(reduce(lambda text, folder: text.replace(folder, ""), folders, str(warning.message)))
@@ -377,14 +374,6 @@ def _sample(
             now = groups[order][min(last, len(groups) - 1)]
             progress(f"{now} ({names.index(now) + 1} of {len(names)})", share=start / source.n_rows)
     return dict(zip(names, counts, strict=True)), np.concatenate(rows), groups[order]
-
-
-def _as_options(message: str) -> str:
-    """Return a message of `open_rows` with the options of the command in place of its parameters."""
-    with_label = "--channels, or the column of the groups with --group"
-    message = message.replace("open_rows(..., columns=[...], label=...)", with_label)
-    message = message.replace("open_rows(..., columns=[...])", "--channels")
-    return message.replace("compensate=True", "--compensate")
 
 
 # ---------------------------------------------------------------- the model

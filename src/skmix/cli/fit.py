@@ -511,7 +511,7 @@ def _training_rows(
     """
     if target is None or rows.labels is None:
         return _Rows(rows.X, None, np.ones(len(rows.X), dtype=np.bool_), rows.weights), None
-    y, known = _as_in_python(*class_labels(rows.labels, target))
+    y, known = _with_minus_one(*class_labels(rows.labels, target))
     n_missing = int(np.count_nonzero(~known))
     if n_missing and unlabelled == "refuse":
         raise ValueError(
@@ -540,10 +540,11 @@ def _training_rows(
     return every.take(training), every.take(held)
 
 
-def _as_in_python(y: NDArray[Any], known: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return labels (n,), and which rows have one (n,), where -1 may mark rows without a label.
+def _with_minus_one(y: NDArray[Any], known: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return labels (n,), and which rows have one (n,), after a look at the meaning of -1.
 
-    It does not where other rows have none. Labels are text where -1 may as well be a class.
+    -1 marks rows without a label, as in Python, unless empty cells mark some. Where -1 may as well be a
+    class, Python refuses the labels, and this function makes text of them.
     """
     if not known.all():
         return y, known

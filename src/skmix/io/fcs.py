@@ -191,9 +191,7 @@ class FcsFile:
             return self._spilling()
         except ValueError as error:
             # Some programs compensate events and leave the matrix in the file.
-            raise ValueError(
-                f"{error} --no-compensate (compensate=False) leaves events as they are."
-            ) from None
+            raise ValueError(f"{error} compensate=False leaves events as they are.") from None
 
     def _spilling(self) -> tuple[list[int], FloatArray]:
         if self.spillover is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..engine.compute.blocks import Block
 from .arrow import kind_of
-from .preparation import OTHER, Preparation, scale_in_words, scale_of, transformer_of
+from .preparation import OTHER, Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
 from .sources import ArrowRows, FcsRows, Source, labels_in
 
 # Rows of a fit that need no more bytes are kept in memory after its first pass.
@@ -238,11 +238,8 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     fit, or if the model does not say how these were.
     """
     automatic = source.automatic
-    if "transform" in automatic and own is None and source.preparation is not None:
-        raise ValueError(
-            f"The model does not say on which scale it was fitted: open {source.name} by "
-            "open_rows(..., transform=...) on that scale, with transform=None for values as they are."
-        )
+    if "transform" in automatic:
+        check_scale_known(own, source.preparation)
     if "transform" in automatic and own is not None:
         if own["transform"] == OTHER:
             raise ValueError(
@@ -309,8 +306,8 @@ def _differences(part: Source, other: Source) -> Iterator[str]:
         if part.compensate != other.compensate:
             has, lacks = (part, other) if part.compensate else (other, part)
             yield (
-                f"{has.name} has a spill-over matrix, and {lacks.name} has none: --no-compensate "
-                "(compensate=False) leaves both as they are."
+                f"{has.name} has a spill-over matrix, and {lacks.name} has none: "
+                "compensate=False leaves both as they are."
             )
         markers = dict(zip(others, other.markers, strict=True))
         for name, mine in zip(own, part.markers, strict=True):

@@ -3,7 +3,7 @@
 A preparation is a dictionary: ``transform`` is the scale, and for FCS files ``compensate`` is whether
 spill-over is removed. A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``; for channels that
 differ, or other parameters, a dictionary of these and the ``kind``; or ``other``, which cannot be kept. Rows
-without a preparation are as they were given.
+without a preparation have the values that were given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 Preparation = dict[str, Any]
 AUTO = "auto"
-"""In place of a setting: as a model was fitted, or else as it is customary for the kind of file."""
+"""A setting that nobody chose: a model takes that of its fit, and a fit the usual one of the kind of file."""
 OTHER = "other"
 FCS_SCALE = "arcsinh:150"
 """Scale of FCS files, unless another one is chosen."""
@@ -42,6 +42,15 @@ def resolved(settings: Preparation | None, spillover: bool | None) -> Preparatio
         "compensate": spillover if compensate == AUTO else compensate,
         "transform": FCS_SCALE if scale == AUTO else scale,
     }
+
+
+def check_scale_known(own: Preparation | None, found: Preparation | None) -> None:
+    """Refuse a file that is prepared as `found` for a model that keeps no preparation, `own`."""
+    if own is None and found is not None:
+        raise ValueError(
+            "the model does not say on which scale it was fitted: choose that scale by open_rows(..., "
+            "transform=...)."
+        )
 
 
 def parse_scale(scale: str) -> tuple[str, float]:

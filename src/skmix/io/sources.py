@@ -69,7 +69,7 @@ class Source(ABC):
     # block are cached by its number.
     classes: np.ndarray | None = None
     codes: dict[int, np.ndarray] = field(default_factory=dict)
-    # Which parts of the preparation were not chosen, so that a model applies its own: of files alone.
+    # The settings of the preparation that nobody chose: a model applies its own to files and data frames.
     automatic: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
