@@ -28,10 +28,11 @@ def reader_of(words: Collection[str], name: str) -> Callable[[str], Any]:
 
 def refuse_fractions(labels: Iterable[float], name: str) -> None:
     """Raise ColumnError if one of the numbers in a column of labels is not whole, as of a quantity."""
-    wrong = next((label for label in labels if not float(label).is_integer()), None)
-    if wrong is not None:
+    wrong = [label for label in labels if not float(label).is_integer()]
+    if wrong:
         raise ColumnError(
-            f"column {name!r} has the label {wrong}, which is not a whole number. Use whole numbers or text.",
+            f"column {name!r} has the label {min(wrong)}, which is not a whole number. Use whole numbers or "
+            "text.",
             name,
         )
 
