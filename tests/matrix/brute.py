@@ -64,8 +64,9 @@ class Rows:
 
 def patterns(X: Array) -> list[tuple[Array, Array]]:
     """Return (rows, observed features) for each pattern of gaps."""
-    distinct, own = np.unique(~np.isnan(X), axis=0, return_inverse=True)
-    return [(np.flatnonzero(own.ravel() == p), np.flatnonzero(seen)) for p, seen in enumerate(distinct)]
+    bits = 1 << np.arange(X.shape[1])
+    own = ~np.isnan(X) @ bits
+    return [(np.flatnonzero(own == seen), np.flatnonzero(seen & bits)) for seen in np.unique(own)]
 
 
 def log_densities(X: Array, model: Model, shifts: Array | None = None) -> Array:

@@ -23,6 +23,8 @@ Array = brute.Array
 # Rows of a fit by the reference, in plain NumPy, and operations from which on compiled code does passes.
 N_SMALL, COMPILED = 150, 1 << 21
 N_FEATURES, N_CLASSES, N_FACTORS = 4, 3, 2
+# Kernels of cells with many of them; passes may skip kernels from that number on.
+MANY = 32
 LABELS = np.array([10, 20, 30])
 SETS = [[0, 2], [1, 3]]
 UNITS, OFFSETS = np.array([1.0, 10.0, 0.1, 3.0]), np.array([0.0, 100.0, -5.0, 2.0])
@@ -58,7 +60,7 @@ class Data:
 
 def n_kernels(cell: Cell) -> int:
     """Return the number K of kernels."""
-    return 256 if cell["kernels"] == "many" else 5
+    return MANY if cell["kernels"] == "many" else 5
 
 
 def is_joint(cell: Cell) -> bool:
@@ -74,14 +76,13 @@ def columns_of(cell: Cell) -> list[list[int]]:
 def sizes(cell: Cell) -> list[int]:
     """Return how many rows there are: few, so that the reference does the passes, and many.
 
-    Passes on a device are the same for both.
+    Passes on a device are the same for both. With many kernels, few rows would be too few.
     """
-    if cell["kernels"] == "many":
-        return [3000]
     if cell["rows"] in ("tensor", "single", "streamed"):
         return [N_SMALL]
     n_features = len(columns_of(cell)[0])
-    return [N_SMALL, COMPILED // (n_kernels(cell) * (n_features**2 + 20)) + 500]
+    n_rows = COMPILED // (n_kernels(cell) * (n_features**2 + 20)) + 500
+    return [n_rows] if cell["kernels"] == "many" else [N_SMALL, n_rows]
 
 
 def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
@@ -91,7 +92,8 @@ def make_data(cell: Cell, n_rows: int, seed: int = 3) -> Data:
     centres = apart * np.random.default_rng(1).normal(size=(n_clusters, N_FEATURES))
     shares = np.random.default_rng(2).dirichlet(np.full(n_clusters, 5.0), size=N_CLASSES)
     codes = random.permutation(np.arange(n_rows) % N_CLASSES)
-    clusters = np.array([random.choice(n_clusters, p=shares[code]) for code in codes])
+    below = np.cumsum(shares, axis=1)[codes, :-1]
+    clusters = (random.uniform(size=(n_rows, 1)) > below).sum(axis=1)
     root = np.random.default_rng(4).normal(size=(N_FEATURES, N_FEATURES)) / 2.0 + np.eye(N_FEATURES)
     X = centres[clusters] + random.normal(size=(n_rows, N_FEATURES)) @ root.T
     if cell["tail"] != "none":
@@ -127,7 +129,8 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
     if cell["kernels"] == "many":
         # Near the true clusters, so that kernels far from a row can be skipped.
         centres = 60.0 * np.random.default_rng(1).normal(size=(K, N_FEATURES)) * UNITS + OFFSETS
-        means, covariances = centres[:, columns], np.tile(np.diag(UNITS[columns] ** 2) * 4.0, (K, 1, 1))
+        means, spread = centres[:, columns], 4.0 * np.diag(UNITS[columns] ** 2)
+        covariances = np.tile(spread, (K, 1, 1))
     else:
         means = complete[random.choice(len(complete), K, replace=False)]
         widths = random.uniform(0.3, 0.8, size=(K, 1, 1))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import brute
 import cells
@@ -35,6 +36,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import load
+from skmix.engine.sources import memory
 
 CELLS = covering()
 ON_DEVICE = ("tensor", "single", "streamed")
@@ -81,10 +83,28 @@ def test_a_crossing(cell: Cell, tmp_path: Path) -> None:
     check_all_sizes(cell, tmp_path)
 
 
+def test_cells_with_many_kernels_skip_some(tmp_path: Path) -> None:
+    if not memory.can_compile():
+        pytest.skip("Numba, which compiles passes that skip kernels, is missing or switched off")
+    from skmix.engine.sources import nearby
+
+    skip, found = nearby._skip, []
+
+    def noted(*given: Any) -> Any:
+        found.append(skip(*given))
+        return found[-1]
+
+    with mock.patch.object(nearby, "_skip", noted):
+        check_all_sizes({**default_cell(), "kernels": "many"}, tmp_path)
+    assert found
+    assert all(sums is not None for sums in found)
+
+
 def check_all_sizes(cell: Cell, folder: Path) -> None:
-    """Check a cell with few and with many rows."""
-    for n_rows in cells.sizes(cell):
-        check_cell(cell, n_rows, folder)
+    """Check a cell with few and with many rows; passes may skip kernels if there are many of these."""
+    with mock.patch.object(memory, "_MANY_KERNELS", cells.MANY):
+        for n_rows in cells.sizes(cell):
+            check_cell(cell, n_rows, folder)
 
 
 def check_cell(cell: Cell, n_rows: int, folder: Path) -> None:
