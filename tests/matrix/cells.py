@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import brute
 import numpy as np
@@ -17,12 +18,13 @@ from libraries import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators import solving
 
 Array = brute.Array
 
 # Rows of a fit by the reference, in plain NumPy, and operations from which on compiled code does passes.
 N_SMALL, COMPILED = 150, 1 << 21
-N_FEATURES, N_CLASSES, N_FACTORS = 4, 3, 2
+N_FEATURES, N_CLASSES, N_FACTORS, N_STARTS = 4, 3, 2, 3
 # Kernels of cells with many of them; passes may skip kernels from that number on.
 MANY = 32
 LABELS = np.array([10, 20, 30])
@@ -200,8 +202,8 @@ def moved_start(model: brute.Model, units: Array, offsets: Array) -> brute.Model
 # ---------------------------------------------------------------- fits
 
 
-def make_estimator(cell: Cell, starts: list[brute.Model], max_iter: int, n_init: int = 3) -> Any:
-    """Return the unfitted estimator of a cell; `n_init` is for cells of several starts."""
+def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]], max_iter: int) -> Any:
+    """Return the unfitted estimator of a cell."""
     settings: dict[str, Any] = {
         "n_kernels": n_kernels(cell),
         "covariance_type": cell["covariance"],
@@ -219,9 +221,9 @@ def make_estimator(cell: Cell, starts: list[brute.Model], max_iter: int, n_init:
     if cell["covariance"] == "low_rank":
         settings["n_factors"] = n_factors(len(columns_of(cell)[0]))
     if cell["starts"] == "three":
-        settings |= {"init": "random_from_data", "n_init": n_init}
+        settings |= {"init": "random_from_data", "n_init": N_STARTS}
     else:
-        inits = [as_init(cell, start) for start in starts]
+        inits = [start if isinstance(start, dict) else as_init(cell, start) for start in starts]
         settings["init"] = inits if cell["model"] == "sets" else inits[0]
     device = {"tensor": "cpu", "single": f"{DEVICE}:0/float32", "streamed": f"{DEVICE}:0"}
     if cell["rows"] in device:
@@ -234,7 +236,7 @@ def make_estimator(cell: Cell, starts: list[brute.Model], max_iter: int, n_init:
 def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
     """Return rows, labels and weights as the kind of the cell."""
     X, y, w = data.X, data.y, data.w
-    names = [f"f{d}" for d in range(N_FEATURES)]
+    names = [f"f{d}" for d in range(X.shape[1])]
     if cell["rows"] == "float32":
         return X.astype(np.float32), y, w
     if cell["rows"] == "frame":
@@ -258,7 +260,7 @@ def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
         import dask.array as da
 
         chunk = -(-len(X) // 3)
-        rows = da.from_array(X, chunks=(chunk, N_FEATURES))
+        rows = da.from_array(X, chunks=(chunk, X.shape[1]))
         return rows, *(None if each is None else da.from_array(each, chunks=chunk) for each in (y, w))
     if cell["rows"] == "tensor":
         return torch.as_tensor(X, device=DEVICE), y, w
@@ -276,13 +278,50 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def fitted(
-    cell: Cell, data: Data, starts: list[brute.Model], max_iter: int, folder: Path, n_init: int = 3
-) -> Any:
+def fitted(cell: Cell, data: Data, starts: list[brute.Model], max_iter: int, folder: Path) -> Any:
     """Return the fitted estimator of a cell."""
     X, y, w = as_kind(cell, data, folder)
     with quiet():
-        return make_estimator(cell, starts, max_iter, n_init).fit(X, y, sample_weight=w)
+        return make_estimator(cell, starts, max_iter).fit(X, y, sample_weight=w)
+
+
+@contextmanager
+def noted_starts() -> Iterator[list[list[dict[str, Array]]]]:
+    """Note the starts of each mixture that is fitted, as `init` takes them."""
+    draw, noted = solving.start_groups, []
+
+    def drawn(*given: Any) -> Iterator[Any]:
+        noted.append(own := [])
+        for group in draw(*given):
+            names = ("means", "covariances", "weights")
+            own += [
+                {name: host(getattr(group.take(r), name)) for name in names} for r in range(len(group.means))
+            ]
+            yield group
+
+    with mock.patch.object(solving, "start_groups", drawn):
+        yield noted
+
+
+def fitted_alone(
+    cell: Cell,
+    data: Data,
+    columns: list[int],
+    part: Any,
+    start: dict[str, Array],
+    max_iter: int,
+    folder: Path,
+) -> Any:
+    """Return the mixture of some features from one start of a batch, of which `part` is the best."""
+    estimator = make_estimator({**cell, "starts": "one"}, [start], max_iter)
+    if cell["covariance"] == "low_rank":
+        estimator.set_params(n_factors=n_factors(len(columns)))
+    if "covariance_prior_" in vars(part):
+        # It is found with all starts, for all of them.
+        estimator.set_params(covariance_prior=tuple(part.covariance_prior_))
+    X, y, w = as_kind(cell, replace(data, X=data.X[:, columns]), folder)
+    with quiet():
+        return estimator.fit(X, y, sample_weight=w)
 
 
 def mixtures(model: Any) -> list[Any]:
