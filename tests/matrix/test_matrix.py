@@ -55,8 +55,12 @@ def check_torch(cell: Cell) -> None:
 
 
 def tolerance(cell: Cell) -> dict[str, float]:
-    """Return how far numbers may be off: single precision keeps about five digits of them."""
-    return {"rtol": 5e-3, "atol": 5e-3} if cell["rows"] == "single" else {"rtol": 1e-7, "atol": 1e-9}
+    """Return how far numbers may be off.
+
+    Products over rows in single precision round by 1e-7, and sums of a hundred rows in two passes by some
+    1e-6: the largest error was 5e-6 on a processor. Another device adds in another order.
+    """
+    return {"rtol": 1e-4, "atol": 1e-4} if cell["rows"] == "single" else {"rtol": 1e-7, "atol": 1e-9}
 
 
 def agree(cell: Cell, found: brute.Model, wanted: brute.Model) -> None:
@@ -222,7 +226,7 @@ def check_scores(cell: Cell, data: Data, model: Any, folder: Path) -> None:
         brute.class_log_likelihood(rows.X[:, columns], each)
         for columns, each in zip(columns_of(cell), own, strict=True)
     )
-    allowed = {"rtol": 1e-3, "atol": 1e-2} if cell["rows"] == "single" else {"rtol": 1e-8, "atol": 1e-8}
+    allowed = tolerance(cell) if cell["rows"] == "single" else {"rtol": 1e-8, "atol": 1e-8}
 
     def same(found: Any, wanted: Any) -> None:
         assert_allclose(host(found)[:: 1 + len(data.X) // 200], wanted, **allowed)
