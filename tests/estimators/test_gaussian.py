@@ -605,3 +605,33 @@ def test_a_failed_start_serves_only_where_there_is_no_other(monkeypatch: pytest.
     with pytest.warns(ConvergenceWarning):
         alone = GaussianMixture(2, random_state=0).fit(X)
     assert_allclose(alone.means_, seen[1].means[0], rtol=1e-12)
+
+
+class Exchanged:
+    """An array of a library that NumPy knows nothing of, which can be read through DLPack alone."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._values = values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._values.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._values.dtype
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._values.__dlpack_device__()
+
+
+def test_arrays_are_taken_in_through_dlpack() -> None:
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    plain = GaussianMixture(2, random_state=0, tol=0.1).fit(X)
+    model = GaussianMixture(2, random_state=0, tol=0.1).fit(Exchanged(X))
+    assert_array_equal(model.means_, plain.means_)
+    assert_array_equal(model.score_samples(Exchanged(X)), plain.score_samples(X))
+    assert_array_equal(clone(model).fit_predict(Exchanged(X)), plain.predict(X))

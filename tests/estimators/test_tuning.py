@@ -362,6 +362,18 @@ def test_a_class_of_one_row_is_tuned_to() -> None:
     assert model.tuned_["after"]["log_loss"] <= model.tuned_["before"]["log_loss"]
 
 
+@pytest.mark.parametrize("missing", [-1, np.nan])
+def test_rows_without_a_label_cannot_be_tuned_to(missing: float) -> None:
+    X, y = bars(100, seed=1)
+    labels = np.where(y == "upper", 1.0, 0.0)
+    model = SharedKernelClassifier(3, random_state=0, tol=0.1).fit(X, labels)
+    labels[:7] = missing
+    with pytest.raises(ValueError, match="7 rows of X have no label and cannot be used to tune: leave them"):
+        model.tune(X, labels)
+    with pytest.raises(ValueError, match="7 rows of validation have no label"):
+        model.tune(X[7:], labels[7:], validation=(X, labels))
+
+
 def test_long_steps_overflow_nothing() -> None:
     # Classes that do not overlap let the optimiser try steps whose squares are no numbers.
     random = np.random.default_rng(0)

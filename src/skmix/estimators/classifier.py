@@ -45,6 +45,7 @@ from .rows import (
     refuse_paths,
     score_rows,
     updating,
+    with_features_of,
 )
 from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
 
@@ -503,17 +504,23 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
-        model, X, y = from_files(self, X, y)
-        source = source_of(X, y)
-        if source is not None:
-            source = source if y is None else source.labelled(y)
-            if not source.has_labels:
-                raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
-            X, y = source, source.row_labels()  # type: ignore[assignment]
-        refuse_paths(X, y=y, sample_weight=sample_weight)
-        given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
-        given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
-        return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
+        return share_predicted(self, X, y, sample_weight)
+
+
+def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Return the share of rows X (n, M), or of their weight (n,), whose label y (n,) `predict` returns."""
+    model, X, y = from_files(classifier, X, y)
+    source = source_of(X, y)
+    if source is not None:
+        source = source if y is None else source.labelled(y)
+        if not source.has_labels:
+            raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
+        # Columns that are no features may hold anything.
+        X, y = source, with_features_of(model, source).row_labels()
+    refuse_paths(X, y=y, sample_weight=sample_weight)
+    given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
+    given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
+    return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
 
 
 def _refuse_without_a_class(classifier: SharedKernelClassifier, rows: Labelled) -> None:

@@ -192,7 +192,11 @@ def disordered(codes: np.ndarray) -> FloatArray:
 def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
     """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
     rows = check_rows(classifier, on_host(X), fitting=False)
-    codes = code_labels(on_host(y), classifier.classes_, len(rows))
+    codes = code_labels(on_host(y), classifier.classes_, len(rows), unlabelled=True)
+    if np.any(codes < 0):
+        raise ValueError(
+            f"{np.sum(codes < 0)} rows of {name} have no label and cannot be used to tune: leave them out."
+        )
     if has_gaps(rows):
         raise ValueError(f"tune needs rows without missing values, but {name} has NaN: see `impute`.")
     impossible = np.flatnonzero(classifier.class_prior_[codes] == 0)

@@ -20,6 +20,7 @@ from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..engine.compute.arrays import on_host
 from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
@@ -136,7 +137,9 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
         """Fit, and return the validated rows."""
         with updating(self):
-            rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+            rows: np.ndarray = validate_data(
+                self, on_host(X), dtype=[np.float64, np.float32], ensure_min_samples=2
+            )
             if len(rows) < self.n_components:
                 raise ValueError(
                     "Expected n_samples >= n_components "
@@ -198,7 +201,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
 
     def _new_rows(self, X: ArrayLike) -> np.ndarray:
         check_is_fitted(self)
-        rows: np.ndarray = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        rows: np.ndarray = validate_data(self, on_host(X), dtype=[np.float64, np.float32], reset=False)
         return rows
 
     def _graph_parts(self) -> dict[str, Any]:

@@ -842,6 +842,12 @@ def _unchanged(model: Any, rows: np.ndarray) -> np.ndarray:
     return rows
 
 
+def rows_of(model: Any, source: Source) -> FloatArray:
+    """Return the rows (n, M) of a file with the features of a fitted model, in memory."""
+    with closing(with_features_of(model, source.unlabelled()).blocks()) as blocks:
+        return np.concatenate([block.X for block in blocks])
+
+
 def with_features_of(model: Any, source: Source) -> Source:
     """Return rows with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)

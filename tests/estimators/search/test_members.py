@@ -162,6 +162,29 @@ def test_gaps_and_names_reach_every_member(members: SharedKernelClassifierCV) ->
     assert_array_equal(named.predict_proba(frame), plain.predict_proba(values))
 
 
+@pytest.mark.parametrize("n_members", [1, 4])
+def test_rows_of_a_file_are_those_of_its_frame(tmp_path: Path, n_members: int) -> None:
+    frame = load_wine(as_frame=True).data
+    kinds = np.array(["a", "b", "c"])[Y]
+    search = SharedKernelClassifierCV(
+        n_kernels=3, covariance_type="tied", tune=False, n_members=4, cv=2, random_state=0
+    ).fit(frame[::2], kinds[::2])
+    assert len(search.classifiers_) == 4
+    # A member that maps features is first, so that it is the one that is left.
+    places = sorted(range(4), key=lambda i: search.feature_maps_[i] is None)[:n_members]
+    search.classifiers_ = [search.classifiers_[i] for i in places]
+    search.feature_maps_ = [search.feature_maps_[i] for i in places]
+    path = tmp_path / "wine.csv"
+    frame.iloc[:, ::-1].assign(kind=kinds).to_csv(path, index=False)
+    assert_array_equal(search.predict(path), search.predict(frame))
+    assert_allclose(search.predict_proba(path), search.predict_proba(frame), rtol=1e-12)
+    weights = np.arange(178) % 3
+    assert search.score(path, "kind") == search.score(frame, kinds)
+    assert search.score(path, kinds, weights) == search.score(frame, kinds, weights)
+    with pytest.raises(ValueError, match="which goes with a file; but X is a DataFrame"):
+        search.score(frame, "kind")
+
+
 def test_members_are_saved_to_the_bit(tmp_path: Path, members: SharedKernelClassifierCV) -> None:
     members.save(tmp_path / "search.skmix")
     again = load(tmp_path / "search.skmix")

@@ -19,7 +19,7 @@ from scipy.linalg import block_diag
 from scipy.special import softmax
 from sklearn import config_context
 from sklearn.base import ClassifierMixin, clone
-from sklearn.metrics import accuracy_score, check_scoring
+from sklearn.metrics import check_scoring
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import check_random_state, column_or_1d
@@ -29,11 +29,12 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.compute.arrays import namespace, on_host, operations_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
+from ...io import source_of
 from .._settings import check_feature_groups, is_robust
-from ..classifier import SharedKernelClassifier
+from ..classifier import SharedKernelClassifier, share_predicted
 from ..decisions import check_outlier_label, with_outliers
 from ..io import savable
-from ..rows import Sender, check_rows, from_files, sender, without_names
+from ..rows import Sender, check_rows, rows_of, sender, without_names
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
@@ -750,7 +751,11 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             if rows is None:
                 # Rows of a frame that was encoded have no names any more.
                 owner = without_names(self) if "table_columns_" in vars(self) else self
-                rows = np.asarray(check_rows(owner, on_host(X), fitting=False), dtype=np.float64)
+                source = source_of(X)
+                if source is None:
+                    rows = np.asarray(check_rows(owner, on_host(X), fitting=False), dtype=np.float64)
+                else:
+                    rows = rows_of(self, source).astype(np.float64, copy=False)
             yield to_device(FeatureMap(*change).transform(rows))
 
     def _graph_parts(self) -> dict[str, Any]:
@@ -793,11 +798,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
-        _, X, y = from_files(self._fitted(), X, y)
-        if len(self.classifiers_) == 1:
-            return self.classifier_.score(self._features(self._accept(X)), y, sample_weight)
-        labels, weights = on_host(self.predict(X)), on_host(sample_weight)
-        return float(accuracy_score(on_host(y), labels, sample_weight=weights))
+        return share_predicted(self._fitted(), X, y, sample_weight)
 
     class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
     score_samples = delegated(SharedKernelClassifier.score_samples)
