@@ -43,12 +43,25 @@ _NONE = 1e-9
 _LEAST_VARIANCE = 0.01
 # Fewest groups among which one can be unusual.
 FEWEST_GROUPS = 5
-# Posteriors of usual shares: the largest correlation of rows, the coarsest step of the logarithm of the
-# inflation, the reach and the step of means in standard errors, the most points for one correlation, the
-# least weight of a point, deviations among parts, and the most rows whose probabilities are summed. Of
-# values: the largest deviation among groups, as a multiple of their range.
-_MOST_ALIKE, _COARSEST, _REACH, _FINE, _MOST_POINTS = 0.9, 0.8, 6.0, 0.6, 96
-_UNLIKELY, _SPREADS, _MOST_SUMMED, _WIDEST = 1e-9, 0.2 * 2.0 ** np.arange(5), 24, 30.0
+# Largest correlation of rows of the same group: at one, every group would have a single part.
+_MOST_ALIKE = 0.9
+# Coarsest step of a grid of log-inflations: with few groups, their standard error √(2/R) is larger.
+_COARSEST = 0.8
+# Standard errors of a mean share that its grid reaches to: beyond, a normal density has a weight of 2e-9.
+_REACH = 6.0
+# Step of that grid, in standard errors: sums over one that is as fine are integrals but for rounding.
+_FINE = 0.6
+# Most points of that grid, which bounds the work where shares of groups are very different.
+_MOST_POINTS = 96
+# Posterior weight of a point below which p-values leave it out.
+_UNLIKELY = 1e-9
+# Deviations of log-inflations among parts that are averaged over: from nearly equal to unrelated parts.
+_SPREADS = 0.2 * 2.0 ** np.arange(5)
+# Largest count whose tail is summed term by term: of larger ones, a Beta distribution is close.
+_MOST_SUMMED = 24
+# Largest deviation of values among groups, as a multiple of their range, which suggests a smaller one.
+_WIDEST = 30.0
+# Keeps divisors and logarithms finite.
 _TINY = float(np.finfo(np.float64).tiny)
 # Rows for each parameter, and in all.
 _ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
@@ -355,8 +368,8 @@ def judge(counts: FloatArray, values: Values | None, of_fit: BoolArray, level: f
     """Return how unusual groups are among those of the fit (L,), by rows (L, G) of their parts and by values.
 
     P-values are for all that is looked at together: the parts and the value of a group by Bonferroni, groups
-    by Holm; those that are not of the fit apart. The ones that are found at this level do not tell what is
-    usual, and those that they hid are looked for again.
+    by Holm; those that are not of the fit apart. Groups that are unusual at this level no longer count for
+    what is usual. The remaining groups are then judged again, since an unusual group can hide another one.
     """
     n_groups, n_parts = counts.shape
     # One part has all rows.
@@ -396,8 +409,8 @@ def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, Floa
     m (1 − m) / n times the inflation 1 + (n − 1) ρ. Neither is known, and the p-value is the mean, over their
     posterior, of twice the probability of such a count or of one that is further from m. The prior is uniform
     in arcsin √m and in log (1 + n ρ), for the median n: with it, p-values of many rows are those of Student's
-    t. The logarithms of different parts are normal, with a mean and a deviation of their own: a part that all
-    others lack says nothing about how much its share would vary, but the other parts do.
+    t. The log-inflations of the parts are taken to be normal, with an unknown mean and deviation: a part that
+    all other groups lack says nothing about how much its share would vary, but the other parts do.
     """
     (n_groups, n_parts), sizes, reference = counts.shape, counts.sum(axis=1), np.flatnonzero(usual)
     if n_parts == 1:

@@ -380,9 +380,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         random_state : int, RandomState instance or None, default=None
             Source of randomness of the split and of the mini-batches.
         new_rows : bool, default=False
-            Your statement that no row of X was in the fit. Rows of which a tenth is held out then judge this
-            model itself while it is tuned on the others. Where fewer than 100 would be held out, four parts
-            of X are held out in turn, and each is judged by this model tuned, in the same way, on the others;
+            Your statement that no row of X was in the fit. The held-out tenth of X then judges this model
+            itself while it is tuned on the rest. Where fewer than 100 rows would be held out, four parts of X
+            are held out in turn, and each is judged by this model tuned, in the same way, on the others;
             unless the log-loss of all rows falls by more than two standard errors, and no more of them are
             misclassified, the fitted model stays, and otherwise it is tuned on all rows, for as few rounds as
             in any of the four. If the statement is wrong, the scores in `tuned_` are too good, and tuning

@@ -71,7 +71,7 @@ def _cached(compile: Callable[..., Any], function: Any) -> Any:
     function.__qualname__ += f"_{_version()}"
     try:
         made = compile(cache=True)(function)
-    # No folder can be written, the disk is full or a file is damaged. What a damaged file raises is open.
+    # No folder can be written, the disk is full or a file is damaged. A damaged file may raise any exception.
     except Exception:
         with contextlib.suppress(Exception):
             _empty(FunctionCache(function))

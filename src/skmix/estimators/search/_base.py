@@ -413,8 +413,8 @@ class Search(FileMixin, BaseEstimator):
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
             Groups of the rows, for a `cv` that keeps them together; by default stratified folds of whole
-            groups. Rows without a label do not train where their group is held out. They are refused where
-            nothing would use them: by a `cv` that ignores groups, and by a criterion without
+            groups. Rows without a label do not train where their group is held out. `groups` are refused
+            where nothing would use them: by a `cv` that ignores groups, and by a criterion without
             cross-validation.
 
         Returns
