@@ -100,7 +100,7 @@ class FileMixin:
         the features. Columns that a table lacks are missing values, with a warning.
 
         A model that was fitted to files keeps how they were prepared in the attribute `preparation_`, and
-        prepares the files that it is given in the same way.
+        prepares the files and data frames that it is given in the same way.
 
         The attribute `metadata_` is yours: a dictionary of plain values that you set is saved too. `skmix
         fit` notes the names of the columns of labels and weights there, words for missing values, and the
