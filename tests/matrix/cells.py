@@ -372,8 +372,23 @@ def feature_moments(data: Data, columns: list[int]) -> tuple[Array, Array]:
     return means, variances
 
 
+def variance_floor(cell: Cell, data: Data, columns: list[int]) -> Array:
+    """Return the smallest variances (M,) of kernels: with a prior, no less than rows tell values apart.
+
+    A value of a real number stands for an interval as long as the median between neighbouring ones, whose
+    variance is a twelfth of its square. That is found in some thousand rows, evenly spaced.
+    """
+    _, variances = feature_moments(data, columns)
+    if cell["covariance_prior"] == "none" or cell["inference"] != "em" or cell["freeze"] != "none":
+        return FLOOR * variances
+    some = np.unique(np.linspace(0, len(data.X) - 1, 4096).round().astype(np.int64))
+    values = [np.unique(column[~np.isnan(column)]) for column in data.X[some][:, columns].T]
+    steps = np.array([np.median(np.diff(own)) for own in values])
+    return np.maximum(FLOOR * variances, steps**2 / 12.0)
+
+
 def rule_of(cell: Cell, data: Data, part: Any, columns: list[int]) -> brute.Rule:
-    """Return the M-step of a cell; a prior and a floor that were found in the data are those of the fit."""
+    """Return the M-step of a cell; a prior that was found in the data is that of the fit."""
     K, (_, variances) = n_kernels(cell), feature_moments(data, columns)
     rows, scale = 0.0, None
     if cell["covariance_prior"] == "number":
@@ -383,7 +398,7 @@ def rule_of(cell: Cell, data: Data, part: Any, columns: list[int]) -> brute.Rule
         scale = np.diag(host(scale)) if np.ndim(scale) == 1 else host(scale)
     return brute.Rule(
         structure=cell["covariance"],
-        floor=FLOOR * variances if "variance_floor_" not in vars(part) else host(part.variance_floor_),
+        floor=variance_floor(cell, data, columns),
         prior_rows=float(rows),
         prior_covariance=scale,
         weight_prior=WEIGHT_PRIOR if cell["weight_prior"] == "number" else 1.0,
