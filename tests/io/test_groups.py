@@ -257,7 +257,6 @@ def test_labels_of_text_files_are_what_all_of_them_are(tmp_path: Path) -> None:
         (["3", "NA", "-1"], [3, None, -1]),
         (["true", "FALSE"], [True, False]),
         (["a", "", "1"], ["a", None, "1"]),
-        (["1.5", "2"], ["1.5", "2"]),
     ):
         assert labels(*words).tolist() == expected
     assert labels("NA", "b", missing=[""]).tolist() == ["NA", "b"]

@@ -63,12 +63,15 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("after", "tune"), ("tail", TAILS), "Gaussian kernels"),
     (("after", "tune"), ("model", "sets"), "one model of all features"),
     (("after", "tune"), ("gaps", True), "without missing values"),
-    (("after", "tune"), ("labels", "unlabelled"), "labels that no training row had"),
+    (("after", "tune"), ("labels", "unlabelled"), "cannot be used to tune"),
     (("after", ("tune", "stream", "add")), ("rows", FILES), "needs rows in memory"),
     (("after", "export"), ("shift", True), "means of their own"),
     (("model", "sets"), ("labels", "unlabelled"), ("rows", FILES), "all rows in memory"),
     (("model", "sets"), ("labels", "unlabelled"), ("inference", "variational"), "inference='em'"),
     (("model", "sets"), ("labels", "unlabelled"), ("weight_prior", "hierarchical"), "other than 'hier"),
+    (("model", "sets"), ("labels", "unlabelled"), ("accelerate", True), "accelerate=False"),
+    (("model", "sets"), ("labels", "unlabelled"), ("stopping", "per-class"), "stopping='total'"),
+    (("model", "sets"), ("labels", "unlabelled"), ("after", "stream"), "needs labelled rows"),
 ]
 # Values that mean nothing together: a parameter or method is not there, or a default has nothing to act on.
 _MEANINGLESS: list[tuple[Values, ...]] = [
@@ -88,8 +91,6 @@ _MEANINGLESS: list[tuple[Values, ...]] = [
     # Adaptation of a new group has another rule, tested with group shifts.
     (("after", "add"), ("shift", True)),
     (("after", "add"), ("labels", "none")),
-    # A stream takes each set of features alone, so that a row without a label has a posterior in each.
-    (("after", "stream"), ("model", "sets"), ("labels", "unlabelled")),
 ]
 
 

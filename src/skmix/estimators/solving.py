@@ -574,14 +574,17 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
     Rows are in memory. The mixtures are fitted on return, with a common `class_prior_`.
     """
     settings = parts[0][1]
-    hierarchical = settings.weight_prior == "hierarchical"
-    if settings.inference == "variational" or hierarchical or training.blocks is not None:
-        needs = "all rows in memory"
-        if training.blocks is None:
-            needs = "a weight_prior other than 'hierarchical'" if hierarchical else "inference='em'"
+    needs = {
+        "all rows in memory": training.blocks is None,
+        "inference='em'": settings.inference == "em",
+        "a weight_prior other than 'hierarchical'": settings.weight_prior != "hierarchical",
+        "accelerate=False": not settings.accelerate,
+        "stopping='total'": settings.stopping == "total",
+    }
+    if not all(needs.values()):
         raise ValueError(
             f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
-            f"{needs}. Leave them out, or fit one group."
+            f"{next(need for need, is_met in needs.items() if not is_met)}. Leave them out, or fit one group."
         )
     # EM over all groups begins with fits of each.
     for group, (columns, model) in enumerate(parts):

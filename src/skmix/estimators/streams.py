@@ -106,6 +106,11 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         # The batch is new to the model, as rows will be that it is to refuse.
         threshold = _threshold(estimator, batch)
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
+    if len(parts) > 1 and batch.y is not None and np.any(batch.y < 0):
+        raise ValueError(
+            f"{np.sum(batch.y < 0)} rows have no label, and with several feature groups partial_fit "
+            "needs labelled rows: their class depends on all groups. Leave these rows out, or fit one group."
+        )
     for group, (columns, model) in enumerate(parts):
         own = _columns_of(batch, columns)
         if first and not own.X.shape[0]:
