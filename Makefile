@@ -95,7 +95,7 @@ $(BIN)/pip $(OLDEST_VENV)/bin/pip:
 define install
 	@echo "installing skmix[$(2)] into $(1)"
 	@PIP_CONSTRAINT=$(3) PIP_BUILD_CONSTRAINT=$(3) \
-	    $(1)/bin/python -m pip install -q --disable-pip-version-check \
+	    $(1)/bin/python -m pip install -q --no-compile --disable-pip-version-check \
 	    -e ".[$(2)]" -c $(3) >$(1)/install.log 2>&1 \
 	    || { cat $(1)/install.log >&2; exit 1; }
 	@touch $@

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -41,10 +40,3 @@ def test_a_change_must_be_possible_and_change_something() -> None:
     for old, new, message in (("a", "b", "occurs 2 times"), ("c", "d", "occurs 0"), ("ab", "ab", "nothing")):
         with pytest.raises(ValueError, match=message):
             Change("file", old, new, "", []).changed("aba")
-
-
-@pytest.mark.slow
-def test_a_change_is_noticed() -> None:
-    script = [sys.executable, str(ROOT / "benchmarks" / "mutants.py"), "--only", "bins count alike"]
-    found = subprocess.run(script, capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines()[-1] == "1 noticed"

@@ -44,7 +44,7 @@ def kept_as(labels: list[Any], form: str) -> Any:
     return pd.Series(labels)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(kinds, st.sampled_from(["plain", "nullable", "category"]), st.booleans())
 @example([1.0, 2.0], "plain", True)
 @example([False, True], "category", True)

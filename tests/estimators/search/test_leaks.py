@@ -263,7 +263,7 @@ def check_searches_of_classifiers(scoring: str, settings: Any) -> None:
         X, y = coins(240, seed)
         search = SharedKernelClassifierCV(
             SharedKernelClassifier(covariance_prior=None, **QUICK_FITS),
-            n_kernels=40,
+            n_kernels=20,
             covariance_type="full",
             scoring=scoring,
             cv=every_third(len(X)),
