@@ -520,26 +520,34 @@ def alarms() -> str:
 def coverage() -> str:
     """Return how many of the intervals of compositions cover."""
     rows = []
+    kinds = {"weight_prior": "hierarchical weights", "group_shift": "shifts"}
+
+    def percent(value: float | None) -> str:
+        return "–" if value is None else f"{100 * value:.1f}"
+
     for case in read("composition.json")["coverage"]:
-        sizes = [f"{100 * share:.1f}" for share in case["by_size"].values()]
         rows.append(
             [
                 f"{case['gap']:g}",
+                str(case["groups"]),
                 ", ".join(map(str, case["sizes"])),
-                case["weight_prior"] or "independent",
-                f"{100 * case['coverage']:.1f}",
-                ", ".join(sizes),
-                f"{100 * case['new']:.1f}",
+                ", ".join(kinds[name] for name in case["settings"]) or "–",
+                percent(case["coverage"]),
+                ", ".join(map(percent, case["by_size"].values())),
+                percent(case["new"]),
+                f"{100 * case['given']:.0f}",
             ]
         )
     return table(
         [
             "gap",
+            "groups",
             "rows of a group",
-            "weights",
+            "with",
             "all",
             "by rows of a group",
             "new groups",
+            "given",
         ],
         rows,
     )

@@ -323,7 +323,7 @@ def test_the_benchmark_of_compositions_covers(tmp_path: Path, benchmark: Script)
     (unusual,) = results["unusual"]
     assert unusual["foreign"]["first"] == 1.0
     assert unusual["none"]["usual"] <= 0.05
-    assert "averages are outside of 93–97 %" in printed
+    assert "coverage of 95 % intervals" in printed
 
 
 def test_the_benchmark_of_alarms_finds_what_is_unusual(tmp_path: Path, benchmark: Script) -> None:

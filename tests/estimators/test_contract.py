@@ -23,6 +23,7 @@ ESTIMATORS = [
     SharedKernelClassifier(3, feature_groups=[[0], [1]], covariance_type="diag", random_state=0),
     SharedKernelMixture(random_state=0),
     SharedKernelMixture(3, inference="variational", tol=1e-2, random_state=0),
+    SharedKernelMixture(kernel="t", background=True, tol=1e-2, random_state=0),
     GaussianMixture(random_state=0),
 ]
 # Searches of few candidates in few folds, which are not screened but tuned and averaged.

@@ -37,8 +37,8 @@ _PASSES = 2000
 # Least variance of shares among groups, relative to that of their estimates: of few groups with few rows of a
 # population, some have equal counts by chance.
 _LEAST_VARIANCE = 0.5
-# Least share of a group's rows that its shares must be worth for intervals beside shifts: 92 % or more of the
-# 95 % intervals covered in simulations where they were worth two thirds, and 67 to 91 % below one half.
+# Least share of a group's rows that its shares must be worth for intervals beside shifts. In simulations,
+# intervals covered where shares were worth two thirds of the rows, and were too narrow below one half.
 _LEAST_KNOWN = 0.6
 # Fewest groups among which one can be unusual.
 FEWEST_GROUPS = shares.FEWEST_GROUPS
