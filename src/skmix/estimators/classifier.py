@@ -47,7 +47,7 @@ from .rows import (
     updating,
     with_features_of,
 )
-from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
+from .solving import OF_THE_POSTERIOR, fitted_options
 
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
 _ALL_AT_ONCE = 10_000
@@ -436,8 +436,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 _, found = run(refit(self, training.block()), training, held_out, stages)
                 model, _ = run(self, rows, None, found.stages)
             if found.trade_off is not None:
-                # Sums of a stream, a posterior and populations belong to the kernels before tuning.
-                for name in ("stream_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
+                # Sums of a stream, and a posterior belong to the kernels before tuning.
+                for name in ("stream_", *OF_THE_POSTERIOR):
                     model.__dict__.pop(name, None)
             self.models_ = [model]
             if found.after is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from skmix.plots._common import new_figure, save_figure
 from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search, plot_weights
-from skmix.plots.composition import plot_composition
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.field import plot_errors, plot_gain, plot_ranks, plot_sharing
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
@@ -18,16 +17,13 @@ from skmix.plots.paper import (
     plot_accuracy_distribution,
     plot_illustration,
 )
-from skmix.plots.populations import draw_populations, plot_merges
 
 __all__ = [
     "draw_kernels",
-    "draw_populations",
     "new_figure",
     "paper_figures",
     "plot_accuracy_against_kernels",
     "plot_accuracy_distribution",
-    "plot_composition",
     "plot_confusion",
     "plot_digit_points",
     "plot_digits",
@@ -35,7 +31,6 @@ __all__ = [
     "plot_feature_overlay",
     "plot_gain",
     "plot_illustration",
-    "plot_merges",
     "plot_projections",
     "plot_ranks",
     "plot_reliability",

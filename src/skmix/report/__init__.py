@@ -5,7 +5,6 @@ A page is one self-contained HTML file, rendered from a dictionary of plain valu
 
 from __future__ import annotations
 
-from skmix.report.composition_page import composition_page
 from skmix.report.description import describe, metadata_of, outlier_threshold, predict_columns
 from skmix.report.evaluation import Evaluation, evaluate, evaluation_page
 from skmix.report.model_page import model_page
@@ -13,7 +12,6 @@ from skmix.report.study_page import render, report_data, write_report
 
 __all__ = [
     "Evaluation",
-    "composition_page",
     "describe",
     "evaluate",
     "evaluation_page",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,16 +59,14 @@ def predict_columns(
     -------
     dict of str to ndarray of shape (n,)
         For a classifier ``label``, what `predict` returns, and ``p_…``, the posterior probability of each;
-        for a mixture ``kernel`` and ``p_0`` …, the same for its kernels, and ``population``
-        if they were merged, and ``p_background`` if there is one. Then
+        for a mixture ``kernel`` and ``p_0`` …, the same for its kernels, and ``p_background`` if there is
+        one. Then
         ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
     """
     asked: dict[str, Any] = {"posteriors": model.predict_proba, "log_density": model.score_samples}
     if not is_classifier(model):
         # Not the largest probability: all are zero where a row is background.
         asked["kernel"] = model.predict
-        if hasattr(model, "populations_"):
-            asked["population"] = partial(model.predict, populations=True)
     blocks = []
     # Without rows, the columns are those of some other row.
     some = X if len(X) else np.zeros((1, X.shape[1]))
