@@ -16,7 +16,6 @@ import numpy as np
 
 from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .covariances import Structure, rescaled, structure_of
 from .model import (
     BoolArray,
     Factor,
@@ -35,6 +34,7 @@ from .sources import RowSource, Setting, make_setting, open_source
 from .sources.base import Centres
 from .sources.summary import Frame
 from .squarem import STRICTER, Squarem
+from .structures import Structure, rescaled, structure_of
 
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)

@@ -19,13 +19,13 @@ from scipy.stats import multivariate_normal
 from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import operations_of, to_numpy
 from skmix.engine.compute.threads import Workers
-from skmix.engine.covariances import INFLATED, structure_of
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
 from skmix.engine.sources import gaps as gaps_module
 from skmix.engine.sources.gaps import GapRows, group_rows
 from skmix.engine.sources.masked import MaskedRows
 from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.sources.summary import Setting, measure
+from skmix.engine.structures import INFLATED, structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=20, deadline=None, derandomize=True)

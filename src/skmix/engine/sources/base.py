@@ -11,8 +11,8 @@ import numpy as np
 
 from ..compute.arrays import Array
 from ..compute.threads import Workers, one_blas_thread
-from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
 from .coverage import EVERYTHING, Coverage
 from .summary import Setting, Summary, summarise
 

@@ -40,8 +40,8 @@ from ..compute.arrays import (
     where,
 )
 from ..compute.threads import Workers
-from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
 from .base import ArrayRows, Centres, Step
 from .coverage import DEVICE
 from .reference import log_mix

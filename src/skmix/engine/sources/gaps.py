@@ -17,8 +17,8 @@ import numpy as np
 from ..compute import can_compile
 from ..compute.arrays import is_numpy, namespace
 from ..compute.threads import Workers
-from ..covariances import INFLATED, Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics, join
+from ..structures import INFLATED, Structure
 from .base import ArrayRows, Centres
 from .memory import expect, in_frame, log_densities, prepare_model, worth_compiling
 from .reference import (

@@ -31,8 +31,8 @@ from ..compute.arrays import (
     to_numpy,
 )
 from ..compute.threads import Workers
-from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
 from .base import Centres
 from .device import Assumed, DeviceRows, finite_log
 from .gaps import group_patterns, moved

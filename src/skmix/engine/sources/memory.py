@@ -11,8 +11,8 @@ import numpy as np
 
 from ..compute import can_compile
 from ..compute.threads import Workers
-from ..covariances import Structure, structure_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure, structure_of
 from . import reference
 from .base import ArrayRows, Centres
 from .coverage import SKIPPING

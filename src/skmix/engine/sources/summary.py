@@ -15,8 +15,8 @@ import numpy as np
 from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy
 from ..compute.blocks import encode
 from ..compute.threads import Workers
-from ..covariances import Structure
 from ..model import FloatArray, IntArray, Parameters
+from ..structures import Structure
 
 # Numbers to scan at a time, in memory, and rows on a device.
 _CHUNK, _DEVICE_CHUNK = 1 << 17, 1 << 20
