@@ -19,8 +19,8 @@ from oracles import (
 )
 
 from skmix.engine import density as conditional
+from skmix.engine.estep.gaps import marginal
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.sources.gaps import marginal
 from skmix.engine.structures import invert_lower, structure_of, whiten_batch
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -23,8 +23,8 @@ from .compute.arrays import (
     pick,
     to_numpy,
 )
+from .frame import FARTHEST, Frame
 from .model import FloatArray, IntArray, Parameters, Regulariser
-from .sources.summary import FARTHEST, Frame
 from .structures import Structure
 
 # Rows sampled per kernel, and Lloyd iterations of k-means.

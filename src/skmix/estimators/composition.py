@@ -19,9 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 from ..engine import density, shares
 from ..engine.compute import how_to_install
 from ..engine.em import fit
+from ..engine.frame import frame_of
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..io import source_of

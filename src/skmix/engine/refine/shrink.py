@@ -31,9 +31,9 @@ from scipy.special import gammaln, softmax
 from ..compute.arrays import to_numpy
 from ..compute.threads import workers
 from ..em import expect, fit
+from ..frame import FARTHEST, Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
 from ..sources import RowSource, make_setting
-from ..sources.summary import FARTHEST, Frame
 from ..structures import Structure, rescaled, structure_of, unpack
 
 # The range of ν, in rows.
