@@ -31,6 +31,7 @@ from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
+from ..engine.tails import tail_of
 from . import densities, streams
 from ._settings import OF_KERNELS, check_count, covariance_type_of, is_robust
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
@@ -863,10 +864,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     @property
     def _parameters(self) -> Parameters:
-        degrees, background, box = (vars(self).get(name) for name in OF_KERNELS)
-        return Parameters(
-            self.weights_, self.means_, self.covariances_, degrees=degrees, background=background, box=box
-        )
+        arrays = {key: vars(self)[name] for name, key in OF_KERNELS.items() if name in vars(self)}
+        return Parameters(self.weights_, self.means_, self.covariances_, tail=tail_of(arrays))
 
     def _store_parameters(self, parameters: Parameters) -> None:
         """Set weights, means and covariances, and what t kernels and a background have besides."""
@@ -889,9 +888,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
             "groups": [kernels_of(parameters, self.covariance_type_, columns, by_class=False)],
-            "log_prior": log_probabilities(all_weights(parameters.batch())[0] @ self.class_prior_),
+            "log_prior": log_probabilities(all_weights(parameters) @ self.class_prior_),
             "probabilities": "responsibilities",
-            "n_hidden": 0 if parameters.background is None else 1,
+            "n_hidden": parameters.tail.n_extra,
         }
 
     def predict(
@@ -1267,8 +1266,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
 def _of_kernels(parameters: Parameters) -> dict[str, Any]:
     """Return the attributes that only t kernels or a background have."""
-    values = parameters.degrees, parameters.background, parameters.box
-    return {name: value for name, value in zip(OF_KERNELS, values, strict=True) if value is not None}
+    values = parameters.tail.to_dict()
+    return {name: values[key] for name, key in OF_KERNELS.items() if key in values}
 
 
 def _check_mixture(other: Any) -> SharedKernelMixture:
