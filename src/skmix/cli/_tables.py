@@ -19,11 +19,11 @@ from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, or_
 from skmix.cli._progress import Watch
 from skmix.datasets import TableRows
 from skmix.estimators import load
-from skmix.experiments.harness import writable_folder
 from skmix.io import replacing
 from skmix.io.encoding import listed, plain_text
 from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transformer_of
 from skmix.io.writing import is_device
+from skmix.paper.harness import writable_folder
 from skmix.report import metadata_of
 
 Data = Annotated[

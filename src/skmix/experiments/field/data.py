@@ -26,12 +26,11 @@ from scipy.special import softmax
 from sklearn import datasets as sklearn_datasets
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from skmix.datasets import load_mnist, make_seven_segment_digits, make_shared_kernel_data, read_rows
+from skmix.datasets import load_mnist, make_shared_kernel_data, read_rows
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import FloatArray, Parameters
-from skmix.features import digit_features
-
-from ..harness import generator
+from skmix.paper import digit_features, make_seven_segment_digits
+from skmix.paper.harness import generator
 
 SEGMENTS = "seven_segment"
 _SHIPPED = ("iris", "wine", "breast_cancer", "digits")
