@@ -182,7 +182,7 @@ def test_images_are_those_of_the_points_however_many_are_made_at_a_time(
     images, labels = make_seven_segment_digits(4, random_state=2, **settings)
     points, index = sample_points(labels, random_state=2, **settings)
     assert_array_equal(bin_points(points, index, half_length=1.5, half_width=0.3), images)
-    monkeypatch.setattr("skmix.datasets.digits._IMAGES_AT_A_TIME", 7)
+    monkeypatch.setattr("skmix.paper.digits._IMAGES_AT_A_TIME", 7)
     assert_array_equal(make_seven_segment_digits(4, random_state=2, **settings)[0], images)
 
 
