@@ -24,8 +24,8 @@ from .compute.arrays import (
     to_numpy,
 )
 from .covariances import Structure
+from .frame import FARTHEST, Frame
 from .model import FloatArray, IntArray, Parameters, Regulariser
-from .sources.summary import FARTHEST, Frame
 
 # Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25

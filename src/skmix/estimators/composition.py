@@ -20,9 +20,9 @@ from ..engine import density, shares
 from ..engine.compute import how_to_install
 from ..engine.covariances import structure_of
 from ..engine.em import fit
+from ..engine.frame import frame_of
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
 from ..io import source_of
 from ._settings import is_robust_fit

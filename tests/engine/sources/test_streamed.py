@@ -14,8 +14,9 @@ from skmix.engine import starts
 from skmix.engine.compute.threads import Workers
 from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
+from skmix.engine.frame import Setting
 from skmix.engine.model import Options
-from skmix.engine.sources import Setting, device, open_source
+from skmix.engine.sources import device, open_source
 from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
 from skmix.io import open_rows

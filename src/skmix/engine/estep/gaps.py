@@ -8,21 +8,16 @@ and are then like others; no value is imputed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 
 import numpy as np
 
-from ..compute import can_compile
 from ..compute.arrays import is_numpy, namespace
-from ..compute.threads import Workers
-from ..covariances import INFLATED, Structure
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics, join
-from .base import ArrayRows, Centres
-from .memory import expect, in_frame, log_densities, prepare_model, worth_compiling
+from ..covariances import Structure
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from .reference import (
-    HELD,
     TILE,
     Kernels,
     Rows,
@@ -34,11 +29,8 @@ from .reference import (
     safe_log,
     share,
 )
-from .summary import Setting
 
 _CHUNK = 1 << 13
-# Patterns from which on compiled code is faster: NumPy takes about half a millisecond for each.
-_MANY = 32
 # Up to this many features, rows are completed as if low-rank covariances were full.
 _LARGEST_FULL = 64
 
@@ -241,7 +233,7 @@ def _complete_compiled(
     return Completed(by_kernel(distances.T), of_factors, by_kernel(ahead) if moments else None, spread)
 
 
-def _expect_chunk(
+def expect_chunk(
     chunk: Chunk,
     kernels: Kernels,
     parameters: Parameters,
@@ -286,127 +278,7 @@ def _expect_chunk(
     return Statistics(found.likelihood, found.mass, first, second, scales, log_scales, found.background)
 
 
-class GapRows(ArrayRows):
-    """Rows with missing values, NaN; each row has at least one value."""
-
-    _cached: tuple[Setting, tuple[int, int], Rows | None, list[Chunk]] | None = None
-
-    def take(self, columns: Sequence[int]) -> GapRows:
-        """Return some of the features, of the rows with a value in any of them."""
-        X = self.X[:, list(columns)]
-        seen = np.flatnonzero(~np.isnan(X).all(axis=1))
-        codes = None if self.codes is None else self.codes[seen]
-        return GapRows(X[seen], codes, None if self.weights is None else self.weights[seen])
-
-    def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor | None,
-        setting: Setting,
-        centres: Centres | None = None,
-        moments: bool = True,
-    ) -> tuple[Statistics, FloatArray]:
-        """Do the E-step; see `RowSource`. Without a `factor` it is computed."""
-        origins, structure = parameters.means, setting.structure
-        if factor is None:
-            factor = structure.factor(parameters.covariances, self.n_features)
-        if centres is not None:
-            origins = np.where(centres[0][..., None], centres[1], origins)
-        _, n_kernels, n_features = origins.shape
-        # The sizes of chunks depend on one start, so that a start does not depend on the others.
-        size = max(TILE, HELD // (n_kernels * n_features))
-        complete, chunks = self._parts(setting, (parameters.weights.shape[-1], size))
-        compiled = (setting.compiled or sum(len(c.n_known) for c in chunks) >= _MANY) and can_compile()
-        exact = compiled & (structure.inflation(parameters.covariances, factor) <= INFLATED)
-        group = max(1, HELD // (n_kernels * n_features * min(size, len(self.X))))
-        found, order = [], []
-        for fast in (True, False):
-            starts = np.flatnonzero(exact == fast)
-            for own in (starts[a : a + group] for a in range(0, len(starts), group)):
-                part, own_factor = parameters.take(own), factor.take(own)
-                kernels = Kernels.of(part, own_factor, structure)
-                about = part.means if centres is None else origins[own]
-                work = partial(
-                    _expect_chunk,
-                    kernels=kernels,
-                    parameters=part,
-                    origins=about,
-                    compiled=fast,
-                    with_moments=moments,
-                )
-                parts = setting.pool.map(work, chunks)
-                if complete is not None:
-                    total = expect(
-                        complete,
-                        kernels,
-                        about,
-                        setting.pool,
-                        compiled=setting.compiled,
-                        moments=moments,
-                    )
-                else:
-                    total = next(parts)
-                for each in parts:
-                    total.add(each)
-                found.append(total)
-                order.append(own)
-        total = found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
-        return total, origins
-
-    def _parts(self, setting: Setting, sizes: tuple[int, int]) -> tuple[Rows | None, list[Chunk]]:
-        """Return the complete rows, and the others in chunks; cached for the setting.
-
-        `sizes` are the number of classes and of rows in a chunk.
-        """
-        if self._cached is None or self._cached[0] is not setting or self._cached[1] != sizes:
-            rows = in_frame(self.X, setting.frame, self.codes_within(sizes[0]), self.weights)
-            full = ~np.isnan(self.X).any(axis=1)
-            whole, index = np.flatnonzero(full), np.flatnonzero(~full)
-            complete = None
-            if len(whole):
-                complete = replace(
-                    rows,
-                    X=rows.X[whole],
-                    codes=None if rows.codes is None else rows.codes[whole],
-                    weights=None if rows.weights is None else rows.weights[whole],
-                )
-            self._cached = setting, sizes, complete, chunks_of(rows, index, sizes[1])
-        return self._cached[2:]
-
-    def log_densities(
-        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
-    ) -> FloatArray:
-        """Evaluate the kernels, at the observed values of each row; see `ArrayRows`."""
-        n_kernels, n_features = parameters.means.shape
-        compiled, missing = worth_compiling(len(self.X), n_kernels, n_features), np.isnan(self.X)
-        out = np.zeros((len(self.X), n_kernels if weights is None else weights.shape[1]))
-        whole = np.flatnonzero(~missing.any(axis=1))
-        if len(whole):
-            out[whole] = log_densities(self.X[whole], parameters, structure, weights, compiled, pool)
-        kernels, rows, inside = prepare_model(self.X, parameters, structure)
-        size = max(TILE, HELD // (n_kernels * n_features) // TILE * TILE)
-        chunks = chunks_of(rows, np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)), size)
-        # The model decides alone: the bits of a row's density do not depend on the other rows.
-        fast = can_compile() and bool(structure.inflation(inside.covariances, kernels.factor)[0] <= INFLATED)
-
-        def score(chunk: Chunk) -> FloatArray:
-            done = complete(chunk, inside, kernels.factor, structure, fast, moments=False)
-            degrees = None if kernels.degrees is None else kernels.degrees[..., None]
-            constants = log_peaks(done.log_determinants, chunk.n_known, degrees)
-            constants = chunk.to_rows(constants + chunk.logs(np.log(rows.scale)))
-            n_known = chunk.to_rows(chunk.n_known)
-            return at_distances(done.distances, constants, degrees, n_known)[0][0]
-
-        for chunk, values in zip(chunks, pool.map(score, chunks), strict=True):
-            out[chunk.index] = (values if weights is None else _mixed(values, weights)).T
-        return out
-
-    def clear_cache(self) -> None:
-        """Free the rows in the frame."""
-        self._cached = None
-
-
-def _mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
+def mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return log-mixtures (L, n) of log-densities (K, n); a row's bits do not depend on the others."""
     n = values.shape[1]
     values = values[:, np.minimum(np.arange(-(-n // TILE) * TILE), n - 1)]
