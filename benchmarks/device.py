@@ -28,12 +28,12 @@ import skmix
 from skmix.engine import em, starts
 from skmix.engine.compute.arrays import operations_of
 from skmix.engine.compute.threads import Workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import expect, fit, one_pass, rule_of
 from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 from skmix.paper.methods import run_batch
 from skmix.paper.records import Settings, make_data
 from skmix.paper.variants import VARIANTS

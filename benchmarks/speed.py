@@ -33,11 +33,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import skmix
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import Options
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 from skmix.io import replacing
 from skmix.paper.harness import processor
 

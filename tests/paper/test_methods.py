@@ -13,10 +13,10 @@ from study_runs import same_runs
 
 from skmix import SharedKernelMixture
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.model import Parameters, Status
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 from skmix.paper import METHODS, Method, Settings, StudyData, methods, run_batch, run_one
 from skmix.paper.harness import generator
 from skmix.paper.methods import _joined, fit_batch, predict, predict_published, scores_of

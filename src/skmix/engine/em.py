@@ -16,7 +16,6 @@ import numpy as np
 
 from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .covariances import Structure, rescaled, structure_of
 from .frame import Frame, Setting
 from .model import (
     BoolArray,
@@ -35,6 +34,7 @@ from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, make_setting, open_source
 from .sources.base import Centres
 from .squarem import STRICTER, Squarem
+from .structures import Structure, rescaled, structure_of
 
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .compute.threads import Workers
-from .covariances import Structure
 from .model import FloatArray, Parameters
+from .structures import Structure
 
 # Values beyond this many scales are clipped so that their squares stay finite.
 FARTHEST = 1e100

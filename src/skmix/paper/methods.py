@@ -21,12 +21,12 @@ from threadpoolctl import threadpool_limits
 
 from skmix.engine import starts
 from skmix.engine.compute.arrays import send
-from skmix.engine.covariances import structure_of
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status, join
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 from .harness import generator
 from .published import TOLERANCE, Fit, published_likelihoods, published_run

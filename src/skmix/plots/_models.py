@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.engine.covariances import Structure, structure_of
+from skmix.engine.structures import Structure, structure_of
 from skmix.plots._common import FloatArray
 
 Feature = int | str

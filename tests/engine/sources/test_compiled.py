@@ -17,12 +17,12 @@ from scipy.special import logsumexp
 from skmix import SharedKernelMixture
 from skmix.engine.compute import can_compile
 from skmix.engine.compute.threads import workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.estep import reference
 from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics, join
 from skmix.engine.sources import memory, open_source
+from skmix.engine.structures import structure_of
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
 from numba import cfunc

@@ -25,7 +25,6 @@ from skmix.engine.compute.arrays import (
     to_numpy,
 )
 from skmix.engine.compute.threads import Workers, workers
-from skmix.engine.covariances import STRUCTURES, structure_of, whiten_batch, whiten_bounded
 from skmix.engine.em import one_pass, rule_of
 from skmix.engine.estep.gaps import moved
 from skmix.engine.frame import Setting
@@ -33,6 +32,7 @@ from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.sources import open_source
 from skmix.engine.sources.device import DeviceRows, OptimisticStep
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import STRUCTURES, structure_of, whiten_batch, whiten_bounded
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 

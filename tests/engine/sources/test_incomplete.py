@@ -19,7 +19,6 @@ from scipy.stats import multivariate_normal
 from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import operations_of, to_numpy
 from skmix.engine.compute.threads import Workers
-from skmix.engine.covariances import INFLATED, structure_of
 from skmix.engine.estep.gaps import group_rows
 from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
@@ -27,6 +26,7 @@ from skmix.engine.sources import memory as memory_module
 from skmix.engine.sources.device import MaskedRows
 from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import INFLATED, structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=20, deadline=None, derandomize=True)

@@ -30,7 +30,7 @@ from skmix import (
     load,
 )
 from skmix.datasets import make_shared_kernel_data
-from skmix.engine.covariances import STRUCTURES
+from skmix.engine.structures import STRUCTURES
 from skmix.estimators import watched_by
 from skmix.estimators.search import _base
 from skmix.estimators.search import classifier as search_of_classifiers

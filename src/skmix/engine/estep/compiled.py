@@ -41,8 +41,8 @@ from ..compute.simd import (
     subtract,
 )
 from ..compute.threads import Workers, aligned
-from ..covariances import Structure
 from ..model import BoolArray, FloatArray, IntArray, Statistics, join
+from ..structures import Structure
 from .coverage import POOLED_PRODUCTS, PRODUCTS
 from .reference import Kernels, Rows, mean_log_scale
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..covariances import COVARIANCE_TYPES, STRUCTURES, Structure
+from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
 
 # What kernels may have besides a mean and a covariance, in words.
 _TAILS = {"t": "t kernels", "background": "a background"}

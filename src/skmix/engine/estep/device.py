@@ -37,9 +37,9 @@ from ..compute.arrays import (
     to_numpy,
     where,
 )
-from ..covariances import Structure
 from ..frame import FARTHEST, Frame
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
 
 Result = TypeVar("Result")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own

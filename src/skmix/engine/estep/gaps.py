@@ -15,8 +15,8 @@ from functools import reduce
 import numpy as np
 
 from ..compute.arrays import is_numpy, namespace
-from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
 from .reference import (
     TILE,
     Kernels,

@@ -19,8 +19,8 @@ from ..compute.arrays import (
     namespace,
     operations_of,
 )
-from ..covariances import Structure
 from ..model import IntArray, Parameters
+from ..structures import Structure
 
 # Fewest rows of a pattern that are worked on at a time, and most patterns.
 _FEWEST_ROWS = 64

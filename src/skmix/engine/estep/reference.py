@@ -15,8 +15,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..compute.arrays import Array, digamma, gammaln, is_numpy, like, namespace, occurs
-from ..covariances import Structure
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
+from ..structures import Structure
 
 # Numbers in the differences of rows from means that are held at a time.
 HELD = 1 << 17

@@ -25,7 +25,6 @@ from ..compute.arrays import (
     to_numpy,
 )
 from ..compute.threads import Workers
-from ..covariances import Structure
 from ..estep.coverage import DEVICE
 from ..estep.device import NOTHING, Assumed, ClassOrder, FramedRows, count_classes, finite_log, prepare
 from ..estep.gaps import group_patterns, moved
@@ -33,6 +32,7 @@ from ..estep.masked import Marginals, Patterns, batches, row_chunks
 from ..estep.reference import log_mix
 from ..frame import FARTHEST, NEAR, Frame, Setting, frame_of
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
 from .base import ArrayRows, Centres, Step
 from .summary import chunks
 

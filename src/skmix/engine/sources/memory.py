@@ -11,13 +11,13 @@ import numpy as np
 
 from ..compute import can_compile
 from ..compute.threads import Workers
-from ..covariances import INFLATED, Structure, structure_of
 from ..estep import reference
 from ..estep.coverage import SKIPPING
 from ..estep.gaps import Chunk, chunks_of, complete, expect_chunk, mixed
 from ..estep.reference import HELD, TILE, Kernels, Rows, at_distances, log_peaks
 from ..frame import FARTHEST, Frame, Setting, scale_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
+from ..structures import INFLATED, Structure, structure_of
 from .base import ArrayRows, Centres
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.

@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, as_structure, random_covariances
 
-from skmix.engine.covariances import STRUCTURES, Structure, structure_of
 from skmix.engine.model import FloatArray, Regulariser
+from skmix.engine.structures import STRUCTURES, Structure, structure_of
 
 each_structure = pytest.mark.parametrize("structure", list(STRUCTURES.values()), ids=list(STRUCTURES))
 each_size = pytest.mark.parametrize("n_features", [1, 2, 3, 4, 5, 18])

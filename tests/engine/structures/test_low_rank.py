@@ -14,11 +14,11 @@ from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
 from skmix.engine.compute.blocks import Block
-from skmix.engine.covariances import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 from skmix.engine.density import condition, draw
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise, uniform
+from skmix.engine.structures import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 
 FULL = STRUCTURES["full"]
 

@@ -8,9 +8,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_covariances
 
-from skmix.engine import covariances
-from skmix.engine.covariances import raise_eigenvalues, structure_of, whiten_batch, whiten_bounded
 from skmix.engine.model import FloatArray, Regulariser
+from skmix.engine.structures import (
+    full,
+    linalg,
+    raise_eigenvalues,
+    structure_of,
+    whiten_batch,
+    whiten_bounded,
+)
 
 ORDERS = [1, 2, 3, 7, 16, 17, 30]
 """Both sides of the order above which matrices are factored one by one."""
@@ -83,9 +89,9 @@ def test_compiled_code_does_the_same_to_the_last_bit(order: int, monkeypatch: py
     narrow = np.ones((order, order)) + 1e-8 * np.eye(order)
     tiny, huge = 1e-310 * good[0], 1e300 * good[0]
     matrices = np.stack([*good[:10], *singular(order).values(), narrow, tiny, huge, *good[10:]])
-    monkeypatch.setattr(covariances, "_compiles", lambda *_: False)
+    monkeypatch.setattr(linalg, "compiles", lambda *_: False)
     expected = whiten_batch(matrices)
-    monkeypatch.setattr(covariances, "_compiles", lambda *_: True)
+    monkeypatch.setattr(linalg, "compiles", lambda *_: True)
     for found, value in zip(whiten_batch(matrices), expected, strict=True):
         assert_array_equal(found, value)
 
@@ -104,9 +110,9 @@ def test_compiled_covariances_are_the_same_to_the_last_bit(
     floor, ridge = np.full(order, 0.02), random.uniform(size=order) * 1e-3
     regulariser = Regulariser(floor, ridge, rows, 1e-3 * np.eye(order) + 1e-4, 1.0)
     given = mass, offset, second, regulariser
-    monkeypatch.setattr(covariances, "_compiles", lambda *_: False)
+    monkeypatch.setattr(full, "compiles", lambda *_: False)
     expected, factor = structure.update(*given)
-    monkeypatch.setattr(covariances, "_compiles", lambda *_: True)
+    monkeypatch.setattr(full, "compiles", lambda *_: True)
     found, found_factor = structure.update(*given)
     assert_array_equal(found, expected)
     assert_array_equal(found_factor.whitener, factor.whitener)
