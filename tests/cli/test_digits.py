@@ -13,8 +13,9 @@ from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.datasets import make_seven_segment_digits, read_rows
+from skmix.datasets import make_seven_segment_digits
 from skmix.features import DIGIT_FEATURES, digit_features
+from skmix.io import read_rows
 
 
 def run(*arguments: object) -> tuple[int, str]:
