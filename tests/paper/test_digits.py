@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.datasets import read_rows
+from skmix.io import read_rows
 from skmix.paper import DIGIT_FEATURES, digit_features, make_seven_segment_digits
 
 

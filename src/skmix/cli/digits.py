@@ -9,10 +9,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix import datasets, paper, plots
+from skmix import paper, plots
 from skmix.cli import _common as cli
 from skmix.cli._progress import watching
-from skmix.io import replacing
+from skmix.io import replacing, write_columns
+from skmix.io.tables import WRITABLE
 from skmix.paper.digit_plots import plot_digits
 from skmix.paper.harness import writable_folder
 
@@ -31,7 +32,7 @@ def digits(
         Path,
         typer.Option(
             help="File for images, labels and features (.npz), or for a table of features and labels "
-            f"({', '.join(datasets.WRITABLE)})."
+            f"({', '.join(WRITABLE)})."
         ),
     ] = Path("digits.npz"),
     per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
@@ -52,7 +53,7 @@ def digits(
     feature_names (14,); read it with numpy.load. A table has the 14 features
     and, as its last column, the digit.
     """
-    known = {"--out": (".npz", *datasets.WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
+    known = {"--out": (".npz", *WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
     wanted = {option: file for option, file in zip(known, (out, sheet), strict=True) if file is not None}
     for option, file in wanted.items():
         if not file.name.lower().endswith(known[option]):
@@ -81,7 +82,7 @@ def digits(
                     )
             else:
                 columns = dict(zip(names, found.T, strict=True))
-                datasets.write_columns(out, {**columns, "digit": labels})
+                write_columns(out, {**columns, "digit": labels})
             if figure is not None and sheet is not None:
                 plots.save_figure(figure, sheet, dpi=120)
     if as_json:
