@@ -33,7 +33,6 @@ from skmix.io import read_rows
 from skmix.paper import digit_features, make_seven_segment_digits
 from skmix.paper.harness import generator
 
-
 SEGMENTS = "seven_segment"
 _SHIPPED = ("iris", "wine", "breast_cancer", "digits")
 _MNIST = "mnist"
