@@ -38,8 +38,8 @@ from skmix.engine.model import Options
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
-from skmix.experiments.harness import processor
 from skmix.io import replacing
+from skmix.paper.harness import processor
 
 # Covariances, N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
 FITS = [
