@@ -21,8 +21,7 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import Frame, frame_of, measure
 from ..engine.starts import uniform_weights
 from ._settings import covariance_type_of, is_robust_fit
-from .crossfit import quantile
-from .decisions import check_outlier_label
+from .decisions import check_outlier_label, quantile
 from .densities import counted_weights, log_density
 from .rows import (
     Training,
