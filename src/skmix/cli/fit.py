@@ -24,15 +24,16 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
 from skmix.cli.models import print_evaluation
-from skmix.datasets import TableRows, class_labels
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.holdout import Split, single_split, stratified_folds
 from skmix.estimators.rows import note_rows, number_labels
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
+from skmix.io import TableRows
 from skmix.io.encoding import Kind, feature_names
 from skmix.io.preparation import scale_in_words
+from skmix.io.tables import class_labels
 from skmix.report.description import serving
 
 _of_table = partial(typer.Option, rich_help_panel="The table")

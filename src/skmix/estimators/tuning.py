@@ -21,11 +21,11 @@ from joblib import effective_n_jobs
 
 from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block
+from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray
 from ..engine.refine import discriminative
 from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score
 from ..engine.refine.temperature import log_losses
-from ..engine.sources.gaps import has_gaps
 from . import densities
 from ._settings import check_count
 from .crossfit import N_FOLDS_TO_TUNE, refit

@@ -29,8 +29,8 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.engine.covariances import STRUCTURES
+from skmix.datasets import make_shared_kernel_data
+from skmix.engine.structures import STRUCTURES
 from skmix.estimators import watched_by
 from skmix.estimators.search import _base
 from skmix.estimators.search import classifier as search_of_classifiers
@@ -38,6 +38,7 @@ from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import QUICK_FITS, own_kernels
 from skmix.estimators.search.mixture import _average, _largest_stable, _likelier, least_stable
+from skmix.paper import illustration
 
 Data = tuple[np.ndarray, np.ndarray]
 
