@@ -1,5 +1,5 @@
 """
-Searching for feature groups
+Searching for feature sets
 ============================
 
 A product of small models can beat one model of all features: it has fewer parameters, and a feature that
@@ -17,10 +17,10 @@ from skmix import SharedKernelClassifierCV
 # merges, leaves out or takes back whatever lowers the log-loss of held-out rows most.
 wine = load_wine()
 search = SharedKernelClassifierCV(
-    feature_groups="auto", n_kernels=3, cv=3, random_state=0
+    feature_sets="auto", n_kernels=3, cv=3, random_state=0
 )
 search.fit(wine.data, wine.target)
-groups = search.classifier_.feature_groups_
+groups = search.classifier_.feature_sets_
 names = [
     name.replace("_", " ").removesuffix(" of diluted wines")
     for name in wine.feature_names
@@ -33,11 +33,9 @@ for columns in groups:
 # difference, the first is taken.
 orange, blue = "#d55e00", "#0072b2"
 figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.9), layout="constrained")
-in_search = search.cv_results_["stage"] == "feature_groups"
+in_search = search.cv_results_["stage"] == "feature_sets"
 joint, *losses = -search.cv_results_["mean_test_score"][in_search]
-chosen = (
-    search.cv_results_["param_feature_groups"][in_search].tolist().index(groups) - 1
-)
+chosen = search.cv_results_["param_feature_sets"][in_search].tolist().index(groups) - 1
 left.axhline(joint, color="0.5", ls="--", lw=1.2)
 left.annotate(
     "all features in one model",

@@ -317,10 +317,10 @@ def test_models_of_a_study(results: StudyResults, variant: str, n_panels: int, l
     assert_allclose(heaviest.center, model.means_[k, :2])
 
 
-def test_feature_groups_are_plotted_one_by_one() -> None:
+def test_feature_sets_are_plotted_one_by_one() -> None:
     X, y = rows(3)
-    model = SharedKernelClassifier(3, feature_groups=[[0, 1], [2]], random_state=0, tol=1e-2).fit(X, y)
-    with pytest.raises(ValueError, match="2 feature groups"):
+    model = SharedKernelClassifier(3, feature_sets=[[0, 1], [2]], random_state=0, tol=1e-2).fit(X, y)
+    with pytest.raises(ValueError, match="2 feature sets"):
         plot_projections(model, "a")
     assert len(plot_projections(model.models_[0], "a")) == 1
 

@@ -1,4 +1,4 @@
-"""The search for feature groups: the losses of partitions, which are looked at, and what it finds."""
+"""The search for feature sets: the losses of partitions, which are looked at, and what it finds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def grouped(**settings: Any) -> SharedKernelClassifierCV:
     """Return a search for groups alone."""
     prototype = SharedKernelClassifier(covariance_prior=None, weight_prior=1.0)
     settings = {"covariance_type": "full", "random_state": 0, "tune": False, **settings}
-    return SharedKernelClassifierCV(prototype, feature_groups="auto", **settings)
+    return SharedKernelClassifierCV(prototype, feature_sets="auto", **settings)
 
 
 # ---------------------------------------------------------------- the loss of a partition
@@ -57,7 +57,7 @@ def test_a_sum_of_groups_is_the_product_classifier(partition: tuple[tuple[int, .
     order = []
     for training, held in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
         groups = [list(group) for group in partition]
-        model = SharedKernelClassifier(3, feature_groups=groups, tol=1e-3, random_state=0)
+        model = SharedKernelClassifier(3, feature_sets=groups, tol=1e-3, random_state=0)
         densities[held] = model.fit(X[training], y[training]).class_log_likelihood(X[held])
         order.extend(held)
     expected = least_log_loss(densities[order], y[order], log_prior=np.log([0.5, 0.5]))[1]
@@ -73,7 +73,7 @@ def test_weights_count_in_fits_temperatures_and_losses() -> None:
     found = GroupSearch(SharedKernelClassifier(2, random_state=0), folds, Trials(None))
     order, densities = [], []
     for training, held in cv.split(X, y):
-        model = SharedKernelClassifier(2, feature_groups=[[0, 1], [2]], tol=1e-3, random_state=0)
+        model = SharedKernelClassifier(2, feature_sets=[[0, 1], [2]], tol=1e-3, random_state=0)
         model.fit(X[training], y[training], weights[training])
         densities.append(model.class_log_likelihood(X[np.sort(held)]))
         order.extend(np.sort(held))
@@ -191,8 +191,8 @@ def test_features_that_do_well_together_stay_together() -> None:
     """The joint model of these few columns is as good as any product: nothing is taken apart without need."""
     X, y = two_pairs(200)
     search = grouped(n_kernels=2, cv=StratifiedKFold(5, shuffle=True, random_state=0)).fit(X, y)
-    assert search.best_params_["feature_groups"] is None
-    assert search.classifier_.feature_groups_ == [[0, 1, 2, 3]]
+    assert search.best_params_["feature_sets"] is None
+    assert search.classifier_.feature_sets_ == [[0, 1, 2, 3]]
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_the_pair_is_found_among_columns_of_noise() -> None:
     X, y = with_noise(40, 0)
     search = grouped(n_kernels=2, cv=StratifiedKFold(3, shuffle=True, random_state=0))
     search.set_params(estimator__tol=1e-2).fit(X, y)
-    groups = search.best_params_["feature_groups"]
+    groups = search.best_params_["feature_sets"]
     assert any({0, 1} <= set(group) for group in groups)
     assert any(2 in group for group in groups)
     joint = SharedKernelClassifier(2, random_state=0).fit(X, y)
@@ -224,20 +224,20 @@ def test_the_digits_are_grouped_at_least_as_well_as_by_the_paper(golden: Golden)
     accuracy = search.score(data["X_test"], data["y_test"])
     plain = clone(search.classifier_).set_params(tol=SharedKernelClassifier().tol)
     for columns in ([3, 4], [1, 3, 4]):
-        paper = clone(plain).set_params(feature_groups=[columns, QUADRANTS], n_init=3)
+        paper = clone(plain).set_params(feature_sets=[columns, QUADRANTS], n_init=3)
         assert accuracy >= paper.fit(data["X"], data["y"]).score(data["X_test"], data["y_test"])
-    joint = clone(plain).set_params(feature_groups=None).fit(data["X"], data["y"])
+    joint = clone(plain).set_params(feature_sets=None).fit(data["X"], data["y"])
     assert accuracy > joint.score(data["X_test"], data["y_test"])
     assert accuracy >= 0.9592
 
     table = pd.DataFrame(search.cv_results_)
-    steps = table[table["stage"] == "feature_groups"]
-    assert steps["param_feature_groups"][0] == [list(range(13))]
-    assert steps["param_feature_groups"][1] == [[column] for column in range(13)]
+    steps = table[table["stage"] == "feature_sets"]
+    assert steps["param_feature_sets"][0] == [list(range(13))]
+    assert steps["param_feature_sets"][1] == [[column] for column in range(13)]
     assert np.all(np.diff(steps["mean_test_score"][1:]) > 0)
-    assert search.best_params_["feature_groups"] in steps["param_feature_groups"].tolist()
+    assert search.best_params_["feature_sets"] in steps["param_feature_sets"].tolist()
     assert search.classifier_.n_kernels_ == [10] * len(search.classifier_.models_)
-    assert sum(map(len, search.classifier_.feature_groups_)) < 13
+    assert sum(map(len, search.classifier_.feature_sets_)) < 13
 
 
 def test_names_gaps_missing_labels_and_weights() -> None:

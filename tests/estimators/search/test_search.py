@@ -107,7 +107,7 @@ def test_the_entropy_of_responsibilities_has_that_of_the_background() -> None:
     random = np.random.default_rng(0)
     X = np.vstack([random.normal(size=(80, 2)), random.uniform(-6.0, 6.0, size=(40, 2))])
     y = np.arange(120) % 2
-    prototype = SharedKernelMixture(covariance_type="full", background=True, max_iter=1000)
+    prototype = SharedKernelMixture(covariance_type="full", tail="background", max_iter=1000)
     search = SharedKernelMixtureCV(
         prototype, n_kernels=[1], covariance_type="full", criterion="icl", random_state=0
     ).fit(X, y)
@@ -919,7 +919,7 @@ def test_own_kernels_belong_to_one_class(iris: Data) -> None:
     # Every class has as many.
     assert set(search.cv_results_["param_n_kernels"]) == {3, 6}
     assert set(search.cv_results_["param_kernels"]) == {"own"}
-    groups = SharedKernelClassifierCV(kernels="own", feature_groups=[[0, 1], [2, 3]], cv=2, random_state=0)
+    groups = SharedKernelClassifierCV(kernels="own", feature_sets=[[0, 1], [2, 3]], cv=2, random_state=0)
     parts = [*search.classifiers_, *(part for each in groups.fit(X, y).classifiers_ for part in each.models_)]
     for part in parts:
         assert_array_equal(np.count_nonzero(part.weights_, axis=1), 1)
@@ -1012,7 +1012,7 @@ def test_a_search_reports_the_share_of_its_work(iris: Data, whole: Any, search: 
 def test_the_work_of_stages_is_weighted() -> None:
     trials, shares = Trials(None), []
     trials.report = lambda message, *, share=None: shares.append(share)
-    trials.step("feature_groups", "")
+    trials.step("feature_sets", "")
     trials.plan("screening", 4, 1.0)
     trials.plan("kernels", 2, 8.0)
     trials.step("screening", "")
@@ -1055,8 +1055,8 @@ def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
     assert len(mixture.cv_results_["params"]) == 1
     # One kernel, then 2 to 8 and 10, of each type, full and diagonal ones with two priors.
     assert mixture.n_untried_ == 9 * (len(STRUCTURES) + 2) - 1
-    groups = SharedKernelClassifierCV(feature_groups="auto", time_limit=0.0, random_state=0).fit(*iris)
-    assert groups.cv_results_["stage"].tolist() == ["feature_groups"] * 2 + ["kernels"]
+    groups = SharedKernelClassifierCV(feature_sets="auto", time_limit=0.0, random_state=0).fit(*iris)
+    assert groups.cv_results_["stage"].tolist() == ["feature_sets"] * 2 + ["kernels"]
 
 
 @pytest.fixture(scope="module")
@@ -1084,11 +1084,11 @@ def test_pixels_are_projected(pixels: Any) -> None:
 def test_the_product_form_has_its_own_candidates() -> None:
     X, y = load_wine(return_X_y=True)
     groups = [[0, 1, 2], [5, 6]]
-    search = SharedKernelClassifierCV(feature_groups=groups, cv=2, random_state=0).fit(X, y)
+    search = SharedKernelClassifierCV(feature_sets=groups, cv=2, random_state=0).fit(X, y)
     assert set(search.cv_results_["param_n_kernels"]) == {4, 8, 16}
     assert set(search.cv_results_["param_weight_prior"]) == {1.0, 1.1}
     assert set(search.cv_results_["param_reduction"]) == {"none"}
-    assert search.classifier_.feature_groups_ == groups
+    assert search.classifier_.feature_sets_ == groups
     pooled = pooled_covariance(X, y)
     for columns, model in zip(groups, search.classifier_.models_, strict=True):
         rows, covariance = model.covariance_prior
@@ -1114,7 +1114,7 @@ def test_two_rows_of_a_class_and_one_feature_will_do(iris: Data) -> None:
     X, y = iris[0], np.array(["setosa", "versicolor", "virginica"])[iris[1]]
     two = np.array([0, 1, 50, 51, 100, 101])
     assert SharedKernelClassifierCV(random_state=0).fit(X[two], y[two]).score(X[two], y[two]) == 1.0
-    one = SharedKernelClassifierCV(random_state=0, feature_groups="auto", cv=2).fit(X[::3, 2:3], y[::3])
+    one = SharedKernelClassifierCV(random_state=0, feature_sets="auto", cv=2).fit(X[::3, 2:3], y[::3])
     assert one.score(X[:, 2:3], y) > 0.9
 
 
@@ -1188,7 +1188,7 @@ def test_gaps_hardly_change_the_pooled_covariance(iris: Data) -> None:
 
 def test_results_are_saved(tmp_path: Path, iris: Data, pixels: Any) -> None:
     X, y = iris
-    product = quick(feature_groups=[[0, 1], [2, 3]], cv=StratifiedKFold(2)).fit(X, y)
+    product = quick(feature_sets=[[0, 1], [2, 3]], cv=StratifiedKFold(2)).fit(X, y)
     mixture = SharedKernelMixtureCV(
         n_kernels=[2, 3], covariance_type=["full", "tied"], cv=2, random_state=0
     ).fit(pd.DataFrame(X, columns=list("abcd")))
@@ -1229,7 +1229,7 @@ def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None
 def test_a_reduction_is_part_of_the_graph(iris: Data, pixels: Any) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    product = quick(feature_groups=[[0, 1], [2, 3]], cv=2).fit(*iris)
+    product = quick(feature_sets=[[0, 1], [2, 3]], cv=2).fit(*iris)
     for search, X in ((product, iris[0]), (pixels[0], pixels[1])):
         session = runtime.InferenceSession(search.to_onnx().SerializeToString())
         labels, probabilities, densities = session.run(None, {"X": np.asarray(X, dtype=np.float64)})
@@ -1303,8 +1303,8 @@ def test_candidates_that_all_fail_raise_the_last_error() -> None:
     prototype = SharedKernelClassifier(variance_floor=0.0, covariance_prior=None)
     refused(message, SharedKernelClassifierCV(prototype, cv=2), X, y)
     refused(
-        "No feature groups could be fitted",
-        SharedKernelClassifierCV(prototype, feature_groups="auto", cv=2),
+        "No feature sets could be fitted",
+        SharedKernelClassifierCV(prototype, feature_sets="auto", cv=2),
         X,
         y,
     )

@@ -276,14 +276,14 @@ def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None
     return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
 
 
-# ---------------------------------------------------------------- feature groups
+# ---------------------------------------------------------------- feature sets
 
 
 class GroupSearch:
     """Partitions of the features, judged by the log-loss of held-out rows at its best temperature."""
 
     def __init__(self, prototype: Any, folds: list[Fold], trials: Trials) -> None:
-        tol = max(prototype.tol, _TOLERANCE) if prototype.stopping == "total" else prototype.tol
+        tol = prototype.tol if isinstance(prototype.tol, tuple) else max(prototype.tol, _TOLERANCE)
         self._prototype, self._trials = clone(prototype).set_params(n_init=1, tol=tol), trials
         seed = prototype.random_state
         self._folds = [(fewer_rows(training, seed), fewer_rows(held, seed)) for training, held in folds]
@@ -314,11 +314,11 @@ class GroupSearch:
             steps.append(following)
         best = min(steps, key=self.loss)
         if self._error is not None and not np.isfinite(self.loss(best)):
-            raise ValueError(f"No feature groups could be fitted: {self._error}")
+            raise ValueError(f"No feature sets could be fitted: {self._error}")
         kernels = {name: getattr(self._prototype, name) for name in ("n_kernels", "covariance_type")}
         for step in steps:
-            params = {**kernels, "feature_groups": [list(group) for group in step]}
-            self._trials.list.append(Trial("feature_groups", params, -self.loss(step)))
+            params = {**kernels, "feature_sets": [list(group) for group in step]}
+            self._trials.list.append(Trial("feature_sets", params, -self.loss(step)))
         first = next(step for step in steps if not self.clearly_better(best, step))
         return [list(group) for group in first]
 
