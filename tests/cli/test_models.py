@@ -629,7 +629,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "--time-limit is for automatic choices",
         ),
         (["fit", "iris.csv", "--tune"], 2, "--tune needs classes"),
-        (["fit", "iris.csv", "--feature-sets", "auto"], 2, "--feature-sets needs classes"),
+        (["fit", "iris.csv", "--feature-sets", "a;b"], 2, "--feature-sets needs classes"),
         # Before the fit, and not after all its work.
         (
             ["fit", "none.csv", "-t", "species", "--tune", "--covariance", "low_rank"],
@@ -637,12 +637,12 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "--covariance low_rank",
         ),
         (
-            ["fit", "none.csv", "-t", "species", "--tune", "--feature-sets", "auto"],
+            ["fit", "none.csv", "-t", "species", "--tune", "--feature-sets", "a;b"],
             2,
             "does not work with --feature-sets",
         ),
         (
-            ["fit", "none.csv", "-t", "a", "--criterion", "bic", "--feature-sets", "auto"],
+            ["fit", "none.csv", "-t", "a", "--criterion", "bic", "--feature-sets", "a;b"],
             2,
             "--criterion bic does",
         ),

@@ -160,13 +160,6 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "--criterion cv": ({}, {}),
     "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
     "--covariance tied": ({"covariance_type": "tied"}, {}),
-    "--feature-sets auto": ({"feature_sets": "auto"}, {}),
-    "--feature-sets auto --criterion cv": ({"feature_sets": "auto"}, {}),
-    "--feature-sets auto --kernels 3 --time-limit 4": (
-        {"feature_sets": "auto", "n_kernels": 3, "time_limit": 4.0},
-        {},
-    ),
-    "--feature-sets auto --kernels 3": ({"feature_sets": "auto", "n_kernels": 3}, {}),
     "--feature-sets a;b": ({"feature_sets": [[0], [1]]}, {}),
     "--tune": ({"tune": True}, {}),
     "--no-tune": ({"tune": False}, {}),
