@@ -17,7 +17,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from scipy.linalg import lapack
 
-from .compute import can_compile, is_loaded
 from .compute.arrays import (
     FARTHEST_SQUARED,
     Array,
@@ -35,6 +34,7 @@ from .compute.arrays import (
     take,
     to_numpy,
 )
+from .compute.compiling import can_compile, is_loaded
 from .model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 # Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
 from ..engine.covariances import structure_of
-from ..engine.estep.reference import log_peaks
+from ..engine.estep.terms import log_peaks
 from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
 from ..engine.refine.merge import cut

@@ -44,7 +44,8 @@ from ..compute.threads import Workers, aligned
 from ..covariances import Structure
 from ..model import BoolArray, FloatArray, IntArray, Statistics, join
 from .coverage import POOLED_PRODUCTS, PRODUCTS
-from .reference import Kernels, Rows, mean_log_scale
+from .reference import Kernels, Rows
+from .terms import mean_log_scale
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16

@@ -17,18 +17,8 @@ import numpy as np
 from ..compute.arrays import is_numpy, namespace
 from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from .reference import (
-    TILE,
-    Kernels,
-    Rows,
-    at_distances,
-    log_mix,
-    log_peaks,
-    mean_log_scale,
-    moments,
-    safe_log,
-    share,
-)
+from .reference import TILE, Kernels, Rows, moments
+from .terms import at_distances, log_mix, log_peaks, mean_log_scale, safe_log, share
 
 _CHUNK = 1 << 13
 # Up to this many features, rows are completed as if low-rank covariances were full.
@@ -294,17 +284,3 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
         covariances=structure.marginal(parameters.covariances, columns),
         box=None if parameters.box is None else parameters.box[..., columns],
     )
-
-
-def moved(
-    statistics: Statistics,
-    origins: FloatArray,
-    new_origins: FloatArray,
-    structure: Structure,
-    factor: Factor | None = None,
-) -> Statistics:
-    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M)."""
-    first, shift = statistics.first, origins - new_origins
-    weight = statistics.weight[..., None]
-    second = structure.moved(statistics.second, first, weight, shift, factor)
-    return replace(statistics, first=first + weight * shift, second=second)

@@ -15,7 +15,7 @@ from ..compute.arrays import Array, to_numpy
 from ..compute.threads import workers
 from ..covariances import structure_of
 from ..em import expect, regulariser_of
-from ..estep.gaps import moved
+from ..estep.terms import moved
 from ..frame import Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import can_compile
+from ..compute.compiling import can_compile
 from ..compute.threads import Workers
 from ..covariances import INFLATED, Structure, structure_of
 from ..estep import reference
 from ..estep.coverage import SKIPPING
 from ..estep.gaps import Chunk, chunks_of, complete, expect_chunk, mixed
-from ..estep.reference import HELD, TILE, Kernels, Rows, at_distances, log_peaks
+from ..estep.reference import HELD, TILE, Kernels, Rows
+from ..estep.terms import at_distances, log_mix, log_peaks
 from ..frame import FARTHEST, Frame, Setting, scale_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
 from .base import ArrayRows, Centres
@@ -85,7 +86,7 @@ def log_densities(
         return module.evaluate(rows, kernels, weights, pool)
     out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     for a, values in reference.tiles(rows, kernels):
-        part = values if weights is None else reference.log_mix(values, weights)
+        part = values if weights is None else log_mix(values, weights)
         n = min(part.shape[1], len(X) - a)
         out[a : a + n] = part[:, :n].T
     return out
