@@ -34,7 +34,7 @@ from skmix.experiments.field import (
     run_comparison,
 )
 from skmix.experiments.field import make_tables as tables_of
-from skmix.experiments.harness import Store, read_lines, write_lines
+from skmix.paper.harness import Store, read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000

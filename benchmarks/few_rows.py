@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
-from skmix.engine.covariances import automatic_factors
+from skmix.engine.structures import automatic_factors
 from skmix.experiments.field import DataSet, load_data
 from skmix.io import replacing
 

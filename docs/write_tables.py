@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from skmix.experiments.harness import bold_best, plain_table
-from skmix.experiments.paper import LABELS
+from skmix.paper import LABELS
+from skmix.paper.harness import bold_best, plain_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -634,7 +634,7 @@ def gain() -> str:
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes of a comparison."""
     from skmix.experiments.field import Outcome
-    from skmix.experiments.harness import read_lines
+    from skmix.paper.harness import read_lines
 
     return [Outcome.from_dict(record) for record in read_lines(RESULTS / name)]
 

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
 from skmix.experiments.field import Settings, contenders, key_of, load_data, run_cell
-from skmix.experiments.harness import write_lines
+from skmix.paper.harness import write_lines
 
 pytestmark = pytest.mark.slow
 

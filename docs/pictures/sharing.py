@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from skmix.experiments.field import Outcome, in_study_order
-from skmix.experiments.harness import read_lines
+from skmix.paper.harness import read_lines
 from skmix.plots import new_figure, plot_gain, plot_sharing, save_figure
 
 IMAGES = Path(__file__).parents[1] / "images"

@@ -25,12 +25,12 @@ from oracles import (
 )
 
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.density import log_responsibilities
 from skmix.engine.estep import reference
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from skmix.engine.sources import memory
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=12)
 many = settings(reproducible, max_examples=30)

@@ -151,9 +151,9 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
         own = random.uniform(0.2, 0.5, size=(K, M)) * deviations**2
         covariances = factors @ factors.swapaxes(1, 2) + own[..., None] * np.eye(M)
     degrees = background = box = None
-    if cell["tail"] in ("t", "t4", "both"):
+    if cell["tail"] in ("t", "t4"):
         degrees = np.full(K, 4.0) if cell["tail"] == "t4" else random.uniform(3.0, 12.0, size=K)
-    if cell["tail"] in ("background", "both"):
+    if cell["tail"] == "background":
         background = np.full(L, 0.05)
         box = np.stack([np.nanmin(data.X[:, columns], axis=0), np.nanmax(data.X[:, columns], axis=0)])
     weights = random.dirichlet(np.full(K, 3.0), size=L).T
@@ -173,7 +173,7 @@ def n_factors(n_features: int) -> int:
 def as_init(cell: Cell, model: brute.Model) -> dict[str, Array]:
     """Return a start as the estimators take it."""
     init = {"means": model.means, "covariances": of_structure(cell, model), "weights": model.weights}
-    if cell["tail"] in ("t", "both"):
+    if cell["tail"] == "t":
         assert model.degrees is not None
         init["degrees"] = model.degrees
     return init
@@ -207,8 +207,8 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
     settings: dict[str, Any] = {
         "n_kernels": n_kernels(cell),
         "covariance_type": cell["covariance"],
-        "kernel": {"t": "t", "both": "t", "t4": ("t", 4.0)}.get(cell["tail"], "gaussian"),
-        "background": cell["tail"] in ("background", "both"),
+        "kernel": {"t": "t", "t4": ("t", 4.0)}.get(cell["tail"], "gaussian"),
+        "background": cell["tail"] == "background",
         "covariance_prior": {"none": None, "number": PRIOR_ROWS, "auto": "auto"}[cell["covariance_prior"]],
         "weight_prior": {"none": None, "number": WEIGHT_PRIOR}.get(cell["weight_prior"], "hierarchical"),
         "freeze": None if cell["freeze"] == "none" else cell["freeze"],
@@ -403,7 +403,7 @@ def rule_of(cell: Cell, data: Data, part: Any, columns: list[int]) -> brute.Rule
         prior_covariance=scale,
         weight_prior=WEIGHT_PRIOR if cell["weight_prior"] == "number" else 1.0,
         freeze=None if cell["freeze"] == "none" else cell["freeze"],
-        learn_degrees=cell["tail"] in ("t", "both"),
+        learn_degrees=cell["tail"] == "t",
     )
 
 

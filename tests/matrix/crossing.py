@@ -13,7 +13,7 @@ Cell = dict[str, Any]
 FEATURES: dict[str, list[Any]] = {
     "model": ["mixture", "classifier", "sets"],  # sets: a classifier with two sets of features
     "covariance": ["full", "tied", "diag", "spherical", "low_rank"],
-    "tail": ["none", "t", "t4", "background", "both"],  # t: degrees are learnt; both: t and background
+    "tail": ["none", "t", "t4", "background"],  # t: degrees are learnt
     "covariance_prior": ["none", "number", "auto"],
     "weight_prior": ["none", "number", "hierarchical"],
     "shift": [False, True],
@@ -29,7 +29,7 @@ FEATURES: dict[str, list[Any]] = {
     "kernels": ["few", "many"],
     "after": ["nothing", "tune", "stream", "add", "warm", "impute", "export"],
 }
-TAILS = ("t", "t4", "background", "both")
+TAILS = ("t", "t4", "background")
 DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
 FILES = ("npy", "parquet", "dask", "streamed")
 
@@ -41,7 +41,7 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("tail", TAILS), ("inference", "variational"), "inference"),
     (("tail", TAILS), ("accelerate", True), "accelerate"),
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
-    (("tail", ("background", "both")), ("freeze", "weights"), "freeze='weights'"),
+    (("tail", "background"), ("freeze", "weights"), "freeze='weights'"),
     (("inference", "variational"), ("accelerate", True), "accelerate"),
     (("inference", "variational"), ("freeze", ("kernels", "weights")), "freeze"),
     (("inference", "variational"), ("stopping", "per-class"), "stopping"),

@@ -18,15 +18,7 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, plots
-from skmix.experiments.paper import run_illustration
-from skmix.plots import (
-    draw_kernels,
-    plot_confusion,
-    plot_illustration,
-    plot_projections,
-    plot_reliability,
-    plot_weights,
-)
+from skmix.plots import draw_kernels, plot_confusion, plot_projections, plot_reliability, plot_weights
 from skmix.plots._common import colour_of, dots, panels_for, round_of
 from skmix.plots._models import groups_of, kernels_of
 
@@ -327,11 +319,6 @@ def test_given_axes_are_drawn_into_and_settings_left_alone() -> None:
     assert plot_reliability(model, X, y, axes=grid[1]) is grid[1]
     assert draw_kernels(model, 0, grid[2]) is grid[2]
     assert plot_confusion(np.eye(3, dtype=int), axes=grid[3]) is grid[3]
-    record = run_illustration(seed=0)
-    panels = Figure().subplots(1, 4)
-    assert list(plot_illustration(record, axes=panels)) == list(panels)
-    with pytest.raises(ValueError, match="4 axes are needed, got 6"):
-        plot_illustration(record, axes=grid)
     assert plt.get_fignums() == []
     assert dict(mpl.rcParams) == before
 

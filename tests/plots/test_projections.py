@@ -14,17 +14,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.colors import same_color, to_rgb
+from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
-from skmix.experiments.paper import run_illustration
-from skmix.experiments.paper.records import StudyResults
-from skmix.plots import draw_kernels, plot_illustration, plot_projections, save_figure, weight_key
-from skmix.plots._common import CLASS_COLOURS
+from skmix.plots import draw_kernels, plot_projections, save_figure, weight_key
 
 # One weight in each step of the paper's table 7, and what the table says about it.
 WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])
@@ -302,21 +299,6 @@ def test_ellipses_lie_within_the_limits() -> None:
         assert high > (model.means_ + reach)[:, column].max()
 
 
-@pytest.mark.parametrize(("variant", "n_panels"), [("4D", 6), ("6D", 15)])
-@pytest.mark.parametrize("label", [0, 9])
-def test_models_of_a_study(results: StudyResults, variant: str, n_panels: int, label: int) -> None:
-    (model,) = results.best[variant, "class-wise"].groups
-    axes = plot_projections(model, label)
-    assert [len(ellipses(panel)) for panel in axes] == [10] * n_panels
-    assert axes[0].get_xlabel() == ""
-    assert [panel.get_ylabel() for panel in axes[: len(model.feature_names_in_) - 1]] == list(
-        model.feature_names_in_[1:]
-    )
-    heaviest = ellipses(axes[0])[-1]
-    k = model.weights_[:, label].argmax()
-    assert_allclose(heaviest.center, model.means_[k, :2])
-
-
 def test_feature_groups_are_plotted_one_by_one() -> None:
     X, y = rows(3)
     model = SharedKernelClassifier(3, feature_groups=[[0, 1], [2]], random_state=0, tol=1e-2).fit(X, y)
@@ -325,59 +307,16 @@ def test_feature_groups_are_plotted_one_by_one() -> None:
     assert len(plot_projections(model.models_[0], "a")) == 1
 
 
-# ---------------------------------------------------------------- the illustration
-
-
-def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
-    record = run_illustration(seed=0)
-    overview, *panels = plot_illustration(record)
-    # Three kernels, true and estimated, at one and two standard deviations.
-    assert len(ellipses(overview)) == 12
-    assert [len(ellipses(panel)) for panel in panels] == [3, 3, 3]
-    model = record.model
-    for c, panel in enumerate(panels):
-        # Weights are written above the kernels, at the top of their ellipses.
-        tops = model.means_ + np.sqrt(model.covariances_[:, 1, 1])[:, None] * [0.0, 1.0]
-        assert [text.get_text() for text in panel.texts] == [f"{w:.3f}" for w in model.weights_[:, c]]
-        assert_allclose([text.xy for text in panel.texts], tops)
-        (shown,) = panel.get_lines()
-        assert_allclose(np.column_stack(shown.get_data()), record.X[record.y == c])
-        assert panel.get_title() == f"Weights of class {c}"
-        assert same_color(panel.title.get_color(), CLASS_COLOURS[c])
-    # Every row has the colour of its class.
-    (cloud,) = (each for each in overview.collections if len(each.get_offsets()) == len(record.X))
-    classes = {tuple(row): c for row, c in zip(record.X.tolist(), record.y, strict=True)}
-    expected = [to_rgb(CLASS_COLOURS[classes[tuple(row)]]) for row in cloud.get_offsets().tolist()]
-    assert_allclose(cloud.get_facecolors()[:, :3], expected)
-    centres = [ellipse.center for ellipse in ellipses(overview)]
-    example = record.example
-    assert_allclose(centres, np.tile(np.concatenate([model.means_, example.means]), (2, 1)))
-    widths = np.array([sorted([each.width, each.height]) for each in ellipses(overview)])
-    variances = np.linalg.eigvalsh(np.concatenate([model.covariances_, example.covariances]))
-    assert_allclose(widths, np.concatenate([2.0 * np.sqrt(variances), 4.0 * np.sqrt(variances)]))
-    names = [text.get_text() for text in overview.get_legend().get_texts()]
-    assert names == [*(f"class {c}" for c in range(3)), "estimated, 1σ and 2σ", "true"]
-    assert plt.get_fignums() == []
-
-
-def test_the_illustration_has_room_for_its_labels() -> None:
-    overview, *_ = plot_illustration(run_illustration(seed=2))
-    overview.figure.draw_without_rendering()
-    assert overview.xaxis.label.get_window_extent().y0 >= 0
-
-
 @pytest.mark.slow
 def test_saved_figures_are_repeatable_and_replace_the_old_file(tmp_path: Path) -> None:
-    record = run_illustration(seed=0)
-    figure = Figure(layout="constrained")
-    axes = plot_illustration(record, figure)
-    assert axes[0].figure is figure
-    other = plot_illustration(record, Figure(layout="constrained"))[0].figure
+    figures = [Figure(layout="constrained") for _ in range(2)]
+    for figure in figures:
+        plot_projections(fitted(3), "a", figure=figure)
     for name in ("a.png", "a.pdf"):
         (tmp_path / name).write_text("old")
-        save_figure(figure, tmp_path / name)
+        save_figure(figures[0], tmp_path / name)
         first = (tmp_path / name).read_bytes()
-        save_figure(other, tmp_path / name)
+        save_figure(figures[1], tmp_path / name)
         assert (tmp_path / name).read_bytes() == first
         assert first.startswith({"a.png": b"\x89PNG", "a.pdf": b"%PDF"}[name])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pdf", "a.png"]

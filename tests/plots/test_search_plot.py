@@ -73,13 +73,13 @@ def test_every_candidate_is_drawn_and_members_have_a_ring(search: SharedKernelCl
 def test_product_forms_and_other_scores_are_drawn() -> None:
     X, y = load_iris(return_X_y=True)
     groups = SharedKernelClassifierCV(
-        feature_groups="auto",
+        feature_groups=[[0, 1], [2, 3]],
         n_kernels=3,
         scoring=lambda model, X, y: model.score(X, y),
         cv=2,
         random_state=0,
     ).fit(X, y)
-    assert len(points(plot_search(groups))) == np.sum(groups.cv_results_["stage"] != "feature_groups")
+    assert len(points(plot_search(groups))) == len(groups.cv_results_["stage"])
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

@@ -20,7 +20,8 @@ from skmix import (
     SharedKernelMixture,
     report,
 )
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
+from skmix.paper import illustration
 from skmix.report import Evaluation, describe, evaluate, predict_columns
 from skmix.report.description import metadata_of, outlier_threshold, serving, settings_of, traits
 from skmix.report.evaluation import evaluation_data

@@ -20,10 +20,10 @@ from sklearn.base import clone
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
-from ..engine.covariances import structure_of
 from ..engine.estep import gaps
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
+from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .rows import columns_of
@@ -400,7 +400,9 @@ def _derive(
         # What a fit says of itself that is still true of fewer features.
         for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
             setattr(derived, name, getattr(model, name))
-        if isinstance(model.kernel, tuple) and not np.all(parts[0][-1].degrees == model.kernel[1]):
+        if isinstance(model.kernel, tuple) and not np.all(
+            parts[0][-1].tail.to_dict()["degrees"] == model.kernel[1]
+        ):
             derived.set_params(kernel="t")
         if structure_of(model.covariance_type_).shared and parts[0][-1].covariances.ndim == 3:
             derived.set_params(covariance_type="full")

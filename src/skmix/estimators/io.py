@@ -20,12 +20,11 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.covariances import structure_of
-from ..engine.estep.terms import log_peaks
 from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
 from ..engine.refine.merge import cut
 from ..engine.refine.online import resume
+from ..engine.structures import structure_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph
@@ -781,11 +780,12 @@ def kernels_of(
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
-    level = log_peaks(factor.log_determinant, n_features, inside.degrees)[0] - frame.log_volume()
+    level = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
     weights, background = log_probabilities(parameters.weights), None
-    if parameters.background is not None:
-        weights = weights + log_probabilities(1.0 - parameters.background)
-        background = log_probabilities(parameters.background)
+    of_tail = parameters.tail.to_dict()
+    if "weights" in of_tail:
+        weights = weights + log_probabilities(1.0 - of_tail["weights"])
+        background = log_probabilities(of_tail["weights"])
     return Kernels(
         columns=columns,
         scale=frame.scale,
@@ -795,8 +795,8 @@ def kernels_of(
         whitener=factor.whitener[0],
         level=level,
         log_weights=weights if by_class else None,
-        degrees=parameters.degrees,
-        box=parameters.box,
+        degrees=of_tail.get("degrees"),
+        box=of_tail.get("box"),
         log_background=background,
     )
 

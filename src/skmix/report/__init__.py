@@ -9,7 +9,6 @@ from skmix.report.composition_page import composition_page
 from skmix.report.description import describe, metadata_of, outlier_threshold, predict_columns
 from skmix.report.evaluation import Evaluation, evaluate, evaluation_page
 from skmix.report.model_page import model_page
-from skmix.report.study_page import render, report_data, write_report
 
 __all__ = [
     "Evaluation",
@@ -21,7 +20,4 @@ __all__ = [
     "model_page",
     "outlier_threshold",
     "predict_columns",
-    "render",
-    "report_data",
-    "write_report",
 ]

@@ -15,7 +15,6 @@ from skmix.engine import starts
 from skmix.engine.compute.blocks import Block, encode, is_blocks
 from skmix.engine.compute.blocks import number as numbered
 from skmix.engine.compute.threads import workers
-from skmix.engine.covariances import STRUCTURES, structure_of
 from skmix.engine.estep.reference import Rows
 from skmix.engine.frame import Setting
 from skmix.engine.model import Options, Parameters
@@ -31,6 +30,7 @@ from skmix.engine.sources.blocks import (
 )
 from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import STRUCTURES, structure_of
 
 CUTS = [0, 7, 60, 61, 200, 480, 600]
 

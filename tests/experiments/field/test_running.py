@@ -17,8 +17,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 
-from skmix.datasets import make_seven_segment_digits
-from skmix.experiments import harness
 from skmix.experiments.field import (
     FIELD,
     HALVES,
@@ -37,8 +35,8 @@ from skmix.experiments.field import (
 )
 from skmix.experiments.field.comparison import measure, settings_of, split
 from skmix.experiments.field.data import seven_segments
-from skmix.experiments.harness import Store, cell_key
-from skmix.features import DIGIT_FEATURES, digit_features
+from skmix.paper import DIGIT_FEATURES, digit_features, harness, make_seven_segment_digits
+from skmix.paper.harness import Store, cell_key
 
 QUICK = contenders(["LDA", "naive Bayes"])
 

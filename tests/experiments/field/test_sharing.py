@@ -14,7 +14,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
-from skmix.experiments import harness
 from skmix.experiments.field import (
     Contender,
     DataSet,
@@ -32,7 +31,8 @@ from skmix.experiments.field import (
 )
 from skmix.experiments.field.data import PARTS, in_words
 from skmix.experiments.field.sharing import OURS_BY_PARTS, PAIRS, _contenders, few_rows
-from skmix.experiments.harness import Store
+from skmix.paper import harness
+from skmix.paper.harness import Store
 
 OUTCOME = Outcome("set", "shared kernels", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)
 

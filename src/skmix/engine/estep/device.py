@@ -33,10 +33,11 @@ from ..compute.arrays import (
     to_numpy,
     where,
 )
-from ..covariances import Structure
 from ..frame import FARTHEST, Frame
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from .terms import finite_log, log_peaks
+from ..structures import Structure
+from ..tails import NONE
+from .terms import finite_log
 
 Result = TypeVar("Result")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
@@ -115,7 +116,7 @@ def prepare(
     quadratic = structure.quadratic(factor)
     linear = structure.precision_times(factor, means)
     at_zero = -0.5 * xp.sum(linear * means, axis=-1)
-    constants = xp.broadcast_to(log_peaks(factor.log_determinant, n_features, None), at_zero.shape)
+    constants = xp.broadcast_to(NONE.log_peaks(factor.log_determinant, n_features), at_zero.shape)
     levels = xp.max(constants, axis=1)
     quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
     coefficients = xp.concat([linear, quadratic], axis=-1)

@@ -29,11 +29,12 @@ from ..compute.arrays import (
     sent_once,
     take,
 )
-from ..covariances import Structure
 from ..frame import FARTHEST, Frame, Setting
 from ..model import BoolArray, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
+from ..tails import NONE
 from .gaps import group_patterns
-from .terms import finite_log, log_peaks
+from .terms import finite_log
 
 # Fewest rows of a pattern that are worked on at a time.
 _FEWEST_ROWS = 64
@@ -138,7 +139,7 @@ class Marginals:
         determinants = factor.log_determinant.reshape(*shape, -1) - alone
         n_seen = seen.double().sum(-1)[:, None, None]
         whiteners = factor.whitener.reshape(*shape, *factor.whitener.shape[1:])
-        constants = log_peaks(determinants, n_seen, None)
+        constants = NONE.log_peaks(determinants, n_seen)
         return cls(structure, seen, parameters.means, parameters.covariances, whiteners, constants)
 
     def log_densities(self, x: Array, kind: Any) -> tuple[Array, Array]:

@@ -29,8 +29,8 @@ from ..compute import simd
 from ..compute.simd import LANES, ROWS, add, fma, inner, load, multiply, splat, store, subtract
 from ..compute.simd import compiled as _compile
 from ..compute.threads import Workers
-from ..covariances import invert_lower
 from ..model import BoolArray, FloatArray, IntArray, Statistics
+from ..structures import invert_lower
 from . import compiled
 from .compiled import Data, Likeliest, Model, Sizes, Sums, Tiles, add_distances, fill, take_tile
 from .reference import Kernels, Rows

@@ -1,16 +1,15 @@
-"""What E-steps share: peaks of densities, sums of exponentials, and moments about other origins."""
+"""What E-steps share: logarithms of sums, how rows share in kernels, and moments about other origins."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
 
-from ..compute.arrays import Array, clip, digamma, gammaln, is_numpy, like, namespace, occurs
-from ..covariances import Structure
+from ..compute.arrays import Array, clip, is_numpy, like, namespace, occurs
 from ..model import Factor, FloatArray, IntArray, Statistics
+from ..structures import Structure
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-280
@@ -18,46 +17,6 @@ _UNDERFLOW = 1e-280
 _SMALLEST = 1e-200
 # The logarithm of zero in matrix products, where −inf would turn into NaN.
 _LOG_ZERO = -1e30
-
-
-# ---------------------------------------------------------------- densities of kernels
-
-
-def log_peaks(log_determinant: Array, n_features: int | IntArray, degrees: Array | None) -> Array:
-    """Return the log-densities at the means, of Gaussian kernels or of t kernels with `degrees` (R, K)."""
-    if degrees is None:
-        return -0.5 * (log_determinant + n_features * math.log(2 * math.pi))
-    xp = namespace(degrees)
-    powers = log_determinant + n_features * xp.log(math.pi * degrees)
-    return gammaln(0.5 * (degrees + n_features)) - gammaln(0.5 * degrees) - 0.5 * powers
-
-
-def log_uniform(box: FloatArray) -> FloatArray:
-    """Return the log-density of uniform distributions on boxes (..., 2, M)."""
-    return -np.log(box[..., 1, :] - box[..., 0, :]).sum(axis=-1)
-
-
-def mean_log_scale(degrees: Array, n_features: int | IntArray) -> Array:
-    """Return E[log u] − log E[u] of the relative precision u of a row of M features under t kernels."""
-    half = 0.5 * (degrees + n_features)
-    return digamma(half) - namespace(half).log(half)
-
-
-def at_distances(
-    distances: FloatArray, constants: FloatArray, degrees: FloatArray | None, n_features: int | IntArray
-) -> tuple[FloatArray, FloatArray | None]:
-    """Return log-densities at squared distances (R, K, n), and E[u] of the same shape under t kernels.
-
-    `constants` are the log-densities at the means; `n_features` may differ from row to row (n,).
-    """
-    if degrees is None:
-        return constants - 0.5 * distances, None
-    ratio = 1.0 + distances / degrees
-    values = constants - 0.5 * (degrees + n_features) * np.log(ratio)
-    return values, (degrees + n_features) / (degrees * ratio)
-
-
-# ---------------------------------------------------------------- logarithms of sums
 
 
 def safe_log(weights: FloatArray) -> FloatArray:
@@ -114,13 +73,13 @@ class Shares:
 
     likelihood: FloatArray  # (R, C)
     mass: FloatArray  # (R, K, C)
-    background: FloatArray | None  # (R, C); None if there is none
+    outside: FloatArray | None  # (R, C): of the background; None if there is none
     shares: FloatArray | None  # (R, K, n): responsibilities times weights of the rows; None instead of zero
 
 
 def share(
     joint: FloatArray,
-    background: FloatArray | None,
+    outside: FloatArray | None,
     codes: IntArray | None,
     weights: FloatArray | None,
     n_classes: int,
@@ -136,26 +95,23 @@ def share(
     if weights is not None:
         indicators *= weights[:, None]
     n_kernels = joint.shape[1]
-    if background is not None:
-        joint = np.concatenate([joint, background[:, None]], axis=1)
+    if outside is not None:
+        joint = np.concatenate([joint, outside[:, None]], axis=1)
     largest = joint.max(axis=1)
     shares = np.exp(joint - largest[:, None])
     total = shares.sum(axis=1)
     # One product per start, so that its rounding does not depend on the others.
     likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
-    of_background = None if background is None else np.zeros_like(likelihood)
+    of_outside = None if outside is None else np.zeros_like(likelihood)
     if not with_moments:
-        return Shares(likelihood, np.zeros((len(joint), n_kernels, n_classes)), of_background, None)
+        return Shares(likelihood, np.zeros((len(joint), n_kernels, n_classes)), of_outside, None)
     shares /= total[:, None]
     shares[shares < _SMALLEST] = 0.0
-    if background is not None:
-        of_background = (shares[:, -1:] @ indicators)[:, 0]
+    if outside is not None:
+        of_outside = (shares[:, -1:] @ indicators)[:, 0]
         shares = shares[:, :-1]
     mass = shares @ indicators
-    return Shares(likelihood, mass, of_background, shares if weights is None else shares * weights)
-
-
-# ---------------------------------------------------------------- moments
+    return Shares(likelihood, mass, of_outside, shares if weights is None else shares * weights)
 
 
 def moved(
@@ -165,8 +121,11 @@ def moved(
     structure: Structure,
     factor: Factor | None = None,
 ) -> Statistics:
-    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M)."""
+    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M).
+
+    The tail does not weight rows.
+    """
     first, shift = statistics.first, origins - new_origins
-    weight = statistics.weight[..., None]
+    weight = namespace(first).sum(statistics.mass, axis=-1)[..., None]
     second = structure.moved(statistics.second, first, weight, shift, factor)
     return replace(statistics, first=first + weight * shift, second=second)

@@ -7,10 +7,10 @@ from typing import Any
 from ..compute.arrays import Array, is_numpy, taken_in
 from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
-from ..covariances import Structure
 from ..estep.gaps import has_gaps
 from ..frame import Frame, Setting
 from ..model import FloatArray, IntArray, Options, Parameters
+from ..structures import Structure
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows
 from .device import DeviceRows, MaskedRows

@@ -20,7 +20,6 @@ from ..compute.arrays import (
     to_numpy,
 )
 from ..compute.threads import Workers
-from ..covariances import Structure
 from ..estep import masked
 from ..estep.coverage import DEVICE
 from ..estep.device import Assumed, FramedRows, order_by_class, prepare
@@ -28,6 +27,8 @@ from ..estep.masked import Patterns
 from ..estep.terms import log_mix, moved
 from ..frame import FARTHEST, NEAR, Setting, frame_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..structures import Structure
+from ..tails import Tail
 from .base import ArrayRows, Centres, Step
 from .summary import chunks
 
@@ -228,7 +229,9 @@ class OptimisticStep:
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do an optimistic pass; its report (R, L + 1) ends with whether a condition held."""
-        given = {name: array for name, array in vars(parameters).items() if array is not None}
+        # Passes on a device cover no tail.
+        own = vars(parameters).items()
+        given = {name: array for name, array in own if not isinstance(array, Tail | None)}
         self._names[:] = given
         arrays = [*given.values(), factor.whitener, factor.log_determinant]
         key = tuple(given), self._source.assumed, tuple(self._expected)
@@ -253,5 +256,5 @@ def _work_optimistically(
         held = xp.astype(xp.any(xp.concat(conditions.held)), xp.float64)
     held = xp.broadcast_to(held, (log_likelihood.shape[0], 1))
     report = xp.concat([log_likelihood, held], axis=1)
-    made = [a for a in vars(following).values() if a is not None]
+    made = [a for a in vars(following).values() if not isinstance(a, Tail | None)]
     return [*made, factor.whitener, factor.log_determinant, report]

@@ -14,9 +14,9 @@ import numpy as np
 
 from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy
 from ..compute.blocks import encode
-from ..covariances import Structure
 from ..frame import FARTHEST, Frame, power_of_two, turn
 from ..model import FloatArray, IntArray
+from ..structures import Structure
 
 # Numbers to scan at a time, in memory, and rows on a device.
 _CHUNK, _DEVICE_CHUNK = 1 << 17, 1 << 20

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from skmix.engine.model import IntArray
 from skmix.metrics import calibration_error
+from skmix.paper import harness
 
-from .. import harness
 from .classifiers import Contender, count_parameters
 from .data import DataSet
 

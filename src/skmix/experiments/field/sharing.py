@@ -18,9 +18,9 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from skmix.engine.model import FloatArray, IntArray
 from skmix.estimators import SharedKernelClassifierCV
+from skmix.paper import harness
+from skmix.paper.harness import Table, plain_table
 
-from .. import harness
-from ..harness import Table, plain_table
 from .classifiers import OURS, Contender, SeparateMixtures, in_order
 from .comparison import Outcome, measure, run_outcomes, settings_of
 from .data import (

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from skmix.engine.model import FloatArray
+from skmix.paper.harness import Table, plain_table
 
-from ..harness import Table, plain_table
 from .classifiers import BOOSTING, FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
 from .comparison import Outcome
 from .data import HALVES, half_of
