@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-Array = torch.Tensor
+# A tensor.
+Array = Any
 # From tensors to tensors, on one device.
 Work = Callable[[list[Array]], list[Array]]
 

@@ -14,7 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
-Array = torch.Tensor
+# A tensor.
+Array = Any
 
 # Numbers in a tile of responsibilities, by their bytes: fastest or nearly so on an H200.
 _TILE = {8: 2048, 4: 8192}

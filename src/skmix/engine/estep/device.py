@@ -61,18 +61,18 @@ _FAR = 2.0**22
 class Prepared:
     """Parameters of R starts, expanded into coefficients of the rows' terms."""
 
-    coefficients: FloatArray  # (R, K, M + S): of x and of the second-order terms in log N(x; μ_k, P_k)
+    coefficients: Array  # (R, K, M + S): of x and of the second-order terms in log N(x; μ_k, P_k)
     # (R, K, L): log π_kj N(x; μ_k, P_k) at the origin and at the mean, less the level
-    at_origin: FloatArray
-    at_mean: FloatArray
+    at_origin: Array
+    at_mean: Array
     # (R,): log-density of the start's highest peak, subtracted from all so that no exponential overflows
-    levels: FloatArray
-    means: FloatArray  # (R, K, M): kernel means
+    levels: Array
+    means: Array  # (R, K, M): kernel means
     factor: Factor  # whiteners of the covariances
     # (R, K): kernels whose expanded log-density would cancel too many digits: computed from differences
-    delicate: BoolArray
-    recentred: BoolArray  # (R, K): kernels whose moments are taken about `origins` rather than about zero
-    origins: FloatArray  # (R, K, M): the origins of the moments, zero where not recentred
+    delicate: Array
+    recentred: Array  # (R, K): kernels whose moments are taken about `origins` rather than about zero
+    origins: Array  # (R, K, M): the origins of the moments, zero where not recentred
 
     def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
         """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
@@ -370,7 +370,8 @@ class FramedRows:
         n_kernels, n_features = prepared.means.shape[1:]
         places = self._places(self.delicate, n_kernels)
         means = take(prepared.means.reshape(-1, n_features), places, axis=0).to(self._type)
-        whiteners = self.structure.whiteners_of(prepared.factor, self.delicate).to(self._type)
+        whiteners: Array = self.structure.whiteners_of(prepared.factor, self.delicate)
+        whiteners = whiteners.to(self._type)
         parts, most = [], max(1, self._operations.chunk // (x.shape[0] * x.shape[1]))
         for a in range(0, len(means), most):
             difference, own = x - means[a : a + most, :, None], whiteners[a : a + most]

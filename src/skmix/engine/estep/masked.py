@@ -58,7 +58,8 @@ class Patterns:
         most = operations_of(self.seen).chunk // (math.prod(shape) * max(n_rows, shape[-1]))
         most = max(1, min(most, _MOST_PATTERNS // shape[0]))
         for a in range(0, len(self.rows), most):
-            yield Patterns(*(None if each is None else each[a : a + most] for each in vars(self).values()))
+            some: Any = (None if each is None else each[a : a + most] for each in vars(self).values())
+            yield Patterns(*some)
 
     def chunks(self, shape: tuple[int, ...]) -> Iterator[Patterns]:
         """Yield chunks of the rows of all patterns."""
@@ -222,7 +223,7 @@ def _sums(
     mass = (shares.double() @ indicators).reshape(n_patterns, n_starts, n_kernels, -1)
     shares = (shares * some.weights.to(kind)[:, None]).reshape(*ahead.shape[:-1], 1)
     weighted = ahead * shares
-    second = marginals.structure.second_moment(ahead, weighted)
+    second: Array = marginals.structure.second_moment(ahead, weighted)
     return likelihood, mass, weighted.sum(-2).double(), second.double()
 
 

@@ -175,8 +175,9 @@ class MaskedRows(DeviceRows):
             seen = ~to_numpy(self.X.isnan())
             whole, complete = np.flatnonzero(seen.all(axis=1)), None
             if len(whole):
-                own = (None if each is None else each[whole] for each in (self.codes, self.weights))
-                complete = DeviceRows(pick(self.X, whole), *own)
+                codes = None if self.codes is None else self.codes[whole]
+                weights = None if self.weights is None else self.weights[whole]
+                complete = DeviceRows(pick(self.X, whole), codes, weights)
                 complete.keeps_terms = self.keeps_terms
             patterns = masked.group(self.X, seen, self.codes_within(n_classes), self.weights)
             self._parts = n_classes, complete, whole, patterns
