@@ -18,6 +18,7 @@ from skmix import SharedKernelMixture, load
 from skmix.engine import shares
 from skmix.engine.model import Parameters
 from skmix.engine.shares import _scores
+from skmix.engine.tails import StudentT
 from skmix.estimators import composition
 
 CENTRES = np.array([0.0, 12.0, 24.0])
@@ -582,7 +583,7 @@ def test_new_groups_have_the_shares_of_the_fit_with_robust_kernels(settings: dic
 def test_scores_of_t_kernels_are_derivatives_of_their_log_densities() -> None:
     random, degrees = np.random.default_rng(0), np.array([3.0])
     mean, scale, X = np.array([1.0, -1.0]), np.array([[2.0, 0.6], [0.6, 1.0]]), random.normal(size=(5, 2))
-    parameters = Parameters(np.ones((1, 1)), mean[None], scale[None], degrees=degrees)
+    parameters = Parameters(np.ones((1, 1)), mean[None], scale[None], tail=StudentT(degrees))
     (scores,) = _scores(X, [np.arange(5)], parameters, "full", "full")
     root, step = np.linalg.cholesky(scale), 1e-5
 

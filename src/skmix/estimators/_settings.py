@@ -11,12 +11,13 @@ import numpy as np
 from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
+from ..engine.tails import NONE, StudentT
 
 _SUM_TOLERANCE = 1e-6
 # Squares of rows in units of smaller variances' deviations overflow.
 _LEAST_VARIANCE = 1e-305
 # Attributes of Student's t kernels and of a background.
-OF_KERNELS = ("kernel_degrees_", "background_weights_", "background_box_")
+OF_KERNELS = {"kernel_degrees_": "degrees", "background_weights_": "weights", "background_box_": "box"}
 # With more features than this, and than rows, covariances of all pairs of them take too long.
 _MANY_FEATURES = 500
 
@@ -222,7 +223,7 @@ def check_start(
         degrees = as_numbers(start["degrees"], "degrees")
         if degrees.shape != (n_kernels,) or not np.all((degrees >= 1.0) & np.isfinite(degrees)):
             raise ValueError(f"degrees must be {n_kernels} numbers of at least 1, got {start['degrees']!r}.")
-    return Parameters(weights, means, covariances, degrees=degrees)
+    return Parameters(weights, means, covariances, tail=NONE if degrees is None else StudentT(degrees))
 
 
 def check_features(

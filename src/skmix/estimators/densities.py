@@ -400,7 +400,9 @@ def _derive(
         # What a fit says of itself that is still true of fewer features.
         for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
             setattr(derived, name, getattr(model, name))
-        if isinstance(model.tail, tuple) and not np.all(parts[0][-1].degrees == model.tail[1]):
+        if isinstance(model.tail, tuple) and not np.all(
+            parts[0][-1].tail.to_dict()["degrees"] == model.tail[1]
+        ):
             derived.set_params(tail="t")
         if structure_of(model.covariance_type_).shared and parts[0][-1].covariances.ndim == 3:
             derived.set_params(covariance_type="full")

@@ -20,7 +20,6 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.estep.reference import log_peaks
 from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
 from ..engine.refine.merge import cut
@@ -783,11 +782,12 @@ def kernels_of(
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
-    level = log_peaks(factor.log_determinant, n_features, inside.degrees)[0] - frame.log_volume()
+    level = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
     weights, background = log_probabilities(parameters.weights), None
-    if parameters.background is not None:
-        weights = weights + log_probabilities(1.0 - parameters.background)
-        background = log_probabilities(parameters.background)
+    of_tail = parameters.tail.to_dict()
+    if "weights" in of_tail:
+        weights = weights + log_probabilities(1.0 - of_tail["weights"])
+        background = log_probabilities(of_tail["weights"])
     return Kernels(
         columns=columns,
         scale=frame.scale,
@@ -797,8 +797,8 @@ def kernels_of(
         whitener=factor.whitener[0],
         level=level,
         log_weights=weights if by_class else None,
-        degrees=parameters.degrees,
-        box=parameters.box,
+        degrees=of_tail.get("degrees"),
+        box=of_tail.get("box"),
         log_background=background,
     )
 

@@ -33,12 +33,12 @@ from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, St
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
-from ..engine.rules.degrees import LEAST, MOST, START
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import RowSource, make_setting, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, most_factors, structure_of
+from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,
@@ -80,8 +80,6 @@ NUMBERS_TOGETHER = 1 << 17
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
-# Share of each class's rows that is background at the start.
-_BACKGROUND = 0.05
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -339,28 +337,27 @@ def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
     """
     (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
     is_t, freeze = kind == "t", freeze_of(model)
-    degrees, background, box = start.degrees if is_t else None, None, None
+    tail: Tail = NONE
     if isinstance(model.init, Mapping) and "degrees" in model.init and model.tail != "t":
         raise ValueError(f"init has 'degrees', which only tail='t' starts from, and tail is {model.tail!r}.")
-    if degrees is None and is_t and fixed is None and freeze == "kernels":
+    given = start.tail.name == "t"
+    if is_t and not given and fixed is None and freeze == "kernels":
         raise ValueError(
             "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or tail be "
             "('t', degrees)."
         )
-    if is_t and (fixed is not None or degrees is None):
-        degrees = np.full((n_starts, n_kernels), START if fixed is None else fixed)
-    elif degrees is not None and freeze != "kernels":
-        # Beyond the range of learnt degrees, the first pass would lower the objective.
-        degrees = np.clip(degrees, LEAST, MOST)
+    if is_t and (fixed is not None or not given):
+        tail = StudentT.begin(n_starts, n_kernels, START_DEGREES if fixed is None else fixed)
+    elif is_t and isinstance(start.tail, StudentT):
+        tail = start.tail if freeze == "kernels" else start.tail.within_range()
     if kind == "background":
         moments, n_classes = source.summary.moments, start.weights.shape[-1]
         # A feature that does not vary has an interval of one unit.
         away = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
-        box = np.tile(np.stack([moments.low - away, moments.high + away]), (n_starts, 1, 1))
-        background = start.background
-        if background is None:
-            background = np.full((n_starts, n_classes), _BACKGROUND)
-    return replace(start, degrees=degrees, background=background, box=box)
+        tail = Background.begin(n_starts, n_classes, moments.low - away, moments.high + away)
+        if isinstance(start.tail, Background):
+            tail = replace(tail, weights=start.tail.weights)
+    return replace(start, tail=tail)
 
 
 def fitted_options(model: Any) -> Options:
@@ -683,6 +680,6 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
         )
     volume = source.summary.by_class(source.summary.observed, parts.shape[1] - 1) @ np.log(frame.scale)
     found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
-    found = replace(found, box=model._parameters.box)
+    found = replace(found, tail=found.tail.at_place_of(model._parameters.tail))
     lost = rounding_of(parts.sum(axis=1), source, setting, inside, factor)[0]
     return found, parts[0] - np.append(volume, 0.0), float(lost)

@@ -21,9 +21,9 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
+from ..engine.tails import Background
 from ._settings import check_covariance_type, covariance_type_of, is_robust_fit
-from .crossfit import quantile
-from .decisions import check_outlier_label
+from .decisions import check_outlier_label, quantile
 from .densities import counted_weights, log_density
 from .rows import (
     Training,
@@ -293,8 +293,8 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         floor=0.0,
     )
     start = replace(model._parameters, weights=uniform_weights(1, len(model.means_), 1)[0])
-    if start.background is not None:
-        start = replace(start, background=np.array([model.class_prior_ @ start.background]))
+    if isinstance(start.tail, Background):
+        start = replace(start, tail=start.tail.of_average(model.class_prior_, 1))
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
@@ -310,8 +310,9 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     if strength is None or np.isinf(strength):
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
-        if found.background is not None:
-            model.background_weights_ = np.insert(model.background_weights_, place, found.background[0, 0])
+        if isinstance(found.tail, Background):
+            own = found.tail.weights[0, 0]
+            model.background_weights_ = np.insert(model.background_weights_, place, own)
         shift = np.zeros_like(model.means_)
     else:
         weights, shift = _adapted(model, source, start, float(strength), options, frame)

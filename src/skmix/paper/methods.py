@@ -23,7 +23,8 @@ from skmix.engine import starts
 from skmix.engine.compute.arrays import send
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.em import fit
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status, join
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.records import join
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
