@@ -10,7 +10,6 @@ from skmix.plots._common import new_figure, save_figure
 from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search, plot_weights
 from skmix.plots.composition import plot_composition
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
-from skmix.plots.field import plot_errors, plot_gain, plot_ranks, plot_sharing
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
 from skmix.plots.paper import (
     paper_figures,
@@ -31,17 +30,13 @@ __all__ = [
     "plot_confusion",
     "plot_digit_points",
     "plot_digits",
-    "plot_errors",
     "plot_feature_overlay",
-    "plot_gain",
     "plot_illustration",
     "plot_merges",
     "plot_projections",
-    "plot_ranks",
     "plot_reliability",
     "plot_search",
     "plot_segments",
-    "plot_sharing",
     "plot_weights",
     "save_figure",
     "weight_key",

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.experiments.field.classifiers import in_order
 from skmix.experiments.paper.illustration import IllustrationRecord
 from skmix.experiments.paper.published_values import published_sweep
 from skmix.experiments.paper.records import (
@@ -193,7 +192,7 @@ def plot_accuracy_distribution(
         Axes to draw into, one for each variant, or an empty figure for new axes. By default a new figure.
     """
     cells = _cells(run for run in runs if run.n_kernels == n_kernels)
-    variants = in_order([variant for variant, _ in cells], [variant.name for variant in VARIANTS])
+    variants = _in_order(variant for variant, _ in cells)
     if not variants:
         raise ValueError(f"there are no runs with {n_kernels} kernels to plot.")
     panels = panels_for(len(variants), axes, figure, n_columns=2, size=(4.6, 1.25), sharex=True)
@@ -252,7 +251,7 @@ def plot_accuracy_against_kernels(
     """
     cells = _cells(runs)
     several = [variant for (variant, _), own in cells.items() if len(own) > 1]
-    variants = in_order(several, [variant.name for variant in VARIANTS])
+    variants = _in_order(several)
     if not variants:
         raise ValueError("accuracy against K needs a variant with runs for two numbers of kernels or more.")
     share: dict[str, Any] = {"sharex": True, "sharey": "row", "height_ratios": (2, 1)}
@@ -287,6 +286,12 @@ def plot_accuracy_against_kernels(
     panels[0, 0].legend(*entries, **LEGEND | {"fontsize": SMALL - 1}, loc="lower right")
     finish(*panels.flat)
     return panels
+
+
+def _in_order(variants: Iterable[str]) -> list[str]:
+    """Return variants once each, in the order of `VARIANTS`, unknown ones last."""
+    order, present = [variant.name for variant in VARIANTS], dict.fromkeys(variants)
+    return [name for name in order if name in present] + [name for name in present if name not in order]
 
 
 def _cells(runs: Iterable[Run]) -> dict[tuple[str, Method], dict[int, list[Run]]]:
