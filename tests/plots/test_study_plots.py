@@ -9,53 +9,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import same_color, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skmix.experiments.paper import run_illustration
 from skmix.experiments.paper.records import Run, StudyResults
 from skmix.experiments.paper.variants import FEATURES, LABELS, METHODS, SWEEP_KERNELS, VARIANTS
 from skmix.plots import (
     paper_figures,
     plot_accuracy_against_kernels,
     plot_accuracy_distribution,
-    plot_confusion,
-    save_figure,
+    plot_illustration,
 )
-
-# ---------------------------------------------------------------- confusion matrices
-
-
-def test_confusion_shows_counts_where_they_are() -> None:
-    axes = plot_confusion([[9, 1, 0], [0, 5, 0], [2, 0, 3]], labels=["a", "b", "c"])
-    written = {text.get_position(): text.get_text() for text in axes.texts}
-    # Across are predictions, down is the truth; zeros are left out.
-    assert written == {(0, 0): "9", (1, 0): "1", (1, 1): "5", (0, 2): "2", (2, 2): "3"}
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b", "c"]
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b", "c"]
-    assert axes.get_title() == "accuracy 0.850"
-    shades = axes.get_images()[0].get_array()
-    assert_allclose(shades, np.sqrt([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [0.4, 0.0, 0.6]]))
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted", "true")
-    # White on shades above 0.65.
-    colours = [text.get_color() for text in axes.texts]
-    assert colours == ["white", "black", "white", "black", "white"]
-
-
-def test_a_class_without_rows_and_shares_instead_of_counts() -> None:
-    axes = plot_confusion([[0.25, 0.75], [0.0, 0.0]], title="shares")
-    assert [text.get_text() for text in axes.texts] == ["0.25", "0.75"]
-    assert axes.get_title() == "shares"
-    assert plot_confusion(np.zeros((2, 2), dtype=int)).get_title() == "accuracy 0.000"
-
-
-def test_no_confusion_matrix() -> None:
-    with pytest.raises(ValueError, match=r"a confusion matrix is square, got shape \(2, 3\)"):
-        plot_confusion(np.ones((2, 3)))
-    with pytest.raises(ValueError, match="the matrix has 2 classes but there are 3 labels"):
-        plot_confusion(np.eye(2), labels="abc")
-    with pytest.raises(ValueError, match="finite counts that are not negative"):
-        plot_confusion([[1, -1], [0, 1]])
-
+from skmix.plots._common import CLASS_COLOURS, save_figure
 
 # ---------------------------------------------------------------- accuracies
 
@@ -276,3 +244,48 @@ def test_a_study_of_a_few_runs_gives_the_figures_it_can(results: StudyResults) -
     names = list(paper_figures(few, projected_methods=("robust",)))[5:]
     assert names[0] == "projections_4D_robust_class0"
     assert len(names) == 12
+
+
+# ---------------------------------------------------------------- the illustration
+
+
+def ellipses_of(axes: Axes) -> list[Ellipse]:
+    return [patch for patch in axes.patches if isinstance(patch, Ellipse)]
+
+
+def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
+    record = run_illustration(seed=0)
+    overview, *panels = plot_illustration(record)
+    # Three kernels, true and estimated, at one and two standard deviations.
+    assert len(ellipses_of(overview)) == 12
+    assert [len(ellipses_of(panel)) for panel in panels] == [3, 3, 3]
+    model = record.model
+    for c, panel in enumerate(panels):
+        # Weights are written above the kernels, at the top of their ellipses.
+        tops = model.means_ + np.sqrt(model.covariances_[:, 1, 1])[:, None] * [0.0, 1.0]
+        assert [text.get_text() for text in panel.texts] == [f"{w:.3f}" for w in model.weights_[:, c]]
+        assert_allclose([text.xy for text in panel.texts], tops)
+        (shown,) = panel.get_lines()
+        assert_allclose(np.column_stack(shown.get_data()), record.X[record.y == c])
+        assert panel.get_title() == f"Weights of class {c}"
+        assert same_color(panel.title.get_color(), CLASS_COLOURS[c])
+    # Every row has the colour of its class.
+    (cloud,) = (each for each in overview.collections if len(each.get_offsets()) == len(record.X))
+    classes = {tuple(row): c for row, c in zip(record.X.tolist(), record.y, strict=True)}
+    expected = [to_rgb(CLASS_COLOURS[classes[tuple(row)]]) for row in cloud.get_offsets().tolist()]
+    assert_allclose(cloud.get_facecolors()[:, :3], expected)
+    centres = [ellipse.center for ellipse in ellipses_of(overview)]
+    example = record.example
+    assert_allclose(centres, np.tile(np.concatenate([model.means_, example.means]), (2, 1)))
+    widths = np.array([sorted([each.width, each.height]) for each in ellipses_of(overview)])
+    variances = np.linalg.eigvalsh(np.concatenate([model.covariances_, example.covariances]))
+    assert_allclose(widths, np.concatenate([2.0 * np.sqrt(variances), 4.0 * np.sqrt(variances)]))
+    names = [text.get_text() for text in overview.get_legend().get_texts()]
+    assert names == [*(f"class {c}" for c in range(3)), "estimated, 1σ and 2σ", "true"]
+    assert plt.get_fignums() == []
+
+
+def test_the_illustration_has_room_for_its_labels() -> None:
+    overview, *_ = plot_illustration(run_illustration(seed=2))
+    overview.figure.draw_without_rendering()
+    assert overview.xaxis.label.get_window_extent().y0 >= 0

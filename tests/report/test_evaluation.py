@@ -21,8 +21,9 @@ from skmix import (
     report,
 )
 from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.report import Evaluation, describe, evaluate, predict_columns
-from skmix.report.description import metadata_of, outlier_threshold, serving, settings_of, traits
+from skmix.report import Evaluation, describe, evaluate
+from skmix.report._predictions import outlier_threshold, predict_columns, target_of
+from skmix.report.description import serving, settings_of, traits
 from skmix.report.evaluation import evaluation_data
 
 X, CODES = load_iris(return_X_y=True)
@@ -144,7 +145,7 @@ def test_unknown_labels_are_named(model: SharedKernelClassifier) -> None:
 
 
 def test_predictions_are_the_model_s(model: SharedKernelClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.report.description._ROWS_AT_A_TIME", 40)
+    monkeypatch.setattr("skmix.report._predictions._ROWS_AT_A_TIME", 40)
     shares: list[float] = []
     columns = predict_columns(model, X[:, :2], shares.append)
     assert list(columns) == ["label", "p_setosa", "p_versicolor", "p_virginica", "log_density", "outlier"]
@@ -277,7 +278,7 @@ def test_what_is_beside_shared_gaussians_is_described() -> None:
 
 
 def test_defaults_are_as_documented() -> None:
-    assert_defaults(report, 8)
+    assert_defaults(report, 3)
 
 
 def test_the_ten_most_frequent_mistakes_come_first() -> None:
@@ -305,17 +306,12 @@ def test_thresholds_are_those_of_the_model_or_of_its_metadata(model: SharedKerne
     assert outlier_threshold(model) == model.threshold_
     assert outlier_threshold(mixture) == -np.inf
     assert describe(mixture)["outlier_threshold"] is None
-    assert metadata_of(mixture) == {"target": None, "outlier_threshold": None}
+    assert target_of(mixture) is None
     densities = mixture.score_samples(X)
     mixture.metadata_ = {"target": "species", "outlier_threshold": float(np.sort(densities)[3])}
-    assert metadata_of(mixture) == mixture.metadata_
     assert describe(mixture)["target"] == "species"
     assert describe(mixture)["outlier_threshold"] == np.sort(densities)[3]
     assert predict_columns(mixture, X)["outlier"].sum() == 3
-    for wrong in ({"target": 3}, {"outlier_threshold": "low"}):
-        mixture.metadata_ = wrong
-        with pytest.raises(ValueError, match="metadata_ has target="):
-            metadata_of(mixture)
 
 
 def test_tables_without_rows_have_their_columns() -> None:

@@ -29,6 +29,7 @@ from skmix.engine.compute.dask import ClusterError, connect
 from skmix.experiments import harness
 from skmix.experiments import paper as study
 from skmix.experiments.harness import text_of
+from skmix.plots._common import save_figure
 
 # Formats of the figures, and their resolutions.
 _FORMATS = (("png", 300), ("pdf", 300))
@@ -152,7 +153,7 @@ def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
     name, draw = figure
     drawn = draw()
     for suffix, dpi in _FORMATS:
-        plots.save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+        save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
 
 
 @contextmanager

@@ -6,8 +6,7 @@ matplotlib is imported when something is drawn; everything else works without it
 
 from __future__ import annotations
 
-from skmix.plots._common import new_figure, save_figure
-from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search, plot_weights
+from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search
 from skmix.plots.composition import plot_composition
 from skmix.plots.digits import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
@@ -22,7 +21,6 @@ from skmix.plots.populations import draw_populations, plot_merges
 __all__ = [
     "draw_kernels",
     "draw_populations",
-    "new_figure",
     "paper_figures",
     "plot_accuracy_against_kernels",
     "plot_accuracy_distribution",
@@ -37,7 +35,5 @@ __all__ = [
     "plot_reliability",
     "plot_search",
     "plot_segments",
-    "plot_weights",
-    "save_figure",
     "weight_key",
 ]

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skmix.engine.covariances import Structure, structure_of
-from skmix.experiments.paper.records import GroupModel
 from skmix.plots._common import FloatArray
 
 Feature = int | str
@@ -120,8 +119,8 @@ def kernels_of(model: Any) -> Kernels:
 
 def groups_of(model: Any) -> list[Kernels]:
     """Return the kernels of each feature group of a fitted model; without groups, a list of one."""
-    # The models of a study are records, not estimators.
-    if not isinstance(model, GroupModel):
+    # A record of a fitted model, such as the paper's study has, is no estimator.
+    if hasattr(model, "fit"):
         check_is_fitted(model)
     names = feature_names(model)
     model = chosen_model(model)
