@@ -34,7 +34,7 @@ from comparison import make_tables as tables_of
 from comparison.plots import draw_errors, draw_ranks
 from rich.console import Console
 
-from skmix.experiments.harness import Store, read_lines, write_lines
+from skmix.paper.harness import Store, read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000

@@ -26,10 +26,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from skmix import SharedKernelClassifier
-from skmix.datasets import make_seven_segment_digits
-from skmix.experiments.harness import processor
-from skmix.features import digit_features
 from skmix.io import replacing
+from skmix.paper import digit_features, make_seven_segment_digits
+from skmix.paper.harness import processor
 
 LABELS = (2, 3, 5, 10, 20, 50, 100)
 """Labels of each digit, of 100 rows."""

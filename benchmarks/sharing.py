@@ -17,7 +17,7 @@ from pathlib import Path
 from comparison import ROWS_PER_CLASS, SHARING_DATA, Outcome, in_study_order, run_sharing, sharing_tables
 from comparison.plots import draw_curves, draw_gain
 
-from skmix.experiments.harness import Store, read_lines, write_lines
+from skmix.paper.harness import Store, read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 

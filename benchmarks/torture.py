@@ -44,8 +44,8 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix.engine.covariances import COVARIANCE_TYPES
 from skmix.engine.model import FloatArray
+from skmix.engine.structures import COVARIANCE_TYPES
 from skmix.io import replacing
 
 # Seconds of CPU time that a fit may take, and after which it is ended.

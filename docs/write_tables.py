@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from skmix.experiments.harness import bold_best, plain_table
-from skmix.experiments.paper import LABELS
+from skmix.paper import LABELS
+from skmix.paper.harness import bold_best, plain_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -638,7 +638,7 @@ def outcomes(name: str) -> list[Any]:
     """Return the outcomes of a comparison."""
     from comparison import Outcome
 
-    from skmix.experiments.harness import read_lines
+    from skmix.paper.harness import read_lines
 
     return [Outcome.from_dict(record) for record in read_lines(RESULTS / name)]
 

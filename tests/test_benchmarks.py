@@ -25,7 +25,7 @@ from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.experiments.harness import write_lines
+from skmix.paper.harness import write_lines
 
 pytestmark = pytest.mark.slow
 

@@ -59,8 +59,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from skmix import SharedKernelClassifier
-from skmix.experiments import harness
-from skmix.experiments.harness import Store
+from skmix.paper import harness
+from skmix.paper.harness import Store
 
 QUICK = contenders(["LDA", "naive Bayes"])
 OUTCOME = Outcome("set", "LDA", 0, 3, 30, 10, 0.1, 0.3, 0.05, 1.0, 0.1, 20)

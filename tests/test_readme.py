@@ -15,7 +15,7 @@ from shown import compare
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.experiments.harness import read_lines
+from skmix.paper.harness import read_lines
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -14,7 +14,7 @@ import yaml
 from comparison import Outcome, make_tables
 
 import skmix
-from skmix.experiments.harness import read_lines
+from skmix.paper.harness import read_lines
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

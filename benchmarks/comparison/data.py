@@ -27,9 +27,10 @@ from scipy.stats import multivariate_normal
 from sklearn import datasets as sklearn_datasets
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from skmix.datasets import load_mnist, make_seven_segment_digits, make_shared_kernel_data, read_rows
-from skmix.experiments.harness import generator
-from skmix.features import digit_features
+from skmix.datasets import load_mnist, make_shared_kernel_data
+from skmix.io import read_rows
+from skmix.paper import digit_features, make_seven_segment_digits
+from skmix.paper.harness import generator
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -95,7 +96,7 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
     Parameters
     ----------
     name : str
-        One of `NAMES`; or the path of a table (see `skmix.datasets.read_rows`) whose last column has the
+        One of `NAMES`; or the path of a table (see `skmix.io.read_rows`) whose last column has the
         labels, or of a folder with the IDX files of MNIST.
     max_rows : int, default=None
         Use at most this many rows, drawn at random regardless of labels; always the same for the same name.

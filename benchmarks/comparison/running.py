@@ -16,8 +16,8 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
-from skmix.experiments import harness
 from skmix.metrics import calibration_error
+from skmix.paper import harness
 
 from .classifiers import Contender, count_parameters
 from .data import DataSet, IntArray

@@ -17,8 +17,8 @@ import numpy as np
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from skmix import SharedKernelClassifierCV
-from skmix.experiments import harness
-from skmix.experiments.harness import Table, plain_table
+from skmix.paper import harness
+from skmix.paper.harness import Table, plain_table
 
 from .classifiers import OURS, Contender, SeparateMixtures, in_order
 from .data import (

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from skmix.experiments.harness import Table, plain_table
+from skmix.paper.harness import Table, plain_table
 
 from .classifiers import BOOSTING, FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
 from .data import HALVES, FloatArray, half_of

@@ -11,10 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture
-from skmix.datasets import make_seven_segment_digits
 from skmix.engine.model import Parameters
-from skmix.experiments.paper import published_passes
-from skmix.features import digit_features, dither
+from skmix.paper import (
+    digit_features,
+    dither,
+    make_seven_segment_digits,
+    published_passes,
+)
 
 # %%
 # The features of the paper's variant 6D, and its starts: means anywhere in the unit cube, wide kernels,

@@ -10,7 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
+from skmix.paper import illustration
 from skmix.plots import draw_kernels
 
 # %%

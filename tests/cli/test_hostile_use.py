@@ -16,7 +16,7 @@ from commands import run, said
 from skmix import SharedKernelClassifier
 from skmix.cli import app
 from skmix.cli._common import console, table, verbatim
-from skmix.datasets import read_rows, write_columns
+from skmix.io import read_rows, write_columns
 
 ROWS = np.random.RandomState(0).normal(size=(24, 2)) + np.repeat([[0.0, 0.0], [6.0, 6.0]], 12, axis=0)
 KINDS = np.repeat(["u", "v"], 12)

@@ -626,7 +626,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "--time-limit is for automatic choices",
         ),
         (["fit", "iris.csv", "--tune"], 2, "--tune needs classes"),
-        (["fit", "iris.csv", "--groups", "auto"], 2, "--groups needs classes"),
+        (["fit", "iris.csv", "--groups", "a;b"], 2, "--groups needs classes"),
         # Before the fit, and not after all its work.
         (
             ["fit", "none.csv", "-t", "species", "--tune", "--covariance", "low_rank"],
@@ -634,11 +634,11 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "--covariance low_rank",
         ),
         (
-            ["fit", "none.csv", "-t", "species", "--tune", "--groups", "auto"],
+            ["fit", "none.csv", "-t", "species", "--tune", "--groups", "a;b"],
             2,
             "does not work with --groups",
         ),
-        (["fit", "none.csv", "-t", "a", "--criterion", "bic", "--groups", "auto"], 2, "--criterion bic does"),
+        (["fit", "none.csv", "-t", "a", "--criterion", "bic", "--groups", "a;b"], 2, "--criterion bic does"),
         (
             ["fit", "gaps.csv", "-t", "species", "--kernels", "3", "--tune"],
             1,

@@ -160,13 +160,6 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "--criterion cv": ({}, {}),
     "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
     "--covariance tied": ({"covariance_type": "tied"}, {}),
-    "--groups auto": ({"feature_groups": "auto"}, {}),
-    "--groups auto --criterion cv": ({"feature_groups": "auto"}, {}),
-    "--groups auto --kernels 3 --time-limit 4": (
-        {"feature_groups": "auto", "n_kernels": 3, "time_limit": 4.0},
-        {},
-    ),
-    "--groups auto --kernels 3": ({"feature_groups": "auto", "n_kernels": 3}, {}),
     "--groups a;b": ({"feature_groups": [[0], [1]]}, {}),
     "--tune": ({"tune": True}, {}),
     "--no-tune": ({"tune": False}, {}),

@@ -14,8 +14,8 @@ from commands import run, said
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
-from skmix.datasets import read_fcs
 from skmix.features import Arcsinh, Logicle
+from skmix.io import read_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 

@@ -19,9 +19,9 @@ from oracles import (
 )
 
 from skmix.engine import density as conditional
-from skmix.engine.covariances import invert_lower, structure_of, whiten_batch
+from skmix.engine.estep.gaps import marginal
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.sources.gaps import marginal
+from skmix.engine.structures import invert_lower, structure_of, whiten_batch
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=15, deadline=None, derandomize=True)

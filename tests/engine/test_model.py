@@ -11,10 +11,10 @@ from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import Options, Parameters, Result, Statistics, Status, join
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 
 def parameters(random: np.random.Generator, n_starts: int = 3) -> Parameters:

@@ -23,8 +23,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
 from skmix.engine.model import Parameters
+from skmix.paper import illustration
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

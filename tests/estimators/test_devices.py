@@ -194,7 +194,7 @@ def test_patterns_of_any_size_and_feature_groups(library: str, monkeypatch: pyte
     ours = SharedKernelClassifier(3, **settings).fit(rows, labels)
     for chunk in (operations.chunk, 64):
         monkeypatch.setattr(operations, "chunk", chunk)
-        monkeypatch.setattr("skmix.engine.sources.masked._FEWEST_ROWS", 5)
+        monkeypatch.setattr("skmix.engine.estep.masked._FEWEST_ROWS", 5)
         theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(make(rows), make(labels))
         assert_allclose(to_numpy(theirs.predict_proba(make(rows))), ours.predict_proba(rows), atol=1e-9)
 

@@ -13,9 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from skmix import SharedKernelMixture, open_rows
-from skmix.datasets import read_fcs, read_rows, write_columns
 from skmix.features import Arcsinh
-from skmix.io import source_of
+from skmix.io import read_fcs, read_rows, source_of, write_columns
 
 pd = pytest.importorskip("pandas")
 

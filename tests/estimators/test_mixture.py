@@ -21,8 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelMixture
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
 from skmix.engine.model import Parameters
+from skmix.paper import illustration
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 SHAPES = {"full": (4, 3, 3), "tied": (3, 3), "diag": (4, 3), "spherical": (4,)}

@@ -20,7 +20,8 @@ from skmix import (
     SharedKernelMixture,
     report,
 )
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
+from skmix.paper import illustration
 from skmix.report import Evaluation, describe, evaluate
 from skmix.report._predictions import outlier_threshold, predict_columns, target_of
 from skmix.report.description import serving, settings_of, traits

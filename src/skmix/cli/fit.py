@@ -26,14 +26,15 @@ from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import Watch, watching
 from skmix.cli.models import print_evaluation
-from skmix.datasets import TableRows, class_labels
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.rows import note_rows, number_labels
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
+from skmix.io import TableRows
 from skmix.io.encoding import Kind, feature_names
 from skmix.io.preparation import scale_in_words
+from skmix.io.tables import class_labels
 from skmix.report.description import serving
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
@@ -134,7 +135,7 @@ def fit(
     groups: Annotated[
         str | None,
         _of_model(
-            metavar='"a,b;c,d"|auto',
+            metavar='"a,b;c,d"',
             help="Features that are independent, given the class, of those of other groups.",
         ),
     ] = None,
@@ -255,7 +256,7 @@ def fit(
     if time_limit is not None:
         if not 0.0 < time_limit < np.inf:
             cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")
-        if "auto" not in (*chosen.values(), groups):
+        if "auto" not in chosen.values():
             cli.stop(
                 "--time-limit is for automatic choices, but everything is given. Leave it out, or --kernels.",
                 cli.WRONG_USE,
@@ -636,7 +637,7 @@ def _fit(
     """Return a fitted classifier, or mixture without labels, and the search if anything was 'auto'."""
     X, y, weights = rows.X, rows.y, rows.weights
     groups = settings.get("feature_groups")
-    is_open = "auto" in (*chosen.values(), groups)
+    is_open = "auto" in chosen.values()
     common = {"time_limit": time_limit, **{name: settings[name] for name in ("n_jobs", "random_state")}}
     search: Any = None
     if is_open and y is not None and criterion in (None, "cv"):
@@ -675,10 +676,10 @@ def _fit(
     return model, search
 
 
-def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | str | None:
+def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | None:
     """Return the features of each group, given names of columns such as ``a,b;c,d``."""
-    if given is None or given == "auto":
-        return given
+    if given is None:
+        return None
     places: dict[str, list[int]] = {}
     names, n_features = list(columns), 0
     for name, kind in columns.items():

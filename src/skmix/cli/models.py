@@ -14,8 +14,9 @@ from skmix import report
 from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
-from skmix.datasets import ColumnError, labels_like
+from skmix.io import ColumnError
 from skmix.io.encoding import decode_columns, listed
+from skmix.io.tables import labels_like
 from skmix.plots._models import part_label
 from skmix.report._predictions import predict_columns, target_of
 from skmix.report.description import serving, traits

@@ -13,13 +13,13 @@ import numpy as np
 
 from .compute.arrays import like, namespace
 from .compute.threads import Workers, workers
-from .covariances import Structure, structure_of
+from .estep.gaps import group_rows, marginal
+from .estep.reference import log_sum as log_sum
+from .estep.reference import safe_log
 from .model import FloatArray, IntArray, Parameters
 from .rules.likelihood import all_weights
 from .sources import open_array
-from .sources.gaps import group_rows, marginal
-from .sources.reference import log_sum as log_sum
-from .sources.reference import safe_log
+from .structures import Structure, structure_of
 
 # Largest array of values predicted by all kernels.
 _CHUNK = 1 << 20

@@ -16,7 +16,7 @@ import numpy as np
 
 from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .covariances import Structure, rescaled, structure_of
+from .frame import Frame, Setting
 from .model import (
     BoolArray,
     Factor,
@@ -31,10 +31,10 @@ from .model import (
 from .rules import UpdateRule
 from .rules.likelihood import Likelihood, for_pass, price_of_kernel
 from .rules.variational import Variational, default_rows, prior_of
-from .sources import RowSource, Setting, make_setting, open_source
+from .sources import RowSource, make_setting, open_source
 from .sources.base import Centres
-from .sources.summary import Frame
 from .squarem import STRICTER, Squarem
+from .structures import Structure, rescaled, structure_of
 
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)

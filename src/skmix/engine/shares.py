@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, special, stats
 
-from .covariances import structure_of
 from .model import BoolArray, FloatArray, IntArray, Parameters
 from .rules.likelihood import all_weights
+from .structures import structure_of
 
 # Precision of a share that rows say nothing about: it lies between 0 and 1.
 _LEAST_PRECISION = 4.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.covariances import Structure, structure_of
 from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
+from ..engine.structures import Structure, structure_of
 
 _SUM_TOLERANCE = 1e-6
 # Squares of rows in units of smaller variances' deviations overflow.

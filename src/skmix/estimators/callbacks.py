@@ -21,10 +21,10 @@ import numpy as np
 
 from .. import _version
 from ..engine.compute.dask import ClusterError
-from ..engine.covariances import Structure
 from ..engine.em import Run, RunState
+from ..engine.frame import Frame
 from ..engine.model import FloatArray
-from ..engine.sources.summary import Frame
+from ..engine.structures import Structure
 from ..io import Record, decode, encode, read, write
 
 # ---------------------------------------------------------------- scikit-learn before 1.9

@@ -18,12 +18,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import density, shares
 from ..engine.compute import how_to_install
-from ..engine.covariances import structure_of
 from ..engine.em import fit
+from ..engine.frame import frame_of
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
+from ..engine.structures import structure_of
 from ..io import source_of
 from ._settings import is_robust_fit
 from .densities import counted_weights, has_shifts, members_of, rows_of_kernels, shares_of

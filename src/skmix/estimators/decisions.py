@@ -12,10 +12,10 @@ from sklearn.model_selection import train_test_split
 
 from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block, Blocks
+from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.discriminative import Labelled
 from ..engine.refine.temperature import least_log_loss
-from ..engine.sources.gaps import has_gaps
 from .crossfit import held_out_densities, quantile
 from .densities import log_density
 from .rows import Training, check_rows, check_weights, code_labels, sent, warn_caller

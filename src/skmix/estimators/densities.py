@@ -20,10 +20,10 @@ from sklearn.base import clone
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
-from ..engine.covariances import structure_of
+from ..engine.estep import gaps
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
-from ..engine.sources import gaps
+from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .rows import columns_of

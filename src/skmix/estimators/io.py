@@ -20,12 +20,12 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.covariances import structure_of
+from ..engine.estep.reference import log_peaks
+from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
 from ..engine.refine.merge import cut
 from ..engine.refine.online import resume
-from ..engine.sources.reference import log_peaks
-from ..engine.sources.summary import FARTHEST, frame_of
+from ..engine.structures import structure_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph

@@ -28,9 +28,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host
 from ..engine.compute.dask import is_collection
-from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
+from ..engine.structures import COVARIANCE_TYPES
 from . import densities, streams
 from ._settings import OF_KERNELS, check_count, covariance_type_of, is_robust
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits

@@ -14,10 +14,10 @@ from sklearn.exceptions import NotFittedError
 from ..engine import density
 from ..engine.compute.arrays import on_host
 from ..engine.compute.dask import is_collection
-from ..engine.covariances import structure_of
 from ..engine.distances import DISTANCES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
+from ..engine.structures import structure_of
 from .densities import average_weights, has_shifts, members_of
 from .io import arrays_of_kernels
 from .rows import host_copy, without_names

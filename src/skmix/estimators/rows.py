@@ -42,10 +42,10 @@ from ..engine.compute.arrays import (
 )
 from ..engine.compute.blocks import Block, Blocks, encode, is_blocks, is_missing, number
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
+from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
-from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import (

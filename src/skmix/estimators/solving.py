@@ -26,9 +26,9 @@ from ..engine import starts
 from ..engine.compute.arrays import pick, to_numpy
 from ..engine.compute.blocks import Block
 from ..engine.compute.threads import workers
-from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.density import class_log_likelihood
 from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rounding_of, rule_of, say_fall
+from ..engine.frame import Frame
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
@@ -37,7 +37,8 @@ from ..engine.rules.degrees import LEAST, MOST, START
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import RowSource, make_setting, open_source
-from ..engine.sources.summary import Frame, fill_gaps, resolution_of
+from ..engine.sources.summary import fill_gaps, resolution_of
+from ..engine.structures import Structure, most_factors, structure_of
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,

@@ -12,14 +12,15 @@ from sklearn.base import is_classifier
 
 from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
-from ..engine.covariances import structure_of
 from ..engine.em import fit
+from ..engine.frame import Frame, frame_of
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources import RowSource, open_source
-from ..engine.sources.summary import Frame, frame_of, measure
+from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
+from ..engine.structures import structure_of
 from ._settings import covariance_type_of, is_robust_fit
 from .crossfit import quantile
 from .decisions import check_outlier_label

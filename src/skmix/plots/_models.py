@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.engine.covariances import Structure, structure_of
+from skmix.engine.structures import Structure, structure_of
 from skmix.plots._common import FloatArray
 
 Feature = int | str
@@ -119,7 +119,7 @@ def kernels_of(model: Any) -> Kernels:
 
 def groups_of(model: Any) -> list[Kernels]:
     """Return the kernels of each feature group of a fitted model; without groups, a list of one."""
-    # A record of a fitted model, such as the paper's study has, is no estimator.
+    # A record of fitted parameters, as the paper's study has them, is no estimator.
     if hasattr(model, "fit"):
         check_is_fitted(model)
     names = feature_names(model)

@@ -161,18 +161,17 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
     if not hasattr(search, "classifiers_"):
         raise ValueError(f"plot_search needs a SharedKernelClassifierCV, got {type(search).__name__}.")
     results = search.cv_results_
-    tried = [i for i, stage in enumerate(results["stage"]) if stage != "feature_groups"]
-    families = [_family(results["params"][i]) for i in tried]
+    families = [_family(params) for params in results["params"]]
     names = list(dict.fromkeys(families))
-    screened = results["stage"][tried] == "screening"
-    scores = np.where(np.isfinite(results["mean_test_score"]), results["mean_test_score"], -np.inf)[tried]
+    screened = results["stage"] == "screening"
+    scores = np.where(np.isfinite(results["mean_test_score"]), results["mean_test_score"], -np.inf)
     evaluated = scores[~screened & np.isfinite(scores)]
     if not len(evaluated):
         raise ValueError("no candidate has a score: no row could be held out.")
     # Bad candidates of the screening would squeeze the others.
     span = max(float(np.ptp(evaluated)), 1e-3 * abs(float(evaluated.max())), 1e-12)
     bottom = float(evaluated.min()) - 0.5 * span
-    own = np.array([results["params"][i]["kernels"] == "own" for i in tried])
+    own = np.array([params["kernels"] == "own" for params in results["params"]])
     places = np.array([names.index(family) for family in families]) + np.where(own, -0.12, 0.12)
     (panel,) = panels_for(1, axes, figure, size=(max(3.0, 1.0 + 0.9 * len(names)), 3.4))
     for whose, is_own, colour in (
@@ -183,7 +182,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
         sizes, heights = np.where(screened, 6.0, 26.0)[chosen], np.maximum(scores[chosen], bottom)
         label = whose if chosen.any() else None
         panel.scatter(places[chosen], heights, sizes, color=colour, alpha=0.6, lw=0.0, label=label)
-    members = np.asarray(results["member"], dtype=bool)[tried]
+    members = np.asarray(results["member"], dtype=bool)
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 60.0, "lw": 1.0}
     panel.scatter(places[members], scores[members], label="averaged", **style)
     panel.set_xticks(range(len(names)), names)

@@ -9,7 +9,6 @@ from skmix.report.composition_page import composition_page
 from skmix.report.description import describe
 from skmix.report.evaluation import Evaluation, evaluate, evaluation_page
 from skmix.report.model_page import model_page
-from skmix.report.study_page import render, report_data, write_report
 
 __all__ = [
     "Evaluation",
@@ -18,7 +17,4 @@ __all__ = [
     "evaluate",
     "evaluation_page",
     "model_page",
-    "render",
-    "report_data",
-    "write_report",
 ]

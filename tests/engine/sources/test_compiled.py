@@ -17,16 +17,17 @@ from scipy.special import logsumexp
 from skmix import SharedKernelMixture
 from skmix.engine.compute import can_compile
 from skmix.engine.compute.threads import workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
+from skmix.engine.estep import reference
+from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics, join
-from skmix.engine.sources import memory, open_source, reference
-from skmix.engine.sources.reference import Kernels, Rows
+from skmix.engine.sources import memory, open_source
+from skmix.engine.structures import structure_of
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
 from numba import cfunc
 
-from skmix.engine.sources import compiled
+from skmix.engine.estep import compiled
 
 STRUCTURES = ["full", "tied", "diag", "spherical", "low_rank"]
 
@@ -306,8 +307,8 @@ def test_fits_without_numba(numba: str, monkeypatch: pytest.MonkeyPatch) -> None
     if numba == "off":
         monkeypatch.setattr("numba.config.DISABLE_JIT", True)
     else:
-        monkeypatch.delitem(sys.modules, "skmix.engine.sources.compiled")
-        monkeypatch.delattr("skmix.engine.sources.compiled")
+        monkeypatch.delitem(sys.modules, "skmix.engine.estep.compiled")
+        monkeypatch.delattr("skmix.engine.estep.compiled")
         monkeypatch.setitem(sys.modules, "numba" if numba == "missing" else "llvmlite", None)
         monkeypatch.delitem(sys.modules, "skmix.engine.compute.simd")
         monkeypatch.delattr("skmix.engine.compute.simd", raising=False)

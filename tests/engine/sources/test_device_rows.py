@@ -25,13 +25,14 @@ from skmix.engine.compute.arrays import (
     to_numpy,
 )
 from skmix.engine.compute.threads import Workers, workers
-from skmix.engine.covariances import STRUCTURES, structure_of, whiten_batch, whiten_bounded
 from skmix.engine.em import one_pass, rule_of
+from skmix.engine.estep.gaps import moved
+from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, Options, Parameters
-from skmix.engine.sources import Setting, open_source
+from skmix.engine.sources import open_source
 from skmix.engine.sources.device import DeviceRows, OptimisticStep
-from skmix.engine.sources.gaps import moved
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import STRUCTURES, structure_of, whiten_batch, whiten_bounded
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 
@@ -102,7 +103,7 @@ def test_narrow_kernels_far_apart_keep_their_digits(
 ) -> None:
     """Products of expanded terms would leave no digit: distances are computed from differences."""
     # Two whole pieces, and one of 44 rows.
-    monkeypatch.setattr("skmix.engine.sources.device._PIECE", 128)
+    monkeypatch.setattr("skmix.engine.estep.device._PIECE", 128)
     random = np.random.default_rng(1)
     centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
     deviations = np.array([0.1, 1.0, 0.01])

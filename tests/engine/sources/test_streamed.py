@@ -12,12 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine import starts
 from skmix.engine.compute.threads import Workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
+from skmix.engine.frame import Setting
 from skmix.engine.model import Options
-from skmix.engine.sources import Setting, device, open_source
+from skmix.engine.sources import device, open_source
 from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
+from skmix.engine.structures import structure_of
 from skmix.io import open_rows
 
 if torch is not None:

@@ -29,8 +29,8 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.engine.covariances import STRUCTURES
+from skmix.datasets import make_shared_kernel_data
+from skmix.engine.structures import STRUCTURES
 from skmix.estimators import watched_by
 from skmix.estimators.search import _base
 from skmix.estimators.search import classifier as search_of_classifiers
@@ -38,6 +38,7 @@ from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import QUICK_FITS, own_kernels
 from skmix.estimators.search.mixture import _average, _largest_stable, _likelier, least_stable
+from skmix.paper import illustration
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -1012,7 +1013,7 @@ def test_a_search_reports_the_share_of_its_work(iris: Data, whole: Any, search: 
 def test_the_work_of_stages_is_weighted() -> None:
     trials, shares = Trials(None), []
     trials.report = lambda message, *, share=None: shares.append(share)
-    trials.step("feature_groups", "")
+    trials.step("opening", "")
     trials.plan("screening", 4, 1.0)
     trials.plan("kernels", 2, 8.0)
     trials.step("screening", "")
@@ -1055,8 +1056,6 @@ def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
     assert len(mixture.cv_results_["params"]) == 1
     # One kernel, then 2 to 8 and 10, of each type, full and diagonal ones with two priors.
     assert mixture.n_untried_ == 9 * (len(STRUCTURES) + 2) - 1
-    groups = SharedKernelClassifierCV(feature_groups="auto", time_limit=0.0, random_state=0).fit(*iris)
-    assert groups.cv_results_["stage"].tolist() == ["feature_groups"] * 2 + ["kernels"]
 
 
 @pytest.fixture(scope="module")
@@ -1114,7 +1113,7 @@ def test_two_rows_of_a_class_and_one_feature_will_do(iris: Data) -> None:
     X, y = iris[0], np.array(["setosa", "versicolor", "virginica"])[iris[1]]
     two = np.array([0, 1, 50, 51, 100, 101])
     assert SharedKernelClassifierCV(random_state=0).fit(X[two], y[two]).score(X[two], y[two]) == 1.0
-    one = SharedKernelClassifierCV(random_state=0, feature_groups="auto", cv=2).fit(X[::3, 2:3], y[::3])
+    one = SharedKernelClassifierCV(random_state=0, cv=2).fit(X[::3, 2:3], y[::3])
     assert one.score(X[:, 2:3], y) > 0.9
 
 
@@ -1302,12 +1301,6 @@ def test_candidates_that_all_fail_raise_the_last_error() -> None:
         refused(message, SharedKernelMixtureCV(mixture, n_kernels=3, criterion=criterion), X, y)
     prototype = SharedKernelClassifier(variance_floor=0.0, covariance_prior=None)
     refused(message, SharedKernelClassifierCV(prototype, cv=2), X, y)
-    refused(
-        "No feature groups could be fitted",
-        SharedKernelClassifierCV(prototype, feature_groups="auto", cv=2),
-        X,
-        y,
-    )
 
 
 def test_a_tuned_winner_keeps_the_names_of_a_data_frame() -> None:

@@ -16,12 +16,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..covariances import Structure, structure_of
 from ..em import Callback, fit
+from ..frame import Frame
 from ..model import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
 from ..rules.likelihood import annihilate, price_of_kernel
 from ..sources import RowSource
-from ..sources.summary import Frame
+from ..structures import Structure, structure_of
 
 
 def prune_kernels(

@@ -30,11 +30,11 @@ from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
 from ..compute.threads import workers
-from ..covariances import Structure, rescaled, structure_of, unpack
 from ..em import expect, fit
+from ..frame import FARTHEST, Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
 from ..sources import RowSource, make_setting
-from ..sources.summary import FARTHEST, Frame
+from ..structures import Structure, rescaled, structure_of, unpack
 
 # The range of ν, in rows.
 _FEWEST, _MOST = 1e-2, 1e6

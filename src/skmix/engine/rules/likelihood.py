@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..compute.arrays import clip, constant, namespace, rare, to_numpy, where
-from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
+from ..structures import Structure
 from .degrees import likeliest_degrees
 from .weights import begin, log_ratio, point_weights, with_posterior
 

@@ -7,15 +7,14 @@ from typing import Any
 from ..compute.arrays import Array, is_numpy
 from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
-from ..covariances import Structure
+from ..estep.gaps import has_gaps
+from ..frame import Frame, Setting
 from ..model import FloatArray, IntArray, Options, Parameters
+from ..structures import Structure
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows
-from .device import DeviceRows
-from .gaps import GapRows, has_gaps
-from .masked import MaskedRows
-from .memory import MemoryRows, worth_compiling
-from .summary import Frame, Setting
+from .device import DeviceRows, MaskedRows
+from .memory import GapRows, MemoryRows, worth_compiling
 
 
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
@@ -69,4 +68,4 @@ def make_setting(
     return Setting(frame, structure, pool, options.precision, compiled)
 
 
-__all__ = ["RowSource", "Setting", "make_setting", "open_array", "open_source"]
+__all__ = ["RowSource", "make_setting", "open_array", "open_source"]

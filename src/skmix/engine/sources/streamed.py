@@ -16,13 +16,14 @@ import numpy as np
 
 from ..compute.arrays import Array, as_float64, open_feed, room_on, send, to_numpy
 from ..compute.blocks import Block, Blocks
+from ..estep.coverage import DEVICE
+from ..estep.device import ClassOrder, prepare
+from ..frame import Setting
 from ..model import Factor, Parameters
 from .base import Centres, Step
 from .blocks import BlockRows, Sums, add
-from .coverage import DEVICE
-from .device import ClassOrder, DeviceRows, prepare
-from .masked import MaskedRows
-from .summary import Setting, Summary
+from .device import DeviceRows, MaskedRows
+from .summary import Summary
 
 # Rows of this many bytes are copied and worked on at a time: many pieces, so that copying and work overlap,
 # of a millisecond or more, so that what the host does for each does not matter.

@@ -26,9 +26,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_consistent_length, check_is_fitted
 
 from ...engine.compute.arrays import on_host
-from ...engine.covariances import COVARIANCE_TYPES, structure_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.sources.summary import measure
+from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
 from ..callbacks import Report, progress_bar
 from ..io import FileMixin

@@ -38,7 +38,6 @@ from ..rows import Sender, check_rows, rows_of, sender, without_names
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
-    GroupSearch,
     fewer_rows,
     filler,
     fit_features,
@@ -223,10 +222,9 @@ class Selection:
             "covariance_type": types[0] if types else "full" if self.folds else "tied",
             "prior_rows": None if given else _BLIND_PRIOR,
             "weight_prior": None,
-            "feature_groups": None,
+            "feature_groups": self._feature_groups(),
             "trade_off": None,
         }
-        params["feature_groups"] = self._feature_groups(params)
         if not self.folds:
             yield params
         elif params["feature_groups"] is not None:
@@ -294,16 +292,12 @@ class Selection:
         fewer = sorted({n_classes, max(n_classes, most)})
         return tried or [("shared", k, name, _PRIOR_OF_SIMPLE) for name in types or [] for k in fewer]
 
-    def _feature_groups(self, params: Params) -> list[list[int]] | None:
-        """Return the feature groups given or found; None for one group of all features."""
-        groups, folds, n_features = self.search.feature_groups, self.folds, self.rows.X.shape[1]
-        if groups is None or (isinstance(groups, str) and (n_features == 1 or not folds)):
+    def _feature_groups(self) -> list[list[int]] | None:
+        """Return the columns of each feature set; None for one set of all features."""
+        if self.search.feature_groups is None:
             return None
-        if not isinstance(groups, str):
-            return check_feature_groups(groups, n_features, getattr(self.search, "feature_names_in_", None))
-        kernels = {name: params[name] for name in ("n_kernels", "covariance_type")}
-        found = GroupSearch(clone(self.prototype).set_params(**kernels), folds, self.trials).find()
-        return None if found == [list(range(n_features))] else found
+        names = getattr(self.search, "feature_names_in_", None)
+        return check_feature_groups(self.search.feature_groups, self.rows.X.shape[1], names)
 
     def _of_groups(
         self, params: Params, numbers: list[int] | None, types: list[str] | None
@@ -543,11 +537,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         Whether all classes share the kernels, or each kernel belongs to one class. 'auto' tries both, but
         only shared ones with given `n_kernels`, feature groups, a `weight_prior` or variational inference.
         When to change: 'shared' to see what classes have in common; 'own' for kernels of one class each.
-    feature_groups : list of lists of int or str, or 'auto', default=None
-        Feature groups of the product form, see `SharedKernelClassifier`. 'auto' searches for groups, and for
-        features to leave out, with the first number of kernels. With groups features are not reduced, and 4,
-        8 and 16 kernels are tried for each group.
-        When to change: 'auto' where features may be independent in blocks; it takes a multiple of the time.
+    feature_groups : list of lists of int or str, default=None
+        Feature groups of the product form, see `SharedKernelClassifier`. With groups features are not
+        reduced, and 4, 8 and 16 kernels are tried for each group.
+        When to change: where sets of features are known to be independent within the classes.
     tune : {'auto', False} or float, default='auto'
         Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto' does
         so where held-out rows are predicted better; a number is the share of the likelihood, and always used,
@@ -610,7 +603,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         **Search._parameter_constraints,
         "estimator": [SharedKernelClassifier, None],
         "kernels": [StrOptions({"auto", "shared", "own"})],
-        "feature_groups": [list, tuple, StrOptions({"auto"}), None],
+        "feature_groups": [list, tuple, None],
         "tune": [StrOptions({"auto"}), "boolean", Interval(Real, 0, None, closed="left"), None],
         "n_members": [Interval(Integral, 1, None, closed="left")],
         "scoring": [str, callable],
@@ -625,7 +618,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         n_kernels: int | Sequence[int] | str = "auto",
         covariance_type: str | Sequence[str] = "auto",
         kernels: str = "auto",
-        feature_groups: Sequence[Sequence[int | str]] | str | None = None,
+        feature_groups: Sequence[Sequence[int | str]] | None = None,
         tune: str | bool | float | None = "auto",
         n_members: int = 8,
         scoring: Any = "neg_log_loss",

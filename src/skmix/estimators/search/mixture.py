@@ -22,8 +22,8 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.compute.blocks import is_blocks
 from ...engine.compute.dask import is_collection
-from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray, IntArray
+from ...engine.structures import STRUCTURES
 from ...io import source_of
 from .._settings import check_count, is_wide
 from ..densities import n_parameters

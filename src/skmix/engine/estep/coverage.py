@@ -1,0 +1,46 @@
+"""What each E-step covers: the models that it may be asked for.
+
+The first E-step that covers a model does its passes. Where none does, the model is refused with the reason,
+so that no part of a model is left out without a word. The matrix of tests crosses all that is declared here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
+
+# What kernels may have besides a mean and a covariance, in words.
+_TAILS = {"t": "t kernels", "background": "a background"}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The covariance types and tails that an E-step covers."""
+
+    structures: frozenset[str] = frozenset(COVARIANCE_TYPES)
+    tails: frozenset[str] = frozenset(_TAILS)
+
+    def lacks(self, structure: Structure, degrees: Any, background: Any) -> str | None:
+        """Return what the E-step does not cover, in words; None if it covers the model.
+
+        `degrees` and `background` are those of `Parameters`, None if the model has no such part.
+        """
+        if structure.name not in self.structures:
+            return f"covariance_type={structure.name!r}"
+        present = {"t": degrees is not None, "background": background is not None}
+        missing = (words for tail, words in _TAILS.items() if present[tail] and tail not in self.tails)
+        return next(missing, None)
+
+
+# The reference, and compiled code that takes differences from means; also with gaps.
+EVERYTHING = Coverage()
+# Compiled code whose log-densities and moments are matrix products for all kernels at once.
+PRODUCTS = Coverage(frozenset({"diag", "spherical"}), frozenset({"background"}))
+# The same with one scatter of all rows, which is that of the kernels only if responsibilities sum to one.
+POOLED_PRODUCTS = Coverage(frozenset({"tied"}), frozenset())
+# Compiled code that skips irrelevant kernels: how far a kernel reaches is known of Gaussian ones.
+SKIPPING = Coverage(frozenset({"full"}), frozenset())
+# Rows of another array library, on their device, with and without gaps.
+DEVICE = Coverage(frozenset(STRUCTURES), frozenset())
