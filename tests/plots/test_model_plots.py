@@ -121,7 +121,7 @@ def test_models_of_feature_sets_know_their_columns_and_names() -> None:
     X, y = load_iris(return_X_y=True)
     table = pd.DataFrame(X, columns=list("pqrs"))
     model = SharedKernelClassifier(
-        3, feature_groups=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
+        3, feature_sets=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
     ).fit(table, y)
     first, second = groups_of(model)
     assert (first.names, first.columns) == (["s", "p"], [3, 0])

@@ -167,7 +167,7 @@ def test_predictions_of_mixtures_name_kernels() -> None:
 
 def test_kernels_and_the_background_share_a_row() -> None:
     X = np.concatenate([np.linspace(-2.0, 2.0, 60), np.linspace(1.0, 5.0, 60), [-9.0, 15.0]])[:, None]
-    model = SharedKernelMixture(2, background=True, random_state=0).fit(X)
+    model = SharedKernelMixture(2, tail="background", random_state=0).fit(X)
     columns = predict_columns(model, X)
     assert_allclose(columns["p_0"] + columns["p_1"] + columns["p_background"], 1.0, rtol=1e-12)
     # A row that is background alone has the kernel and the population of `predict`.
@@ -183,7 +183,7 @@ def test_kernels_and_the_background_share_a_row() -> None:
 
 
 def test_descriptions_are_plain_values_of_the_model(model: SharedKernelClassifier) -> None:
-    sets = SharedKernelClassifier(2, feature_groups=[[0, 1], [3]], priors=[0.5, 0.3, 0.2], random_state=0)
+    sets = SharedKernelClassifier(2, feature_sets=[[0, 1], [3]], priors=[0.5, 0.3, 0.2], random_state=0)
     sets.fit(X, CODES)
     # By the book: the numbers of a mean and of a covariance for each kernel, K - 1 weights for each class.
     for each, n_parameters in [

@@ -112,7 +112,7 @@ def test_classes_and_settings() -> None:
 
 
 def test_feature_sets_have_their_own_kernels_and_columns() -> None:
-    model = fitted(4, feature_groups=[[3, 0], [2]])
+    model = fitted(4, feature_sets=[[3, 0], [2]])
     X, y = labelled(4)
     data = model_data(model, title="model", X=X, y=y)
     assert [group["features"] for group in data["groups"]] == [["feature 3", "feature 0"], ["feature 2"]]
@@ -153,7 +153,7 @@ def test_pages_have_room_for_so_many_features_and_rows(monkeypatch: pytest.Monke
     assert group["note"].startswith("38 of the 300 features are offered")
     # Feature sets share the room.
     monkeypatch.setitem(model_data.__globals__, "_MAX_ENTRIES", 200)
-    model = fitted(20, feature_groups=[list(range(10)), list(range(10, 20))], covariance_type="diag")
+    model = fitted(20, feature_sets=[list(range(10)), list(range(10, 20))], covariance_type="diag")
     groups = model_data(model, title="model")["groups"]
     numbers = [len(group["features"]) + len(group["axes"]) for group in groups]
     assert min(numbers) > 4
@@ -268,7 +268,7 @@ def test_pages_load_without_errors_and_fit(chromium: Any, tmp_path: Path) -> Non
     crowd = SharedKernelMixture(150, max_iter=9, tol=100.0, random_state=0).fit(many)
     for name, page in {
         "classes": model_page(fitted(7), title="classes", X=X, y=y),
-        "feature sets": model_page(fitted(4, feature_groups=[[3, 0], [2]]), title="sets"),
+        "feature sets": model_page(fitted(4, feature_sets=[[3, 0], [2]]), title="sets"),
         "one feature": model_page(GaussianMixture(1).fit(one), title="one", X=one),
         "many kernels": model_page(crowd, title="many", X=many),
         "hostile": hostile_page(),

@@ -50,9 +50,7 @@ class Frame:
             structure.rescale(parameters.covariances, 1.0 / self.scale),
             parameters.class_prior,
             concentration=parameters.concentration,
-            degrees=parameters.degrees,
-            background=parameters.background,
-            box=None if parameters.box is None else parameters.box / self.scale - self.shift,
+            tail=parameters.tail.transformed(lambda values: values / self.scale - self.shift),
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -65,9 +63,7 @@ class Frame:
             covariances,
             parameters.class_prior,
             concentration=parameters.concentration,
-            degrees=parameters.degrees,
-            background=parameters.background,
-            box=None if parameters.box is None else (parameters.box + self.shift) * self.scale,
+            tail=parameters.tail.transformed(lambda values: (values + self.shift) * self.scale),
         )
 
     def standardised(self, structure: Structure) -> Frame:

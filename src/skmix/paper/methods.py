@@ -23,7 +23,8 @@ from skmix.engine import starts
 from skmix.engine.compute.arrays import send
 from skmix.engine.density import class_log_likelihood
 from skmix.engine.em import fit
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status, join
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
+from skmix.engine.records import join
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
@@ -113,7 +114,7 @@ def fit_batch(
         if method == "published":
             by_group.append([published_run(X, labels, start.take(0), max_iter=most) for start in single])
         else:
-            rule: dict[str, Any] = {"stopping": "per-class", "tol": TOLERANCE} if method == "robust" else {}
+            rule: dict[str, Any] = {"tol": ("per-class", TOLERANCE)} if method == "robust" else {}
             rows = X if device is None else send(X, device)
             options = Options(max_iter=most, n_starts=_TOGETHER, **rule)
             by_group.append(_fit_engine(rows, labels, join(single), options))
@@ -121,7 +122,7 @@ def fit_batch(
 
 
 def _fit_engine(X: Any, labels: IntArray, start: Parameters, options: Options) -> list[Fit]:
-    """Fit one feature group, rows X (N, M), from all starts on the engine."""
+    """Fit one feature set, rows X (N, M), from all starts on the engine."""
     result = fit(open_source(X, labels), start, options)
     return [
         Fit(

@@ -58,7 +58,7 @@ def problem(
 def assert_same(found: Statistics, expected: Statistics) -> None:
     """Compare statistics to 1e-9 of each kernel's largest number."""
     for name, value in vars(expected).items():
-        if value is None:
+        if not len(value):  # there is no tail
             continue
         own = getattr(found, name)
         if name == "first":

@@ -21,12 +21,8 @@ from .reference import (
     TILE,
     Kernels,
     Rows,
-    at_distances,
     log_mix,
-    log_peaks,
-    mean_log_scale,
     moments,
-    safe_log,
     share,
 )
 
@@ -242,31 +238,22 @@ def expect_chunk(
     with_moments: bool,
 ) -> Statistics:
     """Do the E-step of a chunk, with moments about `origins` (R, K, M)."""
-    structure, (n_starts, n_kernels, _) = kernels.structure, kernels.means.shape
+    structure, tail, (n_starts, n_kernels, _) = kernels.structure, kernels.tail, kernels.means.shape
     done = complete(chunk, parameters, kernels.factor, structure, compiled, with_moments)
-    degrees = None if kernels.degrees is None else kernels.degrees[..., None]
-    constants = log_peaks(done.log_determinants, chunk.n_known, degrees)
-    n_known = chunk.to_rows(chunk.n_known)
-    values, precisions = at_distances(done.distances, chunk.to_rows(constants), degrees, n_known)
+    constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
+    values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
     codes = np.zeros(len(chunk.x), dtype=np.int64) if chunk.codes is None else chunk.codes
-    background = None
-    if parameters.background is not None and parameters.box is not None:
-        volumes = chunk.to_rows(chunk.logs(np.log(parameters.box[:, 1] - parameters.box[:, 0])))
-        background = safe_log(parameters.background)[:, codes] - volumes
+    outside = tail.log_outside(codes, lambda logs: chunk.to_rows(chunk.logs(logs)))
     n_classes = kernels.log_weights.shape[-1]
     found = share(
-        values + kernels.log_weights[..., codes], background, codes, chunk.weights, n_classes, with_moments
+        values + kernels.log_weights[..., codes], outside, codes, chunk.weights, n_classes, with_moments
     )
-    scales = log_scales = None if degrees is None else np.zeros((n_starts, n_kernels))
     if found.shares is None or done.ahead is None:
         first, second = np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1))
-        return Statistics(found.likelihood, found.mass, first, second, scales, log_scales, found.background)
-    weights = found.shares
-    if precisions is not None and degrees is not None:
-        logs = np.log(precisions) + chunk.to_rows(mean_log_scale(degrees, chunk.n_known))
-        log_scales = (weights * logs).sum(axis=-1)
-        weights = weights * precisions
-        scales = weights.sum(axis=-1)
+        return Statistics(found.likelihood, found.mass, first, second, tail.no_sums(found.mass))
+    mean_logs = tail.mean_log_precision(chunk.n_known)
+    mean_logs = None if mean_logs is None else chunk.to_rows(mean_logs)
+    weights, of_tail = tail.weigh(found.shares, found.outside, precisions, mean_logs)
     ahead = done.ahead
     if origins is not parameters.means:
         # Observed values keep their digits only if the origin is subtracted from the values themselves.
@@ -275,7 +262,7 @@ def expect_chunk(
     first, second = moments(ahead, weights, kernels)
     spread = done.spread(found.shares)
     second[:, : spread.shape[1]] += spread
-    return Statistics(found.likelihood, found.mass, first, second, scales, log_scales, found.background)
+    return Statistics(found.likelihood, found.mass, first, second, of_tail)
 
 
 def mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
@@ -292,7 +279,7 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
         parameters,
         means=parameters.means[..., columns],
         covariances=structure.marginal(parameters.covariances, columns),
-        box=None if parameters.box is None else parameters.box[..., columns],
+        tail=parameters.tail.marginal(columns),
     )
 
 
@@ -303,8 +290,11 @@ def moved(
     structure: Structure,
     factor: Factor | None = None,
 ) -> Statistics:
-    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M)."""
+    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M).
+
+    The tail does not weight rows.
+    """
     first, shift = statistics.first, origins - new_origins
-    weight = statistics.weight[..., None]
+    weight = namespace(first).sum(statistics.mass, axis=-1)[..., None]
     second = structure.moved(statistics.second, first, weight, shift, factor)
     return replace(statistics, first=first + weight * shift, second=second)

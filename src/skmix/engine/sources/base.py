@@ -64,7 +64,7 @@ class RowSource(ABC):
 
     def check_covered(self, parameters: Parameters, structure: Structure) -> None:
         """Refuse a model of which passes over these rows would leave out a part."""
-        lacking = self.covers.lacks(structure, parameters.degrees, parameters.background)
+        lacking = self.covers.lacks(structure, parameters.tail)
         if lacking is not None:
             raise ValueError(
                 f"Passes on a device do not cover {lacking}: give X as a NumPy array and leave device out."

@@ -33,6 +33,7 @@ from ..estep.reference import log_mix
 from ..frame import FARTHEST, NEAR, Frame, Setting, frame_of
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
+from ..tails import Tail
 from .base import ArrayRows, Centres, Step
 from .summary import chunks
 
@@ -174,7 +175,9 @@ class OptimisticStep:
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do an optimistic pass; its report (R, L + 1) ends with whether a condition held."""
-        given = {name: array for name, array in vars(parameters).items() if array is not None}
+        # Passes on a device cover no tail.
+        own = vars(parameters).items()
+        given = {name: array for name, array in own if not isinstance(array, Tail | None)}
         self._names[:] = given
         arrays = [*given.values(), factor.whitener, factor.log_determinant]
         key = tuple(given), self._source.assumed, tuple(self._expected)
@@ -199,7 +202,7 @@ def _work_optimistically(
         held = xp.astype(xp.any(xp.concat(conditions.held)), xp.float64)
     held = xp.broadcast_to(held, (log_likelihood.shape[0], 1))
     report = xp.concat([log_likelihood, held], axis=1)
-    made = [a for a in vars(following).values() if a is not None]
+    made = [a for a in vars(following).values() if not isinstance(a, Tail | None)]
     return [*made, factor.whitener, factor.log_determinant, report]
 
 

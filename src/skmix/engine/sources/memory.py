@@ -14,10 +14,12 @@ from ..compute.threads import Workers
 from ..estep import reference
 from ..estep.coverage import SKIPPING
 from ..estep.gaps import Chunk, chunks_of, complete, expect_chunk, mixed
-from ..estep.reference import HELD, TILE, Kernels, Rows, at_distances, log_peaks
+from ..estep.reference import HELD, TILE, Kernels, Rows
 from ..frame import FARTHEST, Frame, Setting, scale_of
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..records import join
 from ..structures import INFLATED, Structure, structure_of
+from ..tails import Tail, tail_of
 from .base import ArrayRows, Centres
 
 # Largest model, in numbers, that is cached once it is prepared for scoring.
@@ -107,11 +109,12 @@ def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, Flo
     """Prepare one model for rows times a scale (M,) less a shift (M,). Small ones are cached."""
     means = np.asarray(parameters.means, dtype=np.float64)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)
-    degrees = None if parameters.degrees is None else np.asarray(parameters.degrees, dtype=np.float64)
+    tail = parameters.tail.of_kernels().map(lambda array: np.asarray(array, dtype=np.float64))
     if means.size + covariances.size > _CACHED:
-        return _scaled(means, covariances, degrees, structure)
+        return _scaled(means, covariances, tail, structure)
     numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
-    return _prepare_cached(*numbers, b"" if degrees is None else degrees.tobytes(), structure.name)
+    of_tail = tuple((name, array.tobytes()) for name, array in tail.to_dict().items())
+    return _prepare_cached(*numbers, of_tail, structure.name)
 
 
 @lru_cache(maxsize=4)
@@ -120,16 +123,17 @@ def _prepare_cached(
     shape: tuple[int, ...],
     covariances: bytes,
     covariances_shape: tuple[int, ...],
-    degrees: bytes,
+    of_tail: tuple[tuple[str, bytes], ...],
     name: str,
 ) -> tuple[Kernels, FloatArray, FloatArray]:
     """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
     arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
-    return _scaled(*arrays, np.frombuffer(degrees) if degrees else None, structure_of(name))
+    tail = tail_of({name: np.frombuffer(array) for name, array in of_tail})
+    return _scaled(*arrays, tail, structure_of(name))
 
 
 def _scaled(
-    means: FloatArray, covariances: FloatArray, degrees: FloatArray | None, structure: Structure
+    means: FloatArray, covariances: FloatArray, tail: Tail, structure: Structure
 ) -> tuple[Kernels, FloatArray, FloatArray]:
     """Return kernels in units that are powers of two, so that squares neither overflow nor underflow.
 
@@ -142,7 +146,7 @@ def _scaled(
         np.ones((1, len(means), 1)),
         (means - shift)[None],
         structure.rescale(covariances[None], 1.0 / scale),
-        degrees=None if degrees is None else degrees[None],
+        tail=tail.take(None),
     )
     kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
     return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale, shift
@@ -183,7 +187,7 @@ class MemoryRows(ArrayRows):
         kernels = Kernels.of(parameters, factor, setting.structure)
         given = rows, kernels, origins, setting.pool
         many = len(origins) == 1 and origins.shape[1] >= _MANY_KERNELS and setting.skips and setting.compiled
-        lacking = SKIPPING.lacks(setting.structure, kernels.degrees, kernels.log_background)
+        lacking = SKIPPING.lacks(setting.structure, kernels.tail)
         if many and lacking is None and can_compile():
             from ..estep import nearby
 
@@ -312,11 +316,9 @@ class GapRows(ArrayRows):
 
         def score(chunk: Chunk) -> FloatArray:
             done = complete(chunk, inside, kernels.factor, structure, fast, moments=False)
-            degrees = None if kernels.degrees is None else kernels.degrees[..., None]
-            constants = log_peaks(done.log_determinants, chunk.n_known, degrees)
+            constants = kernels.tail.log_peaks(done.log_determinants, chunk.n_known)
             constants = chunk.to_rows(constants + chunk.logs(np.log(rows.scale)))
-            n_known = chunk.to_rows(chunk.n_known)
-            return at_distances(done.distances, constants, degrees, n_known)[0][0]
+            return kernels.tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))[0][0]
 
         for chunk, values in zip(chunks, pool.map(score, chunks), strict=True):
             out[chunk.index] = (values if weights is None else mixed(values, weights)).T

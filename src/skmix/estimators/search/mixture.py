@@ -27,6 +27,7 @@ from ...engine.structures import STRUCTURES
 from ...io import source_of
 from .._settings import check_count, is_wide
 from ..densities import n_parameters
+from ..holdout import random_halves
 from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, note_rows, open_training, sender, warn_caller
@@ -66,7 +67,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
         other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
         log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
-        When to change: for another kind of fit in all candidates, such as `kernel='t'` or more starts.
+        When to change: for another kind of fit in all candidates, such as `tail='t'` or more starts.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one to four for each class, at least to 10 and at most to
         40, in steps of a quarter, and on while the largest is the best. With ``init='class'`` it begins with
@@ -298,12 +299,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             )
         if not isinstance(self.cv, Integral | None):
             raise ValueError(f"criterion='stability' takes the number of halvings for cv, got {self.cv!r}.")
-        random, found = np.random.RandomState(seed), []
-        for _ in range(_N_HALVINGS if self.cv is None else int(self.cv)):
-            order = random.permutation(len(rows.X))
-            order = order[np.argsort(rows.codes[order], kind="stable")]
-            found.append((order[::2], order[1::2]))
-        return found
+        return random_halves(rows.codes, _N_HALVINGS if self.cv is None else int(self.cv), seed)
 
     def _numbers(self, first: int, usual: int, most: int) -> tuple[list[int], float]:
         """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
