@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
-from skmix.datasets import read_rows
+from skmix.io import read_rows
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "skmix": read_rows,

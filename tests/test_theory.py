@@ -16,7 +16,7 @@ from scipy.special import betaln
 from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, Parameters
-from skmix.experiments.paper.published import published_passes
+from skmix.paper.published import published_passes
 from skmix.theory import (
     Beliefs,
     auxiliary_function,

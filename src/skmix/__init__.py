@@ -30,16 +30,8 @@ __all__ = [
     "open_rows",
 ]
 _ROOMS = (
-    "datasets",
-    "engine",
-    "estimators",
-    "features",
-    "groups",
-    "io",
-    "metrics",
-    "plots",
-    "report",
-    "theory",
+    *("datasets", "engine", "estimators", "features", "groups", "io"),
+    *("metrics", "paper", "plots", "report", "theory"),
 )
 
 

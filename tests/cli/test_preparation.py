@@ -15,9 +15,9 @@ from commands import run, said
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
-from skmix.datasets import read_fcs
 from skmix.features import Arcsinh, Logicle
 from skmix.groups import composition, merge_kernels, unusual_samples, write_labels
+from skmix.io import read_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 

@@ -10,7 +10,8 @@ from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import datasets
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
+from skmix.paper import illustration
 
 MEANS = [[0.0, 0.0], [40.0, 0.0], [0.0, 40.0]]
 COVARIANCES = [[[2.0, 0.9], [0.9, 1.0]], [[1.0, 0.0], [0.0, 3.0]], [[0.5, -0.4], [-0.4, 0.8]]]

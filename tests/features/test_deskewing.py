@@ -9,8 +9,8 @@ from scipy.ndimage import affine_transform
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skmix.datasets import make_seven_segment_digits
 from skmix.features import Deskew
+from skmix.paper import make_seven_segment_digits
 
 
 @pytest.fixture(scope="module")

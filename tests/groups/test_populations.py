@@ -101,7 +101,7 @@ def test_probabilities_are_sums_over_kernels(settings: dict[str, Any]) -> None:
 
 def test_rows_that_are_surely_background_have_the_nearest_population() -> None:
     X, _ = shapes()
-    model = SharedKernelMixture(4, background=True, **SETTINGS).fit(X)
+    model = SharedKernelMixture(4, tail="background", **SETTINGS).fit(X)
     merged = merge_kernels(model, n_populations=2)
     far = model.means_[merged.of_kernels == 1][:1] * 1e4
     assert merged.predict_proba(model, far).sum() < 1e-300
@@ -151,7 +151,7 @@ def test_separate_kernels_stay_apart_and_one_that_was_split_does_not() -> None:
 
 def test_populations_are_numbered_by_weight_without_the_background() -> None:
     X = np.array([[0.0], [30.0]] * 30) + np.random.default_rng(0).normal(size=(60, 1))
-    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]}, background=True)
+    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]}, tail="background")
     model.fit(X, np.arange(60) // 30)
     # Kernel 0 has most of the weight of a class that is nearly all background.
     model.weights_, model.class_prior_ = np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([0.6, 0.4])

@@ -12,8 +12,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, open_rows
-from skmix.datasets import read_fcs, read_rows
 from skmix.features import Arcsinh
+from skmix.io import read_fcs, read_rows
 from skmix.io.fcs import write_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from skmix import open_rows
-from skmix.datasets import ColumnError, class_labels, labels_like, read_rows, write_columns
-from skmix.io import encode_frame
+from skmix.io import ColumnError, encode_frame, read_rows, write_columns
 from skmix.io.encoding import (
     Notation,
     check_columns,
@@ -31,6 +30,7 @@ from skmix.io.encoding import (
     plain_text,
     shortened,
 )
+from skmix.io.tables import class_labels, labels_like
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
 X = np.array([[1.5, 2.0], [np.nan, 40.0], [-3.0, np.nan]])

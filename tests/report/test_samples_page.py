@@ -80,7 +80,7 @@ def made_page(**options: Any) -> str:
 
 def values(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> dict[str, Any]:
     """Return the contents of a page as plain values."""
-    monkeypatch.setattr(pages, "render_page", lambda template, data, room: data)
+    monkeypatch.setattr(pages, "render_page", lambda template, data, package: data)
     found: Any = study_page(*arguments, **options)
     return found
 

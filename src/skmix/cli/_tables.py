@@ -14,17 +14,16 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix import datasets
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, or_standard, refuse, stop
 from skmix.cli._progress import Watch
-from skmix.datasets import TableRows
-from skmix.experiments.harness import writable_folder
 from skmix.groups import Study, load
-from skmix.io import replacing
+from skmix.io import ColumnError, TableRows, read_rows, replacing, write_columns
 from skmix.io.encoding import listed, plain_text
 from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transformer_of
+from skmix.io.tables import WRITABLE, check_writable, labels_like
 from skmix.io.writing import is_device
-from skmix.report import metadata_of
+from skmix.paper.harness import writable_folder
+from skmix.report._predictions import target_of
 
 Data = Annotated[
     str,
@@ -69,7 +68,7 @@ Out = Annotated[
         "--out",
         "-o",
         metavar="FILE",
-        help=f"Where to: {', '.join(datasets.WRITABLE)}; - is CSV on standard output.",
+        help=f"Where to: {', '.join(WRITABLE)}; - is CSV on standard output.",
         callback=or_standard,
     ),
 ]
@@ -137,8 +136,8 @@ def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableR
     options["drop"] = drop or ()
     try:
         with watch.share("reading") as progress:
-            rows = datasets.read_rows(source, progress=progress, **options)
-    except datasets.ColumnError as error:
+            rows = read_rows(source, progress=progress, **options)
+    except ColumnError as error:
         hint = f" Leave it out with --drop {error.column!r}."
         if options.get("target") is None:
             hint = f"{hint[:-1]}, or use --target {error.column!r} if it holds labels."
@@ -159,7 +158,7 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     if names is not None:
         # Without a note that columns of labels and weights are ignored.
         noted = getattr(model, "metadata_", {})
-        set_aside = (metadata_of(model)["target"], noted.get("weight"))
+        set_aside = (target_of(model), noted.get("weight"))
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
         options["missing"] = options["missing"] or noted.get("missing") or ()
         columns = getattr(model, "table_columns_", {str(name): None for name in names})
@@ -185,7 +184,7 @@ def read_labelled(
     watch: Watch, model: Any, data: str, target: str | None, **options: Any
 ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
     """Read the rows that have a label, their labels as the model's classes, and their weights."""
-    column = target or metadata_of(model)["target"]
+    column = target or target_of(model)
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
     rows = read_for(watch, model, data, target=column, **options)
@@ -194,7 +193,7 @@ def read_labelled(
     if model.classes_.dtype.kind in "if" and -1 not in model.classes_:
         # As in a fit, -1 marks rows without a label.
         given = [None if plain_text(label) == "-1" else label for label in given]
-    labels, known = datasets.labels_like(given, model.classes_, column)
+    labels, known = labels_like(given, model.classes_, column)
     if not known.any():
         stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
     if not known.all():
@@ -231,7 +230,7 @@ def check_place(
     with failing(f"cannot write {out}"):
         if table:
             try:
-                datasets.check_writable(place)
+                check_writable(place)
             except ValueError as error:
                 stop(str(error), WRONG_USE)
         folder = (Path(os.path.realpath(place)) if place.is_symlink() else place).parent
@@ -249,7 +248,7 @@ def check_place(
 def write_table(out: str, columns: Mapping[str, NDArray[Any]], digits: int | None = None) -> None:
     """Write columns into a file, or as CSV to standard output."""
     with failing(f"cannot write {out}"):
-        datasets.write_columns(_standard_output() if out == STANDARD else out, columns, digits=digits)
+        write_columns(_standard_output() if out == STANDARD else out, columns, digits=digits)
 
 
 def write_model(out: str, model: Any) -> None:

@@ -9,11 +9,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix import datasets, features, plots
+from skmix import paper
 from skmix.cli import _common as cli
 from skmix.cli._progress import watching
-from skmix.experiments.harness import writable_folder
-from skmix.io import replacing
+from skmix.io import replacing, write_columns
+from skmix.io.tables import WRITABLE
+from skmix.paper.digit_plots import plot_digits
+from skmix.paper.harness import writable_folder
+from skmix.plots._common import new_figure, save_figure
 
 _MAX_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""
@@ -30,7 +33,7 @@ def digits(
         Path,
         typer.Option(
             help="File for images, labels and features (.npz), or for a table of features and labels "
-            f"({', '.join(datasets.WRITABLE)})."
+            f"({', '.join(WRITABLE)})."
         ),
     ] = Path("digits.npz"),
     per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
@@ -51,7 +54,7 @@ def digits(
     feature_names (14,); read it with numpy.load. A table has the 14 features
     and, as its last column, the digit.
     """
-    known = {"--out": (".npz", *datasets.WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
+    known = {"--out": (".npz", *WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
     wanted = {option: file for option, file in zip(known, (out, sheet), strict=True) if file is not None}
     for option, file in wanted.items():
         if not file.name.lower().endswith(known[option]):
@@ -62,7 +65,7 @@ def digits(
         for file in wanted.values():
             writable_folder(file.parent)
         with watching() as watch, watch.steps("simulating", None):
-            images, labels = datasets.make_seven_segment_digits(
+            images, labels = paper.make_seven_segment_digits(
                 per_digit,
                 half_length=half_length,
                 half_width=half_width,
@@ -72,7 +75,7 @@ def digits(
             )
             # Draw before anything is written: matplotlib may be missing.
             figure = None if sheet is None else _sheet(images, labels, per_digit)
-            found, names = features.digit_features(images), features.DIGIT_FEATURES
+            found, names = paper.digit_features(images), paper.DIGIT_FEATURES
             if out.suffix.lower() == ".npz":
                 with replacing(out) as opened:
                     np.savez_compressed(
@@ -80,9 +83,9 @@ def digits(
                     )
             else:
                 columns = dict(zip(names, found.T, strict=True))
-                datasets.write_columns(out, {**columns, "digit": labels})
+                write_columns(out, {**columns, "digit": labels})
             if figure is not None and sheet is not None:
-                plots.save_figure(figure, sheet, dpi=120)
+                save_figure(figure, sheet, dpi=120)
     if as_json:
         picture = None if sheet is None else str(sheet)
         cli.print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
@@ -94,6 +97,6 @@ def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int)
     """Return a figure with a row of images for each digit."""
     across = min(per_digit, _MAX_ON_A_SHEET)
     shown = np.arange(len(labels)) % per_digit < across
-    figure = plots.new_figure(0.45 * across + 0.5, 4.7)
-    plots.plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
+    figure = new_figure(0.45 * across + 0.5, 4.7)
+    plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
     return figure

@@ -1,9 +1,8 @@
-"""Samples of a shared-kernel mixture, and the paper's two-dimensional example of one."""
+"""Samples of a shared-kernel mixture."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,46 +18,6 @@ _SUM_TOLERANCE = 1e-6
 """Largest deviation from one of a column of weights, which may have been rounded to print or to float32."""
 _ROUNDING = 1e-8
 """Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors."""
-
-
-@dataclass(frozen=True, eq=False)
-class Illustration:
-    """A shared-kernel mixture to sample from, and a start for a fit to the sample."""
-
-    means: FloatArray  #: (K, M), true kernel means
-    covariances: FloatArray  #: (K, M, M), true kernel covariances
-    weights: FloatArray  #: (K, L), true Pr(kernel k | class j)
-    start_means: FloatArray  #: (K, M)
-    start_covariances: FloatArray  #: (K, M, M)
-    start_weights: FloatArray  #: (K, L)
-    n_per_class: int  #: rows to draw for each class
-    max_iter: int  #: largest number of passes of EM
-
-
-def illustration() -> Illustration:
-    """Return the paper's example of three classes that share three kernels in the plane.
-
-    Examples
-    --------
-    >>> from skmix.datasets import illustration, make_shared_kernel_data
-    >>> example = illustration()
-    >>> X, y = make_shared_kernel_data(
-    ...     example.means, example.covariances, example.weights, 2000, random_state=0
-    ... )
-    >>> X.shape
-    (6000, 2)
-    """
-    identities = np.tile(np.eye(2), (3, 1, 1))
-    return Illustration(
-        means=np.array([[0.0, 2.0], [3.0, 1.0], [6.0, 3.0]]),
-        covariances=0.5 * identities,
-        weights=np.array([[0.1, 0.7, 0.3], [0.8, 0.1, 0.1], [0.1, 0.2, 0.6]]),
-        start_means=np.array([[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]]),
-        start_covariances=2.0 * identities,
-        start_weights=np.full((3, 3), 1.0 / 3.0),
-        n_per_class=2000,
-        max_iter=50,
-    )
 
 
 def make_shared_kernel_data(

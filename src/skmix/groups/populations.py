@@ -297,7 +297,8 @@ def _draw(model: Any, n_each: int) -> FloatArray:
     """Draw rows (K · n_each, M) from the kernels in turn; the same ones in every call."""
     n_kernels = len(model.means_)
     # Each kernel is a class of its own.
-    apart = Parameters(np.eye(n_kernels), model.means_, model.covariances_, degrees=model._parameters.degrees)
+    tail = model._parameters.tail.of_kernels()
+    apart = Parameters(np.eye(n_kernels), model.means_, model.covariances_, tail=tail)
     kernels = np.repeat(np.arange(n_kernels), n_each)
     return density.draw(apart, model.covariance_type_, kernels, np.random.RandomState(0))[0]
 

@@ -18,7 +18,9 @@ from scipy.linalg import block_diag
 from ..engine import density
 from ..engine.compute import how_to_install
 from ..engine.model import FloatArray, IntArray
+from ..engine.tails import Background
 from ..estimators import SharedKernelMixture
+from ..estimators._settings import freeze_of
 from ..estimators.rows import warn_caller
 from . import information, judging
 from .populations import Populations, checked_mixture, draw_rows
@@ -152,7 +154,7 @@ def compose_samples(model: Any, found: Samples, populations: Populations | None,
             upper=np.maximum(counted.upper, result.shares),
             known=counted.known,
         )
-    if found.shifts is not None and model.freeze != "kernels":
+    if found.shifts is not None and freeze_of(model) != "kernels":
         result = _without_unsure_intervals(result)
     return result
 
@@ -234,9 +236,9 @@ class _Draws:
 
     def shift_errors(self, sample: Samples, prior: FloatArray | None) -> information.KernelErrors | None:
         """Return the errors of the shifts of one sample, whose draws these are."""
-        parameters = replace(
-            self.model._parameters, weights=sample.weights, background=sample.background, concentration=None
-        )
+        parameters = replace(self.model._parameters, weights=sample.weights, concentration=None)
+        if isinstance(parameters.tail, Background):
+            parameters = replace(parameters, tail=replace(parameters.tail, weights=sample.background))
         return information.kernel_errors(
             self.rows,
             self.log_densities,
@@ -264,7 +266,7 @@ def _compose(
         if "weight_prior_" in vars(model):
             prior, has_posterior = None, False
     weights, errors = samples.all_weights, None
-    if model.freeze != "kernels":
+    if freeze_of(model) != "kernels":
         errors = information.kernel_errors(
             draws.rows,
             draws.log_densities,

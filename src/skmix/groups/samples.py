@@ -10,12 +10,13 @@ import numpy as np
 from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.covariances import structure_of
 from ..engine.em import fit
+from ..engine.frame import frame_of
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
+from ..engine.structures import structure_of
+from ..engine.tails import Background
 from ..estimators._settings import is_robust_fit
 from ..estimators.densities import counted_weights, has_shifts, rows_of_kernels, shares_of
 from ..estimators.rows import open_training, prepared_frame, warn_caller, with_features_of
@@ -142,8 +143,8 @@ def new_samples(model: Any, X: Any, groups: Any) -> Samples:
         weights=uniform_weights(1, len(model.means_), n_samples)[0],
         concentration=prior if has_posterior else None,
     )
-    if start.background is not None:
-        start = replace(start, background=np.full(n_samples, start.background @ model.class_prior_))
+    if isinstance(start.tail, Background):
+        start = replace(start, tail=start.tail.of_average(model.class_prior_, n_samples))
     frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
     strength, shifts = vars(model).get("group_shift_", np.inf), None
     if np.isfinite(strength):
@@ -165,7 +166,7 @@ def new_samples(model: Any, X: Any, groups: Any) -> Samples:
         sizes=training.sizes,
         weights=found.weights,
         counted=found.weights if counts is None else shares_of(counts, found.weights),
-        background=found.background,
+        background=found.tail.weights if isinstance(found.tail, Background) else None,
         shifts=shifts,
         log_likelihoods=log_likelihood / training.sizes,
     )

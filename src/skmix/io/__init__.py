@@ -3,17 +3,21 @@
 This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx are imported on first use.
 """
 
-from .encoding import encode_frame
+from .encoding import ColumnError, encode_frame
+from .fcs import Events, read_fcs
 from .joined import prepare
 from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source
-from .tables import labels_like, read_rows
+from .tables import TableRows, labels_like, read_rows, write_columns
 from .writing import replacing
 
 __all__ = [
+    "ColumnError",
+    "Events",
     "Record",
     "Source",
+    "TableRows",
     "decode",
     "encode",
     "encode_frame",
@@ -23,8 +27,10 @@ __all__ = [
     "open_rows",
     "prepare",
     "read",
+    "read_fcs",
     "read_rows",
     "replacing",
     "source_of",
     "write",
+    "write_columns",
 ]

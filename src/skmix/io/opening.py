@@ -105,7 +105,7 @@ def open_rows(
         Column of an AnnData's ``obs`` with the groups.
     text : dict, default=None
         How text files are written: `header`, `sep`, `decimal`, `encoding` and `missing`, as for
-        `skmix.datasets.read_rows`.
+        `skmix.io.read_rows`.
 
     Returns
     -------

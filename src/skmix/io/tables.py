@@ -196,7 +196,7 @@ def read_rows(
     Examples
     --------
     >>> import io
-    >>> from skmix.datasets import read_rows
+    >>> from skmix.io import read_rows
     >>> file = io.BytesIO(b"a,colour,kind\n1,red,x\n3,blue,y\n,NA,x\n")
     >>> rows = read_rows(file, target="kind")
     >>> rows.X
@@ -854,7 +854,7 @@ def write_columns(
     --------
     >>> import io
     >>> import numpy as np
-    >>> from skmix.datasets import write_columns
+    >>> from skmix.io import write_columns
     >>> write_columns(stream := io.BytesIO(), {"a": np.array([1.0, 2.5])})
     >>> stream.getvalue()
     b'a\n1.0\n2.5\n'

@@ -14,22 +14,22 @@ from skmix.engine.compute import how_to_install
 from skmix.plots import kernels
 
 
-def render_page(template: str, data: Mapping[str, Any], room: str = "skmix.report") -> str:
+def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.report") -> str:
     """Return a page that fetches nothing; text from data is escaped.
 
-    The template extends ``frame.html.j2``: it names its sections, the styles and scripts to include, and the
-    values of `data` that scripts read. Files are those of the `room` that has the page, or else those that
-    all pages share.
+    The template, and what it includes, is in the folder ``template`` of the package or of `skmix.report`. It
+    extends ``frame.html.j2``: it names its sections, the styles and scripts to include, and the
+    values of `data` that scripts read.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup
     except ImportError as error:
         raise ImportError(f"The report needs jinja2: {how_to_install('report')}") from error
-    folders = [files(each) / "template" for each in (room, "skmix.report")]
+    folders = [files(each) / "template" for each in dict.fromkeys((package, "skmix.report"))]
 
     def read(name: str) -> str:
-        return next(folder / name for folder in folders if (folder / name).is_file()).read_text("utf-8")
+        return next(each / name for each in folders if (each / name).is_file()).read_text(encoding="utf-8")
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(read))
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
