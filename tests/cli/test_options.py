@@ -213,7 +213,7 @@ SEVERAL = {"n_init": 2, "tol": 1e-3, "covariance_prior": "auto", "random_state":
         ("--criterion cv", {"criterion": "log_likelihood"}, {}),
         ("-t kind --criterion bic", {"criterion": "bic"}, {}),
         ("-t kind --criterion aic", {"criterion": "aic"}, {}),
-        ("-t kind --criterion icl --starts 4", {"criterion": "icl"}, {"n_init": 4}),
+        ("-t kind --criterion aic --starts 4", {"criterion": "aic"}, {"n_init": 4}),
         ("--criterion stability --max-passes 9", {"criterion": "stability"}, {"max_iter": 9}),
         (
             "--covariance diag --jobs 2",
@@ -626,7 +626,7 @@ RANGES: dict[str, dict[str, Any]] = {
         "folds": (2, None),
         "covariance": ["full", "tied", "diag", "spherical", "low_rank", "auto"],
         "outliers": (0.0, 0.5),
-        "criterion": ["bic", "icl", "aic", "stability", "cv"],
+        "criterion": ["bic", "aic", "stability", "cv"],
         "starts": (1, None),
         "max_passes": (1, None),
         "seed": SEEDS,
