@@ -122,7 +122,7 @@ def fit_batch(
 
 
 def _fit_engine(X: Any, labels: IntArray, start: Parameters, options: Options) -> list[Fit]:
-    """Fit one feature group, rows X (N, M), from all starts on the engine."""
+    """Fit one feature set, rows X (N, M), from all starts on the engine."""
     result = fit(open_source(X, labels), start, options)
     return [
         Fit(
