@@ -73,10 +73,10 @@ OUTLIERS = {"reject_below": 0.01}
 GIVEN: dict[str, dict[str, Any]] = {
     "--kernels 3": {"n_kernels": 3},
     "--covariance tied": {"covariance_type": "tied"},
-    "--groups b;a": {"feature_groups": [[1], [0]]},
-    "--groups n,b;a --categorical n": {
+    "--feature-sets b;a": {"feature_sets": [[1], [0]]},
+    "--feature-sets n,b;a --categorical n": {
         "X": np.column_stack([CODED, X]),
-        "feature_groups": [[0, 1, 2, 4], [3]],
+        "feature_sets": [[0, 1, 2, 4], [3]],
     },
     "--priors uniform": {"priors": "uniform"},
     "--prior w=0.5,u=0.2,v=0.3": {"priors": [0.2, 0.3, 0.5]},
@@ -160,7 +160,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "--criterion cv": ({}, {}),
     "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
     "--covariance tied": ({"covariance_type": "tied"}, {}),
-    "--groups a;b": ({"feature_groups": [[0], [1]]}, {}),
+    "--feature-sets a;b": ({"feature_sets": [[0], [1]]}, {}),
     "--tune": ({"tune": True}, {}),
     "--no-tune": ({"tune": False}, {}),
     "--time-limit 2.5": ({"time_limit": 2.5}, {}),
@@ -350,7 +350,15 @@ def test_pages_of_a_fit(
 
 @pytest.mark.parametrize(
     "option",
-    ["--groups a;b", "--priors uniform", "--tune", "--no-tune", "--hold-out 0.2", "--folds 2", "--html p"],
+    [
+        "--feature-sets a;b",
+        "--priors uniform",
+        "--tune",
+        "--no-tune",
+        "--hold-out 0.2",
+        "--folds 2",
+        "--html p",
+    ],
 )
 def test_options_that_need_classes(tmp_path: Path, option: str) -> None:
     result = run("fit", table(tmp_path), "--kernels", 1, *option.split(), "-o", tmp_path / "m", code=2)

@@ -72,7 +72,7 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
     if kind == "unlabelled":
         y = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
     settings: Any = {
-        "n_kernels": n_kernels, "feature_groups": groups, "random_state": 0, "tol": 1e-2,
+        "n_kernels": n_kernels, "feature_sets": groups, "random_state": 0, "tol": 1e-2,
     }  # fmt: skip
     model = SharedKernelClassifier(reject_below=share, outlier_label=-1, **settings).fit(X, y, weights)
     codes = np.where(np.isnan(y), -1, y).astype(np.int64)
@@ -191,8 +191,8 @@ def test_columns_are_found_by_name() -> None:
     X, y = blobs()
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     settings: Any = {"reject_below": 0.1, "random_state": 0, "priors": [0.2, 0.3, 0.5], "tol": 1e-2}
-    named = SharedKernelClassifier(feature_groups=[["c"], ["a", "b"]], **settings).fit(table, y)
-    numbered = SharedKernelClassifier(feature_groups=[[2], [0, 1]], **settings).fit(X, y)
+    named = SharedKernelClassifier(feature_sets=[["c"], ["a", "b"]], **settings).fit(table, y)
+    numbered = SharedKernelClassifier(feature_sets=[[2], [0, 1]], **settings).fit(X, y)
     assert named.threshold_ == numbered.threshold_
 
 
@@ -347,7 +347,7 @@ def overconfident() -> tuple[SharedKernelClassifier, FloatArray, IntArray]:
     y = random.integers(0, 2, size=1200)
     x = random.normal(size=1200) + 1.5 * y
     X = x[:, None] + 0.3 * random.normal(size=(1200, 6))
-    model = SharedKernelClassifier(feature_groups=[[d] for d in range(6)], random_state=0)
+    model = SharedKernelClassifier(feature_sets=[[d] for d in range(6)], random_state=0)
     return model.fit(X[:600], y[:600]), X[600:], y[600:]
 
 

@@ -95,7 +95,7 @@ def test_a_mixture_with_weights(library: str) -> None:
 def test_groups_refused_rows_and_rows_without_a_label(library: str) -> None:
     make = LIBRARIES[library]
     settings: dict[str, Any] = {
-        "feature_groups": [[0, 1], [3, 2]],
+        "feature_sets": [[0, 1], [3, 2]],
         "reject_below": 0.05,
         "outlier_label": -1,
         "random_state": 0,
@@ -107,7 +107,7 @@ def test_groups_refused_rows_and_rows_without_a_label(library: str) -> None:
     assert_array_equal(to_numpy(theirs.predict(make(X))), ours.predict(X))
     for groups in (None, [[0, 1], [2, 3]]):  # the second is fitted on the host
         unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-        settings = {"feature_groups": groups, "random_state": 0, "tol": 1e-2}
+        settings = {"feature_sets": groups, "random_state": 0, "tol": 1e-2}
         ours = SharedKernelClassifier(3, **settings).fit(X, unlabelled)
         theirs = SharedKernelClassifier(3, device="cpu", **settings)
         with nullcontext() if groups is None else pytest.warns(UserWarning, match="runs on the host"):
@@ -185,12 +185,12 @@ def test_missing_values_and_posteriors(library: str, inference: str, covariance_
 
 
 @each_library
-def test_patterns_of_any_size_and_feature_groups(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_of_any_size_and_feature_sets(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Chunks so small that patterns are taken one by one, and their rows in several chunks.
     make, rows = LIBRARIES[library], np.tile(with_gaps(0.15), (3, 1))
     labels = np.tile(y, 3)
     operations = operations_of(make(X))
-    settings: dict[str, Any] = {"feature_groups": [[0, 3], [1, 2]], "random_state": 0, "tol": 1e-2}
+    settings: dict[str, Any] = {"feature_sets": [[0, 3], [1, 2]], "random_state": 0, "tol": 1e-2}
     ours = SharedKernelClassifier(3, **settings).fit(rows, labels)
     for chunk in (operations.chunk, 64):
         monkeypatch.setattr(operations, "chunk", chunk)
@@ -478,7 +478,7 @@ def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", infinite)
     with pytest.raises(ValueError, match="X contains infinity: feature 1 in row 3"):
         model.fit(tmp_path / "rows.npy", y)
-    model.set_params(feature_groups=[[0, 1], [2, 3]], max_iter=900)
+    model.set_params(feature_sets=[[0, 1], [2, 3]], max_iter=900)
     with pytest.warns(UserWarning, match="runs on the host"):
         model.fit(X, np.where(np.arange(len(y)) % 3 == 0, -1, y))
     with pytest.raises(ValueError, match="device='meta' cannot be used"):
@@ -567,7 +567,7 @@ def test_a_search_on_a_device_refuses_low_rank_before_it_starts(search: Any) -> 
 def test_rows_that_must_go_to_the_host_are_announced() -> None:
     labels = y.copy()
     labels[::3] = -1
-    given = {"feature_groups": [[0, 1], [2, 3]], "max_iter": 3, "random_state": 0}
+    given = {"feature_sets": [[0, 1], [2, 3]], "max_iter": 3, "random_state": 0}
     for rows in (X, torch.as_tensor(X)):
         with pytest.warns(UserWarning, match="runs on the host"):
             SharedKernelClassifier(3, device="cpu:0", **given).fit(rows, labels)

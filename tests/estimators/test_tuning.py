@@ -335,8 +335,8 @@ def test_what_cannot_be_tuned_is_refused() -> None:
     X, y = bars(100, seed=2)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         SharedKernelClassifier().tune(X, y)
-    with pytest.raises(ValueError, match="2 feature groups"):
-        SharedKernelClassifier(feature_groups=[[0], [1]], random_state=0).fit(X, y).tune(X, y)
+    with pytest.raises(ValueError, match="2 feature sets"):
+        SharedKernelClassifier(feature_sets=[[0], [1]], random_state=0).fit(X, y).tune(X, y)
     gaps = X.copy()
     gaps[3, 1] = np.nan
     with pytest.raises(ValueError, match="without missing values, but X has NaN"):

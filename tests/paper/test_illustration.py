@@ -46,7 +46,7 @@ def test_standard_errors_are_those_of_the_sample_size(record: IllustrationRecord
 
 def test_fit_follows_the_papers_settings(record: IllustrationRecord) -> None:
     model, example = record.model, record.example
-    assert (model.stopping, model.tol, model.max_iter) == ("per-class", 0.1, 50)
+    assert (model.tol, model.max_iter) == (("per-class", 0.1), 50)
     assert_array_equal(model.init["means"], example.start_means)
     path = model.log_likelihood_path_
     assert len(path) == model.n_iter_

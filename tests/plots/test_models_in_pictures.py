@@ -73,14 +73,14 @@ def test_groups_know_their_columns_and_names() -> None:
     X, y = load_iris(return_X_y=True)
     table = pd.DataFrame(X, columns=list("pqrs"))
     model = SharedKernelClassifier(
-        3, feature_groups=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
+        3, feature_sets=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
     ).fit(table, y)
     first, second = groups_of(model)
     assert (first.names, first.columns) == (["s", "p"], [3, 0])
     assert (second.names, second.columns) == (["q"], [1])
     assert_allclose(second.prior, [0.5, 0.3, 0.2])
     # A single group of some columns is a model like any other.
-    model = SharedKernelClassifier(3, feature_groups=[[3, 1]], **SETTINGS).fit(X, y)
+    model = SharedKernelClassifier(3, feature_sets=[[3, 1]], **SETTINGS).fit(X, y)
     (panel,) = plot_projections(model, 0)
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("feature 3", "feature 1")
 

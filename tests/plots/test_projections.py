@@ -299,10 +299,10 @@ def test_ellipses_lie_within_the_limits() -> None:
         assert high > (model.means_ + reach)[:, column].max()
 
 
-def test_feature_groups_are_plotted_one_by_one() -> None:
+def test_feature_sets_are_plotted_one_by_one() -> None:
     X, y = rows(3)
-    model = SharedKernelClassifier(3, feature_groups=[[0, 1], [2]], random_state=0, tol=1e-2).fit(X, y)
-    with pytest.raises(ValueError, match="2 feature groups"):
+    model = SharedKernelClassifier(3, feature_sets=[[0, 1], [2]], random_state=0, tol=1e-2).fit(X, y)
+    with pytest.raises(ValueError, match="2 feature sets"):
         plot_projections(model, "a")
     assert len(plot_projections(model.models_[0], "a")) == 1
 

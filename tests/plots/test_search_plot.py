@@ -73,7 +73,7 @@ def test_every_candidate_is_drawn_and_members_have_a_ring(search: SharedKernelCl
 def test_product_forms_and_other_scores_are_drawn() -> None:
     X, y = load_iris(return_X_y=True)
     groups = SharedKernelClassifierCV(
-        feature_groups=[[0, 1], [2, 3]],
+        feature_sets=[[0, 1], [2, 3]],
         n_kernels=3,
         scoring=lambda model, X, y: model.score(X, y),
         cv=2,

@@ -172,7 +172,7 @@ def test_mixtures_name_kernels() -> None:
 
 
 def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
-    groups = SharedKernelClassifier(2, feature_groups=[[0, 1], [3]], random_state=0).fit(X, CODES)
+    groups = SharedKernelClassifier(2, feature_sets=[[0, 1], [3]], random_state=0).fit(X, CODES)
     # By the book: the numbers of a mean and of a covariance for each kernel, K - 1 weights for each class.
     for each, n_parameters in [
         (model, 3 * (2 + 3) + 3 * 2),
@@ -185,7 +185,7 @@ def test_descriptions_are_plain_values(model: SharedKernelClassifier) -> None:
         assert described["n_parameters"] == n_parameters
     described = describe(groups)
     assert [group["features"] for group in described["groups"]] == [["feature 0", "feature 1"], ["feature 3"]]
-    assert described["settings"] == {"n_kernels": 2, "feature_groups": "[[0, 1], [3]]", "random_state": 0}
+    assert described["settings"] == {"n_kernels": 2, "feature_sets": "[[0, 1], [3]]", "random_state": 0}
     search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=7), time_limit=3)
     assert settings_of(search) == {"estimator__max_iter": 7, "time_limit": 3}
     assert describe(model)["classes"][1] == {"label": "versicolor", "n_rows": 50.0, "prior": 0.3}
@@ -219,9 +219,9 @@ def test_it_is_said_how_many_serve_several_classes(numbers: list[int], shared: l
 
 
 def test_shares_of_kernels_follow_the_priors_of_the_model() -> None:
-    """Those of all feature groups, as on the page: the models of the groups do not know the priors."""
+    """Those of all feature sets, as on the page: the models of the groups do not know the priors."""
     priors = [0.5, 0.3, 0.2]
-    groups = SharedKernelClassifier(2, feature_groups=[[0, 1], [3]], priors=priors, random_state=0)
+    groups = SharedKernelClassifier(2, feature_sets=[[0, 1], [3]], priors=priors, random_state=0)
     groups.fit(X, CODES)
     described = describe(groups)
     for own, part in zip(described["groups"], groups.models_, strict=True):
@@ -237,7 +237,7 @@ def robust() -> tuple[SharedKernelMixture, np.ndarray]:
     """Return a mixture with a background, and rows of which the last is background alone."""
     random = np.random.default_rng(0)
     X = np.concatenate([random.normal(size=(80, 2)), random.normal(size=(40, 2)) + 12.0, [[1e3, 1e3]]])
-    model = SharedKernelMixture(2, kernel=("t", 30.0), background=True, random_state=0).fit(X)
+    model = SharedKernelMixture(2, tail=("t", 30.0), random_state=0).fit(X)
     # With Gaussian kernels, their probabilities underflow.
     del model.kernel_degrees_
     return model, X
@@ -256,7 +256,7 @@ def test_rows_that_are_background_alone_have_the_kernel_of_predict() -> None:
 
 def test_kernels_and_the_background_share_a_row() -> None:
     X = np.concatenate([np.linspace(-2.0, 2.0, 60), np.linspace(1.0, 5.0, 60), [-9.0, 15.0]])[:, None]
-    model = SharedKernelMixture(2, background=True, random_state=0).fit(X)
+    model = SharedKernelMixture(2, tail="background", random_state=0).fit(X)
     columns = predict_columns(model, X)
     assert_allclose(columns["p_0"] + columns["p_1"] + columns["p_background"], 1.0, rtol=1e-12)
     assert columns["p_background"][40:80].max() < 0.2 < np.minimum(columns["p_0"], columns["p_1"]).max()
@@ -348,7 +348,7 @@ def test_descriptions_have_the_numbers_of_the_model(model: SharedKernelClassifie
     assert describe(mixture)["classes"] == []
     mixture.converged_ = False
     assert describe(mixture)["converged"] is False
-    groups = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, CODES)
+    groups = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, CODES)
     assert describe(groups)["converged"] is True
     groups.models_[0].converged_ = False
     assert describe(groups)["converged"] is False

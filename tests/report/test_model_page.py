@@ -183,8 +183,8 @@ def test_numbers_are_rounded_and_words_joined() -> None:
     assert styles["styles"]["accessible"]["colours"] != styles["styles"]["paper"]["colours"]
 
 
-def test_feature_groups_have_their_own_kernels_and_columns() -> None:
-    model = fitted(4, feature_groups=[[3, 0], [2]])
+def test_feature_sets_have_their_own_kernels_and_columns() -> None:
+    model = fitted(4, feature_sets=[[3, 0], [2]])
     X, y = labelled(4)
     data = model_data(model, title="model", X=X, y=y)
     assert [group["features"] for group in data["groups"]] == [["feature 3", "feature 0"], ["feature 2"]]
@@ -211,9 +211,9 @@ def test_many_features_are_held_to_what_a_page_can_take() -> None:
     assert len(page) < 400_000
 
 
-def test_feature_groups_share_the_room_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feature_sets_share_the_room_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(model_data.__globals__, "_MAX_ENTRIES", 200)
-    model = fitted(20, feature_groups=[list(range(10)), list(range(10, 20))], covariance_type="diag")
+    model = fitted(20, feature_sets=[list(range(10)), list(range(10, 20))], covariance_type="diag")
     numbers = [
         len(group["features"]) + len(group["axes"]) for group in model_data(model, title="model")["groups"]
     ]
@@ -300,7 +300,7 @@ def pages() -> dict[str, str]:
     many = np.random.RandomState(0).uniform(size=(1200, 2))
     return {
         "classes": model_page(fitted(7), title="classes", X=X, y=y),
-        "groups": model_page(fitted(4, feature_groups=[[3, 0], [2]]), title="groups"),
+        "groups": model_page(fitted(4, feature_sets=[[3, 0], [2]]), title="groups"),
         "one feature": model_page(GaussianMixture(1).fit(one), title="one", X=one),
         "many kernels": model_page(
             SharedKernelMixture(150, max_iter=9, tol=100.0, random_state=0).fit(many), title="many", X=many

@@ -53,7 +53,7 @@ _SENTINELS = {float(sign + "9" * n) for n in (2, 3, 4, 5, 6) for sign in ("-", "
         "skmix fit flowers.csv --target species -o flowers.skmix",
         "skmix fit flowers.csv --target species --hold-out 0.25 --drop id",
         "skmix fit flowers.csv --target species --kernels 6 --covariance tied",
-        'skmix fit flowers.csv --target species --groups "width,length;colour"',
+        'skmix fit flowers.csv --target species --feature-sets "width,length;colour"',
         "zcat rows.csv.gz | skmix fit - --kernels 20 -o density.skmix",
     )
 )
@@ -132,11 +132,11 @@ def fit(
             help="Structure of the kernels' covariances; by default auto, and full with a number of kernels."
         ),
     ] = None,
-    groups: Annotated[
+    feature_sets: Annotated[
         str | None,
         _of_model(
             metavar='"a,b;c,d"',
-            help="Features that are independent, given the class, of those of other groups.",
+            help="Features that are independent, given the class, of those of other sets.",
         ),
     ] = None,
     priors: Annotated[
@@ -215,13 +215,13 @@ def fit(
     outliers: skmix predict marks them in a column of their own. Their label
     is that of the most probable class, as of other rows.
     """
-    of_classes: dict[str, Any] = {"--groups": groups, "--priors": priors, "--tune": tune}
+    of_classes: dict[str, Any] = {"--feature-sets": feature_sets, "--priors": priors, "--tune": tune}
     of_classes |= {"--hold-out": hold_out or None, "--folds": folds, "--html": html}
     for option, given in of_classes.items():
         if target is None and given is not None:
             cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
-    if tune and (groups is not None or covariance == "low_rank"):
-        other = "--groups" if groups is not None else "--covariance low_rank"
+    if tune and (feature_sets is not None or covariance == "low_rank"):
+        other = "--feature-sets" if feature_sets is not None else "--covariance low_rank"
         cli.stop(f"--tune does not work with {other}; leave one of them out.", cli.WRONG_USE)
     if folds is not None and hold_out:
         cli.stop("--folds and --hold-out are two ways of testing; leave one of them out.", cli.WRONG_USE)
@@ -235,8 +235,8 @@ def fit(
     by_others = target is not None and criterion not in (None, "cv")
     restricting = {"--kernels": n_kernels != "auto", "--covariance": covariance not in (None, "auto")}
     fixed = [option for option, given in {**restricting, "--criterion": by_others}.items() if given]
-    if criterion not in (None, "cv") and groups is not None:
-        cli.stop(f"--criterion {criterion} does not work with --groups; cv does.", cli.WRONG_USE)
+    if criterion not in (None, "cv") and feature_sets is not None:
+        cli.stop(f"--criterion {criterion} does not work with --feature-sets; cv does.", cli.WRONG_USE)
     strength = None
     if covariance_prior != "none":
         strength = cli.parse_number("--covariance-prior", covariance_prior, least=0)
@@ -298,7 +298,7 @@ def fit(
             if y is not None:
                 classes = np.unique(y[known].tolist())
                 settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
-                settings["feature_groups"] = _parse_groups(groups, rows.columns)
+                settings["feature_sets"] = _parse_sets(feature_sets, rows.columns)
                 if outliers:
                     settings["reject_below"] = outliers
             fitting = partial(
@@ -636,14 +636,14 @@ def _fit(
 ) -> tuple[Any, Any]:
     """Return a fitted classifier, or mixture without labels, and the search if anything was 'auto'."""
     X, y, weights = rows.X, rows.y, rows.weights
-    groups = settings.get("feature_groups")
+    groups = settings.get("feature_sets")
     is_open = "auto" in chosen.values()
     common = {"time_limit": time_limit, **{name: settings[name] for name in ("n_jobs", "random_state")}}
     search: Any = None
     if is_open and y is not None and criterion in (None, "cv"):
-        classifier = SharedKernelClassifier(**QUICK_FITS | settings | {"feature_groups": None})
+        classifier = SharedKernelClassifier(**QUICK_FITS | settings | {"feature_sets": None})
         search = SharedKernelClassifierCV(
-            classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
+            classifier, **chosen, feature_sets=groups, tune="auto" if tune is None else tune, **common
         ).fit(X, y, sample_weight=weights)
         # With several members or other features, the search itself is the model.
         alone = len(search.classifiers_) == 1 and search.feature_map_ is None
@@ -676,8 +676,8 @@ def _fit(
     return model, search
 
 
-def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | None:
-    """Return the features of each group, given names of columns such as ``a,b;c,d``."""
+def _parse_sets(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | None:
+    """Return the features of each set, given names of columns such as ``a,b;c,d``."""
     if given is None:
         return None
     places: dict[str, list[int]] = {}
@@ -685,16 +685,18 @@ def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[i
     for name, kind in columns.items():
         places[name] = [n_features + i for i in range(len(feature_names({name: kind})))]
         n_features += len(places[name])
-    groups = []
-    for group in given.split(";"):
-        chosen = [name for name in (part.strip() for part in group.split(",")) if name]
+    sets = []
+    for columns_of_set in given.split(";"):
+        chosen = [name for name in (part.strip() for part in columns_of_set.split(",")) if name]
         unknown = [name for name in chosen if name not in places]
         if unknown:
-            cli.refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
+            cli.refuse(
+                "--feature-sets", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}."
+            )
         if not chosen:
-            cli.refuse("--groups", f"a group of {given!r} is empty.")
-        groups.append([place for name in chosen for place in places[name]])
-    return groups
+            cli.refuse("--feature-sets", f"a set of {given!r} is empty.")
+        sets.append([place for name in chosen for place in places[name]])
+    return sets
 
 
 def _parse_priors(given: str | None, labels: Sequence[str]) -> list[float] | str | None:

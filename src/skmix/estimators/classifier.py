@@ -30,7 +30,7 @@ from . import decisions, densities
 from ._settings import (
     check_count,
     check_distribution,
-    check_feature_groups,
+    check_feature_sets,
     is_robust,
     prior_of_columns,
 )
@@ -57,12 +57,12 @@ _ENOUGH_HELD_OUT = 100
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
-    """Return a property that is that of the model; with feature groups, of the first one or none."""
+    """Return a property that is that of the model; with feature sets, of the first one or none."""
 
     def get(self: Any) -> Any:
         models = vars(self).get("models_", ())
         if not models or (alone and len(models) > 1):
-            why = f"it has {len(models)} feature groups, see models_" if models else "it is not fitted"
+            why = f"it has {len(models)} feature sets, see models_" if models else "it is not fitted"
             raise AttributeError(f"{type(self).__name__} has no {name}: {why}.")
         return getattr(models[0], name)
 
@@ -81,27 +81,22 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     Parameters
     ----------
     {parameters}
-    feature_groups : list of lists of int or str, default=None
-        The product form: one shared-kernel model for each group of columns, given by index or name; class
-        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns.
-        When to change: where groups of features are known to be independent within the classes, and rows are
-        few.
+    feature_sets : list of lists of int or str, default=None
+        Sets of columns, by index or name, that are independent given the class: each has a shared-kernel
+        model of its own, and class likelihoods are multiplied. Columns in no set are ignored. None is one set
+        of all columns.
+        When to change: where sets of features are known to be independent within classes, and rows are few.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
         When to change: where classes will not be as frequent as in the training rows.
     reject_below : float, default=None
-        A share of rows, between 0 and 1: `threshold_` is then the log-density log p(x) that this share of new
-        rows of the same kind is below. It is a quantile of the densities of held-out rows: up to ten further
-        fits, to nine tenths of the rows each, until 2000 rows were held out. Where more rows than a sample of
-        starting rows are in a file or a Dask collection, and of the first batch of a stream, it is that of
-        the training rows themselves; of later batches, that of the batch before it is learnt.
-        When to change: where rows may come that belong to none of the classes; one in a hundred usual rows is
-        below the threshold of 0.01.
+        A share of rows, between 0 and 1: `threshold_` is the log-density log p(x) that this share of new rows
+        of the same kind is below, as found from held-out rows (up to ten further fits).
+        When to change: where rows may come that belong to none of the classes.
     outlier_label : default=None
-        What `predict` returns for rows below `threshold_`, which `score` then counts as errors. It must be of
-        the kind of the labels, a string beside strings and a number beside numbers, and needs
-        `reject_below`. None leaves them with their most probable class.
+        What `predict` returns for rows below `threshold_`; needs `reject_below`, and must be of the kind of
+        the labels. None leaves them with their most probable class.
         When to change: where `predict` is to refuse rows.
 
     Attributes
@@ -120,11 +115,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         rows `before` and `after`, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same of
         all `rounds`. Without held-out rows, the last `trade_off`, None and None, and no rounds.
     models_ : list of SharedKernelMixture
-        One fitted model for each feature group; a single one without groups.
-    feature_groups_ : list of lists of int
+        One fitted model for each feature set; a single one without groups.
+    feature_sets_ : list of lists of int
         The columns of each model.
     n_kernels_ : int or list of int
-        Number K of kernels; with feature groups, one number for each.
+        Number K of kernels; with feature sets, one number for each.
     {fitted}
 
     See Also
@@ -134,7 +129,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     Notes
     -----
-    With feature groups, `weights_`, `means_`, `covariances_` and what follows them above are in `models_`.
+    With feature sets, `weights_`, `means_`, `covariances_` and what follows them above are in `models_`.
 
     References
     ----------
@@ -151,7 +146,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     """
 
     models_: list[SharedKernelMixture]
-    feature_groups_: list[list[int]]
+    feature_sets_: list[list[int]]
     temperature_: float
     threshold_: float
 
@@ -180,7 +175,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
         "init": [*SharedKernelBase._parameter_constraints["init"], list],
-        "feature_groups": [list, tuple, None],
+        "feature_sets": [list, tuple, None],
         "priors": [StrOptions({"uniform"}), "array-like", None],
         "reject_below": [Interval(Real, 0, 1, closed="neither"), None],
         "outlier_label": [object],
@@ -190,22 +185,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str = "auto",
-        n_factors: int | None = None,
-        kernel: str | tuple[str, float] = "gaussian",
-        background: bool = False,
-        feature_groups: Sequence[Sequence[int | str]] | None = None,
+        covariance_type: str | tuple[str, int] = "auto",
+        tail: str | tuple[str, float] | None = None,
+        feature_sets: Sequence[Sequence[int | str]] | None = None,
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float = 1e-4,
-        stopping: str = "total",
+        tol: float | tuple[str, float] = 1e-4,
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
-        freeze: str | None = None,
         device: str | None = None,
         priors: ArrayLike | str | None = None,
         reject_below: float | None = None,
@@ -216,55 +207,51 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
-        self.n_factors = n_factors
-        self.kernel = kernel
-        self.background = background
+        self.tail = tail
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.stopping = stopping
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
         self.inference = inference
         self.accelerate = accelerate
-        self.freeze = freeze
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
-        self.feature_groups = feature_groups
+        self.feature_sets = feature_sets
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
 
     @property
     def n_kernels_(self) -> int | list[int]:
-        """Number of kernels; with feature groups, one number for each."""
+        """Number of kernels; with feature sets, one number for each."""
         numbers = [model.n_kernels_ for model in self.models_]
         return numbers[0] if len(numbers) == 1 else numbers
 
     @property
     def n_iter_(self) -> int:
-        """Passes of the best start; with feature groups, the most of any group."""
+        """Passes of the best start; with feature sets, the most of any group."""
         return max(model.n_iter_ for model in self.models_)
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         groups = [list(range(n_features))]
-        if self.feature_groups is not None:
+        if self.feature_sets is not None:
             names = getattr(self, "feature_names_in_", None)
-            groups = check_feature_groups(self.feature_groups, n_features, names)
-        last = getattr(self, "feature_groups_", None)
+            groups = check_feature_sets(self.feature_sets, n_features, names)
+        last = getattr(self, "feature_sets_", None)
         if stream and last not in (None, groups):
-            raise ValueError(f"feature_groups is now {groups}, but the model has {last}: use fit.")
+            raise ValueError(f"feature_sets is now {groups}, but the model has {last}: use fit.")
         starts = self.init if isinstance(self.init, list) else [self.init] * len(groups)
         if len(starts) != len(groups):
-            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature groups.")
+            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature sets.")
         if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
         if len(groups) > 1 and isinstance(self.init, dict):
-            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature group.")
+            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature set.")
         own = SharedKernelMixture._get_param_names()
         settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
         parts: list[Part] = []
@@ -282,7 +269,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return parts
 
     def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
-        self.feature_groups_, self.models_ = [columns for columns, _ in parts], [model for _, model in parts]
+        self.feature_sets_, self.models_ = [columns for columns, _ in parts], [model for _, model in parts]
         for model in self.models_:
             model.class_count_ = sizes
             if prior is not None:
@@ -396,7 +383,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Raises
         ------
         ValueError
-            With feature groups, covariances of low rank, t kernels, a background or missing values, and for a
+            With feature sets, covariances of low rank, t kernels, a background or missing values, and for a
             class whose prior is zero.
         """
         check_is_fitted(self)
@@ -404,7 +391,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             raise ValueError("tune is for Gaussian kernels without a background.")
         if len(self.models_) > 1:
             raise ValueError(
-                f"tune works on one model of all features, but there are {len(self.models_)} feature groups."
+                f"tune works on one model of all features, but there are {len(self.models_)} feature sets."
             )
         with updating(self, X):
             random = check_random_state(random_state)
@@ -459,7 +446,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return self
 
     def _parts(self) -> list[Part]:
-        return list(zip(self.feature_groups_, self.models_, strict=True))
+        return list(zip(self.feature_sets_, self.models_, strict=True))
 
     def _graph_parts(self) -> dict[str, Any]:
         return {

@@ -26,7 +26,7 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ..io import source_of
-from ._settings import is_robust_fit
+from ._settings import freeze_of, is_robust_fit
 from .densities import counted_weights, has_shifts, members_of, rows_of_kernels, shares_of
 from .populations import check_populations, check_same_features, draw_rows
 from .rows import host_copy, open_training, prepared_frame, warn_caller, with_features_of
@@ -113,7 +113,7 @@ def compose(model: Any, X: Any, groups: Any, *, populations: bool | None, level:
             upper=np.maximum(counted.upper, composition.shares),
             known=counted.known,
         )
-    if found.shifts is not None and own.freeze != "kernels":
+    if found.shifts is not None and freeze_of(own) != "kernels":
         composition = _without_unsure_intervals(composition)
     return composition
 
@@ -312,7 +312,7 @@ def _compose(
         if "weight_prior_" in vars(model):
             prior, has_posterior = None, False
     weights, errors = groups.all_weights, None
-    if model.freeze != "kernels":
+    if freeze_of(model) != "kernels":
         errors = shares.kernel_errors(
             draws.rows,
             draws.log_densities,

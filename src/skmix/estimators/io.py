@@ -32,9 +32,10 @@ from ..io.preparation import check_preparation
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,
+    check_covariance_type,
     check_covariances,
-    check_feature_groups,
-    check_kernel,
+    check_feature_sets,
+    check_tail,
 )
 from .decisions import check_outlier_label
 from .rows import device_and_precision, host_copy
@@ -318,7 +319,7 @@ _ARRAYS = (
     *("class_prior_", "classes_", "covariances_", "feature_names_in_", "merge_tree_", "populations_"),
     *("precisions_", "precisions_cholesky_", "shares_", "start_status_", "weights_"),
 )
-_LISTS = ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
+_LISTS = ("classifiers_", "feature_sets_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
 _DICTS = (
     *("best_params_", "cv_results_", "metadata_", "preparation_", "stream_"),
     *("table_columns_", "tuned_"),
@@ -379,7 +380,7 @@ _BOUND = ("weight_concentration_", "lower_bound_path_")
 _POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 _POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
 _SHIFTS = ("group_shift_", "group_shifts_")
-_CLASSIFIER = ("class_prior_", "feature_groups_", "models_", "n_features_in_", "temperature_", "threshold_")
+_CLASSIFIER = ("class_prior_", "feature_sets_", "models_", "n_features_in_", "temperature_", "threshold_")
 _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
     *("precisions_", "precisions_cholesky_", "weights_"),
@@ -508,7 +509,7 @@ def _check_mixture(model: Any) -> None:
     sizes, own = _check_attributes(model, _MIXTURE), vars(model)
     _check_double(model)
     _require(
-        model.covariance_type in ("auto", model.covariance_type_),
+        check_covariance_type(model.covariance_type)[0] in ("auto", model.covariance_type_),
         f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: fit again",
     )
     _require(model.n_kernels_ == sizes["K"], f"n_kernels_ is {model.n_kernels_} for {sizes['K']} kernels")
@@ -560,10 +561,11 @@ def _check_stream(model: Any) -> None:
 
 def _check_tails(model: Any) -> None:
     """Check that degrees of freedom and a background are there if the settings say so, and possible."""
-    (is_t, fixed), noisy = check_kernel(model.kernel), bool(model.background)
+    kind, fixed = check_tail(model.tail)
     degrees, weights, box = (vars(model).get(name) for name in OF_KERNELS)
-    settings = f"with kernel={model.kernel!r} and background={model.background!r}"
-    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), (is_t, noisy, noisy), strict=True):
+    settings = f"with tail={model.tail!r}"
+    wanted_of = (kind == "t", kind == "background", kind == "background")
+    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), wanted_of, strict=True):
         there = "is missing" if wanted else "was fitted"
         _require((value is not None) == wanted, f"{name} {there}, {settings}")
     if degrees is not None:
@@ -619,10 +621,10 @@ def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
 def _check_classifier(model: Any) -> None:
     _check_attributes(model, _CLASSIFIER)
     models = model.models_
-    groups = check_feature_groups(model.feature_groups_, model.n_features_in_, None)
-    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature groups")
+    groups = check_feature_sets(model.feature_sets_, model.n_features_in_, None)
+    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature sets")
     for group, (columns, part) in enumerate(zip(groups, models, strict=True)):
-        name, classes = f"the model of feature group {group}", models[0].classes_
+        name, classes = f"the model of feature set {group}", models[0].classes_
         _check_part(part, "SharedKernelMixture", len(columns), name)
         same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
         _require(same, f"{name} has other classes")

@@ -22,7 +22,7 @@ from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
-from ._settings import covariance_type_of, is_robust_fit
+from ._settings import check_covariance_type, covariance_type_of, is_robust_fit
 from .crossfit import quantile
 from .decisions import check_outlier_label
 from .densities import counted_weights, log_density
@@ -110,13 +110,13 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
     if len(parts) > 1 and batch.y is not None and np.any(batch.y < 0):
         raise ValueError(
-            f"{np.sum(batch.y < 0)} rows have no label, and with several feature groups partial_fit "
+            f"{np.sum(batch.y < 0)} rows have no label, and with several feature sets partial_fit "
             "needs labelled rows: their class depends on all groups. Leave these rows out, or fit one group."
         )
     for group, (columns, model) in enumerate(parts):
         own = _columns_of(batch, columns)
         if first and not own.X.shape[0]:
-            raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
+            raise ValueError(f"The first batch has no value in feature set {group}, {columns}.")
         _absorb(model, own, classes, float(decay))
     # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
     streaming = [model for _, model in parts if "stream_" in vars(model)]
@@ -197,7 +197,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
 
 
 def _check_covariance_type(model: Any) -> None:
-    if model.covariance_type not in ("auto", model.covariance_type_):
+    if check_covariance_type(model.covariance_type)[0] not in ("auto", model.covariance_type_):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
             f"{model.covariance_type_!r}: use fit."
@@ -271,7 +271,7 @@ def add_class(estimator: Any, new: Block, label: Any) -> None:
         own = _columns_of(new, columns)
         if not own.X.shape[0]:
             raise ValueError(
-                f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
+                f"No row of class {label!r} has a value in feature set {group}, columns {columns}."
             )
         _insert(model, own, label, place)
     before = dict(vars(estimator))

@@ -61,7 +61,7 @@ class PublishedPass:
 class Fit:
     """A fitted run."""
 
-    # The model of each feature group; of a failed published run that before the failing pass.
+    # The model of each feature set; of a failed published run that before the failing pass.
     groups: tuple[Parameters, ...]
     n_iter: int  # passes, the failing one included, the most over the groups
     converged: bool

@@ -107,7 +107,7 @@ class Run:
     mean_iou: float  # mean over the digits of the Jaccard index
     reason: str  # why a covariance became singular, one of published.REASONS; empty if none did
     failing_pass: int | None
-    n_iter: int  # passes, the most over the feature groups
+    n_iter: int  # passes, the most over the feature sets
     converged: bool
     log_likelihood: float  # of the training rows, summed over the groups; NaN if not finite
     confusion: IntArray  # (10, 10) counts on the test set; rows are true digits, columns predicted ones
@@ -171,7 +171,7 @@ def counted_in_sweep(runs: Sequence[Run]) -> list[Run]:
 
 @dataclass(frozen=True)
 class GroupModel:
-    """The fitted mixture of one feature group, with the attributes that plots need."""
+    """The fitted mixture of one feature set, with the attributes that plots need."""
 
     feature_names_in_: NDArray[np.object_]  # (M,)
     classes_: IntArray  # (L,)

@@ -147,7 +147,7 @@ def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] |
 
 
 def fitted_groups(run: Run, data: StudyData, settings: Settings) -> tuple[GroupModel, ...]:
-    """Fit a run again and return the mixtures of its feature groups."""
+    """Fit a run again and return the mixtures of its feature sets."""
     variant = variant_of(run.variant)
     with threadpool_limits(limits=1, user_api="blas"):
         (fitted,) = fit_batch(data, variant, run.n_kernels, run.method, [run.run], settings)

@@ -84,7 +84,7 @@ def plot_weights(
     Parameters
     ----------
     model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
-        The model. If it has feature groups, plot ``model.models_[g]``.
+        The model. If it has feature sets, plot ``model.models_[g]``.
     order : {'class', 'number'}, default='class'
         'class' groups kernels by the class that uses them most, the heaviest first; 'number' keeps the order
         of the model.
@@ -233,7 +233,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
 
 def _family(params: dict[str, Any]) -> str:
     """Return what a candidate takes of rows, in a few words on several lines."""
-    if params["feature_groups"] is not None:
+    if params["feature_sets"] is not None:
         return "feature\ngroups"
     parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
     return "\n".join(part.replace(" ", "\n") for part in parts) or "features\nas they are"

@@ -110,7 +110,7 @@ def describe(model: Any) -> dict[str, Any]:
         (whether by rank, and not by a power),
         ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
         about the best of them), ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
-        kernels and weights of each feature group, and ``n_shared``, how many of its kernels have a weight of
+        kernels and weights of each feature set, and ``n_shared``, how many of its kernels have a weight of
         0.01 or more in at least two classes; usually there is one group; with t kernels their ``degrees`` of
         freedom, with a background its share in each class), ``group_shift`` (the strength of the prior on
         shifts), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
@@ -161,7 +161,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 def serving(n_kernels: Sequence[int], n_shared: Sequence[int]) -> str:
-    """Return how many kernels of a model, by feature group, serve more than one class, in words."""
+    """Return how many kernels of a model, by feature set, serve more than one class, in words."""
     n, shared = sum(n_kernels), sum(n_shared)
     if shared == 0:
         return "each of one class"

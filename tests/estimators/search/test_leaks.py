@@ -253,7 +253,7 @@ def every_third(n_rows: int) -> list[Data]:
 SEARCHES: list[tuple[str, Any]] = [
     ("accuracy", {}),
     ("neg_log_loss", {"kernels": "own"}),
-    ("neg_log_loss", {"feature_groups": [[0, 1, 2], [3, 4, 5]]}),
+    ("neg_log_loss", {"feature_sets": [[0, 1, 2], [3, 4, 5]]}),
 ]
 
 

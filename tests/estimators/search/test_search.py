@@ -108,7 +108,7 @@ def test_the_entropy_of_responsibilities_has_that_of_the_background() -> None:
     random = np.random.default_rng(0)
     X = np.vstack([random.normal(size=(80, 2)), random.uniform(-6.0, 6.0, size=(40, 2))])
     y = np.arange(120) % 2
-    prototype = SharedKernelMixture(covariance_type="full", background=True, max_iter=1000)
+    prototype = SharedKernelMixture(covariance_type="full", tail="background", max_iter=1000)
     search = SharedKernelMixtureCV(
         prototype, n_kernels=[1], covariance_type="full", criterion="icl", random_state=0
     ).fit(X, y)
@@ -920,7 +920,7 @@ def test_own_kernels_belong_to_one_class(iris: Data) -> None:
     # Every class has as many.
     assert set(search.cv_results_["param_n_kernels"]) == {3, 6}
     assert set(search.cv_results_["param_kernels"]) == {"own"}
-    groups = SharedKernelClassifierCV(kernels="own", feature_groups=[[0, 1], [2, 3]], cv=2, random_state=0)
+    groups = SharedKernelClassifierCV(kernels="own", feature_sets=[[0, 1], [2, 3]], cv=2, random_state=0)
     parts = [*search.classifiers_, *(part for each in groups.fit(X, y).classifiers_ for part in each.models_)]
     for part in parts:
         assert_array_equal(np.count_nonzero(part.weights_, axis=1), 1)
@@ -1083,11 +1083,11 @@ def test_pixels_are_projected(pixels: Any) -> None:
 def test_the_product_form_has_its_own_candidates() -> None:
     X, y = load_wine(return_X_y=True)
     groups = [[0, 1, 2], [5, 6]]
-    search = SharedKernelClassifierCV(feature_groups=groups, cv=2, random_state=0).fit(X, y)
+    search = SharedKernelClassifierCV(feature_sets=groups, cv=2, random_state=0).fit(X, y)
     assert set(search.cv_results_["param_n_kernels"]) == {4, 8, 16}
     assert set(search.cv_results_["param_weight_prior"]) == {1.0, 1.1}
     assert set(search.cv_results_["param_reduction"]) == {"none"}
-    assert search.classifier_.feature_groups_ == groups
+    assert search.classifier_.feature_sets_ == groups
     pooled = pooled_covariance(X, y)
     for columns, model in zip(groups, search.classifier_.models_, strict=True):
         rows, covariance = model.covariance_prior
@@ -1187,7 +1187,7 @@ def test_gaps_hardly_change_the_pooled_covariance(iris: Data) -> None:
 
 def test_results_are_saved(tmp_path: Path, iris: Data, pixels: Any) -> None:
     X, y = iris
-    product = quick(feature_groups=[[0, 1], [2, 3]], cv=StratifiedKFold(2)).fit(X, y)
+    product = quick(feature_sets=[[0, 1], [2, 3]], cv=StratifiedKFold(2)).fit(X, y)
     mixture = SharedKernelMixtureCV(
         n_kernels=[2, 3], covariance_type=["full", "tied"], cv=2, random_state=0
     ).fit(pd.DataFrame(X, columns=list("abcd")))
@@ -1228,7 +1228,7 @@ def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None
 def test_a_reduction_is_part_of_the_graph(iris: Data, pixels: Any) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    product = quick(feature_groups=[[0, 1], [2, 3]], cv=2).fit(*iris)
+    product = quick(feature_sets=[[0, 1], [2, 3]], cv=2).fit(*iris)
     for search, X in ((product, iris[0]), (pixels[0], pixels[1])):
         session = runtime.InferenceSession(search.to_onnx().SerializeToString())
         labels, probabilities, densities = session.run(None, {"X": np.asarray(X, dtype=np.float64)})

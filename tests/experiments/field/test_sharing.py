@@ -174,7 +174,7 @@ def test_pairs_of_classifiers_differ_in_sharing_alone(name: str) -> None:
             assert (one.pop("kernels"), two.pop("kernels")) == ("shared", "own")
             assert one == two
             assert (one["random_state"], one["n_members"]) == (7, 1)
-            assert one["feature_groups"] == (PARTS if ours == OURS_BY_PARTS else None)
+            assert one["feature_sets"] == (PARTS if ours == OURS_BY_PARTS else None)
 
 
 def test_all_classifiers_are_made_ready_for_few_rows() -> None:

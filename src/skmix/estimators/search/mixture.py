@@ -66,7 +66,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
         other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
         log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
-        When to change: for another kind of fit in all candidates, such as `kernel='t'` or more starts.
+        When to change: for another kind of fit in all candidates, such as `tail='t'` or more starts.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one to four for each class, at least to 10 and at most to
         40, in steps of a quarter, and on while the largest is the best. With ``init='class'`` it begins with

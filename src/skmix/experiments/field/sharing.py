@@ -194,7 +194,7 @@ def _contenders(name: str, drawn: Simulation, seed: int) -> dict[str, Contender]
         OWN: SharedKernelClassifierCV(kernels="own", **common),
     }
     if name.startswith("parts-") and drawn.pools:
-        parts = {"feature_groups": PARTS, **common}
+        parts = {"feature_sets": PARTS, **common}
         models[OURS_BY_PARTS] = SharedKernelClassifierCV(kernels="shared", **parts)
         models[OWN_BY_PARTS] = SharedKernelClassifierCV(kernels="own", **parts)
     if drawn.pools:
