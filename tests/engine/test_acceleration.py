@@ -172,8 +172,6 @@ def test_a_leap_is_that_of_the_scheme_in_its_coordinates(covariance_type: str) -
         logs = np.log(model.weights).ravel()
         numbers = unconstrained(structure, model.covariances)
         return np.concatenate([logs, model.means.ravel(), numbers.ravel()])
-            [logs, model.means.ravel(), unconstrained(structure, model.covariances).ravel()]
-        )
 
     a, b, c = map(coordinates, points)
     r, v = b - a, c - 2 * b + a

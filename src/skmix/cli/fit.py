@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from skmix import (
     SharedKernelClassifier,
@@ -28,6 +26,7 @@ from skmix.cli._progress import Watch, watching
 from skmix.cli.models import print_evaluation
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
+from skmix.estimators.holdout import Split, single_split, stratified_folds
 from skmix.estimators.rows import note_rows, number_labels
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
@@ -173,10 +172,10 @@ def fit(
         ),
     ] = None,
     criterion: Annotated[
-        Literal["bic", "icl", "aic", "stability", "cv"] | None,
+        Literal["bic", "aic", "stability", "cv"] | None,
         _of_search(
             help="Criterion for automatic choices; by default cv, the prediction of held-out rows "
-            "(cross-validation). bic and icl find clusters rather than the best density, stability those "
+            "(cross-validation). bic finds clusters rather than the best density, stability those "
             "that both halves of the rows show."
         ),
     ] = None,
@@ -528,16 +527,15 @@ def _training_rows(
     every = _weighted(every)
     if not hold_out:
         return every, None
-    labelled, labels = _labelled(every, "--hold-out")
-    n_classes = len(np.unique(labels))
-    n_held = int(np.ceil(hold_out * len(labelled)))
-    if min(n_held, len(labelled) - n_held) < n_classes:
+    codes = _codes(every, "--hold-out")
+    n_classes, n_labelled = int(codes.max()) + 1, int(np.count_nonzero(codes >= 0))
+    n_held = int(np.ceil(hold_out * n_labelled))
+    if min(n_held, n_labelled - n_held) < n_classes:
         raise ValueError(
-            f"--hold-out {hold_out:g} holds out {n_held} of {len(labelled)} rows, but both parts need at "
+            f"--hold-out {hold_out:g} holds out {n_held} of {n_labelled} rows, but both parts need at "
             f"least one row of each of {n_classes} classes."
         )
-    kept, held = train_test_split(labelled, test_size=hold_out, stratify=labels, random_state=seed)
-    training = np.sort(np.concatenate([kept, np.flatnonzero(~every.known)]))
+    training, held = single_split(codes, n_held, seed)
     return every.take(training), every.take(held)
 
 
@@ -569,17 +567,17 @@ def _weighted(rows: _Rows) -> _Rows:
     return rows.take(rows.weights > 0.0)
 
 
-def _labelled(rows: _Rows, option: str) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Return which rows have a label, and their labels as text, of which each must occur twice."""
-    labelled = np.flatnonzero(rows.known)
-    labels = rows.y[labelled].astype(str)
-    classes, counts = np.unique(labels, return_counts=True)
+def _codes(rows: _Rows, option: str) -> NDArray[np.int64]:
+    """Return the classes (n,) of rows, -1 for those without a label; each class must have two rows."""
+    codes = np.full(len(rows.X), -1)
+    classes, codes[rows.known] = np.unique(rows.y[rows.known].astype(str), return_inverse=True)
+    counts = np.bincount(codes[rows.known])
     if counts.min() < 2:
         raise ValueError(
             f"{option} needs two rows of each class, but {str(classes[counts.argmin()])!r} has one. Add "
             "a row of it, or leave it out."
         )
-    return labelled, labels
+    return codes
 
 
 @dataclass(frozen=True)
@@ -594,21 +592,17 @@ class _HeldOut:
         return self.probabilities
 
 
-def _folds(rows: _Rows, n_folds: int, seed: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def _folds(rows: _Rows, n_folds: int, seed: int) -> list[Split]:
     """Return the training rows and the held-out rows of each fold; rows without a label always train."""
-    labelled, labels = _labelled(rows, "--folds")
-    most = np.unique(labels, return_counts=True)[1].max()
+    codes = _codes(rows, "--folds")
+    most = np.bincount(codes[rows.known]).max()
     if most < n_folds:
         raise ValueError(f"--folds {n_folds} needs more rows: no class has more than {most}.")
-    splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of classes with fewer rows than folds
-        helds = [labelled[held] for _, held in splitter.split(labelled, labels)]
-    return [(np.setdiff1d(np.arange(len(rows.X)), held), held) for held in helds]
+    return stratified_folds(codes, n_folds, seed)
 
 
 def _cross_validate(
-    watch: Watch, fitting: Any, rows: _Rows, parts: list[tuple[NDArray[np.intp], NDArray[np.intp]]]
+    watch: Watch, fitting: Any, rows: _Rows, parts: list[Split]
 ) -> tuple[report.Evaluation, list[float]]:
     """Return the evaluation of held-out predictions of all labelled rows, and the accuracy in each fold."""
     probabilities: Any = None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
-from functools import partial
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -19,22 +16,17 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
-from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score, tune
-from ..engine.refine.temperature import log_losses
 from ..io import source_of
-from . import decisions, densities
+from . import decisions, densities, tuning
 from ._settings import (
-    check_count,
     check_distribution,
     check_feature_sets,
     is_robust,
     prior_of_columns,
 )
-from .crossfit import N_PARTS_TO_TUNE, parts_of, refit
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
@@ -47,13 +39,6 @@ from .rows import (
     updating,
     with_features_of,
 )
-from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
-
-# With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
-_ALL_AT_ONCE = 10_000
-_BATCH = 500
-# Where fewer rows of those that are new to the fit would be held out, all parts of them are, in turn.
-_ENOUGH_HELD_OUT = 100
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
@@ -394,55 +379,16 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 f"tune works on one model of all features, but there are {len(self.models_)} feature sets."
             )
         with updating(self, X):
-            random = check_random_state(random_state)
-            rows = decisions.labelled_rows(self, X, y, sample_weight)
-            training, held_out = decisions.split_rows(self, rows, validation, random)
-            for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
-                if count is not None:
-                    check_count(count, f"{name} must be", ", or None")
-            if batch_size is None and len(training.codes) > _ALL_AT_ONCE:
-                batch_size = _BATCH
-            if batch_size is not None and batch_size >= len(training.codes):
-                batch_size = None
-            trade_offs = decisions.check_trade_offs(trade_off, batch_size is not None)
-            max_iter = int(max_iter or (200 if batch_size is None else 20))
-            run = partial(_tuned, max_iter=max_iter, batch_size=batch_size, random_state=random)
-            stages = [(value, max_iter) for value in trade_offs]
-            given = held_out is None or len(training.codes) == len(rows.codes)
-            new = not given and new_rows
-            if held_out is not None and new and len(held_out.codes) < _ENOUGH_HELD_OUT:
-                # So few rows would prefer some of many rounds by chance.
-                before, after, rounds, path = _cross_fitted(self, rows, validation, random, run, stages)
-                model, found = run(self, rows, None, path)
-                found.before, found.after, found.rounds = before, after, rounds
-            elif given or new:
-                model, found = run(self, training, held_out, stages)
-            else:
-                # The fit has seen the held-out rows: another one that has not decides how far to go.
-                _refuse_without_a_class(self, rows)
-                _, found = run(refit(self, training.block()), training, held_out, stages)
-                model, _ = run(self, rows, None, found.stages)
-            if found.trade_off is not None:
-                # Sums of a stream, a posterior and populations belong to the kernels before tuning.
-                for name in ("stream_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
-                    model.__dict__.pop(name, None)
-            self.models_ = [model]
-            if found.after is not None:
-                self.temperature_ = found.after.temperature
-            self.tuned_ = {
-                "trade_off": found.trade_off,
-                "before": found.before and vars(found.before).copy(),
-                "after": found.after and vars(found.after).copy(),
-                "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
-            }
-            if self.reject_below is not None:
-
-                def finish(other: SharedKernelClassifier, own: Block) -> None:
-                    assert own.y is not None
-                    known = Labelled(own.X, own.y, own.weights)
-                    other.models_ = [run(other, known, None, found.stages)[0]]
-
-                self.threshold_ = decisions.novelty_threshold(self, self.reject_below, rows.block(), finish)
+            tuning.tune(
+                self,
+                tuning.labelled_rows(self, X, y, sample_weight),
+                check_random_state(random_state),
+                trade_off=trade_off,
+                validation=validation,
+                max_iter=max_iter,
+                batch_size=batch_size,
+                new_rows=new_rows,
+            )
         return self
 
     def _parts(self) -> list[Part]:
@@ -508,86 +454,6 @@ def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> floa
     given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
     given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
     return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
-
-
-def _refuse_without_a_class(classifier: SharedKernelClassifier, rows: Labelled) -> None:
-    """Refuse rows that no second fit can be made of."""
-    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
-    if not counts.all():
-        label = classifier.classes_.tolist()[int(np.argmin(counts))]
-        raise ValueError(
-            f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
-            "rows of all classes, or new_rows=True if no row was in the fit."
-        )
-
-
-def _cross_fitted(
-    classifier: SharedKernelClassifier,
-    rows: Labelled,
-    validation: Any,
-    random_state: np.random.RandomState,
-    run: Callable[..., tuple[SharedKernelMixture, Judge]],
-    stages: Sequence[Stage],
-) -> tuple[Scores, Scores, list[tuple[float, Scores]], list[Stage]]:
-    """Return scores of rows that are new to a classifier before and after tuning, all rounds, and what to do.
-
-    Each part of the rows is judged by a copy tuned to the others. Where there are more errors, or the
-    log-loss is not lower by more than two standard errors, nothing is done; otherwise what is done to the
-    copy with the fewest rounds.
-    """
-    fitted = densities.log_joint(classifier, rows.X)
-    tuned, rounds, paths = fitted.copy(), [], []
-    for others, held in parts_of(rows.block(), random_state.randint(np.iinfo(np.int32).max), N_PARTS_TO_TUNE):
-        other = copy(classifier)
-        try:
-            split = decisions.split_rows(classifier, rows.take(others), validation, random_state)
-        except ValueError:
-            continue  # too few rows are left: these stay as they are
-        model, found = run(classifier, *split, stages)
-        other.models_ = [model]
-        rounds += found.rounds
-        paths.append(found.stages)
-        tuned[held] = densities.log_joint(other, rows.X[held])
-    before, after = score(fitted, rows), score(tuned, rows)
-    gains = log_losses(fitted, rows.codes, before.temperature) - log_losses(
-        tuned, rows.codes, after.temperature
-    )
-    weights = np.ones(len(gains)) if rows.weights is None else rows.weights
-    mean = before.log_loss - after.log_loss
-    error = np.sqrt(np.sum((weights * (gains - mean)) ** 2)) / weights.sum()
-    if not mean > 2.0 * error or after.error > before.error:
-        return before, before, rounds, []
-    return before, after, rounds, min(paths, key=lambda path: sum(n_rounds for _, n_rounds in path))
-
-
-def _tuned(
-    classifier: SharedKernelClassifier,
-    training: Labelled,
-    held_out: Labelled | None,
-    stages: Sequence[Stage],
-    *,
-    max_iter: int,
-    batch_size: int | None,
-    random_state: np.random.RandomState,
-) -> tuple[SharedKernelMixture, Judge]:
-    """Return a tuned copy of the classifier's only model, and what held-out rows say of it."""
-    model = copy(classifier.models_[0])
-    # Here kernels move even if the fit kept them, for which it had no floor.
-    floor, n_jobs = model.variance_floor, effective_n_jobs(classifier.n_jobs)
-    found = tune(
-        model._parameters,
-        classifier.class_prior_,
-        training,
-        held_out,
-        replace(fitted_options(model), floor=floor, n_jobs=n_jobs),
-        stages=stages,
-        max_iter=max_iter,
-        batch_size=batch_size,
-        random_state=random_state,
-    )
-    if found.trade_off is not None:
-        model._store_parameters(found.best)
-    return model, found
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

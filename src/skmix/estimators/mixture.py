@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial, wraps
 from numbers import Integral, Real
@@ -349,7 +349,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             check_outlier_label(self.outlier_label, training.classes, rejects=rejects)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
-            paths: list[Path | None] = [None] * len(parts)
+            written: list[Path] = []
             if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
                 monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
             for columns, model in parts:
@@ -361,29 +361,45 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                         "kernels. Set covariance_type to choose.",
                         UserWarning,
                     )
-            if len(parts) > 1 and training.n_unlabelled:
-                fit_jointly(parts, training)
-            else:
+
+            def ways(group: int, own: Training) -> dict[str, Any]:
+                """Return how to fit the model of a feature set: who watches, and what is written."""
+                own_path, watching = path, None
                 if path is not None:
-                    several = len(parts) > 1
-                    paths = [Path(f"{path}.{group}") if several else path for group in range(len(parts))]
-                for group, (columns, model) in enumerate(parts):
-                    own, watching = training.take(columns, group), None
-                    if monitor is not None:
-                        so_far = partial(self._attributes_so_far, parts[0], training)
-                        watching = monitor.model(
-                            so_far if len(parts) == 1 else None, own.source.summary.total
-                        )
-                    fit_model(model, own, columns, watching=watching, path=paths[group], prune=prune)
-            # A row without a value in some group still counts for its class.
-            self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
+                    own_path = path if len(parts) == 1 else Path(f"{path}.{group}")
+                    written.append(own_path)
+                if monitor is not None:
+                    so_far = partial(self._attributes_so_far, parts[0], training)
+                    watching = monitor.model(so_far if len(parts) == 1 else None, own.source.summary.total)
+                return {"watching": watching, "path": own_path, "prune": prune}
+
+            self._fit_parts(parts, training, ways)
             if self.reject_below is not None:
                 self.threshold_ = threshold_of(self, training)
             if monitor is not None:
                 monitor.close()
-        for written in filter(None, paths):
-            written.unlink(missing_ok=True)
+        for checkpoint in written:
+            checkpoint.unlink(missing_ok=True)
         return self
+
+    def _fit_parts(
+        self,
+        parts: list[Part],
+        training: Training,
+        ways: Callable[[int, Training], dict[str, Any]] = lambda *_: {},
+    ) -> None:
+        """Fit the model of each feature set, and store all of them.
+
+        `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
+        """
+        if len(parts) > 1 and training.n_unlabelled:
+            fit_jointly(parts, training)
+        else:
+            for group, (columns, model) in enumerate(parts):
+                own = training.take(columns, group)
+                fit_model(model, own, columns, **ways(group, own))
+        # A row without a value in some set still counts for its class.
+        self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
 
     @_IfStreams
     @_fit_context(prefer_skip_nested_validation=True)

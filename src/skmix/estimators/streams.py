@@ -23,8 +23,7 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ._settings import check_covariance_type, covariance_type_of, is_robust_fit
-from .crossfit import quantile
-from .decisions import check_outlier_label
+from .decisions import check_outlier_label, quantile
 from .densities import counted_weights, log_density
 from .rows import (
     Training,

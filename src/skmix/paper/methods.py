@@ -114,7 +114,7 @@ def fit_batch(
         if method == "published":
             by_group.append([published_run(X, labels, start.take(0), max_iter=most) for start in single])
         else:
-            rule: dict[str, Any] = {"tol": ("per-class", TOLERANCE)} if method == "robust" else {}
+            rule: dict[str, Any] = {"stopping": "per-class", "tol": TOLERANCE} if method == "robust" else {}
             rows = X if device is None else send(X, device)
             options = Options(max_iter=most, n_starts=_TOGETHER, **rule)
             by_group.append(_fit_engine(rows, labels, join(single), options))

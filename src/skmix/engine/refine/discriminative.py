@@ -23,7 +23,7 @@ from scipy.optimize import Bounds, minimize
 from ..compute.blocks import Block
 from ..compute.threads import Workers, Workspace, workers
 from ..em import regulariser_of
-from ..estep.reference import log_mix
+from ..estep.terms import log_mix
 from ..frame import Frame, turn
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Regulariser
 from ..sources.summary import measure

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..compute.arrays import Array, to_numpy
 from ..em import Passes
-from ..estep.gaps import moved
+from ..estep.terms import moved
 from ..frame import Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
 from ..sources import open_source
