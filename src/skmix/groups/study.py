@@ -513,11 +513,11 @@ class Study:
         page = f"<table><caption>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</caption>"
         page += f"<thead><tr><th>sample</th>{head}</tr></thead><tbody>{body}</tbody></table>"
         try:
-            axes = self.plot()
+            figure: Any = self.plot().figure
         except ImportError:  # without matplotlib there is the table
             return page
         file = io.BytesIO()
-        axes.figure.savefig(file, format="png", bbox_inches="tight")
+        figure.savefig(file, format="png", bbox_inches="tight")
         picture = base64.b64encode(file.getvalue()).decode()
         return f'{page}<img alt="proportions" src="data:image/png;base64,{picture}">'
 
