@@ -174,7 +174,7 @@ def test_missing_values_and_posteriors(library: str, inference: str, covariance_
             )
         names = ["means_", "covariances_", "weights_", "class_prior_", "log_likelihood_path_"]
         if inference == "variational":
-            names += ["lower_bound_path_", "weight_concentration_", "degrees_of_freedom_", "mean_precision_"]
+            names += ["lower_bound_path_", "weight_concentration_", "wishart_degrees_", "mean_precision_"]
         for name in names:
             same_kind(getattr(theirs, name), theirs.means_)
             assert_allclose(to_numpy(getattr(theirs, name)), getattr(ours, name), rtol=1e-9, atol=1e-9)

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
-from skmix.estimators.crossfit import quantile
+from skmix.estimators.decisions import quantile
 
 
 def sample(seed: int = 0, n_rows: int = 6000) -> tuple[np.ndarray, np.ndarray]:

@@ -64,7 +64,7 @@ def test_the_bound_of_a_variational_fit_is_that_of_the_theory() -> None:
         model.weight_concentration_,
         model.means_,
         model.mean_precision_,
-        model.degrees_of_freedom_,
+        model.wishart_degrees_,
         model.covariances_,
     )
     assert model.lower_bound_ == pytest.approx(evidence_bound(X, y, posterior, prior), abs=1e-6)

@@ -20,6 +20,7 @@ from sklearn.mixture import GaussianMixture
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
 from skmix.engine.model import Parameters
 from skmix.estimators import populations
+from skmix.estimators.fitted import Fitted
 
 TYPES = ("full", "tied", "diag", "spherical", "low_rank")
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
@@ -58,6 +59,13 @@ def merged(fitted: SharedKernelMixture) -> SharedKernelMixture:
 
 
 # ---------------------------------------------------------------- merges
+
+
+def store(model: SharedKernelMixture, parameters: Parameters) -> None:
+    """Give a fitted mixture other parameters."""
+    fitted = Fitted.of(model)
+    assert fitted is not None
+    fitted.with_parameters(parameters).store(model)
 
 
 def test_names_of_features_make_no_difference() -> None:
@@ -339,11 +347,11 @@ def test_everything_that_belongs_to_a_kernel_is_sorted(model: SharedKernelMixtur
     assert_allclose(again.merge_tree_[:, :2], model.merge_tree_[:, :2])
 
     posterior = SharedKernelMixture(6, inference="variational", **SETTINGS).fit(X)
-    degrees, means = posterior.degrees_of_freedom_.copy(), posterior.means_.copy()
+    degrees, means = posterior.wishart_degrees_.copy(), posterior.means_.copy()
     posterior.sort_kernels()
     places = [np.flatnonzero((means == mean).all(axis=1))[0] for mean in posterior.means_]
     assert places != sorted(places)
-    assert_array_equal(posterior.degrees_of_freedom_, degrees[places])
+    assert_array_equal(posterior.wishart_degrees_, degrees[places])
 
     streams = [SharedKernelMixture(5, **SETTINGS).partial_fit(X[::3], y[::3]) for _ in range(2)]
     first = streams[1].means_.copy()
@@ -360,11 +368,11 @@ def test_everything_that_belongs_to_a_kernel_is_sorted(model: SharedKernelMixtur
 def test_kernels_of_two_fits_are_matched(model: SharedKernelMixture) -> None:
     other = copy.deepcopy(model)
     order = np.random.default_rng(0).permutation(9)
-    other._store_parameters(other._parameters.map(lambda array: array[order]))
+    store(other, other._parameters.map(lambda array: array[order]))
     assert_array_equal(order[model.match(other)], np.arange(9))
     # One kernel fewer: it has no counterpart, whoever asks.
     fewer = copy.deepcopy(model)
-    fewer._store_parameters(fewer._parameters.map(lambda array: array[1:]))
+    store(fewer, fewer._parameters.map(lambda array: array[1:]))
     assert_array_equal(model.match(fewer, max_distance=0.1), [-1, *range(8)])
     assert_array_equal(fewer.match(model), np.arange(1, 9))
     # All moved far away.
@@ -398,7 +406,7 @@ def test_distance_of_populations_is_one_less_the_coefficient() -> None:
     for weights, means in parts:
         model = SharedKernelMixture(3, **SETTINGS).fit(X)
         share = np.array(weights)
-        model._store_parameters(Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
+        store(model, Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
         models.append(model.merge_kernels(n_populations=2, criterion="overlap"))
         assert_array_equal(model.populations_, [0, 0, 1])
         densities.append(norm.pdf(x[:, None], means[:2]) @ (share[:2] / share[:2].sum()))

@@ -3,8 +3,8 @@
 from .callbacks import Checkpoint, watched_by
 from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
-from .io import load
 from .mixture import SharedKernelMixture
+from .saving import load
 from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [

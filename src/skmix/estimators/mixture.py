@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -27,14 +28,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host
+from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
-from ..engine.tails import tail_of
 from . import densities, streams
 from ._settings import (
-    OF_KERNELS,
     check_count,
     check_covariance_type,
     covariance_type_of,
@@ -43,8 +43,7 @@ from ._settings import (
 )
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .composition import compare, compose, unusual_groups
-from .decisions import check_outlier_label, threshold_of
-from .io import FileMixin, kernels_of, log_probabilities, savable
+from .fitted import Fitted, parameters_of
 from .labelling import write_labels
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import (
@@ -58,7 +57,8 @@ from .rows import (
     updating,
     warn_caller,
 )
-from .solving import check_inference, fit_jointly, fit_model
+from .saving import FileMixin, kernels_of, log_probabilities, savable
+from .solving import check_inference, fit_jointly, fit_model, fitted_so_far
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
@@ -197,7 +197,7 @@ _FITTED = """
         of the others.
     background_box_ : ndarray of shape (2, M)
         With ``tail='background'``: lowest and highest values of the box on which it is uniform.
-    degrees_of_freedom_ : ndarray of shape (K,)
+    wishart_degrees_ : ndarray of shape (K,)
         Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
         ``covariances_[k]`` as its mean.
 """
@@ -229,7 +229,7 @@ class _IfStreams:
 def _check_streams(estimator: Any) -> None:
     if estimator.inference == "variational":
         raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
-    if estimator.group_shift is not None:
+    if getattr(estimator, "group_shift", None) is not None:
         raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
     if is_robust(estimator):
         raise AttributeError(
@@ -248,11 +248,6 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     n_features_in_: int
     classes_: np.ndarray
     class_prior_: FloatArray
-    # Parameters that only mixtures or only classifiers have.
-    group_shift: float | str | None = None
-    reject_below: float | None = None
-    outlier_label: Any = None
-    threshold_: float
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
@@ -291,17 +286,20 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
         return [(list(range(n_features)), self)]
 
-    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
-        """Store fitted parts; sizes (L,), and the prior (L,) unless it was learnt, are of all parts."""
-        self.__dict__.update(vars(parts[0][1]))
+    def _store(
+        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
+    ) -> None:
+        """Store the fits of all parts; sizes (L,), and the prior (L,) unless it was learnt, are of all."""
+        prior = fits[0].class_prior if prior is None else prior
+        replace(fits[0], class_count=sizes, class_prior=prior).store(self)
 
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
         """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
-        model, estimator = copy(part[1]), copy(self)
-        vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
-        estimator._store([(part[0], model)], training.sizes, None)
+        columns, model = part
+        estimator, fitted = copy(self), fitted_so_far(model, training, parameters, log_likelihood)
+        estimator._store([(columns, copy(model))], [fitted], training.sizes, None)
         return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -345,8 +343,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 raise ValueError(
                     f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
                 )
-            rejects = self.reject_below is not None
-            check_outlier_label(self.outlier_label, training.classes, rejects=rejects)
+            self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
             written: list[Path] = []
@@ -374,8 +371,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 return {"watching": watching, "path": own_path, "prune": prune}
 
             self._fit_parts(parts, training, ways)
-            if self.reject_below is not None:
-                self.threshold_ = threshold_of(self, training)
+            self._after_fit(training)
             if monitor is not None:
                 monitor.close()
         for checkpoint in written:
@@ -393,13 +389,28 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
         """
         if len(parts) > 1 and training.n_unlabelled:
-            fit_jointly(parts, training)
+            fits = fit_jointly(parts, training)
         else:
+            fits = []
             for group, (columns, model) in enumerate(parts):
                 own = training.take(columns, group)
-                fit_model(model, own, columns, **ways(group, own))
+                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(group, own)))
         # A row without a value in some set still counts for its class.
-        self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
+        self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
+
+    def _check_classes(self, classes: np.ndarray) -> None:
+        """Check settings that depend on the labels (L,) of the classes."""
+
+    def _after_fit(self, training: Training) -> None:
+        """Learn what needs the fitted model."""
+
+    def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
+        """Update the model with a batch, given all labels (L,) of the stream."""
+        streams.absorb_batch(self, batch, classes, decay)
+
+    def _insert_class(self, rows: Block, label: Any) -> None:
+        """Learn a class from its rows."""
+        streams.add_class(self, rows, label, streams.place_of_label(self.classes_, label))
 
     @_IfStreams
     @_fit_context(prefer_skip_nested_validation=True)
@@ -440,7 +451,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """
         check_inference(self)
         with updating(self, X):
-            streams.absorb_batch(self, *streams.read_batch(self, X, y, classes, sample_weight), decay)
+            self._absorb_batch(*streams.read_batch(self, X, y, classes, sample_weight), decay)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -480,7 +491,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         check_inference(self)
         with updating(self, X):
-            streams.add_class(self, streams.rows_of_class(self, X, sample_weight), label)
+            self._insert_class(streams.rows_of_class(self, X, sample_weight), label)
         return self
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
@@ -778,37 +789,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.random_state = random_state
         self.warm_start = warm_start
 
-    def _fitted_attributes(
-        self, parameters: Parameters, log_likelihood: float, training: Training
-    ) -> dict[str, Any]:
-        """Return the attributes that follow from parameters and their log-likelihood."""
-        prior = parameters.class_prior
-        return {
-            "classes_": training.classes,
-            "class_prior_": training.class_prior if prior is None else prior,
-            "class_count_": training.sizes,
-            "covariance_type_": covariance_type_of(self, training.source.summary.n_rows, training.n_features),
-            "weights_": parameters.weights,
-            "means_": parameters.means,
-            "covariances_": parameters.covariances,
-            "n_kernels_": len(parameters.means),
-            "log_likelihood_": log_likelihood,
-            "has_gaps_": bool(training.source.summary.gaps),
-            **_of_kernels(parameters),
-        }
-
     @property
     def _parameters(self) -> Parameters:
-        arrays = {key: vars(self)[name] for name, key in OF_KERNELS.items() if name in vars(self)}
-        return Parameters(self.weights_, self.means_, self.covariances_, tail=tail_of(arrays))
-
-    def _store_parameters(self, parameters: Parameters) -> None:
-        """Set weights, means and covariances, and what t kernels and a background have besides."""
-        self.__dict__.update(_of_kernels(parameters))
-        self.weights_ = parameters.weights
-        self.means_ = parameters.means
-        self.covariances_ = parameters.covariances
-        self.n_kernels_ = len(parameters.means)
+        """The parameters of the density."""
+        return parameters_of(self)
 
     @property
     def _n_features_out(self) -> int:
@@ -1197,12 +1181,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
         return float(np.mean(self._scores(X, y)))
-
-
-def _of_kernels(parameters: Parameters) -> dict[str, Any]:
-    """Return the attributes that only t kernels or a background have."""
-    values = parameters.tail.to_dict()
-    return {name: values[key] for name, key in OF_KERNELS.items() if key in values}
 
 
 def _check_mixture(other: Any) -> SharedKernelMixture:

@@ -19,8 +19,8 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
 from ..engine.structures import structure_of
 from .densities import average_weights, has_shifts, members_of
-from .io import arrays_of_kernels
 from .rows import host_copy, without_names
+from .saving import arrays_of_kernels
 
 _CRITERIA = ("entropy", "overlap")
 # Height up to which populations are merged: two equal Gaussians at 4 standard deviations by entropy, at 4.3

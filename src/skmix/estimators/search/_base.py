@@ -26,7 +26,6 @@ from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
 from ..callbacks import Report, progress_bar
 from ..holdout import check_splits, default_splits, splits_of
-from ..io import FileMixin
 from ..rows import (
     check_gaps,
     check_rows,
@@ -38,6 +37,7 @@ from ..rows import (
     read_labels,
     weighted_rows,
 )
+from ..saving import FileMixin
 
 Params = dict[str, Any]
 Estimator = TypeVar("Estimator", bound=type)

@@ -33,8 +33,8 @@ from ...io import source_of
 from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier, share_predicted
 from ..decisions import check_outlier_label, with_outliers
-from ..io import savable
 from ..rows import Sender, check_rows, rows_of, sender, without_names
+from ..saving import savable
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,

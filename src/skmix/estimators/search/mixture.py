@@ -28,9 +28,9 @@ from ...io import source_of
 from .._settings import check_count, is_wide
 from ..densities import n_parameters
 from ..holdout import random_halves
-from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, note_rows, open_training, sender, warn_caller
+from ..saving import log_probabilities, savable
 from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
