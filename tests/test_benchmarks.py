@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparison import Settings, contenders, key_of, load_data, run_cell
 from scipy import stats
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
-from skmix.experiments.field import Settings, contenders, key_of, load_data, run_cell
 from skmix.paper.harness import write_lines
 
 pytestmark = pytest.mark.slow

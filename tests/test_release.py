@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from comparison import Outcome, make_tables
 
 import skmix
-from skmix.experiments.field import Outcome, make_tables
 from skmix.paper.harness import read_lines
 
 ROOT = Path(__file__).parents[1]

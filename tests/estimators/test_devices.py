@@ -30,9 +30,6 @@ from skmix import (
 from skmix.engine.compute.arrays import is_device_array, operations_of, send, to_numpy
 from skmix.estimators import rows as estimator_rows
 
-if torch is not None:
-    from skmix.engine.compute.feed import Feed
-
 X, y = load_iris(return_X_y=True)
 METHODS = [
     "predict_proba",
@@ -221,7 +218,7 @@ def test_streams(library: str, covariance_type: str) -> None:
         assert_allclose(to_numpy(theirs.models_[0].means_), ours.models_[0].means_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("criterion", ["bic", "icl", "log_likelihood"])
+@pytest.mark.parametrize("criterion", ["bic", "log_likelihood"])
 @each_library
 def test_the_choice_of_a_mixture(library: str, criterion: str) -> None:
     make, rows = LIBRARIES[library], with_gaps(0.1)
@@ -440,32 +437,6 @@ def test_rows_that_a_device_has_no_room_for(
         assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
     with pytest.raises(ValueError, match="do not cover"):
         SharedKernelMixture(2, covariance_type="low_rank", device="cpu:0").fit(given, y)
-
-
-@needs_torch
-def test_pieces_are_copied_once_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent, pinned = [], []
-    send = Feed.send
-
-    def counted(self: Any, n_rows: int, *, stays: bool, rows: np.ndarray | None = None) -> Any:
-        sent.append(n_rows)
-        pinned.append(rows is not None)
-        return send(self, n_rows, stays=stays, rows=rows)
-
-    monkeypatch.setattr(Feed, "send", counted)
-    monkeypatch.setattr("skmix.engine.sources.streamed.PIECE_BYTES", 40 * 32)
-    monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: 0)
-    settings: dict[str, Any] = {"tol": 0.0, "max_iter": 3, "random_state": 0, "device": "cpu:0"}
-    for room, streamed in ((1e9, 0), (2 * 40 * 56, 70)):
-        monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device, room=room: room)
-        sent.clear()
-        pinned.clear()
-        with pytest.warns(ConvergenceWarning):
-            SharedKernelMixture(3, **settings).fit(X)
-        # Three passes, and one for the last log-likelihood.
-        assert sum(sent) == len(X) + 3 * streamed
-        # From the second pass on, rows are sent from where they are.
-        assert pinned == [False] * 4 + [True] * (len(pinned) - 4)
 
 
 @needs_torch

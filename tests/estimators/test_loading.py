@@ -25,6 +25,7 @@ from skmix import (
 )
 from skmix.estimators import saving
 from skmix.io import Record, decode, encode, read, write
+from skmix.report._predictions import predict_columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -480,7 +481,7 @@ def replaced(value: Any, way: tuple[Any, ...], new: Any) -> Any:
 def use(model: Any, evaluated: set[str]) -> None:
     """Use a model in ways in which a wrong value shows: results are finite, and nothing is raised."""
     X = np.linspace(0.0, 6.0, 12).reshape(4, 3)[:, : model.n_features_in_]
-    columns = report.predict_columns(model, X)
+    columns = predict_columns(model, X)
     for name, column in columns.items():
         assert column.dtype.kind != "f" or np.isfinite(column).all(), name
     json.dumps(report.describe(model), allow_nan=False)

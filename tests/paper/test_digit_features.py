@@ -66,7 +66,7 @@ def test_features_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) ->
     images, _ = make_seven_segment_digits(2, random_state=1)
     together = digit_features(images)
     assert_array_equal(np.vstack([digit_features(image[None]) for image in images]), together)
-    monkeypatch.setattr("skmix.features.images._IMAGES_AT_A_TIME", 3)
+    monkeypatch.setattr("skmix.features._IMAGES_AT_A_TIME", 3)
     assert_array_equal(digit_features(images), together)
 
 

@@ -23,7 +23,7 @@ from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transfo
 from skmix.io.tables import WRITABLE, check_writable, labels_like
 from skmix.io.writing import is_device
 from skmix.paper.harness import writable_folder
-from skmix.report import metadata_of
+from skmix.report._predictions import target_of
 
 Data = Annotated[
     str,
@@ -158,7 +158,7 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     if names is not None:
         # Without a note that columns of labels and weights are ignored.
         noted = getattr(model, "metadata_", {})
-        set_aside = (metadata_of(model)["target"], noted.get("weight"))
+        set_aside = (target_of(model), noted.get("weight"))
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
         options["missing"] = options["missing"] or noted.get("missing") or ()
         columns = getattr(model, "table_columns_", {str(name): None for name in names})
@@ -184,7 +184,7 @@ def read_labelled(
     watch: Watch, model: Any, data: str, target: str | None, **options: Any
 ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
     """Read the rows that have a label, their labels as the model's classes, and their weights."""
-    column = target or metadata_of(model)["target"]
+    column = target or target_of(model)
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
     rows = read_for(watch, model, data, target=column, **options)

@@ -9,13 +9,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix import paper, plots
+from skmix import paper
 from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.io import replacing, write_columns
 from skmix.io.tables import WRITABLE
 from skmix.paper.digit_plots import plot_digits
 from skmix.paper.harness import writable_folder
+from skmix.plots._common import new_figure, save_figure
 
 _MAX_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""
@@ -84,7 +85,7 @@ def digits(
                 columns = dict(zip(names, found.T, strict=True))
                 write_columns(out, {**columns, "digit": labels})
             if figure is not None and sheet is not None:
-                plots.save_figure(figure, sheet, dpi=120)
+                save_figure(figure, sheet, dpi=120)
     if as_json:
         picture = None if sheet is None else str(sheet)
         cli.print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
@@ -96,6 +97,6 @@ def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int)
     """Return a figure with a row of images for each digit."""
     across = min(per_digit, _MAX_ON_A_SHEET)
     shown = np.arange(len(labels)) % per_digit < across
-    figure = plots.new_figure(0.45 * across + 0.5, 4.7)
+    figure = new_figure(0.45 * across + 0.5, 4.7)
     plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
     return figure

@@ -172,10 +172,10 @@ def fit(
         ),
     ] = None,
     criterion: Annotated[
-        Literal["bic", "icl", "aic", "stability", "cv"] | None,
+        Literal["bic", "aic", "stability", "cv"] | None,
         _of_search(
             help="Criterion for automatic choices; by default cv, the prediction of held-out rows "
-            "(cross-validation). bic and icl find clusters rather than the best density, stability those "
+            "(cross-validation). bic finds clusters rather than the best density, stability those "
             "that both halves of the rows show."
         ),
     ] = None,

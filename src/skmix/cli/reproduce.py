@@ -22,7 +22,6 @@ from rich.table import Table
 
 import skmix
 from skmix import paper as study
-from skmix import plots
 from skmix.cli import _common as cli
 from skmix.cli._progress import display
 from skmix.engine.compute import how_to_install
@@ -31,6 +30,7 @@ from skmix.paper import figures as figures_of
 from skmix.paper import harness
 from skmix.paper.harness import text_of
 from skmix.paper.page import write_report
+from skmix.plots._common import save_figure
 
 # Formats of the figures, and their resolutions.
 _FORMATS = (("png", 300), ("pdf", 300))
@@ -154,7 +154,7 @@ def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
     name, draw = figure
     drawn = draw()
     for suffix, dpi in _FORMATS:
-        plots.save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+        save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ import numpy as np
 from .compute.arrays import like, namespace
 from .compute.threads import Workers, workers
 from .estep.gaps import group_rows, marginal
-from .estep.reference import log_sum as log_sum
-from .estep.reference import safe_log
+from .estep.terms import log_sum as log_sum
+from .estep.terms import safe_log
 from .model import FloatArray, IntArray, Parameters
 from .rules.likelihood import all_weights
 from .sources import open_array

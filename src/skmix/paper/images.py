@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
-from skmix.features.images import ImageShape, ImageTransformer
+from skmix.features import ImageShape, ImageTransformer
 
 FloatArray = NDArray[np.float64]
 

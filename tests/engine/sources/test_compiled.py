@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import SharedKernelMixture
-from skmix.engine.compute import can_compile
+from skmix.engine.compute.compiling import can_compile
 from skmix.engine.compute.threads import workers
 from skmix.engine.em import fit
 from skmix.engine.estep import reference

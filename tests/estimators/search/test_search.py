@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
 from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -37,7 +36,7 @@ from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import QUICK_FITS, own_kernels
-from skmix.estimators.search.mixture import _average, _largest_stable, _likelier, least_stable
+from skmix.estimators.search.mixture import average, largest_stable, least_stable, likelier
 from skmix.paper import illustration
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -83,7 +82,7 @@ def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> No
     X, y = shared_kernels(40)
     prototype = SharedKernelMixture(n_init=2, max_iter=1000)
     fitted: dict[str, Any] = {}
-    for criterion in ("bic", "aic", "icl"):
+    for criterion in ("bic", "aic"):
         search = SharedKernelMixtureCV(prototype, n_kernels=[2, 4], criterion=criterion, random_state=0).fit(
             X, y
         )
@@ -95,31 +94,9 @@ def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> No
                 fitted[repr(params)] = clone(search.best_estimator_).set_params(**params).fit(X, y)
             tried = fitted[repr(params)]
             expected = tried.aic(X, y) if criterion == "aic" else tried.bic(X, y)
-            if criterion == "icl":
-                shares = tried.responsibilities(X, y)
-                expected -= 2.0 * np.sum(shares * np.log(np.maximum(shares, 1e-300)))
             assert_allclose(value, expected, rtol=1e-9)
         assert search.best_score_ == search.cv_results_["mean_test_score"].max()
         assert search.cv_results_["rank_test_score"][search.best_index_] == 1
-
-
-def test_the_entropy_of_responsibilities_has_that_of_the_background() -> None:
-    """Against densities of kernels and background by hand, in a group of its own where a row has one."""
-    random = np.random.default_rng(0)
-    X = np.vstack([random.normal(size=(80, 2)), random.uniform(-6.0, 6.0, size=(40, 2))])
-    y = np.arange(120) % 2
-    prototype = SharedKernelMixture(covariance_type="full", tail="background", max_iter=1000)
-    search = SharedKernelMixtureCV(
-        prototype, n_kernels=[1], covariance_type="full", criterion="icl", random_state=0
-    ).fit(X, y)
-    model = search.best_estimator_
-    weights = model.background_weights_[y]
-    inside = (1.0 - weights) * stats.multivariate_normal(model.means_[0], model.covariances_[0]).pdf(X)
-    outside = weights / np.prod(model.background_box_[1] - model.background_box_[0])
-    share = inside / (inside + outside)
-    entropy = -np.sum(share * np.log(share) + (1.0 - share) * np.log(1.0 - share))
-    assert entropy > 10.0
-    assert_allclose(-search.best_score_, model.bic(X, y) + 2.0 * entropy, rtol=1e-6)
 
 
 def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
@@ -173,11 +150,11 @@ def test_the_limit_of_stability_itself_is_stable() -> None:
         Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.99), (3, 0.85), (4, 0.8499))
     ]
     trials.best = trials.list[0]
-    assert _largest_stable(trials) is trials.list[1]
+    assert largest_stable(trials) is trials.list[1]
     # Where none is stable, the most stable one.
     trials.list = [Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.5), (3, 0.84))]
     trials.best = trials.list[1]
-    assert _largest_stable(trials) is trials.list[1]
+    assert largest_stable(trials) is trials.list[1]
 
 
 def test_the_largest_stable_number_of_kernels_is_chosen() -> None:
@@ -215,10 +192,10 @@ def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
     poor = SharedKernelMixture(3, init={"means": X[[0, 60, 61]]}, **settings).fit(X[::2])
     good = SharedKernelMixture(3, init={"means": X[[0, 1, 60]]}, **settings).fit(X[1::2])
     assert poor.score(X) < good.score(X) - 0.1
-    moved = _likelier(poor, good, (X[::2], None, None))
+    moved = likelier(poor, good, (X[::2], None, None))
     assert moved.log_likelihood_ > poor.log_likelihood_ + 10.0
     assert_array_equal(moved.predict(X), good.predict(X))
-    assert _likelier(moved, poor, (X[::2], None, None)) is moved
+    assert likelier(moved, poor, (X[::2], None, None)) is moved
 
 
 def test_groups_share_fewer_kernels_than_there_are_groups() -> None:
@@ -245,7 +222,7 @@ def test_stability_takes_halves_of_the_rows() -> None:
 # ---------------------------------------------------------------- densities: choices
 
 
-@pytest.mark.parametrize("criterion", ["bic", "icl"])
+@pytest.mark.parametrize("criterion", ["bic"])
 def test_the_number_of_clusters_is_found(criterion: str) -> None:
     prototype = SharedKernelMixture(n_init=4)
     search = SharedKernelMixtureCV(prototype, covariance_type="full", criterion=criterion, random_state=0)
@@ -410,7 +387,7 @@ def test_members_of_the_largest_shares_stay() -> None:
     well = np.repeat([0, 1, 2], [40, 10, 30])
     logs = np.where(well == np.arange(3)[:, None], 0.0, -6.0) + 0.1 * random.normal(size=(3, 80))
     tried = [(Trial("kernels", {"number": n}, float(own.mean())), own) for n, own in enumerate(logs)]
-    chosen, shares = _average(tried, np.ones(80), 2)
+    chosen, shares = average(tried, np.ones(80), 2)
     assert [trial.params["number"] for trial in chosen] == [0, 2]
     assert_allclose(shares, [4 / 7, 3 / 7], atol=0.1)
 
@@ -451,7 +428,7 @@ def test_pruning_leaves_what_is_needed() -> None:
     assert bayes.fit(X).best_params_["n_kernels"] == 4
 
 
-@pytest.mark.parametrize("criterion", ["bic", "icl", "aic"])
+@pytest.mark.parametrize("criterion", ["bic", "aic"])
 def test_whole_weights_are_repeated_rows(criterion: str) -> None:
     X = clusters(3)
     counts = np.random.default_rng(0).integers(0, 4, size=len(X))
@@ -462,25 +439,6 @@ def test_whole_weights_are_repeated_rows(criterion: str) -> None:
     assert_allclose(
         weighted.cv_results_["mean_test_score"], repeated.cv_results_["mean_test_score"], rtol=1e-9
     )
-
-
-def test_the_entropy_takes_unlabelled_rows_over_all_classes() -> None:
-    X, y = shared_kernels()
-    y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-    weights = np.random.default_rng(0).uniform(0.2, 3.0, size=len(y))
-    search = SharedKernelMixtureCV(
-        SharedKernelMixture(max_iter=2000),
-        n_kernels=3,
-        covariance_type="full",
-        criterion="icl",
-        random_state=0,
-    ).fit(X, y, weights)
-    model = search.best_estimator_
-    shares = model.responsibilities(X)
-    shares[y >= 0] = model.responsibilities(X[y >= 0], y[y >= 0])
-    entropy = -np.sum(weights[:, None] * shares * np.log(np.maximum(shares, 1e-300)))
-    bic = -2.0 * model.log_likelihood_ + search.cv_results_["n_parameters"][0] * np.log(weights.sum())
-    assert_allclose(-search.best_score_, bic + 2.0 * entropy, rtol=1e-9)
 
 
 def test_a_winner_that_stopped_early_warns_once() -> None:
@@ -730,10 +688,7 @@ def test_every_unlabelled_row_may_be_held_out_with_its_group() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        *(
-            ({"criterion": name}, f"cross-validation only; criterion='{name}'")
-            for name in ("bic", "aic", "icl")
-        ),
+        *(({"criterion": name}, f"cross-validation only; criterion='{name}'") for name in ("bic", "aic")),
         ({"strategy": "prune", "n_kernels": 4}, "cross-validation only; criterion='bic'"),
         ({"criterion": "stability"}, "leave out groups"),
         ({"cv": 3}, "groups are ignored by StratifiedKFold"),

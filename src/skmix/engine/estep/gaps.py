@@ -17,14 +17,8 @@ import numpy as np
 from ..compute.arrays import is_numpy, namespace
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
-from .reference import (
-    TILE,
-    Kernels,
-    Rows,
-    log_mix,
-    moments,
-    share,
-)
+from .reference import TILE, Kernels, Rows, moments
+from .terms import log_mix, share
 
 _CHUNK = 1 << 13
 # Up to this many features, rows are completed as if low-rank covariances were full.
@@ -281,20 +275,3 @@ def marginal(parameters: Parameters, columns: IntArray, structure: Structure) ->
         covariances=structure.marginal(parameters.covariances, columns),
         tail=parameters.tail.marginal(columns),
     )
-
-
-def moved(
-    statistics: Statistics,
-    origins: FloatArray,
-    new_origins: FloatArray,
-    structure: Structure,
-    factor: Factor | None = None,
-) -> Statistics:
-    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M).
-
-    The tail does not weight rows.
-    """
-    first, shift = statistics.first, origins - new_origins
-    weight = namespace(first).sum(statistics.mass, axis=-1)[..., None]
-    second = structure.moved(statistics.second, first, weight, shift, factor)
-    return replace(statistics, first=first + weight * shift, second=second)

@@ -14,7 +14,7 @@ import numpy as np
 from ..compute.arrays import Array, to_numpy
 from ..compute.threads import workers
 from ..em import expect, regulariser_of
-from ..estep.gaps import moved
+from ..estep.terms import moved
 from ..frame import Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compute.arrays import Array, is_numpy
+from ..compute.arrays import Array, is_numpy, taken_in
 from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
 from ..estep.gaps import has_gaps
@@ -30,12 +30,11 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     weights : ndarray of shape (N,), optional
         Positive weights of the rows.
     """
-    if not is_numpy(X):
-        if hasattr(type(X), "expect"):
-            source: RowSource = X
-            return source
-        if is_blocks(X):
-            return BlockRows(X)
+    if isinstance(X, RowSource):
+        return X
+    if is_blocks(X):
+        return BlockRows(X)
+    X = X if is_numpy(X) else taken_in(X)
     complete, incomplete = (MemoryRows, GapRows) if is_numpy(X) else (DeviceRows, MaskedRows)
     rows: ArrayRows = complete(X, codes, weights)
     if not rows.summary.gaps:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import can_compile
+from ..compute.compiling import can_compile
 from ..compute.threads import Workers
 from ..estep import reference
 from ..estep.coverage import SKIPPING
 from ..estep.gaps import Chunk, chunks_of, complete, expect_chunk, mixed
 from ..estep.reference import HELD, TILE, Kernels, Rows
+from ..estep.terms import log_mix
 from ..frame import FARTHEST, Frame, Setting, scale_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from ..records import join
@@ -87,7 +88,7 @@ def log_densities(
         return module.evaluate(rows, kernels, weights, pool)
     out = np.empty((len(X), kernels.means.shape[1] if weights is None else weights.shape[1]))
     for a, values in reference.tiles(rows, kernels):
-        part = values if weights is None else reference.log_mix(values, weights)
+        part = values if weights is None else log_mix(values, weights)
         n = min(part.shape[1], len(X) - a)
         out[a : a + n] = part[:, :n].T
     return out

@@ -16,12 +16,11 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 from threadpoolctl import threadpool_limits
 
-from skmix.engine.model import IntArray
 from skmix.metrics import calibration_error
 from skmix.paper import harness
 
 from .classifiers import Contender, count_parameters
-from .data import DataSet
+from .data import DataSet, IntArray
 
 _LARGEST_SEED = 2**31 - 1
 # Increase when `split`, `measure` or a constant of the other classifiers changes what they measure: their
@@ -119,7 +118,7 @@ def settings_of(experiment: str, data: DataSet, contender: Contender, **others: 
     code = ""
     if contender.ours:
         code = harness.library(__file__)
-    elif type(model[-1]).__module__.startswith("skmix."):
+    elif type(model[-1]).__module__ == Contender.__module__:
         code = hashlib.sha256(inspect.getsource(type(model[-1])).encode()).hexdigest()
     return {
         "experiment": experiment,

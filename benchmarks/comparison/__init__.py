@@ -10,8 +10,8 @@ from .classifiers import (
     contenders,
     count_parameters,
 )
-from .comparison import Outcome, Settings, key_of, run_cell, run_comparison
 from .data import HALVES, NAMES, DataSet, Simulation, TrueDensities, find_data, half_of, load_data, simulate
+from .running import Outcome, Settings, key_of, run_cell, run_comparison
 from .sharing import (
     ROWS_PER_CLASS,
     SHARING_DATA,

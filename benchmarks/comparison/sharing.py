@@ -16,18 +16,18 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
-from skmix.engine.model import FloatArray, IntArray
-from skmix.estimators import SharedKernelClassifierCV
+from skmix import SharedKernelClassifierCV
 from skmix.paper import harness
 from skmix.paper.harness import Table, plain_table
 
 from .classifiers import OURS, Contender, SeparateMixtures, in_order
-from .comparison import Outcome, measure, run_outcomes, settings_of
 from .data import (
     KINDS,
     PARTS,
     SEGMENTS,
     DataSet,
+    FloatArray,
+    IntArray,
     Simulation,
     TrueDensities,
     kind_and_classes,
@@ -35,15 +35,13 @@ from .data import (
     seven_segments,
     simulate,
 )
+from .running import Outcome, measure, run_outcomes, settings_of
 
 LearningMeasure = Literal["error", "log_loss"]
 
 ROWS_PER_CLASS = (2, 5, 10, 20, 50, 100)
 """Training rows of each class."""
-SHARING_DATA = (
-    SEGMENTS,
-    *(f"{kind}-{n_classes}" for kind in ("pool", "parts", "apart") for n_classes in (10, 26, 100)),
-)
+SHARING_DATA = (SEGMENTS, "pool-10", "pool-26", "pool-100", "parts-100", "apart-100")
 """Data that need no file: digits, and simulated classes (see `simulate`)."""
 OWN, SEPARATE, QUADRATIC = "own kernels", "separate mixtures", "QDA"
 OURS_BY_PARTS, OWN_BY_PARTS = f"{OURS} by parts", f"{OWN} by parts"

@@ -13,12 +13,11 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import rankdata
 
-from skmix.engine.model import FloatArray
 from skmix.paper.harness import Table, plain_table
 
 from .classifiers import BOOSTING, FIELD, FOREST, OURS, SUPPORT_VECTORS, in_order
-from .comparison import Outcome
-from .data import HALVES, half_of
+from .data import HALVES, FloatArray, half_of
+from .running import Outcome
 
 Measure = Literal["error", "log_loss", "calibration_error", "fit_seconds", "predict_seconds", "n_parameters"]
 

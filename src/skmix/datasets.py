@@ -1,23 +1,32 @@
-"""Samples of a shared-kernel mixture."""
+"""Samples of shared-kernel mixtures, and MNIST."""
 
 from __future__ import annotations
 
+import gzip
+import math
+import numbers
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
-from skmix.datasets._validation import finite, whole_number
+__all__ = ["SplitImages", "load_mnist", "make_shared_kernel_data"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+# Largest deviation from one of a column of weights, which may have been rounded to print or to float32.
 _SUM_TOLERANCE = 1e-6
-"""Largest deviation from one of a column of weights, which may have been rounded to print or to float32."""
+# Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors.
 _ROUNDING = 1e-8
-"""Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors."""
+
+
+# ---------------------------------------------------------------- samples of a shared-kernel mixture
 
 
 def make_shared_kernel_data(
@@ -66,11 +75,11 @@ def make_shared_kernel_data(
     >>> X.shape, y.tolist()
     ((5, 1), [0, 0, 1, 1, 1])
     """
-    kernel_means = finite("means", means)
+    kernel_means = _finite("means", means)
     if kernel_means.ndim != 2 or 0 in kernel_means.shape:
         raise ValueError(f"means must have shape (kernels, features), got {kernel_means.shape}.")
     n_kernels, n_features = kernel_means.shape
-    square_roots = _check_covariances(covariances, n_kernels, n_features)
+    square_roots = _square_roots(covariances, n_kernels, n_features)
     class_weights = _check_weights(weights, n_kernels)
     n_classes = class_weights.shape[1]
     counts = _check_counts(n_per_class, n_classes)
@@ -86,24 +95,32 @@ def make_shared_kernel_data(
     return X, np.repeat(np.arange(n_classes, dtype=np.int64), counts)
 
 
-def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) -> FloatArray:
+def _finite(name: str, values: ArrayLike) -> FloatArray:
+    """Return the values as floats; raise ValueError if any is not finite."""
+    checked = np.asarray(values, dtype=np.float64)
+    n_bad = int(np.count_nonzero(~np.isfinite(checked)))
+    if n_bad:
+        raise ValueError(f"{name} must be finite, but {n_bad} of its {checked.size} values are not.")
+    return checked
+
+
+def _square_roots(covariances: ArrayLike, n_kernels: int, n_features: int) -> FloatArray:
     """Return the symmetric square roots of the covariances, shape (K, M, M)."""
-    checked = finite("covariances", covariances)
+    checked = _finite("covariances", covariances)
     expected = (n_kernels, n_features, n_features)
     if checked.shape != expected:
         raise ValueError(
             f"covariances must have shape {expected} for {n_kernels} means of {n_features} feature(s), "
             f"got {checked.shape}."
         )
-    for k, covariance in enumerate(checked):
+    eigenvalues, eigenvectors = np.linalg.eigh(checked)
+    for k, (covariance, spectrum) in enumerate(zip(checked, eigenvalues, strict=True)):
         asymmetry = float(np.abs(covariance - covariance.T).max())
         if asymmetry > _ROUNDING * np.abs(covariance).max():
             raise ValueError(
                 f"The covariance of kernel {k} is not symmetric: it differs from its transpose by "
                 f"up to {asymmetry:.3g}."
             )
-    eigenvalues, eigenvectors = np.linalg.eigh(checked)
-    for k, spectrum in enumerate(eigenvalues):
         if spectrum[0] < -_ROUNDING * np.abs(spectrum).max():
             raise ValueError(
                 f"The covariance of kernel {k} is not positive semidefinite: its smallest eigenvalue "
@@ -117,7 +134,7 @@ def _check_covariances(covariances: ArrayLike, n_kernels: int, n_features: int) 
 
 def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
     """Return the weights (K, L), with columns that sum to one up to rounding."""
-    checked = finite("weights", weights)
+    checked = _finite("weights", weights)
     if checked.ndim != 2 or checked.shape[0] != n_kernels or checked.shape[1] == 0:
         raise ValueError(
             f"weights must have shape (kernels, classes) with a row for each of the {n_kernels} means, "
@@ -146,7 +163,88 @@ def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -
         raise ValueError(
             f"n_per_class has {len(given)} entries, but the weights have {n_classes} columns, one per class."
         )
-    counts = np.array([whole_number(f"n_per_class[{c}]", count, least=0) for c, count in enumerate(given)])
-    if counts.sum() == 0:
+    for c, count in enumerate(given):
+        if not isinstance(count, numbers.Integral) or isinstance(count, bool):
+            raise TypeError(f"n_per_class[{c}] must be an integer, got {count!r}.")
+        if count < 0:
+            raise ValueError(f"n_per_class[{c}] must be at least 0, got {count}.")
+    if not any(given):
         raise ValueError(f"n_per_class is zero for all {n_classes} class(es).")
-    return counts
+    return np.array(given, dtype=np.int64)
+
+
+# ---------------------------------------------------------------- MNIST
+
+# How files begin: the third byte of an IDX file is the type of its numbers.
+_GZIP, _IDX_OF_BYTES = b"\x1f\x8b", b"\0\0\x08"
+_N_TRAINING = 60000
+
+
+@dataclass(frozen=True, eq=False)
+class SplitImages:
+    """Images with their labels, in the usual split."""
+
+    train_images: NDArray[np.uint8]  #: (n, height, width)
+    train_labels: IntArray  #: (n,)
+    test_images: NDArray[np.uint8]  #: (m, height, width)
+    test_labels: IntArray  #: (m,)
+
+
+def load_mnist(folder: str | os.PathLike[str] | None = None) -> SplitImages:
+    """Return the MNIST database of handwritten digits: 60000 training and 10000 test images.
+
+    Parameters
+    ----------
+    folder : path-like, default=None
+        Folder with the four IDX files under their usual names, with or without ``.gz``. None downloads the
+        data from OpenML, through scikit-learn, which caches them.
+
+    Returns
+    -------
+    SplitImages
+        Images of 28 × 28 pixels, from 0 (background) to 255, and their digits.
+    """
+    if folder is None:
+        from sklearn.datasets import fetch_openml
+
+        pixels, labels = fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False)
+        images = np.asarray(pixels).reshape(-1, 28, 28).astype(np.uint8)
+        codes = np.asarray(labels).astype(np.int64)
+        return SplitImages(
+            images[:_N_TRAINING], codes[:_N_TRAINING], images[_N_TRAINING:], codes[_N_TRAINING:]
+        )
+    parts: list[NDArray[Any]] = []
+    for part in ("train", "t10k"):
+        images, labels = (
+            _read_idx(_existing(Path(folder), f"{part}-{content}-ubyte"))
+            for content in ("images-idx3", "labels-idx1")
+        )
+        if images.ndim != 3 or labels.shape != images.shape[:1]:
+            raise ValueError(
+                f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not match."
+            )
+        parts += [images, labels.astype(np.int64)]
+    return SplitImages(*parts)
+
+
+def _existing(folder: Path, name: str) -> Path:
+    """Return the file of that name, plain or compressed."""
+    for candidate in (folder / name, folder / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(f"{folder} has neither {name} nor {name}.gz.")
+
+
+def _read_idx(path: Path) -> NDArray[np.uint8]:
+    """Return the bytes of an IDX file, plain or compressed by gzip, as an array of the shape it states."""
+    content = path.read_bytes()
+    if content.startswith(_GZIP):
+        content = gzip.decompress(content)
+    header = 4 + 4 * content[3] if content.startswith(_IDX_OF_BYTES) and len(content) > 3 else 0
+    if not header or len(content) < header:
+        raise ValueError(f"{path} is not an IDX file of bytes: it begins with {content[:4].hex(' ')}.")
+    shape = tuple(np.frombuffer(content[4:header], dtype=">u4").tolist())
+    n_bytes, n_found = math.prod(shape), len(content) - header
+    if n_found != n_bytes:
+        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {n_found}.")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

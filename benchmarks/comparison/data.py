@@ -18,20 +18,22 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
+from scipy.stats import multivariate_normal
 from sklearn import datasets as sklearn_datasets
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skmix.datasets import load_mnist, make_shared_kernel_data
-from skmix.engine.density import class_log_likelihood
-from skmix.engine.model import FloatArray, Parameters
 from skmix.io import read_rows
 from skmix.paper import digit_features, make_seven_segment_digits
 from skmix.paper.harness import generator
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 SEGMENTS = "seven_segment"
 _SHIPPED = ("iris", "wine", "breast_cancer", "digits")
@@ -169,13 +171,27 @@ def seven_segments(n_per_digit: int, random_state: np.random.RandomState) -> Dat
     return DataSet(SEGMENTS, np.delete(digit_features(images), 10, axis=1), labels)
 
 
+class Pool(NamedTuple):
+    """Kernels that simulated classes share, or that each class has for itself."""
+
+    weights: FloatArray  # (K, L)
+    means: FloatArray  # (K, M)
+    covariances: FloatArray  # (K, M, M)
+
+    def log_densities(self, X: FloatArray) -> FloatArray:
+        """Return the log-density, shape (n, L), of rows X (n, M) in each class."""
+        kernels = zip(self.means, self.covariances, strict=True)
+        logs = np.column_stack([multivariate_normal(*kernel).logpdf(X) for kernel in kernels])
+        return np.column_stack([logsumexp(logs, axis=1, b=weights) for weights in self.weights.T])
+
+
 @dataclass(frozen=True, eq=False)
 class Simulation:
     """Rows of simulated classes, and the densities they came from."""
 
     data: DataSet
     # Kernels and the classes' weights of each part of the features; one pool unless the kind is "parts".
-    pools: tuple[Parameters, ...]
+    pools: tuple[Pool, ...]
 
 
 class TrueDensities(ClassifierMixin, BaseEstimator):
@@ -184,7 +200,7 @@ class TrueDensities(ClassifierMixin, BaseEstimator):
     `pools` are the densities of the parts of the features, which are multiplied.
     """
 
-    def __init__(self, pools: tuple[Parameters, ...]) -> None:
+    def __init__(self, pools: tuple[Pool, ...]) -> None:
         self.pools = pools
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -196,7 +212,7 @@ class TrueDensities(ClassifierMixin, BaseEstimator):
         """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M)."""
         edges = np.cumsum([pool.means.shape[1] for pool in self.pools])[:-1]
         parts = zip(np.split(X, edges, axis=1), self.pools, strict=True)
-        logs = [class_log_likelihood(np.ascontiguousarray(part), pool, "full") for part, pool in parts]
+        logs = [pool.log_densities(part) for part, pool in parts]
         return softmax(np.sum(logs, axis=0), axis=1)
 
     def predict(self, X: FloatArray) -> NDArray[Any]:
@@ -258,10 +274,8 @@ def simulate(name: str, n_each: int, seed: int, repeat: int = 0) -> Simulation:
     return Simulation(data, tuple(pools))
 
 
-def _kernels(
-    random: np.random.RandomState, n_features: int, spread: float, weights: FloatArray
-) -> Parameters:
+def _kernels(random: np.random.RandomState, n_features: int, spread: float, weights: FloatArray) -> Pool:
     """Return random kernels, one for each line of the weights (K, L), whose covariances differ."""
     means = spread * random.standard_normal((len(weights), n_features))
     roots = random.standard_normal((len(weights), n_features, 2 * n_features))
-    return Parameters(weights, means, roots @ roots.transpose(0, 2, 1) / (2 * n_features))
+    return Pool(weights, means, roots @ roots.transpose(0, 2, 1) / (2 * n_features))

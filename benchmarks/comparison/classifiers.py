@@ -35,9 +35,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skmix.engine.model import FloatArray
-from skmix.estimators import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.estimators.densities import n_parameters
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV
+from skmix.report import describe
+
+from .data import FloatArray
 
 OURS = "shared kernels"
 SUPPORT_VECTORS = "RBF SVM"
@@ -297,7 +298,7 @@ _COUNTS: dict[type, Callable[[Any], int]] = {
         sum(np.size(part) for part in change or () if part is not None) + count_parameters(classifier) + 1
         for classifier, change in zip(m.classifiers_, m.feature_maps_, strict=True)
     ),
-    SharedKernelClassifier: lambda m: len(m.classes_) - 1 + n_parameters(m),
+    SharedKernelClassifier: lambda m: len(m.classes_) - 1 + describe(m)["n_parameters"],
     SeparateMixtures: lambda m: len(m.classes_) - 1 + sum(each._n_parameters() for each in m.mixtures_),
     LinearDiscriminantAnalysis: lambda m: _of_discriminant(m, 1),
     QuadraticDiscriminantAnalysis: lambda m: _of_discriminant(m, len(m.classes_)),

@@ -1,6 +1,6 @@
-"""Features of images, as scikit-learn transformers.
+"""Transformers of scikit-learn's kind: deskewing of images, and scales for cytometry.
 
-All take images as an array (n, height, width) or flattened (n, height × width), row after row.
+Images are an array (n, height, width) or flattened (n, height × width), row after row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-__all__ = ["Deskew"]
+from skmix.io.scales import Arcsinh, Logicle
+
+__all__ = ["Arcsinh", "Deskew", "Logicle"]
 
 FloatArray = NDArray[np.float64]
 ImageShape = tuple[int, int]
