@@ -72,15 +72,6 @@ def test_when_minus_one_is_a_label(labels: list[object], classes: list[object]) 
     assert model.classes_.tolist() == classes
 
 
-def test_weights_of_unlabelled_rows_count() -> None:
-    X, _, hidden = sample(300)
-    weights = np.where(hidden < 0, 0.0, 1.0)
-    model = SharedKernelClassifier(3, random_state=0, max_iter=900)
-    without = model.fit(X, hidden, sample_weight=weights).means_
-    shown = hidden >= 0
-    assert_allclose(model.fit(X[shown], hidden[shown]).means_, without)
-
-
 def test_a_feature_seen_in_unlabelled_rows_alone() -> None:
     X, _, hidden = sample(300)
     gappy = X.copy()

@@ -509,89 +509,38 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """
         return score_rows(self, X, densities.class_log_likelihood)
 
-    def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
-        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature sets, side by side.
-
-        Where groups have shifts, these are the kernels with the common means.
-        """
-        return score_rows(self, X, densities.kernel_log_densities)
-
-    def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the logarithms (n, K) of `responsibilities`, finite where these underflow."""
-        return score_rows(self, X, densities.log_responsibilities, y)
-
-    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the probability that each row came from each kernel.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        y : array-like of shape (n,), default=None
-            Labels; without them, averaged over the posterior of the classes before any temperature.
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-            Responsibilities; rows sum to one, or to the probability that they are not background. With
-            feature sets, the groups' side by side.
-        """
-        return score_rows(self, X, densities.responsibilities, y)
-
-    def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the rows with every missing value replaced by its conditional mean.
+    def impute(self, X: ArrayLike, y: ArrayLike | None = None, *, n_draws: int | None = None) -> FloatArray:
+        """Return the rows with every missing value replaced by its conditional mean, or drawn.
 
         The mean is over everything that is not known: the class unless `y` is given, the kernel, and the
-        value given its kernel. It minimises the expected squared error; filled rows vary less than complete
-        ones, so use `sample_conditional` where the spread matters.
+        value given its kernel. It minimises the expected squared error, but filled rows vary less than
+        complete ones: draw values where the spread matters. Missing values of a row are drawn together.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes; NaN marks a missing value.
+            Rows, of any kind that `fit` takes, in memory if values are drawn; NaN marks a missing value.
         y : array-like of shape (n,), default=None
             Labels, where they are known.
+        n_draws : int, default=None
+            Number C of independent copies of the rows, in which missing values are drawn from their
+            distribution given the observed ones. None takes the mean.
 
         Returns
         -------
-        ndarray of shape (n, M)
-            The rows, observed values untouched. Columns that are in no feature set keep their gaps.
-        """
-        return score_rows(self, X, densities.impute, y, on_cpu=True)
-
-    def sample_conditional(
-        self, X: ArrayLike, n_samples: int | None = None, *, y: ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the rows with every missing value drawn from its distribution given the observed ones.
-
-        Missing values of a row are drawn together: class (unless `y` is given), kernel, values.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows; NaN marks a missing value.
-        n_samples : int, default=None
-            Number of independent copies of the rows to fill. None fills one and returns it without the
-            leading axis.
-        y : array-like of shape (n,), default=None
-            Labels, where they are known.
-
-        Returns
-        -------
-        ndarray of shape (n, M) or (n_samples, n, M)
+        ndarray of shape (n, M) or (C, n, M)
             Rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
-        if n_samples is not None:
-            check_count(n_samples, "n_samples must be None or")
+        if n_draws is None:
+            return score_rows(self, X, densities.impute, y, on_cpu=True)
+        check_count(n_draws, "n_draws must be None or")
         refuse_blocks(X)
 
-        def fill(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
-            filled = densities.draw_missing(
-                model, rows, codes, int(n_samples or 1), check_random_state(self.random_state)
-            )
-            return filled[0] if n_samples is None else filled
+        def draw(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
+            random = check_random_state(self.random_state)
+            return densities.draw_missing(model, rows, codes, int(n_draws), random)
 
-        return score_rows(self, X, fill, y, on_cpu=True)
+        return score_rows(self, X, draw, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.
@@ -1158,8 +1107,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return unusual_groups(self, X, groups, populations=populations, level=level)
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""
-        return self.responsibilities(X)
+        """Return the probabilities (n, K) of the kernels for rows X (n, M), as features; see `predict_proba`."""
+        return score_rows(self, X, densities.responsibilities)
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density of each row.
