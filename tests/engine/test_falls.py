@@ -157,7 +157,7 @@ def test_a_start_that_fell_is_left_out_with_a_warning(monkeypatch: pytest.Monkey
 def test_degrees_of_freedom_begin_within_their_range() -> None:
     """A start beyond the range would be moved into it by the first pass, which might lower the objective."""
     start = {"means": X.mean(axis=0)[None], "covariances": np.cov(X.T)[None], "degrees": [1e6]}
-    model = SharedKernelMixture(1, kernel="t", init=start, tol=1e-9).fit(X)
+    model = SharedKernelMixture(1, tail="t", init=start, tol=1e-9).fit(X)
     assert model.converged_
     assert model.kernel_degrees_[0] <= 200.0
 

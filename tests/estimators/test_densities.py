@@ -362,5 +362,5 @@ def test_columns_of_no_group_have_no_density() -> None:
 
 @pytest.mark.parametrize("n_samples", [0, -1, 1.5, True])
 def test_bad_numbers_of_draws(n_samples: Any) -> None:
-    with pytest.raises(ValueError, match="n_samples must be None or an integer of at least 1"):
+    with pytest.raises(ValueError, match="n_draws must be None or an integer of at least 1"):
         random_mixture(0).impute(np.zeros((2, 4)), n_draws=n_samples)

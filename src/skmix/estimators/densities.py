@@ -83,14 +83,6 @@ def rows_of_kernels(model: Any) -> FloatArray:
     return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
 
 
-def average_weights(model: Any) -> FloatArray:
-    """Return the weights (K,) in all classes together, of rows that are not background."""
-    background = getattr(model, "background_weights_", None)
-    share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
-    found: FloatArray = model.weights_ @ (share / share.sum())
-    return found
-
-
 def counted_weights(model: Any) -> FloatArray:
     """Return the weights (K, L) of a mixture as rows were counted, without a learnt prior."""
     fitted = Fitted.of(model)
@@ -169,26 +161,6 @@ def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
-
-
-def members_of(populations: IntArray) -> FloatArray:
-    """Return which kernels the populations (K,) have: ones and zeros, shape (K, G)."""
-    return (populations[:, None] == np.arange(populations.max() + 1)).astype(np.float64)
-
-
-def population_probabilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return the populations' responsibilities, shape (n, G): the sums of those of their kernels."""
-    shares = responsibilities(model, rows, codes)
-    return shares @ like(members_of(model.populations_), shares)
-
-
-def most_likely_population(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
-    """Return the population of largest responsibility, shape (n,)."""
-    logs = log_responsibilities(model, rows, codes)
-    xp = namespace(logs)
-    # Relative to the largest: those of rows that are background underflow.
-    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
-    return xp.argmax(shares @ like(members_of(model.populations_), shares), axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
@@ -452,6 +424,5 @@ def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fi
         converged=fitted.converged,
         n_iter=fitted.n_iter,
         shifts=shifts,
-        merged=fitted.merged,
         **fields_of(parameters.map(np.array)),
     )

@@ -160,15 +160,6 @@ class Shifts(FitRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Populations(FitRecord):
-    """Kernels that were merged."""
-
-    populations: np.ndarray = _value(np.ndarray)  # (K,): the population of each kernel
-    merge_tree: np.ndarray = _value(np.ndarray)  # (K - 1, 4): SciPy's linkage matrix
-    merge_entropies: FloatArray = _array("K")  # (K,)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Fitted(FitRecord):
     """A fitted mixture."""
 
@@ -192,7 +183,6 @@ class Fitted(FitRecord):
     prior: LearntPrior | None = _part(LearntPrior)
     floor: Floor | None = _part(Floor)
     shifts: Shifts | None = _part(Shifts)
-    merged: Populations | None = _part(Populations)
     stream: dict[str, Any] | None = _value(dict, default=None)  # running statistics, see `Running`
 
     @property
@@ -206,7 +196,7 @@ class Fitted(FitRecord):
 
     def moved(self, parameters: Parameters) -> Fitted:
         """Return the record with kernels that moved, without what belongs to those before."""
-        gone = dict.fromkeys(("weight_posterior", "kernel_posterior", "merged", "stream"))
+        gone = dict.fromkeys(("weight_posterior", "kernel_posterior", "stream"))
         return replace(self, **fields_of(parameters), **gone)
 
 

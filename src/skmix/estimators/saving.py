@@ -7,7 +7,7 @@ loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _version
 from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
-from ..engine.refine.merge import cut
 from ..engine.refine.online import resume
 from ..engine.structures import structure_of
 from ..io import Record, decode, encode, read, replacing, write
@@ -47,7 +46,6 @@ from .fitted import (
     FittedClassifierSearch,
     FittedGaussian,
     FittedMixtureSearch,
-    Populations,
     RowsOfFit,
 )
 from .rows import device_and_precision, host_copy
@@ -64,6 +62,8 @@ _REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transfo
 _OUTPUTS = ("default", "pandas", "polars")
 # What scikit-learn notes in an estimator.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
+MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What reading values that do not belong together may raise."""
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
 _INVERSE_TOLERANCE = 1e-3
 
@@ -128,17 +128,7 @@ class FileMixin:
         >>> load("model.skmix").means_  # doctest: +SKIP
         array([[1.]])
         """
-        name = type(self).__name__
-        if _CLASSES.get(name) is not type(self):
-            raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
-        check_is_fitted(self)
-        self._validate_params()  # type: ignore[attr-defined]
-        model = host_copy(self)
-        try:
-            _CHECKS[name](model)
-            content, arrays = encode(_record_of(model))
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
+        content, arrays = encode(record_of(self))
         write(path, content, arrays, _version.__version__)
 
     def to_onnx(
@@ -194,6 +184,23 @@ class FileMixin:
             with replacing(path) as file:
                 file.write(model.SerializeToString(deterministic=True))
         return model
+
+
+def record_of(estimator: Any) -> Record:
+    """Return a fitted estimator in plain values that `estimator_of` would take; refuse one it would not."""
+    name = type(estimator).__name__
+    if _CLASSES.get(name) is not type(estimator):
+        raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
+    check_is_fitted(estimator)
+    estimator._validate_params()
+    model = host_copy(estimator)
+    try:
+        _CHECKS[name](model)
+        record = _record_of(model)
+        encode(record)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
+    return record
 
 
 def _record_of(estimator: Any) -> Record:
@@ -273,17 +280,27 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> from skmix import load
     >>> classifier = load("model.skmix")  # doctest: +SKIP
     """
+    return read_model(path, {})
+
+
+def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
+    """Return what a file holds: an estimator, or what one of `others` makes of a record of its kind."""
     content, arrays = read(path)
     try:
         record = decode(content, arrays)
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
-        estimator = _estimator_of(record)
-        with np.errstate(all="ignore"):  # of numbers that are then refused
-            _CHECKS[record.kind](estimator)
-        return estimator
-    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        return others.get(record.kind, estimator_of)(record)
+    except MALFORMED as error:
         raise ValueError(f"{os.fspath(path)} holds no valid model: {str(error).rstrip('.')}.") from None
+
+
+def estimator_of(record: Record) -> Any:
+    """Return the estimator of a record, checked; raise one of `MALFORMED` if it is none."""
+    estimator = _estimator_of(record)
+    with np.errstate(all="ignore"):  # of numbers that are then refused
+        _CHECKS[record.kind](estimator)
+    return estimator
 
 
 def _estimator_of(record: Record) -> Any:
@@ -343,12 +360,6 @@ _STREAM = {
 }
 # Parts of what a member takes of rows, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
-
-
-def arrays_of_kernels(model: Any) -> list[str]:
-    """Return the names of a mixture's fitted arrays that have one line for each kernel."""
-    named = Fitted.names().items()
-    return [name for name, each in named if each.metadata.get("axes", "")[:1] == "K" and hasattr(model, name)]
 
 
 def _require(valid: Any, problem: str) -> None:
@@ -492,8 +503,6 @@ def _check_mixture(model: Any) -> None:
             together and set(status.tolist()) <= {"converged", "stopped", "failed"},
             "start_status_ and start_log_likelihoods_ do not belong together",
         )
-    if fitted.merged is not None:
-        _check_populations(fitted.merged, sizes["K"])
     if fitted.stream is not None:
         _check_stream(fitted, fitted.stream)
     _check_tails(model, fitted)
@@ -534,24 +543,6 @@ def _check_tails(model: Any, fitted: Fitted) -> None:
     if box is not None:
         right = len(box) == 2 and np.all((box[0] < box[1]) & (box[1] - box[0] < np.inf))
         _require(right, "background_box_ has no volume")
-
-
-def _check_populations(merged: Populations, n_kernels: int) -> None:
-    """Check that the populations are those of a cut of the tree of merges."""
-    from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
-
-    populations, tree = merged.populations, merged.merge_tree
-    right = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64
-    _require(right, f"merge_tree_ has shape {tree.shape}, not ({n_kernels - 1}, 4)")
-    right = np.all(np.isfinite(tree)) and np.all(tree[:, :2] == np.floor(tree[:, :2]))
-    _require(right and (n_kernels == 1 or is_valid_linkage(tree)), "merge_tree_ is not a tree of merges")
-    right = populations.shape == (n_kernels,) and populations.dtype.kind == "i"
-    _require(right, f"populations_ are not {n_kernels} whole numbers")
-    numbers = np.unique(populations)
-    right = np.array_equal(numbers, np.arange(len(numbers)))
-    _require(right, f"populations_ have the numbers {numbers[:5].tolist()}, not 0 to {len(numbers) - 1}")
-    parts = np.stack([cut(tree, len(numbers)), populations])
-    _require(len(np.unique(parts, axis=1).T) == len(numbers), "populations_ are not those of merge_tree_")
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:
