@@ -43,7 +43,8 @@ def test_unlabelled_rows_help(groups: list[list[int]] | None, covariance_type: s
 def test_the_product_form_of_one_group_is_at_the_same_optimum() -> None:
     X, _, hidden = sample(400)
     model = SharedKernelMixture(3, init="class", max_iter=3000, tol=1e-9, random_state=0)
-    fit_jointly([([0, 1, 2, 3], model)], open_training(model, X, hidden, None))
+    (found,) = fit_jointly([([0, 1, 2, 3], model)], open_training(model, X, hidden, None))
+    found.store(model)
     path = model.log_likelihood_path_.sum(axis=1)
     assert np.all(np.diff(path) > -1e-9 * np.abs(path[1:]))
     start = {"means": model.means_, "covariances": model.covariances_, "weights": model.weights_}
