@@ -14,8 +14,8 @@ from skmix import plots
 from skmix.cli import _common as cli
 from skmix.engine.compute import how_to_install
 from skmix.experiments import field
-from skmix.io import replacing
-from skmix.paper.harness import Store, Table, writable_folder, write_lines
+from skmix.io import replacing, writable_folder
+from skmix.paper.harness import Store, Table, write_lines
 
 _SMALL_SETS = ("iris", "wine", "breast_cancer", "seven_segment", "digits")
 

@@ -5,6 +5,7 @@ from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
 from .io import load
 from .mixture import SharedKernelMixture
+from .repeats import fit_each
 from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "SharedKernelClassifierCV",
     "SharedKernelMixture",
     "SharedKernelMixtureCV",
+    "fit_each",
     "load",
     "watched_by",
 ]
