@@ -17,6 +17,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from comparison import DataSet, load_data
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
@@ -24,7 +25,6 @@ from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
 from skmix.engine.structures import automatic_factors
-from skmix.experiments.field import DataSet, load_data
 from skmix.io import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")

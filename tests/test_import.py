@@ -102,7 +102,7 @@ def test_names_and_rooms_are_attributes() -> None:
     folder = Path(skmix.__file__).parent
     paths = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     # Without programs, which are not parts of the library.
-    rooms = {path.stem for path in paths if path.stem[0] != "_"} - {"cli", "experiments"}
+    rooms = {path.stem for path in paths if path.stem[0] != "_"} - {"cli"}
     for room in rooms:
         assert skmix.__getattr__(room) is importlib.import_module(f"skmix.{room}")
     for name in skmix.__all__:

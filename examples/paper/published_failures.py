@@ -55,9 +55,7 @@ for start in starts:
         "means": start.means,
         "covariances": start.covariances,
     }
-    on_engine.append(
-        SharedKernelMixture(init=given, stopping="per-class", tol=0.1).fit(X, y)
-    )
+    on_engine.append(SharedKernelMixture(init=given, tol=("per-class", 0.1)).fit(X, y))
 reached = np.array([model.log_likelihood_ for model in on_engine]) / len(X)
 failed = np.flatnonzero(np.isnan(ends))
 print(

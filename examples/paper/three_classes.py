@@ -28,9 +28,7 @@ start = {
     "covariances": truth.start_covariances,
     "weights": truth.start_weights,
 }
-model = SharedKernelMixture(init=start, stopping="per-class", tol=0.1, max_iter=50).fit(
-    X, y
-)
+model = SharedKernelMixture(init=start, tol=("per-class", 0.1), max_iter=50).fit(X, y)
 off = np.abs(model.weights_ - truth.weights).max()
 print(f"weights off by {off:.3f} at most")
 

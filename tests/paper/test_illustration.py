@@ -46,7 +46,7 @@ def test_standard_errors_are_those_of_the_sample_size(record: IllustrationRecord
 
 def test_fit_follows_the_papers_settings(record: IllustrationRecord) -> None:
     model, example = record.model, record.example
-    assert (model.stopping, model.tol, model.max_iter) == ("per-class", 0.1, 50)
+    assert (model.tol, model.max_iter) == (("per-class", 0.1), 50)
     assert_array_equal(model.init["means"], example.start_means)
     path = model.log_likelihood_path_
     assert len(path) == model.n_iter_
@@ -84,3 +84,16 @@ def test_too_few_passes_are_recorded_not_raised() -> None:
     content = record.to_dict()
     assert (content["converged"], content["passes"], content["seed"]) == (False, 2, None)
     assert content["rows_per_class"] == [50, 40, 30]
+
+
+def test_the_example_is_the_papers() -> None:
+    example = illustration()
+    assert_array_equal(example.means, [[0.0, 2.0], [3.0, 1.0], [6.0, 3.0]])
+    assert_array_equal(example.covariances, [0.5 * np.eye(2)] * 3)
+    assert_array_equal(example.weights, [[0.1, 0.7, 0.3], [0.8, 0.1, 0.1], [0.1, 0.2, 0.6]])
+    assert_array_equal(example.start_means, [[-1.0, 0.0], [2.0, 1.0], [7.0, 2.0]])
+    assert_array_equal(example.start_covariances, [2.0 * np.eye(2)] * 3)
+    assert_array_equal(example.start_weights, np.full((3, 3), 1.0 / 3.0))
+    assert (example.n_per_class, example.max_iter) == (2000, 50)
+    example.means[:] = 0.0
+    assert illustration().means[2, 0] == 6.0

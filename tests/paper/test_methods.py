@@ -39,7 +39,7 @@ def test_a_run_alone_has_the_bits_it_has_in_company(
 
 @pytest.mark.parametrize(
     ("method", "rule"),
-    [("robust", {"init": "uniform", "stopping": "per-class", "tol": 0.1}), ("class-wise", {"init": "class"})],
+    [("robust", {"init": "uniform", "tol": ("per-class", 0.1)}), ("class-wise", {"init": "class"})],
 )
 def test_our_methods_are_mixtures(
     data: StudyData, settings: Settings, method: Method, rule: dict[str, Any]
@@ -50,7 +50,7 @@ def test_our_methods_are_mixtures(
     used = [3, 4, 11, 12, 13]
     model = SharedKernelClassifier(
         10,
-        feature_groups=[[0, 1], [2, 3, 4]],
+        feature_sets=[[0, 1], [2, 3, 4]],
         covariance_prior=None,
         max_iter=settings.max_iter,
         random_state=generator(settings.seed, "run", "2Dx3D", 10, method, 3),

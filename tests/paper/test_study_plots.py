@@ -23,8 +23,8 @@ from skmix.paper.figures import (
 )
 from skmix.paper.records import Run, StudyResults
 from skmix.paper.variants import FEATURES, LABELS, METHODS, SWEEP_KERNELS, VARIANTS
-from skmix.plots import plot_projections, save_figure
-from skmix.plots._common import CLASS_COLOURS
+from skmix.plots import plot_projections
+from skmix.plots._common import CLASS_COLOURS, save_figure
 
 # ---------------------------------------------------------------- accuracies
 

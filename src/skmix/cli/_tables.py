@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, or_standard, refuse, stop
 from skmix.cli._progress import Watch
-from skmix.estimators import load
+from skmix.groups import Study, load
 from skmix.io import ColumnError, TableRows, read_rows, replacing, writable_folder, write_columns
 from skmix.io.encoding import listed, plain_text
 from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transformer_of
 from skmix.io.tables import WRITABLE, check_writable, labels_like
 from skmix.io.writing import is_device
-from skmix.report import metadata_of
+from skmix.report._predictions import target_of
 
 Data = Annotated[
     str,
@@ -157,7 +157,7 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     if names is not None:
         # Without a note that columns of labels and weights are ignored.
         noted = getattr(model, "metadata_", {})
-        set_aside = (metadata_of(model)["target"], noted.get("weight"))
+        set_aside = (target_of(model), noted.get("weight"))
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
         options["missing"] = options["missing"] or noted.get("missing") or ()
         columns = getattr(model, "table_columns_", {str(name): None for name in names})
@@ -183,7 +183,7 @@ def read_labelled(
     watch: Watch, model: Any, data: str, target: str | None, **options: Any
 ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
     """Read the rows that have a label, their labels as the model's classes, and their weights."""
-    column = target or metadata_of(model)["target"]
+    column = target or target_of(model)
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
     rows = read_for(watch, model, data, target=column, **options)
@@ -200,11 +200,17 @@ def read_labelled(
     return rows.X[known], labels[known], None if rows.weights is None else rows.weights[known]
 
 
-def load_model(path: str) -> Any:
-    """Return the model in a file."""
+def load_any(path: str) -> Any:
+    """Return the model or the study in a file."""
     if path == STANDARD:
         stop("a model must be a file; - is for tables.", WRONG_USE)
     return load(path)
+
+
+def load_model(path: str) -> Any:
+    """Return the model in a file; of a study, the mixture inside."""
+    found = load_any(path)
+    return found.model if isinstance(found, Study) else found
 
 
 def check_place(

@@ -14,10 +14,12 @@ from skmix import report
 from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
+from skmix.groups import Study
 from skmix.io import ColumnError
 from skmix.io.encoding import decode_columns, listed
 from skmix.io.tables import labels_like
 from skmix.plots._models import part_label
+from skmix.report._predictions import predict_columns, target_of
 from skmix.report.description import serving, traits
 
 _BAR = 6
@@ -68,10 +70,14 @@ def predict(
     written = tables.written(no_header, sep, decimal, encoding, missing)
     tables.check_place(out, reading=[model, data], table=True, as_json=as_json)
     with cli.guarded(), watching() as watch:
-        fitted = tables.load_model(model)
+        found = tables.load_any(model)
+        fitted = found.model if isinstance(found, Study) else found
         rows = tables.read_for(watch, fitted, data, drop=drop, keep=keep or (), **written)
         with watch.share("predicting") as progress:
-            predicted = report.predict_columns(fitted, rows.X, progress)
+            predicted = predict_columns(fitted, rows.X, progress)
+        if isinstance(found, Study) and found.populations is not None:
+            own = found.populations.predict(fitted, rows.X) if len(rows.X) else np.empty(0, dtype=np.int64)
+            predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
         twice = sorted(set(rows.kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
@@ -133,7 +139,7 @@ def sample(
         kinds = getattr(fitted, "table_columns_", {str(name): None for name in names})
         columns: dict[str, Any] = decode_columns(drawn, kinds)
         if len(classes) > 1:
-            columns[report.metadata_of(fitted)["target"] or "label"] = labels
+            columns[target_of(fitted) or "label"] = labels
         tables.write_table(out, columns, digits)
     if as_json:
         cli.print_json({"file": out, "n_rows": number, "columns": list(columns)})

@@ -50,9 +50,7 @@ class Frame:
             structure.rescale(parameters.covariances, 1.0 / self.scale),
             parameters.class_prior,
             concentration=parameters.concentration,
-            degrees=parameters.degrees,
-            background=parameters.background,
-            box=None if parameters.box is None else parameters.box / self.scale - self.shift,
+            tail=parameters.tail.transformed(lambda values: values / self.scale - self.shift),
         )
 
     def leave(self, parameters: Parameters, structure: Structure) -> Parameters:
@@ -65,9 +63,7 @@ class Frame:
             covariances,
             parameters.class_prior,
             concentration=parameters.concentration,
-            degrees=parameters.degrees,
-            background=parameters.background,
-            box=None if parameters.box is None else (parameters.box + self.shift) * self.scale,
+            tail=parameters.tail.transformed(lambda values: (values + self.shift) * self.scale),
         )
 
     def standardised(self, structure: Structure) -> Frame:
@@ -101,7 +97,7 @@ class Setting:
     structure: Structure  # covariance structure
     pool: Workers  # threads
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
-    compiled: bool = False  # whether passes over rows in memory run in compiled code
+    compiles: bool = False  # whether passes over rows in memory run in compiled code
     skips: bool = True  # whether passes with many kernels of one start may skip irrelevant ones
 
 

@@ -1,7 +1,7 @@
 """Functions of a fitted model and rows: densities, responsibilities, imputation; derived models.
 
 A model is a list of parts, mixtures of disjoint columns that are independent given the class: a classifier
-has one for each feature group, a mixture is its own only part. Functions of rows take the model, validated
+has one for each feature set, a mixture is its own only part. Functions of rows take the model, validated
 rows (n, M) and, where labels are given, their classes (n,).
 """
 
@@ -27,7 +27,6 @@ from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .rows import columns_of
-from .solving import OF_POPULATIONS
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
@@ -78,14 +77,6 @@ def rows_of_kernels(model: Any) -> FloatArray:
     """Return the number (L,) of each class's rows that are not background, or the sum of their weights."""
     background = vars(model).get("background_weights_")
     return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
-
-
-def average_weights(model: Any) -> FloatArray:
-    """Return the weights (K,) in all classes together, of rows that are not background."""
-    background = vars(model).get("background_weights_")
-    share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
-    found: FloatArray = model.weights_ @ (share / share.sum())
-    return found
 
 
 def counted_weights(model: Any) -> FloatArray:
@@ -163,26 +154,6 @@ def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
-
-
-def members_of(populations: IntArray) -> FloatArray:
-    """Return which kernels the populations (K,) have: ones and zeros, shape (K, G)."""
-    return (populations[:, None] == np.arange(populations.max() + 1)).astype(np.float64)
-
-
-def population_probabilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return the populations' responsibilities, shape (n, G): the sums of those of their kernels."""
-    shares = responsibilities(model, rows, codes)
-    return shares @ like(members_of(model.populations_), shares)
-
-
-def most_likely_population(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
-    """Return the population of largest responsibility, shape (n,)."""
-    logs = log_responsibilities(model, rows, codes)
-    xp = namespace(logs)
-    # Relative to the largest: those of rows that are background underflow.
-    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
-    return xp.argmax(shares @ like(members_of(model.populations_), shares), axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
@@ -302,7 +273,7 @@ def n_parameters(model: Any) -> int:
         if "group_shifts_" in vars(part):
             rows = weights * to_numpy(part.class_count_)
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
-        if "kernel_degrees_" in vars(part) and part.kernel == "t":
+        if "kernel_degrees_" in vars(part) and part.tail == "t":
             total += n_kernels  # degrees of freedom that were learnt
         if "background_weights_" in vars(part):
             total += weights.shape[1]
@@ -369,7 +340,7 @@ def condition(model: Any, given: Mapping[int | str, float]) -> Any:
 def _refuse_unmodelled(model: Any, columns: Any) -> None:
     ignored = set(columns).difference(*(own for own, _ in model._parts()))
     if ignored:
-        raise ValueError(f"feature {min(ignored)} is in no feature group: the model has no density of it.")
+        raise ValueError(f"feature {min(ignored)} is in no feature set: the model has no density of it.")
 
 
 def _derive(
@@ -400,27 +371,27 @@ def _derive(
         # What a fit says of itself that is still true of fewer features.
         for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
             setattr(derived, name, getattr(model, name))
-        if isinstance(model.kernel, tuple) and not np.all(parts[0][-1].degrees == model.kernel[1]):
-            derived.set_params(kernel="t")
+        if isinstance(model.tail, tuple) and not np.all(
+            parts[0][-1].tail.to_dict()["degrees"] == model.tail[1]
+        ):
+            derived.set_params(tail="t")
         if structure_of(model.covariance_type_).shared and parts[0][-1].covariances.ndim == 3:
             derived.set_params(covariance_type="full")
             derived.covariance_type_ = "full"
-        # The kernels are the same ones, and so is what they belong to.
-        vars(derived).update({name: vars(model)[name] for name in OF_POPULATIONS if name in vars(model)})
         if "group_shifts_" in vars(model):
             derived.group_shifts_ = model.group_shifts_[..., columns]
             derived.group_shift_ = model.group_shift_
         derived._store_parameters(parts[0][-1].map(np.array))
         return derived
     place = {column: i for i, column in enumerate(columns)}
-    derived.feature_groups_ = [[place[column] for column in own] for _, own, _, _ in parts]
+    derived.feature_sets_ = [[place[column] for column in own] for _, own, _, _ in parts]
     derived.models_ = [_derive(each[0], each[2], [each], class_prior) for each in parts]
-    for name in ("kernel", "covariance_type"):
+    for name in ("tail", "covariance_type"):
         for own in derived.models_:
             if getattr(own, name) != getattr(model, name):
                 derived.set_params(**{name: getattr(own, name)})
-    if model.feature_groups is not None:
-        derived.set_params(feature_groups=[list(group) for group in derived.feature_groups_])
+    if model.feature_sets is not None:
+        derived.set_params(feature_sets=[list(group) for group in derived.feature_sets_])
     derived.temperature_ = model.temperature_
     if log_density is None:
         derived.set_params(reject_below=None, outlier_label=None)

@@ -7,7 +7,7 @@ loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,10 +20,8 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.estep.reference import log_peaks
 from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
-from ..engine.refine.merge import cut
 from ..engine.refine.online import resume
 from ..engine.structures import structure_of
 from ..io import Record, decode, encode, read, replacing, write
@@ -33,9 +31,10 @@ from ..io.preparation import check_preparation
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,
+    check_covariance_type,
     check_covariances,
-    check_feature_groups,
-    check_kernel,
+    check_feature_sets,
+    check_tail,
 )
 from .decisions import check_outlier_label
 from .rows import device_and_precision, host_copy
@@ -50,6 +49,8 @@ _CLASSES: dict[str, Any] = {}
 # Methods whose metadata a user can ask for with `set_fit_request` and the like.
 _REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
 _OUTPUTS = ("default", "pandas", "polars")
+MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What reading values that do not belong together may raise."""
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
 _INVERSE_TOLERANCE = 1e-3
 
@@ -114,17 +115,7 @@ class FileMixin:
         >>> load("model.skmix").means_  # doctest: +SKIP
         array([[1.]])
         """
-        name = type(self).__name__
-        if _CLASSES.get(name) is not type(self):
-            raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
-        check_is_fitted(self)
-        self._validate_params()  # type: ignore[attr-defined]
-        model = host_copy(self)
-        try:
-            _CHECKS[name](model)
-            content, arrays = encode(_record_of(model))
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
+        content, arrays = encode(record_of(self))
         write(path, content, arrays, _version.__version__)
 
     def to_onnx(
@@ -180,6 +171,23 @@ class FileMixin:
             with replacing(path) as file:
                 file.write(model.SerializeToString(deterministic=True))
         return model
+
+
+def record_of(estimator: Any) -> Record:
+    """Return a fitted estimator in plain values that `estimator_of` would take; refuse one it would not."""
+    name = type(estimator).__name__
+    if _CLASSES.get(name) is not type(estimator):
+        raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
+    check_is_fitted(estimator)
+    estimator._validate_params()
+    model = host_copy(estimator)
+    try:
+        _CHECKS[name](model)
+        record = _record_of(model)
+        encode(record)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
+    return record
 
 
 def _record_of(estimator: Any) -> Record:
@@ -256,17 +264,27 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> from skmix import load
     >>> classifier = load("model.skmix")  # doctest: +SKIP
     """
+    return read_model(path, {})
+
+
+def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
+    """Return what a file holds: an estimator, or what one of `others` makes of a record of its kind."""
     content, arrays = read(path)
     try:
         record = decode(content, arrays)
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
-        estimator = _estimator_of(record)
-        with np.errstate(all="ignore"):  # of numbers that are then refused
-            _CHECKS[record.kind](estimator)
-        return estimator
-    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        return others.get(record.kind, estimator_of)(record)
+    except MALFORMED as error:
         raise ValueError(f"{os.fspath(path)} holds no valid model: {str(error).rstrip('.')}.") from None
+
+
+def estimator_of(record: Record) -> Any:
+    """Return the estimator of a record, checked; raise one of `MALFORMED` if it is none."""
+    estimator = _estimator_of(record)
+    with np.errstate(all="ignore"):  # of numbers that are then refused
+        _CHECKS[record.kind](estimator)
+    return estimator
 
 
 def _estimator_of(record: Record) -> Any:
@@ -316,10 +334,10 @@ _TINY = float(np.finfo(np.float64).tiny)
 # Larger numbers cannot be squared; larger powers of clipped values overflow.
 _SQUARABLE, _MOST_POWER = 1e154, 30.0
 _ARRAYS = (
-    *("class_prior_", "classes_", "covariances_", "feature_names_in_", "merge_tree_", "populations_"),
+    *("class_prior_", "classes_", "covariances_", "feature_names_in_"),
     *("precisions_", "precisions_cholesky_", "shares_", "start_status_", "weights_"),
 )
-_LISTS = ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
+_LISTS = ("classifiers_", "feature_sets_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
 _DICTS = (
     *("best_params_", "cv_results_", "metadata_", "preparation_", "stream_"),
     *("table_columns_", "tuned_"),
@@ -346,7 +364,6 @@ _ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     "threshold_": (float, -np.inf),
     "means_": ("KM", -_SQUARABLE, _SQUARABLE),
     "kernel_degrees_": ("K", 1.0),
-    "merge_entropies_": ("K",),
     **dict.fromkeys(("degrees_of_freedom_", "mean_precision_", "weight_prior_"), ("K", _TINY)),
     "weight_concentration_": ("KL", _TINY),
     "background_weights_": ("L", 0.0, 1.0),
@@ -377,10 +394,9 @@ _MIXTURE = (
 # Of these an estimator has all or none: a marginal or conditional of another model was never fitted itself.
 _FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 _BOUND = ("weight_concentration_", "lower_bound_path_")
-_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 _POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
 _SHIFTS = ("group_shift_", "group_shifts_")
-_CLASSIFIER = ("class_prior_", "feature_groups_", "models_", "n_features_in_", "temperature_", "threshold_")
+_CLASSIFIER = ("class_prior_", "feature_sets_", "models_", "n_features_in_", "temperature_", "threshold_")
 _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
     *("precisions_", "precisions_cholesky_", "weights_"),
@@ -389,12 +405,6 @@ _SEARCH = ("best_index_", "best_params_", "best_score_", "cv_results_", "n_featu
 _CLASSIFIERS, _MIXTURES = ("classifiers_", "feature_maps_"), ("mixtures_", "shares_")
 # Parts of what a member takes of rows, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
-
-
-def arrays_of_kernels(model: Any) -> list[str]:
-    """Return the names of a mixture's fitted arrays that have one line for each kernel."""
-    named = [name for name, (axes, *_) in _ATTRIBUTES.items() if isinstance(axes, str) and axes[0] == "K"]
-    return [name for name in ("weights_", *named) if name in vars(model)]
 
 
 def _require(valid: Any, problem: str) -> None:
@@ -409,7 +419,7 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     _require(unknown is None, f"{unknown} is not an attribute of a fit; what you note belongs in metadata_")
     # Weights alone have a posterior if their prior was learnt by EM.
     alone = "weight_prior_" in present and present.isdisjoint(_POSTERIOR)
-    for group in (_FIT, _BOUND if alone else _BOUND + _POSTERIOR, _POPULATIONS, _SHIFTS):
+    for group in (_FIT, _BOUND if alone else _BOUND + _POSTERIOR, _SHIFTS):
         required = required if present.isdisjoint(group) else (*required, *group)
     for name in required:
         _require(name in present, f"{name} is missing")
@@ -509,7 +519,7 @@ def _check_mixture(model: Any) -> None:
     sizes, own = _check_attributes(model, _MIXTURE), vars(model)
     _check_double(model)
     _require(
-        model.covariance_type in ("auto", model.covariance_type_),
+        check_covariance_type(model.covariance_type)[0] in ("auto", model.covariance_type_),
         f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: fit again",
     )
     _require(model.n_kernels_ == sizes["K"], f"n_kernels_ is {model.n_kernels_} for {sizes['K']} kernels")
@@ -532,8 +542,6 @@ def _check_mixture(model: Any) -> None:
             together and set(status.tolist()) <= {"converged", "stopped", "failed"},
             "start_status_ and start_log_likelihoods_ do not belong together",
         )
-    if "populations_" in own:
-        _check_populations(model, sizes["K"])
     if "stream_" in own:
         _check_stream(model)
     _check_tails(model)
@@ -561,10 +569,11 @@ def _check_stream(model: Any) -> None:
 
 def _check_tails(model: Any) -> None:
     """Check that degrees of freedom and a background are there if the settings say so, and possible."""
-    (is_t, fixed), noisy = check_kernel(model.kernel), bool(model.background)
+    kind, fixed = check_tail(model.tail)
     degrees, weights, box = (vars(model).get(name) for name in OF_KERNELS)
-    settings = f"with kernel={model.kernel!r} and background={model.background!r}"
-    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), (is_t, noisy, noisy), strict=True):
+    settings = f"with tail={model.tail!r}"
+    wanted_of = (kind == "t", kind == "background", kind == "background")
+    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), wanted_of, strict=True):
         there = "is missing" if wanted else "was fitted"
         _require((value is not None) == wanted, f"{name} {there}, {settings}")
     if degrees is not None:
@@ -573,25 +582,6 @@ def _check_tails(model: Any) -> None:
     if box is not None:
         right = len(box) == 2 and np.all((box[0] < box[1]) & (box[1] - box[0] < np.inf))
         _require(right, "background_box_ has no volume")
-
-
-def _check_populations(model: Any, n_kernels: int) -> None:
-    """Check that the populations are those of a cut of the tree of merges."""
-    from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
-
-    populations, tree, entropies = (vars(model)[name] for name in _POPULATIONS)
-    _check_array("merge_entropies_", entropies, "K", {"K": n_kernels})
-    right = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64
-    _require(right, f"merge_tree_ has shape {tree.shape}, not ({n_kernels - 1}, 4)")
-    right = np.all(np.isfinite(tree)) and np.all(tree[:, :2] == np.floor(tree[:, :2]))
-    _require(right and (n_kernels == 1 or is_valid_linkage(tree)), "merge_tree_ is not a tree of merges")
-    right = populations.shape == (n_kernels,) and populations.dtype.kind == "i"
-    _require(right, f"populations_ are not {n_kernels} whole numbers")
-    numbers = np.unique(populations)
-    right = np.array_equal(numbers, np.arange(len(numbers)))
-    _require(right, f"populations_ have the numbers {numbers[:5].tolist()}, not 0 to {len(numbers) - 1}")
-    parts = np.stack([cut(tree, len(numbers)), populations])
-    _require(len(np.unique(parts, axis=1).T) == len(numbers), "populations_ are not those of merge_tree_")
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:
@@ -620,10 +610,10 @@ def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
 def _check_classifier(model: Any) -> None:
     _check_attributes(model, _CLASSIFIER)
     models = model.models_
-    groups = check_feature_groups(model.feature_groups_, model.n_features_in_, None)
-    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature groups")
+    groups = check_feature_sets(model.feature_sets_, model.n_features_in_, None)
+    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature sets")
     for group, (columns, part) in enumerate(zip(groups, models, strict=True)):
-        name, classes = f"the model of feature group {group}", models[0].classes_
+        name, classes = f"the model of feature set {group}", models[0].classes_
         _check_part(part, "SharedKernelMixture", len(columns), name)
         same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
         _require(same, f"{name} has other classes")
@@ -781,11 +771,12 @@ def kernels_of(
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
-    level = log_peaks(factor.log_determinant, n_features, inside.degrees)[0] - frame.log_volume()
+    level = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
     weights, background = log_probabilities(parameters.weights), None
-    if parameters.background is not None:
-        weights = weights + log_probabilities(1.0 - parameters.background)
-        background = log_probabilities(parameters.background)
+    of_tail = parameters.tail.to_dict()
+    if "weights" in of_tail:
+        weights = weights + log_probabilities(1.0 - of_tail["weights"])
+        background = log_probabilities(of_tail["weights"])
     return Kernels(
         columns=columns,
         scale=frame.scale,
@@ -795,8 +786,8 @@ def kernels_of(
         whitener=factor.whitener[0],
         level=level,
         log_weights=weights if by_class else None,
-        degrees=parameters.degrees,
-        box=parameters.box,
+        degrees=of_tail.get("degrees"),
+        box=of_tail.get("box"),
         log_background=background,
     )
 

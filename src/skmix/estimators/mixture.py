@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial, wraps
 from numbers import Integral, Real
@@ -31,14 +31,19 @@ from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
+from ..engine.tails import tail_of
 from . import densities, streams
-from ._settings import OF_KERNELS, check_count, covariance_type_of, is_robust
+from ._settings import (
+    OF_KERNELS,
+    check_count,
+    check_covariance_type,
+    covariance_type_of,
+    freeze_of,
+    is_robust,
+)
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
-from .composition import compare, compose, unusual_groups
 from .decisions import check_outlier_label, threshold_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
-from .labelling import write_labels
-from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import (
     Training,
     code_labels,
@@ -59,138 +64,71 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 _PARAMETERS = """
     n_kernels : int, default=None
-        Number K of shared kernels. None takes √(n / 2p), at least one and at most 50, and at most one for
-        M + 1 rows, where n is the number of rows, and p the number of parameters of a kernel's mean and
-        covariance. A classifier, and a mixture with another `init` than 'auto', takes as many for each class,
-        where n is the geometric mean of the numbers of rows of the classes. With ``init='class'`` they are
-        then not shared: other classes have no weight on them. With a given start, None takes its kernels, and
-        in `partial_fit` one for each class.
+        Number K of shared kernels. None takes √(n / 2p) for n rows and p parameters of a kernel, at least 1
+        and at most 50; in a classifier, as many for each class, with n the geometric mean over classes.
         When to change: nearly always, if you know how many clusters to expect; or let
-        `SharedKernelClassifierCV` or `SharedKernelMixtureCV` choose. More kernels fit finer detail, and need
-        more rows.
-    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='auto'
-        Structure of the kernels' covariances. 'auto' is 'full', but 'diag', with a warning, for more than 500
-        features that are also more than the rows (of the first batch, in `partial_fit`). 'low_rank' is for
-        many features: `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
-        When to change: 'diag' or 'tied' where rows are few for the features; 'low_rank' for
-        hundreds of features that vary together.
-    n_factors : int, default=None
-        Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
-        features. At most one less than there are features is used, which can make any covariance.
-        When to change: more where held-out rows become likelier by it; each costs M numbers for every kernel.
-    kernel : {'gaussian', 't'} or tuple, default='gaussian'
-        Density of the kernels. 't' is Student's t distribution, whose heavy tails keep outliers from pulling
-        at means and covariances: ('t', 4.0) has that many degrees of freedom, at least 1, and 't' alone
-        learns those of each kernel, between 1 and 200. `covariances_` are then scale matrices P, and a kernel
-        with ν > 2 degrees of freedom has the covariance ν / (ν − 2) P. Starts are drawn from the three
-        quarters of some 8192 rows that have the closest neighbours. It runs on the CPU, without `device`, by
-        EM without `accelerate`, and neither in `partial_fit` nor in `tune`.
-        When to change: 't' where the data have outliers or heavy tails.
-    background : bool, default=False
-        Whether each class also has rows that come from no kernel but from a background whose density is
-        constant, 1 / V with V the volume of the bounding box of the training rows: p(x | j) =
-        (1 − b_j) Σ_k π_kj p_k(x) + b_j / V. Rows outside of the box have the same. The b_j are learnt.
-        Responsibilities of a row then sum to the probability that it is not background. What is said of
-        `kernel` about starts and what it does not go with holds here too.
-        When to change: where a part of the rows belongs to no cluster: debris, noise, wrong measurements.
+        `SharedKernelClassifierCV` or `SharedKernelMixtureCV` choose.
+    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'} or tuple, default='auto'
+        Structure of the covariances. 'auto' is 'full', or 'diag' for more than 500 features and fewer rows.
+        ('low_rank', q) has q factors W and a variance of each feature, P = WWᵀ + diag(d); 'low_rank' alone
+        takes q = 2√M.
+        When to change: 'diag' or 'tied' for few rows; 'low_rank' for hundreds of correlated features.
+    tail : {'t', 'background'}, ('t', float) or None, default=None
+        How the model treats outliers; None has Gaussian kernels. 't' has Student's t kernels and learns their
+        degrees of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices. 'background' adds
+        a constant density over the box of the training rows, with a share learnt for each class.
+        When to change: 't' for heavy tails, 'background' for debris and wrong measurements.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
-        Starting points. 'auto' is 'class' in a classifier and 'k-means++' in a mixture. 'class' seeds kernels
-        by k-means++ inside each class. 'k-means++' seeds them among all rows, and then moves seeds to where
-        they are missed most: with many kernels k-means++ alone leaves out some clusters and has two seeds in
-        others. 'k-means' clusters the rows that starts are drawn from (all rows in memory, a sample of files
-        and Dask collections) from such seeds until it converges, and takes weights of classes from the
-        clusters. 'random_from_data' takes random rows. 'uniform' is the paper's: means uniform on [0, 1],
-        covariances 0.3·I. A dict with `means` (K, M) and optionally `covariances`, `weights` (K, L) and, for
-        t kernels, `degrees` (K,) is used as it is; a classifier with `feature_groups` takes a list of dicts,
-        one for each group.
-        When to change: 'k-means' where clusters are many and well apart; 'class' where classes share little;
-        a dict to continue from known parameters.
+        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
+        has `means` (K, M) and optionally `covariances`, `weights` (K, L), `degrees` (K,) of t kernels, and
+        `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with `feature_sets`
+        takes a list of dicts. When to change: 'k-means' for many clusters that are well apart.
     n_init : int, default=1
-        Number of starts; the best is kept. They run as one batch, or in several where they are large.
-        When to change: 5 to 20 for a density or clusters that matter; a classifier from 'class' starts rarely
-        gains by it.
+        Number of starts; the best is kept. They run as one batch.
+        When to change: 5 to 20 for a density or clusters that matter; a classifier rarely gains by it.
     max_iter : int, default=200
         Largest number of passes over the data.
         When to change: raise it if a ConvergenceWarning says that the fit was stopped.
-    tol : float, default=1e-4
-        Tolerance of the stopping rule.
-        When to change: lower it where parameters are compared between fits, raise it for a quick look.
-    stopping : {'total', 'per-class'}, default='total'
-        'total' stops when the mean log-likelihood per row changes by less than `tol`. 'per-class' is the
-        paper's rule: a class latches when the log-likelihood of its rows changes by less than `tol`, and the
-        fit ends when all have (the paper uses ``tol=0.1``).
-        When to change: only to repeat the paper.
+    tol : float or ('per-class', float), default=1e-4
+        The fit stops when the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
+        rule: a class latches when the log-likelihood of its rows changes by less than 0.1, and the fit ends
+        when all classes have latched.
+        When to change: lower it to compare parameters between fits, raise it for a quick look.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
-        not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
-        it. Below 1e-8, where features are collinear and covariances full or tied, the likelihood may fall by
-        rounding, and below 1e-15 kernels that are singular to rounding fail.
-        When to change: raise it if kernels end on a few equal rows, with a prior that is None.
+        not an addition, so the likelihood still never falls. Zero removes it.
+        When to change: raise it if kernels collapse onto a few equal rows and there is no prior.
     covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
-        Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
-        strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair (rows,
-        covariance of shape (M, M), or variances (M,)) gives both; feature groups take their part of it.
-        'auto' is a mild prior, of one row with the covariance that kernels have in common at the start. Where
-        kernels have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows, its strength is that of
-        the highest marginal likelihood, and a first fit finds the common covariance. Where classes have
-        kernels to themselves, the strength is the likeliest too, unless another predicts the classes of rows
-        left out clearly better: as in regularised discriminant analysis, the stronger, the more linear. There
-        is no prior with `freeze`, when pruning and in `partial_fit`; with a given start, and with
-        ``init='uniform'``, there is none where kernels have enough rows. A warm start keeps the prior of the
-        last fit. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be much narrower
-        than others in some features; `SharedKernelMixtureCV` tries both.
-
-        In EM, every prior also raises the variance floor to the resolution of each feature, unless parameters
-        are frozen: step² / 12 for whole numbers and other multiples of a step, and for the median step
-        between distinct values of others; a hundredth of the variance where more than a tenth of the rows
-        have one value beside such others; at most a third of the variance. In a stream it is the finest of
-        all batches.
-        When to change: None for maximum likelihood, as scikit-learn has it; a larger number where kernels
-        have few rows.
+        Inverse-Wishart prior on covariances. A number is its strength in rows; a pair (rows, covariance)
+        gives both; None is maximum likelihood. 'auto' chooses the strength from the data, more where kernels
+        have few rows; 'weak' takes a hundredth of it. Every prior also raises the variance floor to the
+        resolution of each feature. When to change: None for scikit-learn's maximum likelihood.
     weight_prior : float or 'hierarchical', default=None
-        Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
-        positive number for a variational fit, where None is 1 / K. 'hierarchical' learns one prior,
-        Dirichlet(α β) with α > 0 and β on the simplex, from the weights of all classes, so that classes with
-        few rows borrow from the others: `weights_` are then posterior means (n_kj + α β_k) / (n_j + α), for
-        n_kj expected rows. EM has posteriors of the weights too in this case, and raises a lower bound of
-        the likelihood in which they are integrated out, not the likelihood of the weights, which has its
-        mode at zero where α β_k < 1; α and β are those of the highest bound. It needs several classes to
-        learn from, and with one it is maximum likelihood. It does not go with pruning, `accelerate`,
-        ``freeze='weights'`` or ``stopping='per-class'``; `tune` has no prior on weights then.
+        Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, any positive number for
+        a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes, so that
+        classes with few rows borrow from the others; weights are then posterior means.
         When to change: 'hierarchical' for many groups with few rows each, if kernels lie apart.
     inference : {'em', 'variational'}, default='em'
         'em' finds the most likely parameters. 'variational' finds their posterior by mean-field variational
-        Bayes; `n_kernels` is then the most there can be, and kernels that explain less than one row are left
-        out. Densities are those of the expected weights and means and the inverse expected precisions. There
-        is always a prior on covariances, by default of M + 2 rows (3 where features do not vary together),
-        and one on means of K^(-2/M) rows: means are expected to be as far apart as rows are.
-        When to change: 'variational' for uncertainties of all parameters, or to have superfluous kernels
+        Bayes: `n_kernels` is then the most there can be, and kernels that explain less than one row are
         removed.
+        When to change: 'variational' for uncertainties of parameters, or to remove superfluous kernels.
     accelerate : bool, default=False
-        Whether to extrapolate between passes (SQUAREM), which needs a fraction of the passes where kernels
-        overlap. The likelihood still never falls.
-        When to change: where fits need hundreds of passes, as kernels that overlap do.
-    freeze : {'kernels', 'weights'}, default=None
-        What keeps the value it has in a given start: means and covariances, so that weights alone are fitted,
-        or the weights.
-        When to change: to learn new classes or groups without touching kernels that are in use, or the other
-        way round.
+        Whether to extrapolate between passes (SQUAREM). The likelihood still never falls.
+        When to change: where kernels overlap and fits need hundreds of passes.
     device : str, default=None
-        Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
-        sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
-        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch tensor. Rows that the
-        device has no room for, and rows in files, are streamed. Sums over rows are of float64; 'cuda/float32'
-        and 'cuda/tf32' take single precision, which keeps about five digits of means and covariances, or
-        TF32, which keeps two to three. Sums over chunks and the M-step are of float64 always.
-        When to change: where there is a GPU and rows are many; a thousand are quicker on the CPU.
+        PyTorch device to compute on, such as 'cuda' or 'cuda:1'. None computes where the rows are. Rows that
+        do not fit are streamed. 'cuda/float32' and 'cuda/tf32' use lower precision for products over rows,
+        and keep about five, or two to three, digits.
+        When to change: where there is a GPU and rows are many.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
-        When to change: -1 on a machine of your own; 1 inside of a search that runs in parallel itself.
+        When to change: -1 on a machine of your own.
     random_state : int, RandomState instance or None, default=None
-        Source of randomness of the starts, of `sample` and of `sample_conditional`.
+        Source of randomness of the starts and of `sample`.
         When to change: an integer makes results repeatable.
     warm_start : bool, default=False
-        Whether `fit` starts from the parameters of the last fit.
+        Whether `fit` starts from the parameters of the last fit, and keeps its prior.
         When to change: to go on with a fit that was stopped, or to follow data that change slowly.
 """
 
@@ -250,12 +188,12 @@ _FITTED = """
     mean_precision_ : ndarray of shape (K,)
         Of a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
     kernel_degrees_ : ndarray of shape (K,)
-        With ``kernel='t'``: degrees of freedom of the kernels.
+        With ``tail='t'``: degrees of freedom of the kernels.
     background_weights_ : ndarray of shape (L,)
-        With ``background=True``: share of the background in the rows of each class. `weights_` are shares of
-        the others.
+        With ``tail='background'``: share of the background in the rows of each class. `weights_` are shares
+        of the others.
     background_box_ : ndarray of shape (2, M)
-        With ``background=True``: lowest and highest values of the box on which it is uniform.
+        With ``tail='background'``: lowest and highest values of the box on which it is uniform.
     degrees_of_freedom_ : ndarray of shape (K,)
         Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
         ``covariances_[k]`` as its mean.
@@ -292,10 +230,9 @@ def _check_streams(estimator: Any) -> None:
         raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
     if is_robust(estimator):
         raise AttributeError(
-            "partial_fit is for Gaussian kernels without a background: use kernel='gaussian' and "
-            "background=False, or fit."
+            "partial_fit is for Gaussian kernels without a background: use tail=None, or fit."
         )
-    if estimator.covariance_type == "low_rank":
+    if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
         raise AttributeError(
             "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
             "else in each batch. Use fit, with blocks of rows if there are many."
@@ -315,15 +252,12 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     threshold_: float
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
-        "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES})],
-        "n_factors": [_COUNT, None],
-        "kernel": [StrOptions({"gaussian", "t"}), tuple],
-        "background": ["boolean"],
+        "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
+        "tail": [StrOptions({"t", "background"}), tuple, None],
         "init": [StrOptions({"auto", "class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
-        "tol": [Interval(Real, 0.0, None, closed="left")],
-        "stopping": [StrOptions({"total", "per-class"})],
+        "tol": [Interval(Real, 0.0, None, closed="left"), tuple],
         "variance_floor": [Interval(Real, 0.0, None, closed="left")],
         "covariance_prior": [
             StrOptions({"auto", "weak"}),
@@ -334,7 +268,6 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         "weight_prior": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"hierarchical"}), None],
         "inference": [StrOptions({"em", "variational"})],
         "accelerate": ["boolean"],
-        "freeze": [StrOptions({"kernels", "weights"}), None],
         "device": [str, None],
         "n_jobs": [Interval(Integral, None, -1, closed="right"), _COUNT, None],
         "random_state": ["random_state"],
@@ -405,7 +338,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             training = open_training(self, X, y, sample_weight)
             note_preparation(self, training, X)
             n_rows = training.source.summary.n_rows
-            if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
+            if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
                 raise ValueError(
                     f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
                 )
@@ -413,7 +346,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             check_outlier_label(self.outlier_label, training.classes, rejects=rejects)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
-            paths: list[Path | None] = [None] * len(parts)
+            written: list[Path] = []
             if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
                 monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
             for columns, model in parts:
@@ -425,29 +358,45 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                         "kernels. Set covariance_type to choose.",
                         UserWarning,
                     )
-            if len(parts) > 1 and training.n_unlabelled:
-                fit_jointly(parts, training)
-            else:
+
+            def ways(group: int, own: Training) -> dict[str, Any]:
+                """Return how to fit the model of a feature set: who watches, and what is written."""
+                own_path, watching = path, None
                 if path is not None:
-                    several = len(parts) > 1
-                    paths = [Path(f"{path}.{group}") if several else path for group in range(len(parts))]
-                for group, (columns, model) in enumerate(parts):
-                    own, watching = training.take(columns, group), None
-                    if monitor is not None:
-                        so_far = partial(self._attributes_so_far, parts[0], training)
-                        watching = monitor.model(
-                            so_far if len(parts) == 1 else None, own.source.summary.total
-                        )
-                    fit_model(model, own, columns, watching=watching, path=paths[group], prune=prune)
-            # A row without a value in some group still counts for its class.
-            self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
+                    own_path = path if len(parts) == 1 else Path(f"{path}.{group}")
+                    written.append(own_path)
+                if monitor is not None:
+                    so_far = partial(self._attributes_so_far, parts[0], training)
+                    watching = monitor.model(so_far if len(parts) == 1 else None, own.source.summary.total)
+                return {"watching": watching, "path": own_path, "prune": prune}
+
+            self._fit_parts(parts, training, ways)
             if self.reject_below is not None:
                 self.threshold_ = threshold_of(self, training)
             if monitor is not None:
                 monitor.close()
-        for written in filter(None, paths):
-            written.unlink(missing_ok=True)
+        for checkpoint in written:
+            checkpoint.unlink(missing_ok=True)
         return self
+
+    def _fit_parts(
+        self,
+        parts: list[Part],
+        training: Training,
+        ways: Callable[[int, Training], dict[str, Any]] = lambda *_: {},
+    ) -> None:
+        """Fit the model of each feature set, and store all of them.
+
+        `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
+        """
+        if len(parts) > 1 and training.n_unlabelled:
+            fit_jointly(parts, training)
+        else:
+            for group, (columns, model) in enumerate(parts):
+                own = training.take(columns, group)
+                fit_model(model, own, columns, **ways(group, own))
+        # A row without a value in some set still counts for its class.
+        self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
 
     @_IfStreams
     @_fit_context(prefer_skip_nested_validation=True)
@@ -542,12 +491,12 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, L)
-            Log-densities, columns in the order of `classes_`; with feature groups, summed over them.
+            Log-densities, columns in the order of `classes_`; with feature sets, summed over them.
         """
         return score_rows(self, X, densities.class_log_likelihood)
 
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
-        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature groups, side by side.
+        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature sets, side by side.
 
         Where groups have shifts, these are the kernels with the common means.
         """
@@ -571,7 +520,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         -------
         ndarray of shape (n, K)
             Responsibilities; rows sum to one, or to the probability that they are not background. With
-            feature groups, the groups' side by side.
+            feature sets, the groups' side by side.
         """
         return score_rows(self, X, densities.responsibilities, y)
 
@@ -592,7 +541,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, M)
-            The rows, observed values untouched. Columns that are in no feature group keep their gaps.
+            The rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
         return score_rows(self, X, densities.impute, y, on_cpu=True)
 
@@ -616,7 +565,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, M) or (n_samples, n, M)
-            Rows, observed values untouched. Columns that are in no feature group keep their gaps.
+            Rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
         if n_samples is not None:
             check_count(n_samples, "n_samples must be None or")
@@ -643,7 +592,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         X : ndarray of shape (n, M)
-            Rows; columns that are in no feature group are NaN.
+            Rows; columns that are in no feature set are NaN.
         y : ndarray of shape (n,)
             Their labels.
         """
@@ -724,18 +673,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     ----------
     {parameters}
     group_shift : float or 'auto', default=None
-        Whether classes, which are then groups such as samples, sites or speakers, have means of their own
-        near the common ones: group j has μ_k + δ_kj, with the prior N(0, P_k / r) of δ_kj. The number is r,
-        in rows, also called relevance factor: a group with m rows of a kernel moves its mean by m / (m + r)
-        of the way. Shifts are expected to be 1/√r deviations of the kernel. A fit without shifts comes
-        first; then the most likely shifts are found together with all other parameters. 'auto' chooses r
-        from 1 to 300, or no shifts, by rows held out in each group. Where methods are told the group of a
-        row, they use its means; otherwise the row is from the mixture of all groups, Σ_j Pr(j) p(x | j), each
-        with its own means. `add_class` adapts the means of a new group the same way. It needs
-        ``inference='em'`` and ``stopping='total'``, and cannot be combined with pruning, `partial_fit`,
-        unlabelled rows, or rows that are streamed to a device.
-        When to change: where the same population lies elsewhere in each sample, by batch effects or by
-        speaker.
+        Lets classes, which are then groups such as samples or sites, have means of their own: group j has
+        μ_k + δ_kj with the prior N(0, P_k / r) of δ_kj. The number is r, in rows: a group with m rows of a
+        kernel moves its mean by m / (m + r) of the way. 'auto' chooses r by held-out rows, or no shifts.
+        When to change: where the same population lies elsewhere in each sample, by batch effects.
 
     Attributes
     ----------
@@ -760,13 +701,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         With a `group_shift`: what is added to `means_` in each group.
     group_shift_ : float
         With a `group_shift`: its strength r, infinite where 'auto' found that shifts do not help.
-    populations_ : ndarray of shape (K,)
-        After `merge_kernels`: the population of each kernel, 0 to G - 1, the largest first.
-    merge_tree_ : ndarray of shape (K - 1, 4)
-        After `merge_kernels`: the merges as SciPy's linkage matrix, for ``scipy.cluster.hierarchy``.
-    merge_entropies_ : ndarray of shape (K,)
-        After `merge_kernels`: entropy of the responsibilities per row, in nats, with K, K - 1, …, 1
-        populations.
 
     See Also
     --------
@@ -799,22 +733,18 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str = "auto",
-        n_factors: int | None = None,
-        kernel: str | tuple[str, float] = "gaussian",
-        background: bool = False,
+        covariance_type: str | tuple[str, int] = "auto",
+        tail: str | tuple[str, float] | None = None,
         init: str | Mapping[str, Any] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float = 1e-4,
-        stopping: str = "total",
+        tol: float | tuple[str, float] = 1e-4,
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
         group_shift: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
-        freeze: str | None = None,
         device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -822,21 +752,17 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
-        self.n_factors = n_factors
-        self.kernel = kernel
-        self.background = background
+        self.tail = tail
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.stopping = stopping
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
         self.group_shift = group_shift
         self.inference = inference
         self.accelerate = accelerate
-        self.freeze = freeze
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -863,10 +789,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     @property
     def _parameters(self) -> Parameters:
-        degrees, background, box = (vars(self).get(name) for name in OF_KERNELS)
-        return Parameters(
-            self.weights_, self.means_, self.covariances_, degrees=degrees, background=background, box=box
-        )
+        arrays = {key: vars(self)[name] for name, key in OF_KERNELS.items() if name in vars(self)}
+        return Parameters(self.weights_, self.means_, self.covariances_, tail=tail_of(arrays))
 
     def _store_parameters(self, parameters: Parameters) -> None:
         """Set weights, means and covariances, and what t kernels and a background have besides."""
@@ -889,15 +813,13 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
             "groups": [kernels_of(parameters, self.covariance_type_, columns, by_class=False)],
-            "log_prior": log_probabilities(all_weights(parameters.batch())[0] @ self.class_prior_),
+            "log_prior": log_probabilities(all_weights(parameters) @ self.class_prior_),
             "probabilities": "responsibilities",
-            "n_hidden": 0 if parameters.background is None else 1,
+            "n_hidden": parameters.tail.n_extra,
         }
 
-    def predict(
-        self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
-    ) -> IntArray:
-        """Return the kernel, or the population, that each row most probably came from.
+    def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
+        """Return the kernel that each row most probably came from.
 
         Parameters
         ----------
@@ -906,24 +828,16 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         groups : array-like of shape (n,), default=None
             Their classes: with them, the weights, and the means where there are shifts, are those of the
             class; without, probabilities are averaged over the classes.
-        populations : bool, default=False
-            Whether to return populations, see `merge_kernels`, instead of kernels.
 
         Returns
         -------
         ndarray of shape (n,)
-            Numbers of kernels, lines of `means_`, or of populations.
+            Numbers of kernels, lines of `means_`.
         """
-        if populations:
-            check_is_fitted(self)
-            check_populations(self)
-        most_likely = densities.most_likely_population if populations else densities.most_likely_kernel
-        return score_rows(self, X, most_likely, groups, name="groups")
+        return score_rows(self, X, densities.most_likely_kernel, groups, name="groups")
 
-    def predict_proba(
-        self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
-    ) -> FloatArray:
-        """Return the probability that each row came from each kernel, or from each population.
+    def predict_proba(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
+        """Return the probability that each row came from each kernel.
 
         Parameters
         ----------
@@ -931,313 +845,20 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             Rows, of any kind that `fit` takes.
         groups : array-like of shape (n,), default=None
             Their classes, as in `predict`.
-        populations : bool, default=False
-            Whether to return populations, see `merge_kernels`, instead of kernels. A population has the sum
-            of its kernels.
 
         Returns
         -------
-        ndarray of shape (n, K) or (n, G)
+        ndarray of shape (n, K)
             Probabilities; rows sum to one or, with a background, to the probability that they are not
             background.
         """
-        if populations:
-            check_is_fitted(self)
-            check_populations(self)
-        probabilities = densities.population_probabilities if populations else densities.responsibilities
-        return score_rows(self, X, probabilities, groups, name="groups")
-
-    def write_labels(
-        self,
-        X: ArrayLike,
-        target: Any,
-        *,
-        populations: bool = False,
-        probabilities: bool = True,
-        name: str | None = None,
-    ) -> None:
-        """Write the kernel, or the population, of each row into a table, an AnnData or FCS files.
-
-        Rows of a group that is in the fit have the numbers of `predict` with `groups`, by the weights and
-        shifts of their group; rows of other groups, and all rows where X does not say their groups, those of
-        `predict` without, averaged over the groups. With a background, rows that are more likely background
-        than any one kernel or population have the number -1. A table has the column ``group`` if groups of
-        the rows are known, then the numbers, ``p_0``, ``p_1`` … for the probabilities, and ``p_background``
-        if there is a background. In an AnnData, numbers are a categorical column of ``obs``, in which
-        ``background`` stands for -1, probabilities are in ``obsm``, that of a background in the last column,
-        and ``uns["skmix"]`` has the groups, their weights and the kernels' means. FCS files are copies of
-        those that X is read from, with the numbers as one more channel, in single precision.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        target : path or AnnData
-            A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of n
-            observations, which is changed, or a folder for FCS files.
-        populations : bool, default=False
-            Whether to write populations, see `merge_kernels`, instead of kernels.
-        probabilities : bool, default=True
-            Whether to write the probability of each kernel or population; FCS files do not have them.
-        name : str, default=None
-            Name of the column; None is ``kernel`` or ``population``.
-        """
-        check_is_fitted(self)
-        write_labels(self, X, target, populations=populations, probabilities=probabilities, name=name)
+        return score_rows(self, X, densities.responsibilities, groups, name="groups")
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> IntArray:
         """Fit the mixture and return the most probable kernel (N,) of each row of X (N, M); see `fit`."""
         return self.fit(X, y, sample_weight).predict(X)
-
-    def merge_kernels(
-        self,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        *,
-        criterion: str = "entropy",
-        n_populations: int | None = None,
-        threshold: float | str | None = None,
-    ) -> Self:
-        """Merge kernels into populations, which may have any shape.
-
-        Kernels are merged two by two, and so is what was made of them, until a tree of all is cut. The
-        density stays as it is. Populations are numbered by their share of all rows, the largest first.
-        `predict` and `predict_proba` return them with ``populations=True``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M), default=None
-            Rows by whose responsibilities kernels are merged, of any kind that `fit` takes; a sample of some
-            ten thousand is enough. None uses draws from the model, as many from each kernel, and always the
-            same ones.
-        y : array-like of shape (n,), default=None
-            Their labels.
-        criterion : {'entropy', 'overlap'}, default='entropy'
-            'entropy' merges the two that lower the entropy of the responsibilities most [1]_. 'overlap'
-            merges the two with the largest Bhattacharyya coefficient ∫√(p q) of their densities; unlike the
-            entropy, it does not depend on their weights, and suits small populations beside large ones.
-        n_populations : int, default=None
-            Number of populations. None lets `threshold` decide.
-        threshold : float or 'elbow', default=None
-            Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. With 'overlap' it is
-            one less the coefficient. With 'entropy' it is the share of the uncertainty about which of the two
-            a row came from that knowing the row removes: 0.5 for two equal Gaussians at 2 standard
-            deviations, 0.9 at 4. 'elbow' is the rule of [1]_, where two lines meet that are fitted to the
-            curve of the entropy over the mass merged so far; it tends to leave more populations.
-
-        Returns
-        -------
-        estimator
-            The mixture, with `populations_`, `merge_tree_` and `merge_entropies_`. A new fit drops them.
-
-        References
-        ----------
-        .. [1] Baudry, J.-P., Raftery, A. E., Celeux, G., Lo, K. and Gottardo, R. (2010). Combining mixture
-           components for clustering. Journal of Computational and Graphical Statistics 19, 332-353.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skmix import SharedKernelMixture
-        >>> random = np.random.default_rng(0)
-        >>> X = np.append(random.exponential(size=400), random.normal(12.0, size=200))[:, None]
-        >>> model = SharedKernelMixture(4, init="k-means", random_state=0).fit(X)
-        >>> model = model.merge_kernels()
-        >>> model.predict([[0.1], [3.0], [11.0]], populations=True)
-        array([0, 0, 1])
-        """
-        check_is_fitted(self)
-        with updating(self):
-            merge_kernels(self, X, y, criterion, n_populations, threshold)
-        return self
-
-    def kernel_distances(
-        self, other: SharedKernelMixture | None = None, *, metric: str = "bhattacharyya"
-    ) -> FloatArray:
-        """Return distances between kernels, of this model or from those of another.
-
-        Parameters
-        ----------
-        other : SharedKernelMixture, default=None
-            A fitted mixture of the same features, of any covariance type; None is this one.
-        metric : {'bhattacharyya', 'jeffreys'}, default='bhattacharyya'
-            'bhattacharyya' is −log ∫√(p q), 'jeffreys' the symmetrised Kullback-Leibler divergence
-            KL(p‖q) + KL(q‖p). Both are 0 for equal kernels and have no upper bound; weights do not matter.
-
-        Returns
-        -------
-        ndarray of shape (K, K) or (K, K')
-            Distances.
-        """
-        check_is_fitted(self)
-        return distances(self, None if other is None else _check_mixture(other), metric)
-
-    def sort_kernels(self) -> Self:
-        """Sort the kernels by weight, the largest first, and equal ones by their means.
-
-        The weight is averaged over classes by `class_prior_`, with a background by what it leaves of it. The
-        order that a fit leaves depends on its start; the sorted one does not, as long as the kernels are the
-        same.
-
-        Returns
-        -------
-        estimator
-            The mixture, with all attributes that have one line for each kernel in the new order.
-        """
-        check_is_fitted(self)
-        with updating(self):
-            sort_kernels(self)
-        return self
-
-    def match(
-        self, other: SharedKernelMixture, *, populations: bool = False, max_distance: float = 0.9
-    ) -> IntArray:
-        """Return which kernels, or populations, of another mixture correspond to those of this one.
-
-        Each corresponds to at most one of the other model, such that the sum of the distances is as small as
-        possible. The distance is one less the Bhattacharyya coefficient ∫√(p q) of the densities: the square
-        of Hellinger's.
-
-        Parameters
-        ----------
-        other : SharedKernelMixture
-            A fitted mixture of the same features.
-        populations : bool, default=False
-            Whether to match populations, see `merge_kernels`, instead of kernels.
-        max_distance : float, default=0.9
-            Largest distance, from 0 to 1, of two that correspond.
-
-        Returns
-        -------
-        ndarray of shape (K,) or (G,)
-            Numbers in the other model; -1 for those without a counterpart.
-        """
-        check_is_fitted(self)
-        return match(self, _check_mixture(other), populations=populations, max_distance=max_distance)
-
-    def composition(
-        self,
-        X: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        *,
-        populations: bool | None = None,
-        level: float = 0.95,
-    ) -> Any:
-        """Return the share of each kernel, or population, in each group of rows, with intervals.
-
-        Groups are the classes of the fit: samples, patients, sites. Of new rows, only the weights are fitted,
-        and the model stays as it is.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M), default=None
-            Rows of new groups, of any kind that `fit` takes. None is for the groups of the fit, without rows.
-        groups : array-like, default=None
-            With X, the group of each row, shape (n,), as `y` in `fit`; None where X has them itself, or for
-            one group. Without X, the groups to return, in this order; None returns all.
-        populations : bool, default=None
-            Whether to return populations, see `merge_kernels`, or kernels; None returns populations if there
-            are any.
-        level : float, default=0.95
-            Probability of the intervals.
-
-        Returns
-        -------
-        pandas.DataFrame
-            In long form, with the columns `group`, `kernel` or `population` (its number, or 'background' if
-            the fit has one), `share`, `lower` and `upper`, and `rows`, the number of rows of the group or the
-            sum of their weights. The shares of a group sum to one.
-
-        Notes
-        -----
-        Intervals follow from the Fisher information of weights and kernels: they are wider where kernels
-        overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
-        apart they are Jeffreys' intervals of counts. Where weights have a prior, it holds for new groups too;
-        intervals are those of the posterior, but beside hierarchical weights those of the rows alone. With
-        `group_shift`, limits are NaN where kernels overlap so much that intervals would be too narrow. The
-        information is that of complete rows. Intervals assume that the fit has converged: a `tol` of 1e-6 or
-        less, with `accelerate`, is right for groups of thousands of rows.
-        """
-        check_is_fitted(self)
-        return compose(self, X, groups, populations=populations, level=level).frame()
-
-    def compare(
-        self, groups_a: Any, groups_b: Any, *, populations: bool | None = None, level: float = 0.95
-    ) -> Any:
-        """Return the differences between the mean shares of two sets of groups, say patients and controls.
-
-        Parameters
-        ----------
-        groups_a, groups_b : label or sequence of labels
-            Groups of the fit, see `classes_`; none may be in both.
-        populations : bool, default=None
-            Whether to compare populations, see `merge_kernels`, or kernels; None compares populations if
-            there are any.
-        level : float, default=0.95
-            Probability of the intervals.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With the columns `kernel` or `population`, `share_a` and `share_b` (means over the groups),
-            `difference`, `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of at
-            most 0.05, about 5 % or less are expected to be false discoveries (Benjamini and Hochberg).
-
-        Notes
-        -----
-        Groups are the units, not rows: means are not weighted by rows, and intervals are Welch's, by the
-        variance among the groups of each side, at least half of what their numbers of rows would make it.
-        They hold for further groups of these two kinds. A side that is one group has the variance of its own
-        share, and stands for itself alone. Shares are as counted, without a learnt prior.
-        """
-        check_is_fitted(self)
-        return compare(self, groups_a, groups_b, populations=populations, level=level)
-
-    def unusual_groups(
-        self,
-        X: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        *,
-        populations: bool | None = None,
-        level: float = 0.05,
-    ) -> Any:
-        """Return which groups have an unusual composition, or rows that the kernels do not explain.
-
-        The shares of each group are compared with those of the others, and the log-likelihood of its rows
-        with what a group of its composition and size should have. New groups are compared with those of the
-        fit; their weights are fitted, and the model stays as it is. The fit must have at least five groups:
-        fewer do not tell what is usual, and a ValueError says so.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M), default=None
-            Rows of new groups, of any kind that `fit` takes. None is for the groups of the fit.
-        groups : array-like of shape (n,), default=None
-            The group of each row of X; None where X has them itself, or for one group.
-        populations : bool, default=None
-            Whether compositions are of populations, see `merge_kernels`, or of kernels; None takes
-            populations if there are any.
-        level : float, default=0.05
-            Largest adjusted p-value of a group that is called unusual: if no group is, the probability that
-            any is called so is at most about this.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A line for each group, with the columns `group`, `rows`; `kernel` or `population`, the one whose
-            share is the least usual, its `share`, that of the other groups, `usual_share`, and
-            `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
-            `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal
-            variate; `p_adjusted`, for all shares and the likelihood (Bonferroni) of all groups (Holm)
-            together, and `unusual`.
-            Shares are as counted, without a learnt prior; the background is a part like any other.
-            Log-likelihoods are NaN where the mixture does not have them, after `partial_fit` and `add_class`,
-            and where rows had missing values.
-        """
-        check_is_fitted(self)
-        return unusual_groups(self, X, groups, populations=populations, level=level)
 
     def transform(self, X: ArrayLike) -> FloatArray:
         """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""
@@ -1267,16 +888,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
 def _of_kernels(parameters: Parameters) -> dict[str, Any]:
     """Return the attributes that only t kernels or a background have."""
-    values = parameters.degrees, parameters.background, parameters.box
-    return {name: value for name, value in zip(OF_KERNELS, values, strict=True) if value is not None}
-
-
-def _check_mixture(other: Any) -> SharedKernelMixture:
-    """Return another fitted mixture; refuse anything else."""
-    if not isinstance(other, SharedKernelMixture):
-        raise TypeError(f"other must be a SharedKernelMixture, got a {type(other).__name__}.")
-    check_is_fitted(other)
-    return other
+    values = parameters.tail.to_dict()
+    return {name: values[key] for name, key in OF_KERNELS.items() if key in values}
 
 
 def _lazy(method: Any) -> Any:

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ..engine.em import fit
-from ..engine.model import Status, join
+from ..engine.model import Status
+from ..engine.records import join
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
 from .rows import open_training
@@ -36,7 +37,7 @@ def fit_each(
     Parameters
     ----------
     model : SharedKernelMixture
-        Settings of the fits: EM with full covariances, ``covariance_prior=None``, and starts that are drawn.
+        Settings of the fits: EM with full covariances and Gaussian kernels, ``covariance_prior=None``.
     X : array-like of shape (N, M)
         Rows.
     y : array-like of shape (N,)
@@ -50,11 +51,10 @@ def fit_each(
         Fitted mixtures, one for each random state. Of a start that fails, ``start_status_`` is 'failed', and
         its parameters are those that entered the failing pass.
     """
-    if model.covariance_type != "full" or model.inference != "em" or model.covariance_prior is not None:
-        raise ValueError(
-            "fit_each needs covariance_type='full', inference='em' and covariance_prior=None, got "
-            f"{model.covariance_type!r}, {model.inference!r} and {model.covariance_prior!r}."
-        )
+    needed = {"covariance_type": "full", "inference": "em", "covariance_prior": None, "tail": None}
+    for name, value in needed.items():
+        if getattr(model, name) != value:
+            raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
     model = clone(model).set_params(n_init=1, warm_start=False)
     training = open_training(model, X, y, None)
     structure = structure_of("full")

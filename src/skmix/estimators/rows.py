@@ -119,7 +119,7 @@ class Training:
         absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
             raise ValueError(
-                f"No row of class {self.classes[absent[0]]!r} has a value in feature group {group}, columns "
+                f"No row of class {self.classes[absent[0]]!r} has a value in feature set {group}, columns "
                 f"{columns}."
             )
         return taken
@@ -151,10 +151,10 @@ def open_training(
     weights = check_weights(on_host(sample_weight), rows.shape[0])
     rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
     # The product form with unlabelled rows works on the host, and so do t kernels and a background.
-    jointly = bool(getattr(estimator, "feature_groups", None)) and bool(np.any(codes < 0))
+    jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
     here = jointly or is_robust(estimator)
     if here and (is_device_array(rows) or device is not None):
-        why = "Rows without a label and several feature_groups" if jointly else "t kernels or a background"
+        why = "Rows without a label and several feature_sets" if jointly else "t kernels or a background"
         warn_caller(f"{why}: this fit runs on the host, not on the device.")
     if is_device_array(rows):
         rows = to_numpy(rows) if here else rows

@@ -21,9 +21,9 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
-from ._settings import covariance_type_of, is_robust_fit
-from .crossfit import quantile
-from .decisions import check_outlier_label
+from ..engine.tails import Background
+from ._settings import check_covariance_type, covariance_type_of, is_robust_fit
+from .decisions import check_outlier_label, quantile
 from .densities import counted_weights, log_density
 from .rows import (
     Training,
@@ -38,7 +38,6 @@ from .rows import (
     where_dispatched,
 )
 from .solving import (
-    OF_POPULATIONS,
     OF_SHIFTS,
     OF_THE_POSTERIOR,
     best_start,
@@ -109,13 +108,13 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
     if len(parts) > 1 and batch.y is not None and np.any(batch.y < 0):
         raise ValueError(
-            f"{np.sum(batch.y < 0)} rows have no label, and with several feature groups partial_fit "
+            f"{np.sum(batch.y < 0)} rows have no label, and with several feature sets partial_fit "
             "needs labelled rows: their class depends on all groups. Leave these rows out, or fit one group."
         )
     for group, (columns, model) in enumerate(parts):
         own = _columns_of(batch, columns)
         if first and not own.X.shape[0]:
-            raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
+            raise ValueError(f"The first batch has no value in feature set {group}, {columns}.")
         _absorb(model, own, classes, float(decay))
     # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
     streaming = [model for _, model in parts if "stream_" in vars(model)]
@@ -177,7 +176,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been; kernels move.
     of_the_prior = ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_")
-    for name in ("has_gaps_", *of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS, *OF_SHIFTS):
+    for name in ("has_gaps_", *of_the_prior, *OF_THE_POSTERIOR, *OF_SHIFTS):
         vars(model).pop(name, None)
     if found.concentration is not None:
         model.weight_prior_ = found.concentration
@@ -196,7 +195,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
 
 
 def _check_covariance_type(model: Any) -> None:
-    if model.covariance_type not in ("auto", model.covariance_type_):
+    if check_covariance_type(model.covariance_type)[0] not in ("auto", model.covariance_type_):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
             f"{model.covariance_type_!r}: use fit."
@@ -270,7 +269,7 @@ def add_class(estimator: Any, new: Block, label: Any) -> None:
         own = _columns_of(new, columns)
         if not own.X.shape[0]:
             raise ValueError(
-                f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
+                f"No row of class {label!r} has a value in feature set {group}, columns {columns}."
             )
         _insert(model, own, label, place)
     before = dict(vars(estimator))
@@ -293,8 +292,8 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         floor=0.0,
     )
     start = replace(model._parameters, weights=uniform_weights(1, len(model.means_), 1)[0])
-    if start.background is not None:
-        start = replace(start, background=np.array([model.class_prior_ @ start.background]))
+    if isinstance(start.tail, Background):
+        start = replace(start, tail=start.tail.of_average(model.class_prior_, 1))
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
@@ -310,8 +309,9 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     if strength is None or np.isinf(strength):
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
-        if found.background is not None:
-            model.background_weights_ = np.insert(model.background_weights_, place, found.background[0, 0])
+        if isinstance(found.tail, Background):
+            own = found.tail.weights[0, 0]
+            model.background_weights_ = np.insert(model.background_weights_, place, own)
         shift = np.zeros_like(model.means_)
     else:
         weights, shift = _adapted(model, source, start, float(strength), options, frame)

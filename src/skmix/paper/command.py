@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as Grid
 
-from skmix import plots
 from skmix.io import replacing, writable_folder, write_columns
+from skmix.plots._common import new_figure, save_figure
 
 from . import harness, study
 from .claims import Difference, check_claims, differences
@@ -67,7 +67,7 @@ def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: An
     if sheet is not None:
         across = min(n_per_digit, MAX_ON_A_SHEET)
         shown = np.arange(len(labels)) % n_per_digit < across
-        figure = plots.new_figure(0.45 * across + 0.5, 4.7)
+        figure = new_figure(0.45 * across + 0.5, 4.7)
         plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
     features = digit_features(images)
     if out.suffix.lower() == ".npz":
@@ -78,7 +78,7 @@ def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: An
     else:
         write_columns(out, {**dict(zip(DIGIT_FEATURES, features.T, strict=True)), "digit": labels})
     if figure is not None and sheet is not None:
-        plots.save_figure(figure, sheet, dpi=120)
+        save_figure(figure, sheet, dpi=120)
     return len(labels)
 
 
@@ -128,7 +128,7 @@ def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
     name, draw = figure
     drawn = draw()
     for suffix, dpi in _FORMATS:
-        plots.save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+        save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
 
 
 # ---------------------------------------------------------------- printing

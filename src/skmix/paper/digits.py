@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
-from skmix.datasets._validation import finite, positive, whole_number
+from skmix.paper._validation import finite, positive, whole_number
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

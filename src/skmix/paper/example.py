@@ -105,7 +105,7 @@ class IllustrationRecord:
             "experiment": "illustration",
             "seed": self.seed,
             "rows_per_class": np.bincount(self.y).tolist(),
-            "stopping": {"rule": model.stopping, "tolerance": model.tol, "max_passes": model.max_iter},
+            "stopping": {"rule": model.tol[0], "tolerance": model.tol[1], "max_passes": model.max_iter},
             "passes": model.n_iter_,
             "converged": model.converged_,
             "log_likelihood": model.log_likelihood_,
@@ -142,7 +142,7 @@ def fit_illustration(
 
     Whether the fit converged is in ``model.converged_`` of the record.
     """
-    rule: dict[str, Any] = {"max_iter": example.max_iter, "stopping": "per-class", "tol": TOLERANCE}
+    rule: dict[str, Any] = {"max_iter": example.max_iter, "tol": ("per-class", TOLERANCE)}
     model = SharedKernelMixture(init=_start(example), covariance_prior=None, **rule)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -56,8 +56,8 @@ __all__ = [
     "write_lines",
 ]
 
-# Packages whose code affects the results of an experiment.
-_PACKAGES = ("engine", "estimators", "features", "datasets")
+# Packages and modules whose code affects the results of an experiment.
+_CODE = ("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py")
 
 
 def cell_key(settings: Mapping[str, Any]) -> str:
@@ -74,7 +74,7 @@ def library(*files: str) -> str:
     """
     root = Path(skmix.__file__).parent
     digest = hashlib.sha256()
-    own = [file for package in _PACKAGES for file in sorted((root / package).rglob("*.py"))]
+    own = [file for pattern in _CODE for file in sorted(root.glob(pattern))]
     for file in [*own, *map(Path, files)]:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return f"{skmix.__version__}+{digest.hexdigest()[:16]}"

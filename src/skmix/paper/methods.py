@@ -32,7 +32,7 @@ from .variants import Method, Variant, variant_of
 N_CLASSES = 10
 # Settings of the mixtures of the methods on our engine.
 _MIXTURES: dict[Method, dict[str, Any]] = {
-    "robust": {"init": "uniform", "stopping": "per-class", "tol": TOLERANCE},
+    "robust": {"init": "uniform", "tol": ("per-class", TOLERANCE)},
     "class-wise": {"init": "class"},
 }
 # Variances of the kernels at the paper's start.

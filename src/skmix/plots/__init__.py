@@ -6,28 +6,14 @@ matplotlib is imported when something is drawn; everything else works without it
 
 from __future__ import annotations
 
-from skmix.plots._common import new_figure, save_figure
-from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search, plot_weights
-from skmix.plots.composition import plot_composition
-from skmix.plots.field import plot_errors, plot_gain, plot_ranks, plot_sharing
+from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
-from skmix.plots.populations import draw_populations, plot_merges
 
 __all__ = [
     "draw_kernels",
-    "draw_populations",
-    "new_figure",
-    "plot_composition",
     "plot_confusion",
-    "plot_errors",
-    "plot_gain",
-    "plot_merges",
     "plot_projections",
-    "plot_ranks",
     "plot_reliability",
     "plot_search",
-    "plot_sharing",
-    "plot_weights",
-    "save_figure",
     "weight_key",
 ]

@@ -41,10 +41,11 @@ from ..compute.simd import (
     subtract,
 )
 from ..compute.threads import Workers, aligned
-from ..model import BoolArray, FloatArray, IntArray, Statistics, join
+from ..model import BoolArray, FloatArray, IntArray, Statistics
+from ..records import join
 from ..structures import Structure
 from .coverage import POOLED_PRODUCTS, PRODUCTS
-from .reference import Kernels, Rows, mean_log_scale
+from .reference import Kernels, Rows
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
@@ -775,13 +776,8 @@ def _expect(
         for array, shape in zip(sums, shapes, strict=True)
     )
     found = statistics_of(rows, kernels, origins, (size, sizes, model), (likelihood, mass, moments))
-    if kernels.degrees is not None:
-        # E[log u] of a row, but for what its distance adds.
-        n_features = kernels.means.shape[-1]
-        constants = np.log1p(n_features / kernels.degrees) + mean_log_scale(kernels.degrees, n_features)
-        found = replace(found, scales=scales, log_scales=mass.sum(axis=-1) * constants - logs)
-    if kernels.log_background is not None:
-        found = replace(found, background=background)
+    of_tail = kernels.tail.from_flat(mass, scales, logs, background, kernels.means.shape[-1])
+    found = replace(found, of_tail=of_tail)
     if not near or not with_moments:
         return found
     again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
@@ -864,8 +860,7 @@ def _places(structure: Structure, n_features: int, width: int, size: int) -> Int
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
     """Return the starts (R,) whose moments may be taken about zero, if their structure has a use for it."""
     structure, whitener = kernels.structure, kernels.factor.whitener
-    tails = kernels.degrees, kernels.log_background
-    if all(each.lacks(structure, *tails) for each in (PRODUCTS, POOLED_PRODUCTS)):
+    if all(each.lacks(structure, kernels.tail) for each in (PRODUCTS, POOLED_PRODUCTS)):
         return np.zeros(len(origins), dtype=bool)
     white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
     near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _NEAR**2
@@ -891,7 +886,8 @@ def _tied_second(
 
 def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
-    unweighted = replace(kernels, log_weights=np.zeros((1, kernels.means.shape[1], 1)), log_background=None)
+    alone = np.zeros((1, kernels.means.shape[1], 1))
+    unweighted = replace(kernels, log_weights=alone, tail=kernels.tail.of_kernels())
     near = bool(_are_near(kernels, kernels.means)[0])
     size, sizes, model = prepare(rows, unweighted, kernels.means, near=near)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
@@ -1047,12 +1043,11 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     sizes = Sizes(
         n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
         width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
-        kernels.degrees is not None,
+        kernels.tail.weighted,
     )  # fmt: skip
     base = constants[..., None] + kernels.log_weights
     padded = _filled(means, width), _filled(origins, width)
-    optional = (nothing if array is None else array for array in (kernels.degrees, kernels.log_background))
-    model = Model(*map(flat, (base, *padded, whitener, factors, rotation, *optional)))
+    model = Model(*map(flat, (base, *padded, whitener, factors, rotation, *kernels.tail.flat())))
     return size, sizes, model
 
 

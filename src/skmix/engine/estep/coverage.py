@@ -7,12 +7,9 @@ so that no part of a model is left out without a word. The matrix of tests cross
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
-
-# What kernels may have besides a mean and a covariance, in words.
-_TAILS = {"t": "t kernels", "background": "a background"}
+from ..tails import Tail
 
 
 @dataclass(frozen=True)
@@ -20,18 +17,13 @@ class Coverage:
     """The covariance types and tails that an E-step covers."""
 
     structures: frozenset[str] = frozenset(COVARIANCE_TYPES)
-    tails: frozenset[str] = frozenset(_TAILS)
+    tails: frozenset[str] = frozenset({"t", "background"})
 
-    def lacks(self, structure: Structure, degrees: Any, background: Any) -> str | None:
-        """Return what the E-step does not cover, in words; None if it covers the model.
-
-        `degrees` and `background` are those of `Parameters`, None if the model has no such part.
-        """
+    def lacks(self, structure: Structure, tail: Tail) -> str | None:
+        """Return what the E-step does not cover, in words; None if it covers the model."""
         if structure.name not in self.structures:
             return f"covariance_type={structure.name!r}"
-        present = {"t": degrees is not None, "background": background is not None}
-        missing = (words for tail, words in _TAILS.items() if present[tail] and tail not in self.tails)
-        return next(missing, None)
+        return None if tail.name is None or tail.name in self.tails else tail.words
 
 
 # The reference, and compiled code that takes differences from means; also with gaps.

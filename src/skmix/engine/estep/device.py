@@ -1,4 +1,4 @@
-"""Rows of another array library: the E-step in large chunks, on the device of the rows.
+"""The E-step of complete rows on a device, in large chunks of PyTorch tensors.
 
 A Gaussian log-density is linear in x, in the products of its features and in 1; the log-weight of a class is
 linear in the indicator of that class. Rows expanded into these terms need one product with the coefficients
@@ -10,11 +10,9 @@ the values of the rows, so the host need not wait for the device.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import pairwise
 from operator import add
 from typing import Any, TypeVar
 
@@ -25,12 +23,10 @@ from ..compute.arrays import (
     as_float64,
     clip,
     constant,
-    device_of,
     like,
     namespace,
     occurs,
     operations_of,
-    pick,
     replaced,
     sent_once,
     take,
@@ -40,12 +36,13 @@ from ..compute.arrays import (
 from ..frame import FARTHEST, Frame
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
+from ..tails import NONE
+from .terms import finite_log
 
 Result = TypeVar("Result")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
 # origin; how often terms that a captured pass may read were dropped.
 Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int]
-NOTHING: Assumed = ((), (), 0)
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
 _FEWEST_ROWS = 64
@@ -55,8 +52,6 @@ _ROUND = 256
 _PIECE = 1024
 # Terms are padded to a multiple of this, so that matrix products can load whole vectors.
 _PADDING = 8
-# The logarithm of zero in matrix products, where −inf would turn into NaN.
-_LOG_ZERO = -1e30
 # A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
 # about the mean: a quarter of what would make its covariance lose digits.
 _FAR = 2.0**22
@@ -66,18 +61,18 @@ _FAR = 2.0**22
 class Prepared:
     """Parameters of R starts, expanded into coefficients of the rows' terms."""
 
-    coefficients: FloatArray  # (R, K, M + S): of x and of the second-order terms in log N(x; μ_k, P_k)
+    coefficients: Array  # (R, K, M + S): of x and of the second-order terms in log N(x; μ_k, P_k)
     # (R, K, L): log π_kj N(x; μ_k, P_k) at the origin and at the mean, less the level
-    at_origin: FloatArray
-    at_mean: FloatArray
+    at_origin: Array
+    at_mean: Array
     # (R,): log-density of the start's highest peak, subtracted from all so that no exponential overflows
-    levels: FloatArray
-    means: FloatArray  # (R, K, M): kernel means
+    levels: Array
+    means: Array  # (R, K, M): kernel means
     factor: Factor  # whiteners of the covariances
     # (R, K): kernels whose expanded log-density would cancel too many digits: computed from differences
-    delicate: BoolArray
-    recentred: BoolArray  # (R, K): kernels whose moments are taken about `origins` rather than about zero
-    origins: FloatArray  # (R, K, M): the origins of the moments, zero where not recentred
+    delicate: Array
+    recentred: Array  # (R, K): kernels whose moments are taken about `origins` rather than about zero
+    origins: Array  # (R, K, M): the origins of the moments, zero where not recentred
 
     def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
         """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
@@ -100,16 +95,13 @@ class Prepared:
         if first == last:
             first = last = 0
         if (first, last) not in self._of_classes:
-            xp, parts = namespace(self.coefficients), [self.coefficients]
+            parts = [self.coefficients]
             if last > first:
                 parts.append(self.at_origin[..., first : last + 1])
             padding = -sum(part.shape[-1] for part in parts) % _PADDING
-            if padding:
-                shape = (*self.at_origin.shape[:2], padding)
-                parts.append(xp.zeros(shape, dtype=xp.float64, device=device_of(self.means)))
-            flat = xp.concat(parts, axis=-1) if len(parts) > 1 else self.coefficients
-            flat = xp.reshape(flat, (flat.shape[0] * flat.shape[1], flat.shape[2]))
-            self._of_classes[first, last] = xp.astype(flat, dtype, copy=False)
+            parts.append(self.means.new_zeros((*self.means.shape[:2], padding)))
+            joined = namespace(self.means).concat(parts, axis=-1)
+            self._of_classes[first, last] = joined.reshape(-1, joined.shape[-1]).to(dtype)
         return self._of_classes[first, last]
 
 
@@ -117,104 +109,69 @@ def prepare(
     parameters: Parameters, structure: Structure, bounds: FloatArray, factor: Factor | None = None
 ) -> Prepared:
     """Expand the parameters of R starts in the frame, for terms of magnitudes up to `bounds` (M + S,)."""
-    weights, means = parameters.weights, parameters.means
+    means = parameters.means
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
         factor = structure.factor(parameters.covariances, n_features)
     quadratic = structure.quadratic(factor)
     linear = structure.precision_times(factor, means)
     at_zero = -0.5 * xp.sum(linear * means, axis=-1)
-    constants = -0.5 * (factor.log_determinant + n_features * math.log(2 * math.pi))
-    constants = xp.broadcast_to(constants, at_zero.shape)
+    constants = xp.broadcast_to(NONE.log_peaks(factor.log_determinant, n_features), at_zero.shape)
     levels = xp.max(constants, axis=1)
-
     quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
     coefficients = xp.concat([linear, quadratic], axis=-1)
     magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
     delicate = ~(magnitude <= structure.largest_cancellation)
     far = xp.any(means**2 > _FAR * structure.variances(parameters.covariances), axis=-1)
-    at_mean = finite_log(weights) + (constants - levels[:, None])[..., None]
-    return Prepared(
-        coefficients,
-        at_mean + at_zero[..., None],
-        at_mean,
-        levels,
-        means,
-        factor,
-        delicate,
-        far,
-        where(far[..., None], means, 0.0),
-    )
+    at_mean = finite_log(parameters.weights) + (constants - levels[:, None])[..., None]
+    at_origin, origins = at_mean + at_zero[..., None], where(far[..., None], means, 0.0)
+    return Prepared(coefficients, at_origin, at_mean, levels, means, factor, delicate, far, origins)
 
 
-def finite_log(weights: Array) -> Array:
-    """Return logarithms of weights; that of zero is finite, since −inf becomes NaN in matrix products."""
-    with np.errstate(divide="ignore"):
-        return clip(namespace(weights).log(weights), _LOG_ZERO, np.inf)
-
-
-def term_features(structure: Structure, n_features: int, which: int) -> np.ndarray:
+def _features_of_terms(structure: Structure, n_features: int, which: int) -> np.ndarray:
     """Return the first or second feature (S,) of each second-order term."""
     return structure.pairs(n_features)[which]
 
 
 @dataclass(frozen=True)
 class ClassOrder:
-    """Rows in the order of their classes: what does not depend on their values."""
+    """Rows in the order of their classes."""
 
     bounds: IntArray  # (L + 1,): where each class begins and ends among ordered rows
-    total: float  # weight of all rows
     sizes: Any  # (L,): weight of each class, on the device; a number for one class
-    # On the device, of ordered rows; None as long as they are not sent.
+    # On the device, of ordered rows:
     codes: Array | None = None  # (N,): classes; None for one
     index: Array | None = None  # (N,): numbers of the rows; None for rows that are in order as they are
     weights: Array | None = None  # (N,): None when all are one
-    is_sent: bool = False
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory of codes, numbers and weights."""
-        given = self.codes, self.index, self.weights
-        return sum(int(array.nbytes) for array in given if array is not None)
-
-    def sent(self, X: Array, classes: IntArray | None, weights: FloatArray | None) -> ClassOrder:
-        """Return the order with codes, numbers and weights of rows X (N, M), on their device.
-
-        They are sorted there: the host would take longer than to copy the rows.
-        """
-        xp, own = namespace(X), None if weights is None else as_float64(weights, X)
-        if classes is None:
-            return replace(self, weights=own, is_sent=True)
-        codes, index = like(classes, X), None
-        if np.any(classes[1:] < classes[:-1]):
-            index = xp.argsort(codes, stable=True)
-            codes = take(codes, index, axis=0)
-            own = None if own is None else take(own, index, axis=0)
-            index = xp.astype(index, xp.int32 if X.shape[0] < 1 << 31 else xp.int64, copy=False)
-        return replace(self, codes=codes, index=index, weights=own, is_sent=True)
-
-    def counted(self) -> ClassOrder:
-        """Return the order without what takes memory for each row."""
-        return ClassOrder(self.bounds, self.total, self.sizes)
 
 
-def count_classes(
+def order_by_class(
     X: Array, classes: IntArray | None, n_classes: int, weights: FloatArray | None
 ) -> ClassOrder:
-    """Return the order of rows X (N, M) by their classes (N,), not sent yet; classes of None mean one."""
-    n_rows = X.shape[0]
+    """Return the order of rows X (N, M) by their classes (N,); classes of None mean one.
+
+    Rows are sorted on the device: the host would take longer than to copy them.
+    """
+    own = None if weights is None else as_float64(weights, X)
     if classes is None:
-        total = float(n_rows if weights is None else weights.sum())
-        return ClassOrder(np.array([0, n_rows]), total, total)
+        total = float(X.shape[0] if weights is None else weights.sum())
+        return ClassOrder(np.array([0, X.shape[0]]), total, weights=own)
     n_each = np.bincount(classes, minlength=n_classes)
     sizes = n_each if weights is None else np.bincount(classes, weights, minlength=n_classes)
-    return ClassOrder(np.concatenate([[0], np.cumsum(n_each)]), float(sizes.sum()), as_float64(sizes, X))
+    codes, index = like(classes, X), None
+    if np.any(classes[1:] < classes[:-1]):
+        index = namespace(X).argsort(codes, stable=True)
+        codes = take(codes, index, axis=0)
+        own = None if own is None else take(own, index, axis=0)
+    bounds = np.concatenate([[0], np.cumsum(n_each)])
+    return ClassOrder(bounds, as_float64(sizes, X), codes.long(), index, own)
 
 
 class FramedRows:
-    """Rows X (N, M) on a device, ordered by class, in a frame; see `DeviceRows`.
+    """Rows X (N, M) on a device, ordered by class, in a frame.
 
     `precision` is that of the terms and of the products with them. Sums over chunks are always float64.
+    `keeps` is whether terms are kept between passes if there is memory for them.
     """
 
     def __init__(
@@ -229,25 +186,19 @@ class FramedRows:
         self.frame, self.structure, self.n_classes = frame, structure, len(order.bounds) - 1
         self.n_rows, self.n_features = X.shape
         self.n_coefficients = self.n_features + structure.n_second(self.n_features)
-        self._X, self._xp, self._operations = X, namespace(X), operations_of(X)
-        self._bounds, self._total, self._sizes = order.bounds, order.total, order.sizes
-        self._index, self._row_weights = order.index, order.weights
-        self._codes: Array = order.codes
-        if order.codes is not None:
-            self._codes = self._xp.astype(order.codes, self._xp.int64, copy=False)
+        self._X, self._order, self._operations, xp = X, order, operations_of(X), namespace(X)
         self._precision = precision
-        self._type = self._xp.float64 if precision == "float64" else self._xp.float32
+        self._type = xp.float64 if precision == "float64" else xp.float32
         first, second = structure.pairs(self.n_features)
         # The largest magnitudes of terms (M + S,).
         bounds = np.concatenate([frame.bound, frame.bound[first] * frame.bound[second]])
         self._scale, self._shift, self.bounds = (
             sent_once(array, X) for array in (frame.scale, frame.shift, bounds)
         )
-        self._farthest = FARTHEST if frame.bound.max() >= FARTHEST else np.inf
+        self._pairs = [
+            constant(_features_of_terms, structure, self.n_features, which, example=X) for which in (0, 1)
+        ]
         self._most_rows: int | None = None
-        self._pairs = tuple(
-            constant(term_features, structure, self.n_features, which, example=X) for which in (0, 1)
-        )
         # (start, kernel) of the kernels computed from differences, and of those with moments about their own
         # origin: at least those of the last pass.
         self.delicate: list[tuple[int, int]] = []
@@ -256,8 +207,7 @@ class FramedRows:
         self._kept: dict[tuple[int, int], tuple[Array, Array | None]] = {}
         self._kept_rows = 0  # rows of a chunk of them
         self._n_dropped = 0  # how often they were
-        n_numbers = self.n_rows * (self.n_coefficients + _PADDING)
-        n_bytes = n_numbers * (8 if precision == "float64" else 4)
+        n_bytes = self.n_rows * (self.n_coefficients + _PADDING) * (8 if precision == "float64" else 4)
         self._keeps = keeps and n_bytes <= self._operations.spare_memory()
 
     @property
@@ -278,16 +228,17 @@ class FramedRows:
                 return reduce(Statistics.plus, (self._collect(a, b, prepared, moments) for a, b in cuts))
 
         total = self._in_chunks(prepared, work, others)
-        return replace(total, log_likelihood=total.log_likelihood + self._sizes * prepared.levels[:, None])
+        levels = self._order.sizes * prepared.levels[:, None]
+        return replace(total, log_likelihood=total.log_likelihood + levels)
 
-    def map_joints(self, prepared: Prepared, function: Callable[[Array, int, int], Array]) -> list[Array]:
-        """Apply a function to each chunk's log-joints (R, K, n) and its bounds start, stop."""
+    def map_joints(self, prepared: Prepared, function: Callable[[Array], Array]) -> list[Array]:
+        """Apply a function to the log-joints (R, K, n) of each chunk, less the starts' levels."""
 
         def joints(start: int, stop: int) -> Array:
             values, offsets, _, _ = self._log_joint(start, stop, prepared)
             return values + offsets[..., None]
 
-        return self._in_chunks(prepared, lambda cuts: [function(joints(a, b), a, b) for a, b in cuts])
+        return self._in_chunks(prepared, lambda cuts: [function(joints(a, b)) for a, b in cuts])
 
     def _in_chunks(
         self,
@@ -354,20 +305,23 @@ class FramedRows:
         """Return the terms of rows start … stop − 1, and the indicators; see `_log_joint`."""
         if (start, stop) in self._kept:
             return self._kept[start, stop]
-        xp = self._xp
-        rows = (
-            self._X[start:stop, :] if self._index is None else take(self._X, self._index[start:stop], axis=0)
-        )
-        segments = self.segments(start, stop)
-        indicators = None
-        if len(segments) > 1:
-            numbers = constant(np.arange, segments[0][0], segments[-1][0] + 1, example=self._X)
-            indicators = xp.astype(self._codes[None, start:stop] == numbers[:, None], self._type)
-        n_terms = self.n_coefficients + (0 if indicators is None else indicators.shape[0])
-        terms = self._operations.expand(
-            rows, self._scale, self._shift, self._farthest, self._pairs, indicators, self._type,
-            -n_terms % _PADDING,
-        )  # fmt: skip
+        order, n_features, n_shared = self._order, self.n_features, self.n_coefficients
+        rows = self._X[start:stop] if order.index is None else take(self._X, order.index[start:stop], axis=0)
+        first, last = self._classes(start, stop)
+        indicators, n_terms = None, n_shared
+        if last > first and order.codes is not None:
+            numbers = constant(np.arange, first, last + 1, example=self._X)
+            indicators = (order.codes[None, start:stop] == numbers[:, None]).to(self._type)
+            n_terms += len(indicators)
+        terms = rows.new_empty((n_terms + -n_terms % _PADDING, stop - start), dtype=self._type)
+        x, products = terms[:n_features], terms[n_features:n_shared]
+        x.copy_((rows.to(self._scale.dtype) * (1.0 / self._scale) - self._shift).T)
+        if self.frame.bound.max() >= FARTHEST:
+            x.clamp_(-FARTHEST, FARTHEST)
+        products.copy_(take(x, self._pairs[0], axis=0)).mul_(take(x, self._pairs[1], axis=0))
+        if indicators is not None:
+            terms[n_shared:n_terms] = indicators
+        terms[n_terms:] = 0.0
         if self._keeps:
             self._kept[start, stop] = terms, indicators
         return terms, indicators
@@ -387,139 +341,109 @@ class FramedRows:
         indicators : array of shape (C, n) or None
             The last of these; None when there is one class.
         """
-        xp, (n_starts, n_kernels, _) = self._xp, prepared.coefficients.shape
-        segments = self.segments(start, stop)
+        n_starts, n_kernels, _ = prepared.coefficients.shape
+        first, last = self._classes(start, stop)
         terms, indicators = self._terms(start, stop)
-        values = prepared.coefficients_for(segments[0][0], segments[-1][0], self._type) @ terms
-        if indicators is None:
-            offsets = prepared.at_origin[..., segments[0][0]]
-        else:
-            offsets = xp.zeros_like(prepared.at_origin[..., 0])
+        values = prepared.coefficients_for(first, last, self._type) @ terms
+        offsets = prepared.at_origin[..., first]
+        if indicators is not None:
+            offsets = namespace(offsets).zeros_like(offsets)
         if self.delicate:
-            index = [r * n_kernels + k for r, k in self.delicate]
-            at_mean = self._of(prepared.at_mean, index)
-            better = self._from_differences(terms[: self.n_features, :], prepared)
+            places = self._places(self.delicate, n_kernels)
+            at_mean = take(prepared.at_mean.reshape(-1, self.n_classes), places, axis=0)
+            better = self._from_differences(terms[: self.n_features], prepared)
             if indicators is None:
-                flat = xp.reshape(offsets, (n_starts * n_kernels,))
-                own = xp.astype(at_mean[:, segments[0][0]], flat.dtype, copy=False)
-                flat = replaced(flat, sent_once(np.array(index), self._X), own)
-                offsets = xp.reshape(flat, offsets.shape)
+                offsets = replaced(offsets.reshape(-1), places, at_mean[:, first])
+                offsets = offsets.reshape(n_starts, n_kernels)
             else:
-                better = better + take(at_mean, self._codes[start:stop], axis=1)
-            values = self._operations.put(values, sent_once(np.array(index), self._X), better)
-        offsets = xp.astype(offsets, self._type, copy=False)
-        return xp.reshape(values, (n_starts, n_kernels, stop - start)), offsets, terms, indicators
+                codes = self._order.codes[start:stop]  # type: ignore[index]
+                better = better + take(at_mean.to(self._type), codes, axis=1)
+            values = self._operations.put(values, places, better)
+        return values.reshape(n_starts, n_kernels, -1), offsets.to(self._type), terms, indicators
+
+    def _places(self, kernels: list[tuple[int, int]], n_kernels: int) -> Array:
+        """Return the places (q,) of some kernels among those of all starts, on the device."""
+        return sent_once(np.array([r * n_kernels + k for r, k in kernels]), self._X)
 
     def _from_differences(self, x: Array, prepared: Prepared) -> Array:
         """Return log-densities (q, n), less those at the means, of delicate kernels and rows x (M, n)."""
-        n_kernels = prepared.means.shape[1]
-        means = self._of(prepared.means, [r * n_kernels + k for r, k in self.delicate])
-        whiteners = self.structure.whiteners_of(prepared.factor, self.delicate)
-        whiteners = self._xp.astype(whiteners, self._type, copy=False)
-        distances = self._operations.distances(x, means, whiteners)
-        return -0.5 * clip(distances, 0.0, self._xp.finfo(self._type).max / 1e8)
-
-    def _of(self, array: Array, index: list[int]) -> Array:
-        """Return the entries (q, …) of an array (R, K, …) for some kernels, in the rows' precision."""
-        flat = self._xp.reshape(array, (array.shape[0] * array.shape[1], *array.shape[2:]))
-        return self._xp.astype(pick(flat, index), self._type, copy=False)
+        n_kernels, n_features = prepared.means.shape[1:]
+        places = self._places(self.delicate, n_kernels)
+        means = take(prepared.means.reshape(-1, n_features), places, axis=0).to(self._type)
+        whiteners: Array = self.structure.whiteners_of(prepared.factor, self.delicate)
+        whiteners = whiteners.to(self._type)
+        parts, most = [], max(1, self._operations.chunk // (x.shape[0] * x.shape[1]))
+        for a in range(0, len(means), most):
+            difference, own = x - means[a : a + most, :, None], whiteners[a : a + most]
+            white = own @ difference if own.ndim == 3 else own[..., None] * difference
+            parts.append((white * white).sum(1))
+        xp = namespace(x)
+        return -0.5 * clip(xp.concat(parts), 0.0, xp.finfo(self._type).max / 1e8)
 
     def _collect(self, start: int, stop: int, prepared: Prepared, moments: bool) -> Statistics:
         """Return the statistics of rows start … stop − 1, log-likelihoods less the levels."""
-        xp, (n_starts, n_kernels, _) = self._xp, prepared.coefficients.shape
+        xp, (n_starts, n_kernels, _) = namespace(self._X), prepared.coefficients.shape
         n_shared, n_features = self.n_coefficients, self.n_features
         values, offsets, terms, indicators = self._log_joint(start, stop, prepared)
-        weights, own = None if self._row_weights is None else self._row_weights[start:stop], None
-        if weights is not None:
-            own = xp.astype(weights, self._type, copy=False)
+        weights = None if self._order.weights is None else self._order.weights[start:stop]
+        own = None if weights is None else weights.to(self._type)
         responsibilities, log_sums, mass = self._operations.normalise(values, offsets, own)  # (E)
-        log_sums = xp.astype(log_sums, xp.float64, copy=False)
-        if weights is not None:
-            log_sums = log_sums * weights
+        log_sums = log_sums.double() if weights is None else log_sums.double() * weights
         if indicators is None:
             log_likelihood = xp.sum(log_sums, axis=1, keepdims=True)
         else:
-            log_likelihood = log_sums @ xp.astype(indicators, xp.float64, copy=False).T
+            log_likelihood = log_sums @ indicators.double().T
         log_likelihood = self._in_all_classes(log_likelihood, start, stop)
         if not moments:
             zeros, mass = xp.zeros_like(prepared.coefficients), xp.zeros_like(prepared.at_mean)
-            return Statistics(log_likelihood, mass, zeros[..., :n_features], zeros[..., n_features:n_shared])
-        flat = xp.reshape(responsibilities, (n_starts * n_kernels, stop - start))
+            return Statistics(log_likelihood, mass, zeros[..., :n_features], zeros[..., n_features:])
+        flat = responsibilities.reshape(n_starts * n_kernels, stop - start)
         # This order of the factors is 10 to 25 % faster on an H200.
-        sums = xp.astype((terms @ flat.T).T, xp.float64, copy=False)
+        sums = (terms @ flat.T).T.double()
         first, second = sums[:, :n_features], sums[:, n_features:n_shared]
         if self.recentred:
-            index = [r * n_kernels + k for r, k in self.recentred]
-            own_first, own_second = self._about_origins(flat, terms[:n_features, :], prepared, self.recentred)
-            places = sent_once(np.array(index), self._X)
-            first, second = replaced(first, places, own_first), replaced(second, places, own_second)
+            places = self._places(self.recentred, n_kernels)
+            origins = take(prepared.origins.reshape(-1, n_features), places, axis=0).to(self._type)
+            better = self._about_origins(terms[:n_features], origins, take(flat, places, axis=0))
+            first, second = replaced(first, places, better[0]), replaced(second, places, better[1])
         if indicators is None:
             mass = mass[..., None]
         else:
-            n_terms = n_shared + indicators.shape[0]
-            mass = xp.reshape(sums[:, n_shared:n_terms], (n_starts, n_kernels, n_terms - n_shared))
-        mass = self._in_all_classes(mass, start, stop)
+            mass = sums[:, n_shared : n_shared + len(indicators)].reshape(n_starts, n_kernels, -1)
         return Statistics(
             log_likelihood,
-            mass,
-            xp.reshape(first, (n_starts, n_kernels, n_features)),
-            xp.reshape(second, (n_starts, n_kernels, n_shared - n_features)),
+            self._in_all_classes(mass, start, stop),
+            first.reshape(n_starts, n_kernels, -1),
+            second.reshape(n_starts, n_kernels, -1),
         )
 
-    def _about_origins(
-        self, responsibilities: Array, x: Array, prepared: Prepared, kernels: list[tuple[int, int]]
-    ) -> tuple[Array, Array]:
-        """Return first (q, M) and second moments (q, S) of q kernels about their own origins."""
-        xp, n_kernels = self._xp, prepared.means.shape[1]
-        index = [r * n_kernels + k for r, k in kernels]
-        origins, shares = self._of(prepared.origins, index), pick(responsibilities, index)
-        if not self.structure.triangular:
-            sums = self._operations.moments_about(x, origins, shares)
-            return tuple(xp.astype(own, xp.float64, copy=False) for own in sums)
-        first, second = [], []
-        for q in range(len(kernels)):
-            difference = x[None, ...] - origins[q : q + 1, :, None]
-            weighted = difference * shares[q : q + 1, None, :]
-            first.append(xp.sum(weighted, axis=-1))
-            second.append(self.structure.pack(self._second_moments(difference, weighted)))
-        return tuple(xp.astype(xp.concat(own), xp.float64, copy=False) for own in (first, second))
-
-    def _second_moments(self, difference: Array, weighted: Array) -> Array:
-        """Return second moments of rows (q, M, n), summed over pieces.
-
-        One product with a small result would occupy a single multiprocessor; many products occupy all.
-        """
-        xp, second_moment = self._xp, self.structure.second_moment
-        n_kernels, n_features, n_rows = difference.shape
-        whole = n_rows - n_rows % _PIECE
-        parts = []
-        if whole:
-            shape = (n_kernels, n_features, whole // _PIECE, _PIECE)
-            pieces = [
-                xp.permute_dims(xp.reshape(a[..., :whole], shape), (0, 2, 3, 1))
-                for a in (difference, weighted)
-            ]
-            parts.append(xp.sum(second_moment(*pieces), axis=1))
-        if whole < n_rows:
-            parts.append(
-                second_moment(*(xp.matrix_transpose(a[..., whole:]) for a in (difference, weighted)))
-            )
-        return reduce(add, parts)
+    def _about_origins(self, x: Array, origins: Array, shares: Array) -> tuple[Array, Array]:
+        """Return first (q, M) and second moments (q, S) of rows x (M, n) with shares (q, n) about origins."""
+        first, second, structure, xp = [], [], self.structure, namespace(x)
+        whole = x.shape[1] - x.shape[1] % _PIECE
+        for origin, share in zip(origins, shares, strict=True):
+            difference = (x - origin[:, None])[None]
+            weighted = difference * share
+            first.append(weighted.sum(-1))
+            # In pieces: one product with a small result would occupy a single multiprocessor.
+            both, shape = (difference, weighted), (1, len(x), -1, _PIECE)
+            pieces = [a[..., :whole].reshape(shape).permute(0, 2, 3, 1) for a in both]
+            rest = [a[..., whole:].mT for a in both]
+            parts = [structure.second_moment(*pieces).sum(1)] if whole else []
+            parts += [structure.second_moment(*rest)] if whole < x.shape[1] else []
+            second.append(structure.pack(reduce(add, parts)))
+        return xp.concat(first).double(), xp.concat(second).double()
 
     def _in_all_classes(self, sums: Array, start: int, stop: int) -> Array:
         """Return sums (…, C) over the classes of rows start … stop − 1 as sums (…, L) over all classes."""
-        segments = self.segments(start, stop)
-        before, after = segments[0][0], self.n_classes - 1 - segments[-1][0]
+        first, last = self._classes(start, stop)
+        before, after = first, self.n_classes - 1 - last
         if not before and not after:
             return sums
-        zeros = self._xp.zeros((*sums.shape[:-1], before + after), dtype=sums.dtype, device=sums.device)
-        return self._xp.concat([zeros[..., :before], sums, zeros[..., before:]], axis=-1)
+        zeros = sums.new_zeros((*sums.shape[:-1], before + after))
+        return namespace(sums).concat([zeros[..., :before], sums, zeros[..., before:]], axis=-1)
 
-    def segments(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Return (class, i, j) for the classes with rows in start … stop − 1, i and j relative to `start`."""
-        if len(self._bounds) == 2:
-            return [(0, 0, stop - start)]
-        first = int(np.searchsorted(self._bounds, start, side="right")) - 1
-        last = int(np.searchsorted(self._bounds, stop, side="left"))
-        inside = np.clip(self._bounds[first : last + 1], start, stop) - start
-        return [(first + c, int(i), int(j)) for c, (i, j) in enumerate(pairwise(inside)) if j > i]
+    def _classes(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the first and the last class with rows in start … stop − 1."""
+        first, last = np.searchsorted(self._order.bounds, [start, stop - 1], side="right") - 1
+        return int(first), int(last)

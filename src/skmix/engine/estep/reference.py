@@ -6,26 +6,22 @@ compiled code would take longer than the work, and computers without Numba.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import logsumexp
 
-from ..compute.arrays import Array, digamma, gammaln, is_numpy, like, namespace, occurs
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics, join
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..records import join
 from ..structures import Structure
+from ..tails import NONE, Tail, of_all_features
+from .terms import safe_log, share
 
 # Numbers in the differences of rows from means that are held at a time.
 HELD = 1 << 17
-# A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
-_UNDERFLOW = 1e-280
 # Rows of a log-density's matrix product: the rounding of a row depends on this size, not on the other rows.
 TILE = 64
-# Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
-_SMALLEST = 1e-200
 
 
 @dataclass(frozen=True)
@@ -67,71 +63,41 @@ class Kernels:
     factor: Factor
     constants: FloatArray  # (R, K): log-density at the mean
     log_weights: FloatArray  # (R, K, C)
-    degrees: FloatArray | None = None  # (R, K): degrees of freedom; None for Gaussian kernels
-    log_background: FloatArray | None = None  # (R, C): log-joint of the background, the same for all rows
+    tail: Tail = NONE
+    log_outside: FloatArray | None = None  # (R, C): log-joint of the background, the same for all rows
 
     @classmethod
     def of(cls, parameters: Parameters, factor: Factor, structure: Structure) -> Kernels:
         """Return the kernels of parameters with that factor."""
-        constants = log_peaks(factor.log_determinant, parameters.means.shape[-1], parameters.degrees)
+        tail = parameters.tail
+        constants = tail.log_peaks(factor.log_determinant, parameters.means.shape[-1])
         constants = np.broadcast_to(constants, parameters.means.shape[:2])
-        background = None
-        if parameters.background is not None and parameters.box is not None:
-            background = safe_log(parameters.background) + log_uniform(parameters.box)[:, None]
-        weights = safe_log(parameters.weights)
-        return cls(structure, parameters.means, factor, constants, weights, parameters.degrees, background)
+        outside = tail.log_outside(slice(None), of_all_features)
+        log_weights = safe_log(parameters.weights)
+        return cls(structure, parameters.means, factor, constants, log_weights, tail, outside)
 
     def take(self, starts: slice | IntArray) -> Kernels:
         """Return some of the starts."""
-        arrays = self.means, self.constants, self.log_weights, self.degrees, self.log_background
-        means, *others = (None if array is None else array[starts] for array in arrays)
-        return Kernels(self.structure, means, self.factor.take(starts), *others)  # type: ignore[arg-type]
-
-
-def log_peaks(log_determinant: Array, n_features: int | IntArray, degrees: Array | None) -> Array:
-    """Return the log-densities at the means, of Gaussian kernels or of t kernels with `degrees` (R, K)."""
-    if degrees is None:
-        return -0.5 * (log_determinant + n_features * math.log(2 * math.pi))
-    xp = namespace(degrees)
-    powers = log_determinant + n_features * xp.log(math.pi * degrees)
-    return gammaln(0.5 * (degrees + n_features)) - gammaln(0.5 * degrees) - 0.5 * powers
-
-
-def log_uniform(box: FloatArray) -> FloatArray:
-    """Return the log-density of uniform distributions on boxes (..., 2, M)."""
-    return -np.log(box[..., 1, :] - box[..., 0, :]).sum(axis=-1)
-
-
-def mean_log_scale(degrees: Array, n_features: int | IntArray) -> Array:
-    """Return E[log u] − log E[u] of the relative precision u of a row of M features under t kernels."""
-    half = 0.5 * (degrees + n_features)
-    return digamma(half) - namespace(half).log(half)
+        return Kernels(
+            self.structure,
+            self.means[starts],
+            self.factor.take(starts),
+            self.constants[starts],
+            self.log_weights[starts],
+            self.tail.take(starts),
+            None if self.log_outside is None else self.log_outside[starts],
+        )
 
 
 def log_densities(x: FloatArray, kernels: Kernels) -> FloatArray:
     """Return the kernels' log-densities, shape (R, K, n), of rows x (M, n)."""
-    return _with_scales(x, kernels)[0]
+    return _with_precisions(x, kernels)[0]
 
 
-def _with_scales(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
-    """Return log-densities (R, K, n) of rows x (M, n), and E[u] of the same shape under t kernels."""
+def _with_precisions(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
+    """Return log-densities (R, K, n) of rows x (M, n), and the rows' precisions if the tail weights them."""
     distances = kernels.structure.distances(kernels.factor.whitener, x - kernels.means[..., None])
-    degrees = None if kernels.degrees is None else kernels.degrees[..., None]
-    return at_distances(distances, kernels.constants[..., None], degrees, len(x))
-
-
-def at_distances(
-    distances: FloatArray, constants: FloatArray, degrees: FloatArray | None, n_features: int | IntArray
-) -> tuple[FloatArray, FloatArray | None]:
-    """Return log-densities at squared distances (R, K, n), and E[u] of the same shape under t kernels.
-
-    `constants` are the log-densities at the means; `n_features` may differ from row to row (n,).
-    """
-    if degrees is None:
-        return constants - 0.5 * distances, None
-    ratio = 1.0 + distances / degrees
-    values = constants - 0.5 * (degrees + n_features) * np.log(ratio)
-    return values, (degrees + n_features) / (degrees * ratio)
+    return kernels.tail.at_distances(distances, kernels.constants[..., None], len(x))
 
 
 def moments(ahead: FloatArray, weights: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray]:
@@ -148,53 +114,6 @@ def moments(ahead: FloatArray, weights: FloatArray, kernels: Kernels) -> tuple[F
         crossed = np.swapaxes(weighted, -1, -2) @ along
         second = np.concatenate([second, crossed.reshape(*second.shape[:2], -1)], axis=-1)
     return weighted.sum(axis=-2), second
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How the rows of a chunk share in the kernels; all but the first are zero if moments are left out."""
-
-    likelihood: FloatArray  # (R, C)
-    mass: FloatArray  # (R, K, C)
-    background: FloatArray | None  # (R, C); None if there is none
-    shares: FloatArray | None  # (R, K, n): responsibilities times weights of the rows; None instead of zero
-
-
-def share(
-    joint: FloatArray,
-    background: FloatArray | None,
-    codes: IntArray | None,
-    weights: FloatArray | None,
-    n_classes: int,
-    with_moments: bool,
-) -> Shares:
-    """Return how n rows with log-joints (R, K, n), and (R, n) of a background, share in the kernels: (E).
-
-    Class codes and weights of the rows are (n,) or None.
-    """
-    n = joint.shape[-1]
-    codes = np.zeros(n, dtype=np.int64) if codes is None else codes
-    indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
-    if weights is not None:
-        indicators *= weights[:, None]
-    n_kernels = joint.shape[1]
-    if background is not None:
-        joint = np.concatenate([joint, background[:, None]], axis=1)
-    largest = joint.max(axis=1)
-    shares = np.exp(joint - largest[:, None])
-    total = shares.sum(axis=1)
-    # One product per start, so that its rounding does not depend on the others.
-    likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
-    of_background = None if background is None else np.zeros_like(likelihood)
-    if not with_moments:
-        return Shares(likelihood, np.zeros((len(joint), n_kernels, n_classes)), of_background, None)
-    shares /= total[:, None]
-    shares[shares < _SMALLEST] = 0.0
-    if background is not None:
-        of_background = (shares[:, -1:] @ indicators)[:, 0]
-        shares = shares[:, :-1]
-    mass = shares @ indicators
-    return Shares(likelihood, mass, of_background, shares if weights is None else shares * weights)
 
 
 def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: bool = True) -> Statistics:
@@ -215,15 +134,15 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
     likelihood, mass = np.zeros((n_starts, n_classes)), np.zeros((n_starts, n_kernels, n_classes))
     first = np.zeros_like(kernels.means)
     second: FloatArray = np.zeros((n_starts, n_kernels, 1))
-    scales, log_scales = (None if kernels.degrees is None else np.zeros(mass.shape[:2]) for _ in range(2))
-    background = None if kernels.log_background is None else np.zeros_like(likelihood)
+    tail, of_tail = kernels.tail, kernels.tail.no_sums(mass)
+    mean_logs = tail.mean_log_precision(kernels.means.shape[-1])
     for a in range(0, len(rows.X), chunk):
         x = rows.take(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
-        values, precisions = _with_scales(x, kernels)
+        values, precisions = _with_precisions(x, kernels)
         found = share(
             values + kernels.log_weights[..., codes],
-            None if kernels.log_background is None else kernels.log_background[:, codes],
+            None if kernels.log_outside is None else kernels.log_outside[:, codes],
             codes,
             None if rows.weights is None else rows.weights[a : a + chunk],
             n_classes,
@@ -231,21 +150,14 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
         )
         likelihood += found.likelihood
         mass += found.mass
-        if background is not None and found.background is not None:
-            background += found.background
         if found.shares is None:
             continue
-        weights = found.shares
-        if precisions is not None:
-            log_scales += (weights * np.log(precisions)).sum(axis=-1)
-            weights = weights * precisions
-            scales += weights.sum(axis=-1)
+        weights, own = tail.weigh(found.shares, found.outside, precisions, mean_logs)
+        of_tail = tuple(total + part for total, part in zip(of_tail, own, strict=True))
         sums = moments(np.swapaxes(x - origins[..., None], -1, -2), weights, kernels)
         first += sums[0]
         second = second + sums[1]
-    if kernels.degrees is not None:
-        log_scales += mass.sum(axis=-1) * mean_log_scale(kernels.degrees, kernels.means.shape[-1])
-    return Statistics(likelihood, mass, first, second, scales, log_scales, background)
+    return Statistics(likelihood, mass, first, second, of_tail)
 
 
 def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
@@ -258,45 +170,3 @@ def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
         if x.shape[1] < TILE:
             x = x.take(np.minimum(np.arange(TILE), x.shape[1] - 1), axis=1)
         yield a, log_densities(x, kernels)[0]
-
-
-def safe_log(weights: FloatArray) -> FloatArray:
-    """Return logarithms, −∞ for zero."""
-    with np.errstate(divide="ignore"):
-        return np.log(weights)
-
-
-def log_sum(log_joint: Array) -> Array:
-    """Return log Σ_j exp(a_nj), shape (n,), of log-joints a (n, m)."""
-    if is_numpy(log_joint):
-        return logsumexp(log_joint, axis=1)
-    xp = namespace(log_joint)
-    largest = xp.max(log_joint, axis=1)
-    finite = xp.where(largest > -np.inf, largest, 0.0)
-    return xp.log(xp.sum(xp.exp(log_joint - finite[:, None]), axis=1)) + finite
-
-
-def log_mix(values: Array, weights: FloatArray) -> Array:
-    """Return log Σ_k w_kj exp(v_kn), shape (L, n), of logarithms v (K, n) and weights w (K, L)."""
-    xp, shares = namespace(values), like(weights, values)
-    largest = xp.max(values, axis=0)
-    densities = xp.exp(values - largest)
-    sums = shares.T @ densities
-    lost = sums < _UNDERFLOW
-    logs = xp.log(xp.where(lost, 1.0, sums)) + largest
-    if not occurs(lost):
-        return logs
-    # In some class the rows' nearest kernels have no weight: sum over the other kernels.
-    log_weights = safe_log(weights)
-    if not is_numpy(values):
-        own = [log_sum((values + like(log_weights[:, c, None], values)).T) for c in range(weights.shape[1])]
-        return xp.where(lost, xp.stack(own), logs)
-    for c in np.flatnonzero(lost.any(axis=1)):
-        rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(weights[:, c])
-        logs[c, rows] = -np.inf
-        if len(kernels):
-            terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
-            highest = terms.max(axis=0)
-            # A cumulative sum adds in the same order for any number of rows; a plain sum does not.
-            logs[c, rows] = np.log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
-    return logs

@@ -29,11 +29,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
-from ..compute.threads import workers
-from ..em import expect, fit
+from ..em import Passes, fit
 from ..frame import FARTHEST, Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
-from ..sources import RowSource, make_setting
+from ..sources import RowSource
 from ..structures import Structure, rescaled, structure_of, unpack
 
 # The range of ν, in rows.
@@ -365,20 +364,20 @@ def _scatters(
     source: RowSource, parameters: Parameters, structure: Structure, options: Options, frame: Frame
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mass (K,) of one model's kernels, and their scatters (K, M, M) or (K, M) in the frame."""
-    inside, (n_kernels, n_features) = frame.enter(parameters, structure), parameters.means.shape[1:]
+    n_kernels, n_features = parameters.means.shape[1:]
     if structure.triangular:
         # Of a tied covariance only the sum of the kernels' second moments is computed: treat it as theirs.
-        own = structure.to_full(inside.covariances, n_kernels, n_features)
-        inside, structure = replace(inside, covariances=own), structure_of("full")
-    inside = inside.map(source.to_device)
-    factor = structure.factor(inside.covariances, n_features)
-    with workers(options.n_jobs) as pool:
-        setting = make_setting(source, inside, frame, structure, pool, options)
-        statistics, _ = expect(source, inside, factor, setting)
-    mass = to_numpy(statistics.mass)[0].sum(axis=-1)
-    weight = to_numpy(statistics.weight)[0]
-    offset = to_numpy(statistics.first)[0] / np.maximum(weight, np.finfo(np.float64).tiny)[:, None]
-    second = to_numpy(statistics.second)[0]
+        own = structure.to_full(parameters.covariances, n_kernels, n_features)
+        parameters, structure = replace(parameters, covariances=own), structure_of("full")
+        options = replace(options, covariance_type="full")
+    with Passes.over(source, parameters, options, frame) as passes:
+        inside = frame.enter(parameters, structure).map(source.to_device)
+        statistics, _ = passes.expect(inside, structure.factor(inside.covariances, n_features))
+    statistics = statistics.map(to_numpy)
+    every = statistics.mass.sum(axis=-1)
+    mass, weight = every[0], inside.tail.mass_in_moments(every, statistics.of_tail)[0]
+    offset = statistics.first[0] / np.maximum(weight, np.finfo(np.float64).tiny)[:, None]
+    second = statistics.second[0]
     if structure.triangular:
         return mass, unpack(second, n_features) - (weight[:, None] * offset)[..., None] * offset[:, None, :]
     return mass, np.maximum(second[:, :n_features] - weight[:, None] * offset**2, 0.0)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compute.arrays import Array, is_numpy
+from ..compute.arrays import Array, is_numpy, taken_in
 from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
 from ..estep.gaps import has_gaps
+from ..estep.memory import worth_compiling
 from ..frame import Frame, Setting
 from ..model import FloatArray, IntArray, Options, Parameters
 from ..structures import Structure
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows
 from .device import DeviceRows, MaskedRows
-from .memory import GapRows, MemoryRows, worth_compiling
+from .memory import GapRows, MemoryRows
 
 
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
@@ -30,12 +31,11 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     weights : ndarray of shape (N,), optional
         Positive weights of the rows.
     """
-    if not is_numpy(X):
-        if hasattr(type(X), "expect"):
-            source: RowSource = X
-            return source
-        if is_blocks(X):
-            return BlockRows(X)
+    if isinstance(X, RowSource):
+        return X
+    if is_blocks(X):
+        return BlockRows(X)
+    X = X if is_numpy(X) else taken_in(X)
     complete, incomplete = (MemoryRows, GapRows) if is_numpy(X) else (DeviceRows, MaskedRows)
     rows: ArrayRows = complete(X, codes, weights)
     if not rows.summary.gaps:
@@ -64,8 +64,8 @@ def make_setting(
     source.check_covered(parameters, structure)
     n_starts, n_kernels, n_features = parameters.means.shape
     n_kernels *= max(options.n_starts, n_starts)
-    compiled = worth_compiling(source.summary.n_rows, n_kernels, n_features)
-    return Setting(frame, structure, pool, options.precision, compiled)
+    compiles = worth_compiling(source.summary.n_rows, n_kernels, n_features)
+    return Setting(frame, structure, pool, options.precision, compiles)
 
 
 __all__ = ["RowSource", "make_setting", "open_array", "open_source"]

@@ -1,4 +1,4 @@
-"""Rows on a device, complete or with gaps."""
+"""Rows on a device, complete or with gaps: PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -11,49 +11,39 @@ import numpy as np
 from ..compute.arrays import (
     Array,
     as_float64,
-    clip,
     constant,
-    like,
     namespace,
     occurs,
     operations_of,
     pick,
     recorded,
-    sent_once,
-    take,
-    taken_in,
     to_numpy,
 )
 from ..compute.threads import Workers
+from ..estep import masked
 from ..estep.coverage import DEVICE
-from ..estep.device import NOTHING, Assumed, ClassOrder, FramedRows, count_classes, finite_log, prepare
-from ..estep.gaps import group_patterns, moved
-from ..estep.masked import Marginals, Patterns, batches, row_chunks
-from ..estep.reference import log_mix
-from ..frame import FARTHEST, NEAR, Frame, Setting, frame_of
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..estep.device import Assumed, FramedRows, order_by_class, prepare
+from ..estep.masked import Patterns
+from ..estep.terms import log_mix, moved
+from ..frame import FARTHEST, NEAR, Setting, frame_of
+from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
-from .base import ArrayRows, Centres, Step
+from ..tails import Tail
+from .base import ArrayRows, Centres, Step, origins_of
 from .summary import chunks
 
 
 class DeviceRows(ArrayRows):
-    """Complete rows of another array library; passes run on their device."""
+    """Complete rows of a tensor; passes run on its device."""
 
     covers = DEVICE
     keeps_terms = True
     """Whether expanded rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None
 
-    def __init__(self, X: Array, codes: IntArray | None, weights: FloatArray | None = None) -> None:
-        super().__init__(taken_in(X), codes, weights)
-        # By the number of classes: given to rows that are sent anew in every pass.
-        self.orders: dict[int, ClassOrder] = {}
-
     def take(self, columns: Sequence[int]) -> DeviceRows:
         """Return the same rows with some of their features."""
-        chosen = like(np.asarray(columns, dtype=np.int64), self.X)
-        return DeviceRows(take(self.X, chosen, axis=1), self.codes, self.weights)
+        return type(self)(self.X[:, list(columns)], self.codes, self.weights)
 
     def expect(
         self,
@@ -74,51 +64,40 @@ class DeviceRows(ArrayRows):
         """Return the rows in the frame of a setting, cached."""
         rows = self._framed
         if rows is None or rows.frame is not setting.frame or rows.n_classes != n_classes:
+            order = order_by_class(self.X, self.codes_within(n_classes), n_classes, self.weights)
             given = setting.frame, setting.structure, setting.precision, self.keeps_terms
-            self._framed = rows = FramedRows(self.X, self.ordered(n_classes), *given)
+            self._framed = rows = FramedRows(self.X, order, *given)
         return rows
-
-    def ordered(self, n_classes: int) -> ClassOrder:
-        """Return the order of the rows by their classes, cached."""
-        known = self.orders.get(n_classes)
-        if known is None or not known.is_sent:
-            codes = self.codes_within(n_classes)
-            if known is None:
-                known = count_classes(self.X, codes, n_classes, self.weights)
-            self.orders[n_classes] = known = known.sent(self.X, codes, self.weights)
-        return known
 
     def log_densities(
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
     ) -> Array:
         """Evaluate the kernels, on the device of the rows; see `ArrayRows`."""
-        X, xp = self.X, namespace(self.X)
-        frame = frame_of(parameters, structure)
+        X, xp, frame = self.X, namespace(self.X), frame_of(parameters, structure)
         unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
-        inside = frame.enter(unweighted, structure)
-        inside = inside.map(lambda array: as_float64(array, X))
-        scale, shift = as_float64(frame.scale, X), as_float64(frame.shift, X)
+        inside = frame.enter(unweighted, structure).map(self.to_device)
+        scale, shift = self.to_device(frame.scale), self.to_device(frame.shift)
         parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= NEAR, axis=1) for cut in chunks(X)]
         is_near = np.concatenate([to_numpy(part) for part in parts])
-        groups = [(np.flatnonzero(is_near), NEAR), (np.flatnonzero(~is_near), FARTHEST)]
-        results = []
-        for index, bound in groups:
+        results, numbers = [], []
+        # Rows near the model are evaluated from expanded terms, whatever the others are.
+        for index, bound in ((np.flatnonzero(is_near), NEAR), (np.flatnonzero(~is_near), FARTHEST)):
             if not len(index):
                 continue
-            rows_of = X if len(index) == X.shape[0] else pick(X, index)
-            one_class = count_classes(rows_of, None, 1, None)
-            rows = FramedRows(rows_of, one_class, replace(frame, bound=np.full(X.shape[1], bound)), structure)
+            some = X if len(index) == len(X) else pick(X, index)
+            order = order_by_class(some, None, 1, None)
+            rows = FramedRows(some, order, replace(frame, bound=np.full(X.shape[1], bound)), structure)
             prepared = prepare(inside, structure, rows.bounds)
             level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
 
-            def reduced(values: Array, a: int, b: int, level: float = level) -> Array:
-                own = values[0, ...] + level
+            def reduced(values: Array, level: float = level) -> Array:
+                own = values[0] + level
                 return own.T if weights is None else log_mix(own, weights).T
 
             results += rows.map_joints(prepared, reduced)
-        if is_near.all() or not is_near.any():
-            return xp.concat(results)
-        return pick(xp.concat(results), np.argsort(np.concatenate([index for index, _ in groups])))
+            numbers.append(index)
+        found = xp.concat(results)
+        return found if len(numbers) == 1 else pick(found, np.argsort(np.concatenate(numbers)))
 
     def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""
@@ -131,11 +110,87 @@ class DeviceRows(ArrayRows):
     @property
     def assumed(self) -> Assumed:
         """What an optimistic pass assumes of the rows."""
-        return NOTHING if self._framed is None else self._framed.assumed
+        return ((), (), 0) if self._framed is None else self._framed.assumed
 
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""
-        self._framed, self.orders = None, {}
+        self._framed = None
+
+
+class MaskedRows(DeviceRows):
+    """Rows of a tensor with missing values, NaN; each row has at least one value."""
+
+    # The number of classes, the complete rows and their numbers, and the other rows.
+    _parts: tuple[int, DeviceRows | None, IntArray, list[Patterns]] | None = None
+
+    def take(self, columns: Sequence[int]) -> MaskedRows:
+        """Return some of the features, of the rows with a value in any of them."""
+        X = self.X[:, list(columns)]
+        seen = np.flatnonzero(~to_numpy(X.isnan().all(dim=1)))
+        codes = None if self.codes is None else self.codes[seen]
+        return MaskedRows(pick(X, seen), codes, None if self.weights is None else self.weights[seen])
+
+    def expect(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        setting: Setting,
+        centres: Centres | None = None,
+        moments: bool = True,
+    ) -> tuple[Statistics, Array]:
+        """Do the E-step; see `RowSource`."""
+        _, complete, _, patterns = self._grouped(parameters.weights.shape[-1])
+        origins, parts = origins_of(parameters, centres), []
+        about = None if centres is None else origins
+        if complete is not None:
+            found, own = complete.expect(parameters, factor, setting, centres, moments)
+            parts.append(moved(found, own, origins, setting.structure) if moments else found)
+        with operations_of(self.X).precision(setting.precision):
+            for some in patterns:
+                parts += masked.expect(self.X, some, parameters, setting, about, moments)
+        return reduce(Statistics.plus, parts), origins
+
+    def log_densities(
+        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
+    ) -> Array:
+        """Evaluate the kernels, at the observed values of each row; see `ArrayRows`."""
+        frame = frame_of(parameters, structure)
+        unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
+        inside = frame.enter(unweighted, structure).map(self.to_device)
+        _, complete, index, patterns = self._grouped(1)
+        results, numbers = [], []
+        if complete is not None:
+            results.append(complete.log_densities(parameters, structure, pool, weights))
+            numbers.append(index)
+        for some in patterns:
+            for rows, values in masked.log_densities(self.X, some, inside, structure, frame):
+                results.append((values if weights is None else log_mix(values, weights)).T)
+                numbers.append(rows)
+        return pick(namespace(self.X).concat(results), np.argsort(np.concatenate(numbers)))
+
+    def _grouped(self, n_classes: int) -> tuple[int, DeviceRows | None, IntArray, list[Patterns]]:
+        """Return the parts of the rows, cached."""
+        if self._parts is None or self._parts[0] != n_classes:
+            seen = ~to_numpy(self.X.isnan())
+            whole, complete = np.flatnonzero(seen.all(axis=1)), None
+            if len(whole):
+                codes = None if self.codes is None else self.codes[whole]
+                weights = None if self.weights is None else self.weights[whole]
+                complete = DeviceRows(pick(self.X, whole), codes, weights)
+                complete.keeps_terms = self.keeps_terms
+            patterns = masked.group(self.X, seen, self.codes_within(n_classes), self.weights)
+            self._parts = n_classes, complete, whole, patterns
+        return self._parts
+
+    @property
+    def assumed(self) -> Assumed:
+        """What an optimistic pass assumes of the complete rows."""
+        complete = None if self._parts is None else self._parts[1]
+        return super().assumed if complete is None else complete.assumed
+
+    def clear_cache(self) -> None:
+        """Free the memory cached between passes."""
+        self._parts = None
 
 
 class OptimisticStep:
@@ -174,7 +229,9 @@ class OptimisticStep:
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do an optimistic pass; its report (R, L + 1) ends with whether a condition held."""
-        given = {name: array for name, array in vars(parameters).items() if array is not None}
+        # Passes on a device cover no tail.
+        own = vars(parameters).items()
+        given = {name: array for name, array in own if not isinstance(array, Tail | None)}
         self._names[:] = given
         arrays = [*given.values(), factor.whitener, factor.log_determinant]
         key = tuple(given), self._source.assumed, tuple(self._expected)
@@ -199,177 +256,5 @@ def _work_optimistically(
         held = xp.astype(xp.any(xp.concat(conditions.held)), xp.float64)
     held = xp.broadcast_to(held, (log_likelihood.shape[0], 1))
     report = xp.concat([log_likelihood, held], axis=1)
-    made = [a for a in vars(following).values() if a is not None]
+    made = [a for a in vars(following).values() if not isinstance(a, Tail | None)]
     return [*made, factor.whitener, factor.log_determinant, report]
-
-
-class MaskedRows(DeviceRows):
-    """Rows with missing values, NaN, of another array library; each row has at least one value."""
-
-    _patterns: tuple[int, DeviceRows | None, list[Patterns]] | None = None
-
-    def take(self, columns: Sequence[int]) -> MaskedRows:
-        """Return some of the features, of the rows with a value in any of them."""
-        X = super().take(columns).X
-        seen = np.flatnonzero(~to_numpy(namespace(X).isnan(X)).all(axis=1))
-        codes = None if self.codes is None else self.codes[seen]
-        return MaskedRows(pick(X, seen), codes, None if self.weights is None else self.weights[seen])
-
-    def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        moments: bool = True,
-    ) -> tuple[Statistics, Array]:
-        """Do the E-step; see `RowSource`."""
-        complete, patterns = self._grouped(parameters.weights.shape[-1])
-        origins, about, parts = parameters.means, None, []
-        if centres is not None:
-            origins = about = namespace(self.X).where(centres[0][..., None], centres[1], origins)
-        if complete is not None:
-            found, own = complete.expect(parameters, factor, setting, centres, moments)
-            parts.append(moved(found, own, origins, setting.structure) if moments else found)
-        with operations_of(self.X).precision(setting.precision):
-            for group in patterns:
-                for some in batches(group, parameters.means.shape, self.X):
-                    parts.append(self._expect(some, parameters, setting, about, moments))
-        return reduce(Statistics.plus, parts), origins
-
-    def _expect(
-        self, some: Patterns, parameters: Parameters, setting: Setting, origins: Array | None, moments: bool
-    ) -> Statistics:
-        """Return the statistics of the rows of some patterns, completed, about origins (R, K, M) or means."""
-        xp, structure, (n_starts, n_kernels, n_features) = (
-            namespace(self.X),
-            setting.structure,
-            parameters.means.shape,
-        )
-        marginals = Marginals.of(parameters, structure, some.seen)
-        weights, n_classes = parameters.weights, parameters.weights.shape[-1]
-        log_weights = finite_log(weights)
-        classes = constant(np.arange, n_classes, example=self.X)
-        n_patterns, sums = some.seen.shape[0], []
-        for index, own, codes in row_chunks(some, parameters.means.shape, self.X):
-            n = index.shape[1]
-            x = self._rows(index, setting.frame)
-            values, ahead = marginals.log_densities(x, setting.precision)
-            kind = values.dtype
-            if origins is not None:
-                ahead = marginals.ahead(x, origins, kind)
-            if codes is None:
-                values, indicators = values + xp.astype(log_weights, kind, copy=False), own[..., None]
-            else:
-                at = take(log_weights, xp.reshape(codes, (-1,)), axis=2)
-                at = xp.permute_dims(xp.reshape(at, (n_starts, n_kernels, n_patterns, n)), (2, 0, 1, 3))
-                values = values + xp.astype(at, kind, copy=False)
-                indicators = xp.where(codes[..., None] == classes, own[..., None], 0.0)
-            flat = xp.reshape(values, (n_patterns * n_starts, n_kernels, n))
-            nothing = xp.zeros_like(flat[..., 0])
-            responsibilities, log_sums, _ = operations_of(self.X).normalise(flat, nothing, None)  # (E)
-            log_sums = xp.reshape(xp.astype(log_sums, xp.float64, copy=False), (n_patterns, n_starts, n))
-            likelihood = xp.sum(log_sums @ indicators, axis=0)
-            if not moments:
-                sums.append((likelihood,))
-                continue
-            shares = xp.reshape(responsibilities, (n_patterns, n_starts * n_kernels, n))
-            mass = xp.astype(shares, xp.float64, copy=False) @ indicators
-            mass = xp.reshape(mass, (n_patterns, n_starts, n_kernels, n_classes))
-            shares = shares * xp.astype(own, kind, copy=False)[:, None, :]
-            weighted = ahead * xp.reshape(shares, (*ahead.shape[:-1], 1))
-            first, second = xp.sum(weighted, axis=-2), structure.second_moment(ahead, weighted)
-            wide = (xp.astype(each, xp.float64, copy=False) for each in (first, second))
-            sums.append((likelihood, mass, *wide))
-        likelihood, *others = (reduce(lambda a, b: a + b, each) for each in zip(*sums, strict=True))
-        if not moments:
-            n_second = structure.n_second(n_features)
-            second = xp.zeros_like(parameters.means[..., :1]) * constant(np.zeros, n_second, example=self.X)
-            return Statistics(likelihood, xp.zeros_like(weights), xp.zeros_like(parameters.means), second)
-        mass, first, second = others
-        first, second = marginals.complete(xp.sum(mass, axis=-1), first, second, origins)
-        return Statistics(likelihood, xp.sum(mass, axis=0), first, second)
-
-    def log_densities(
-        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
-    ) -> Array:
-        """Evaluate the kernels, at the observed values of each row; see `ArrayRows`."""
-        xp, frame = namespace(self.X), frame_of(parameters, structure)
-        unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
-        inside = frame.enter(unweighted, structure).map(self.to_device)
-        complete, patterns = self._grouped(1)
-        results, numbers = [], []
-        if complete is not None:
-            results.append(complete.log_densities(parameters, structure, pool, weights))
-            numbers.append(self._complete_rows)
-        volumes = as_float64(np.log(frame.scale), self.X)
-        for group in patterns:
-            for some in batches(group, inside.means.shape, self.X):
-                marginals = Marginals.of(inside, structure, some.seen)
-                volume = xp.astype(some.seen, xp.float64) @ volumes
-                start = 0
-                for index, _, _ in row_chunks(some, inside.means.shape, self.X):
-                    values = marginals.log_densities(self._rows(index, frame))[0][:, 0, ...]
-                    values = xp.permute_dims(values - volume[:, None, None], (1, 0, 2))
-                    values = xp.reshape(values, (values.shape[0], -1))
-                    rows = some.rows[:, start : start + index.shape[1]].ravel()
-                    start += index.shape[1]
-                    kept = np.flatnonzero(rows >= 0)
-                    mixed = (values if weights is None else log_mix(values, weights)).T
-                    results.append(pick(mixed, kept))
-                    numbers.append(rows[kept])
-        return pick(xp.concat(results), np.argsort(np.concatenate(numbers)))
-
-    def _rows(self, index: Array, frame: Frame) -> Array:
-        """Return rows (B, n, M) by their numbers (B, n), in the frame; gaps are NaN."""
-        xp = namespace(self.X)
-        x = take(self.X, xp.reshape(index, (-1,)), axis=0)
-        scale, shift = sent_once(frame.scale, self.X), sent_once(frame.shift, self.X)
-        x = xp.astype(x, xp.float64, copy=False)
-        # In place: `take` made a copy.
-        x *= 1.0 / scale
-        x -= shift
-        if frame.bound.max() >= FARTHEST:
-            x = clip(x, -FARTHEST, FARTHEST)
-        return xp.reshape(x, (*index.shape, self.n_features))
-
-    def _grouped(self, n_classes: int) -> tuple[DeviceRows | None, list[Patterns]]:
-        """Return the complete rows, and the others by patterns of gaps; cached."""
-        if self._patterns is None or self._patterns[0] != n_classes:
-            codes, complete = self.codes_within(n_classes), None
-            by_size: dict[int, list[tuple[IntArray, BoolArray]]] = {}
-            for rows, seen in group_patterns(~to_numpy(namespace(self.X).isnan(self.X))):
-                if seen.all():
-                    own = None if self.codes is None else self.codes[rows]
-                    weights = None if self.weights is None else self.weights[rows]
-                    complete, self._complete_rows = DeviceRows(pick(self.X, rows), own, weights), rows
-                    complete.keeps_terms = self.keeps_terms
-                else:
-                    by_size.setdefault(len(rows).bit_length(), []).append((rows, seen))
-            groups = [self._group(own, codes) for own in by_size.values()]
-            self._patterns = n_classes, complete, groups
-        return self._patterns[1:]
-
-    def _group(self, patterns: list[tuple[IntArray, BoolArray]], codes: IntArray | None) -> Patterns:
-        rows = np.full((len(patterns), max(len(own) for own, _ in patterns)), -1)
-        for number, (own, _) in enumerate(patterns):
-            rows[number, : len(own)] = own
-        index = np.where(rows >= 0, rows, rows[:, :1])
-        weights = np.where(rows >= 0, 1.0 if self.weights is None else self.weights[index], 0.0)
-        return Patterns(
-            rows,
-            like(np.array([seen for _, seen in patterns]), self.X),
-            like(index, self.X),
-            as_float64(weights, self.X),
-            None if codes is None else like(codes[index].astype(np.int64), self.X),
-        )
-
-    @property
-    def assumed(self) -> Assumed:
-        """What an optimistic pass assumes of the complete rows."""
-        complete = None if self._patterns is None else self._patterns[1]
-        return super().assumed if complete is None else complete.assumed
-
-    def clear_cache(self) -> None:
-        """Free the memory cached between passes."""
-        self._patterns = None

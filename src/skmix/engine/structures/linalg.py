@@ -8,7 +8,6 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import lapack
 
-from ..compute import can_compile, is_loaded
 from ..compute.arrays import (
     FARTHEST_SQUARED,
     Array,
@@ -26,6 +25,7 @@ from ..compute.arrays import (
     take,
     to_numpy,
 )
+from ..compute.compiling import can_compile, is_loaded
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 # Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
