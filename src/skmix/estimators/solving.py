@@ -67,8 +67,6 @@ OF_LEARNT_PRIORS = (
     "variance_floor_",
     "weight_prior_",
 )
-# Of `merge_kernels`; they belong to the kernels they were made of.
-OF_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 # Of groups with means of their own.
 OF_SHIFTS = ("group_shifts_", "group_shift_")
 # A class this improbable changes no digit of the sums.
@@ -534,7 +532,7 @@ def _store(
     model.log_likelihood_path_ = result.path[best]
     model.start_status_ = np.array([Status(s).name.lower() for s in status])
     model.start_log_likelihoods_ = reached
-    for name in (*OF_THE_POSTERIOR, *OF_POPULATIONS):
+    for name in OF_THE_POSTERIOR:
         vars(model).pop(name, None)
     if result.counts is not None and result.bounds is not None:
         # Without superfluous kernels.

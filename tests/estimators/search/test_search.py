@@ -18,7 +18,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
 from skmix import (
@@ -31,11 +31,13 @@ from skmix import (
 from skmix.datasets import make_shared_kernel_data
 from skmix.engine.structures import STRUCTURES
 from skmix.estimators import watched_by
-from skmix.estimators.search import _base
+from skmix.estimators.search import _trials
 from skmix.estimators.search import classifier as search_of_classifiers
-from skmix.estimators.search._base import Rows, Trial, Trials
+from skmix.estimators.search._base import Rows
+from skmix.estimators.search._candidates import own_kernels
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
-from skmix.estimators.search.classifier import QUICK_FITS, own_kernels
+from skmix.estimators.search._trials import Trial, Trials
+from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import average, largest_stable, least_stable, likelier
 from skmix.paper import illustration
 
@@ -71,7 +73,7 @@ def quick(**settings: Any) -> SharedKernelClassifierCV:
 
 def by_hand(params: dict[str, Any], training: np.ndarray, y: np.ndarray, weights: Any = None) -> Any:
     """Return the function that makes a candidate's features of rows."""
-    change = fit_features(params["transform"], params["reduction"], Rows(training, y, y, weights))
+    change = fit_features(params["transform"], params["reduction"], Rows(training, np.unique(y), y, weights))
     return (lambda rows: rows) if change is None else change.transform
 
 
@@ -515,68 +517,6 @@ def test_no_map_has_seen_a_held_out_row(monkeypatch: pytest.MonkeyPatch) -> None
     assert_array_equal(seen[-1], X)
 
 
-def test_rows_without_a_label_train_in_every_fold(monkeypatch: pytest.MonkeyPatch, iris: Data) -> None:
-    X, y = iris
-    y = np.where(np.arange(150) % 5 == 0, -1, y)
-    seen = []
-    fit = SharedKernelClassifier.fit
-
-    def spy(self: Any, X: np.ndarray, y: np.ndarray, sample_weight: Any = None) -> Any:
-        seen.append((np.sum((y == -1) | np.isnan(y)), len(y)))
-        return fit(self, X, y, sample_weight)
-
-    monkeypatch.setattr(SharedKernelClassifier, "fit", spy)
-    search = quick(cv=4).fit(X, y)
-    assert set(seen[:-1]) == {(30, 30 + 90)}
-    assert seen[-1] == (30, 150)
-    assert search.classes_.tolist() == [0, 1, 2]
-    SharedKernelMixtureCV(
-        n_kernels=3, covariance_type="diag", criterion="log_likelihood", cv=2, random_state=0
-    ).fit(X, y)
-
-
-def test_groups_stay_together_by_default(monkeypatch: pytest.MonkeyPatch, iris: Data) -> None:
-    X, y = iris
-    groups, seen = np.arange(150) // 5, []
-    make = search_of_classifiers.make_folds
-
-    def spy(*given: Any) -> Any:
-        seen.extend(make(*given))
-        return seen
-
-    monkeypatch.setattr(search_of_classifiers, "make_folds", spy)
-    numbered = np.column_stack([X, np.arange(150.0)])
-    quick(cv=None).fit(numbered, y, groups=groups)
-    assert len(seen) == 5
-    for training, held in seen:
-        assert not set(groups[training.X[:, -1].astype(int)]) & set(groups[held.X[:, -1].astype(int)])
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        quick().fit(X, y, groups=groups[:-1])
-
-
-def test_splits_may_be_masks_and_must_be_there(iris: Data) -> None:
-    X, y = iris
-    folds = list(StratifiedKFold(3).split(X, y))
-    masks = [(np.isin(np.arange(150), a), np.isin(np.arange(150), b)) for a, b in folds]
-    assert quick(cv=masks).fit(X, y).best_score_ == quick(cv=folds).fit(X, y).best_score_
-    with pytest.raises(ValueError, match="cv yields no split"):
-        quick(cv=[]).fit(X, y)
-
-
-def test_folds_are_the_given_parts_less_rows_that_cannot_judge() -> None:
-    codes = np.array([0, 1, 0, 1, -1, -1, 0, 1])
-    kept = np.array([1, 2, 3, 4, 6, 7, 8, 9])  # of ten rows as given, of which 0 and 5 have no weight
-    X, weights = np.arange(8.0)[:, None], np.arange(1.0, 9.0)
-    parts = [([0, 1, 2, 3, 4], [5, 6, 7, 8, 9]), ([5, 7, 8, 9], [1, 2, 6])]
-    folds = _base.make_folds(Rows(X, codes, codes, weights), parts, None, kept, 0)
-    for (training, held), wanted in zip(folds, [([0, 1, 2, 3], [6, 7]), ([5, 6, 7], [0, 1])], strict=True):
-        for found, rows in zip((training, held), wanted, strict=True):
-            assert_array_equal(found.X[:, 0], rows)
-            assert_array_equal(found.y, codes[rows])
-            assert_array_equal(found.codes, codes[rows])
-            assert_array_equal(found.weights, weights[rows])
-
-
 def test_a_search_with_a_seed_is_the_same_again(iris: Data) -> None:
     X, y = iris
     search = quick(n_kernels=[2], cv=2, n_members=2).fit(X, y)
@@ -636,53 +576,6 @@ def test_shared_kernels_of_many_features_and_few_rows() -> None:
     search = SharedKernelClassifierCV(kernels="shared", tune=False, cv=2, random_state=0).fit(X, y)
     assert set(search.cv_results_["param_kernels"]) == {"shared"}
     assert search.score(X, y) > 0.9
-
-
-def test_groups_reach_the_splitter(iris: Data) -> None:
-    X, y = iris
-    groups = np.arange(150) % 10
-    given = []
-
-    class Splitter(GroupKFold):
-        def split(self, X: Any, y: Any = None, groups: Any = None) -> Any:
-            given.append(np.array(groups))
-            return super().split(X, y, groups)
-
-    y = np.where(np.arange(150) % 7 == 0, -1, y)
-    quick(cv=Splitter(2)).fit(X, y, groups=groups)
-    assert_array_equal(given[0], groups[y >= 0])
-    weights = np.where(np.arange(150) % 11 == 0, 0.0, 1.0)
-    search = SharedKernelMixtureCV(
-        n_kernels=3, covariance_type="diag", criterion="log_likelihood", cv=Splitter(2)
-    )
-    search.fit(X, sample_weight=weights, groups=groups)
-    assert_array_equal(given[1], groups[weights > 0])
-
-
-@pytest.mark.parametrize("cv", [None, GroupKFold(5), LeaveOneGroupOut()], ids=str)
-def test_rows_of_held_out_groups_do_not_train(cv: Any) -> None:
-    codes = np.tile([0, 1, -1, -1], 30)
-    # Group 9 has no label at all, and its rows train in every fold.
-    groups = np.where(np.arange(120) < 10 * 4, np.arange(120) // 4 % 3, 3 + np.arange(120) // 4 % 6)
-    groups[[2, 3, 50, 51]] = 9
-    kept = np.arange(1, 121)  # the first row as given has no weight
-    rows = Rows(np.arange(120.0)[:, None], codes, codes, None)
-    folds = _base.make_folds(rows, cv, np.concatenate([[7], groups]), kept, 0)
-    assert len(folds) >= 5
-    for training, held in folds:
-        own, others = (each.X[:, 0].astype(int) for each in (training, held))
-        assert not set(groups[own]) & set(groups[others])
-        assert set(groups[own]) | set(groups[others]) == set(groups)
-        assert np.all(codes[others] >= 0)
-        free = ~np.isin(groups, groups[others])
-        assert_array_equal(own, np.flatnonzero(free))
-
-
-def test_every_unlabelled_row_may_be_held_out_with_its_group() -> None:
-    codes = np.array([0, 1, -1, 0, 1, 0, 1])
-    rows, groups = Rows(np.arange(7.0)[:, None], codes, codes, None), np.array([0, 0, 0, 1, 1, 2, 2])
-    folds = _base.make_folds(rows, LeaveOneGroupOut(), groups, np.arange(7), 0)
-    assert [2.0 in training.X for training, _ in folds] == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -982,7 +875,7 @@ def test_the_work_of_stages_is_weighted() -> None:
 
 def test_with_little_time_the_share_is_that_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, shares = [100.0], []
-    monkeypatch.setattr(_base.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(_trials.time, "monotonic", lambda: clock[0])
     trials = Trials(10.0)
     trials.report = lambda message, *, share=None: shares.append(share)
     for clock[0] in (101.0, 104.0):

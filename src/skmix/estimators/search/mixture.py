@@ -31,7 +31,8 @@ from ..holdout import Split, random_halves
 from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, note_rows, open_training, sender, warn_caller
-from ._base import Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
+from ._base import Fold, Rows, Search, delegated, documented, make_folds
+from ._trials import Params, Trial, Trials
 
 # The numbers of kernels reach this many for each class, and go on as far again while the largest is the best.
 _KERNELS_PER_CLASS = 4
