@@ -26,9 +26,8 @@ from oracles import (
 
 from skmix.engine import starts
 from skmix.engine.density import log_responsibilities
-from skmix.engine.estep import reference
+from skmix.engine.estep import memory, reference
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
-from skmix.engine.sources import memory
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 

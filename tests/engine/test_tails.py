@@ -15,8 +15,8 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
+from skmix.engine.estep import memory
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
-from skmix.engine.sources import memory
 from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -52,7 +52,7 @@ def fitted() -> dict[str, Any]:
     search.fit(X, y).feature_maps_ = [(X.mean(axis=0), np.ones(3), np.full(3, 0.5), curves, *AS_IT_IS)]
     return {
         "mixture": mixture(3).fit(X, y),
-        "merged": mixture(3, n_init=2).fit(X, y).merge_kernels(n_populations=2),
+        "starts": mixture(3, n_init=2).fit(X, y),
         "low_rank": mixture(2, covariance_type=("low_rank", 1), tol=0.1).fit(X),
         "robust": mixture(2, tail="t", tol=0.1).fit(X, y),
         "variational": mixture(3, inference="variational").fit(X, y),

@@ -27,7 +27,6 @@ from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .rows import columns_of
-from .solving import OF_POPULATIONS
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
@@ -78,14 +77,6 @@ def rows_of_kernels(model: Any) -> FloatArray:
     """Return the number (L,) of each class's rows that are not background, or the sum of their weights."""
     background = vars(model).get("background_weights_")
     return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
-
-
-def average_weights(model: Any) -> FloatArray:
-    """Return the weights (K,) in all classes together, of rows that are not background."""
-    background = vars(model).get("background_weights_")
-    share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
-    found: FloatArray = model.weights_ @ (share / share.sum())
-    return found
 
 
 def counted_weights(model: Any) -> FloatArray:
@@ -163,26 +154,6 @@ def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
-
-
-def members_of(populations: IntArray) -> FloatArray:
-    """Return which kernels the populations (K,) have: ones and zeros, shape (K, G)."""
-    return (populations[:, None] == np.arange(populations.max() + 1)).astype(np.float64)
-
-
-def population_probabilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return the populations' responsibilities, shape (n, G): the sums of those of their kernels."""
-    shares = responsibilities(model, rows, codes)
-    return shares @ like(members_of(model.populations_), shares)
-
-
-def most_likely_population(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
-    """Return the population of largest responsibility, shape (n,)."""
-    logs = log_responsibilities(model, rows, codes)
-    xp = namespace(logs)
-    # Relative to the largest: those of rows that are background underflow.
-    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
-    return xp.argmax(shares @ like(members_of(model.populations_), shares), axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
@@ -407,8 +378,6 @@ def _derive(
         if structure_of(model.covariance_type_).shared and parts[0][-1].covariances.ndim == 3:
             derived.set_params(covariance_type="full")
             derived.covariance_type_ = "full"
-        # The kernels are the same ones, and so is what they belong to.
-        vars(derived).update({name: vars(model)[name] for name in OF_POPULATIONS if name in vars(model)})
         if "group_shifts_" in vars(model):
             derived.group_shifts_ = model.group_shifts_[..., columns]
             derived.group_shift_ = model.group_shift_

@@ -7,7 +7,7 @@ loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _version
 from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
-from ..engine.refine.merge import cut
 from ..engine.refine.online import resume
 from ..engine.structures import structure_of
 from ..io import Record, decode, encode, read, replacing, write
@@ -50,6 +49,8 @@ _CLASSES: dict[str, Any] = {}
 # Methods whose metadata a user can ask for with `set_fit_request` and the like.
 _REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
 _OUTPUTS = ("default", "pandas", "polars")
+MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What reading values that do not belong together may raise."""
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
 _INVERSE_TOLERANCE = 1e-3
 
@@ -114,17 +115,7 @@ class FileMixin:
         >>> load("model.skmix").means_  # doctest: +SKIP
         array([[1.]])
         """
-        name = type(self).__name__
-        if _CLASSES.get(name) is not type(self):
-            raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
-        check_is_fitted(self)
-        self._validate_params()  # type: ignore[attr-defined]
-        model = host_copy(self)
-        try:
-            _CHECKS[name](model)
-            content, arrays = encode(_record_of(model))
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
+        content, arrays = encode(record_of(self))
         write(path, content, arrays, _version.__version__)
 
     def to_onnx(
@@ -180,6 +171,23 @@ class FileMixin:
             with replacing(path) as file:
                 file.write(model.SerializeToString(deterministic=True))
         return model
+
+
+def record_of(estimator: Any) -> Record:
+    """Return a fitted estimator in plain values that `estimator_of` would take; refuse one it would not."""
+    name = type(estimator).__name__
+    if _CLASSES.get(name) is not type(estimator):
+        raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
+    check_is_fitted(estimator)
+    estimator._validate_params()
+    model = host_copy(estimator)
+    try:
+        _CHECKS[name](model)
+        record = _record_of(model)
+        encode(record)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
+    return record
 
 
 def _record_of(estimator: Any) -> Record:
@@ -256,17 +264,27 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> from skmix import load
     >>> classifier = load("model.skmix")  # doctest: +SKIP
     """
+    return read_model(path, {})
+
+
+def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
+    """Return what a file holds: an estimator, or what one of `others` makes of a record of its kind."""
     content, arrays = read(path)
     try:
         record = decode(content, arrays)
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
-        estimator = _estimator_of(record)
-        with np.errstate(all="ignore"):  # of numbers that are then refused
-            _CHECKS[record.kind](estimator)
-        return estimator
-    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        return others.get(record.kind, estimator_of)(record)
+    except MALFORMED as error:
         raise ValueError(f"{os.fspath(path)} holds no valid model: {str(error).rstrip('.')}.") from None
+
+
+def estimator_of(record: Record) -> Any:
+    """Return the estimator of a record, checked; raise one of `MALFORMED` if it is none."""
+    estimator = _estimator_of(record)
+    with np.errstate(all="ignore"):  # of numbers that are then refused
+        _CHECKS[record.kind](estimator)
+    return estimator
 
 
 def _estimator_of(record: Record) -> Any:
@@ -316,7 +334,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 # Larger numbers cannot be squared; larger powers of clipped values overflow.
 _SQUARABLE, _MOST_POWER = 1e154, 30.0
 _ARRAYS = (
-    *("class_prior_", "classes_", "covariances_", "feature_names_in_", "merge_tree_", "populations_"),
+    *("class_prior_", "classes_", "covariances_", "feature_names_in_"),
     *("precisions_", "precisions_cholesky_", "shares_", "start_status_", "weights_"),
 )
 _LISTS = ("classifiers_", "feature_sets_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
@@ -346,7 +364,6 @@ _ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     "threshold_": (float, -np.inf),
     "means_": ("KM", -_SQUARABLE, _SQUARABLE),
     "kernel_degrees_": ("K", 1.0),
-    "merge_entropies_": ("K",),
     **dict.fromkeys(("degrees_of_freedom_", "mean_precision_", "weight_prior_"), ("K", _TINY)),
     "weight_concentration_": ("KL", _TINY),
     "background_weights_": ("L", 0.0, 1.0),
@@ -377,7 +394,6 @@ _MIXTURE = (
 # Of these an estimator has all or none: a marginal or conditional of another model was never fitted itself.
 _FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
 _BOUND = ("weight_concentration_", "lower_bound_path_")
-_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 _POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
 _SHIFTS = ("group_shift_", "group_shifts_")
 _CLASSIFIER = ("class_prior_", "feature_sets_", "models_", "n_features_in_", "temperature_", "threshold_")
@@ -389,12 +405,6 @@ _SEARCH = ("best_index_", "best_params_", "best_score_", "cv_results_", "n_featu
 _CLASSIFIERS, _MIXTURES = ("classifiers_", "feature_maps_"), ("mixtures_", "shares_")
 # Parts of what a member takes of rows, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
-
-
-def arrays_of_kernels(model: Any) -> list[str]:
-    """Return the names of a mixture's fitted arrays that have one line for each kernel."""
-    named = [name for name, (axes, *_) in _ATTRIBUTES.items() if isinstance(axes, str) and axes[0] == "K"]
-    return [name for name in ("weights_", *named) if name in vars(model)]
 
 
 def _require(valid: Any, problem: str) -> None:
@@ -409,7 +419,7 @@ def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
     _require(unknown is None, f"{unknown} is not an attribute of a fit; what you note belongs in metadata_")
     # Weights alone have a posterior if their prior was learnt by EM.
     alone = "weight_prior_" in present and present.isdisjoint(_POSTERIOR)
-    for group in (_FIT, _BOUND if alone else _BOUND + _POSTERIOR, _POPULATIONS, _SHIFTS):
+    for group in (_FIT, _BOUND if alone else _BOUND + _POSTERIOR, _SHIFTS):
         required = required if present.isdisjoint(group) else (*required, *group)
     for name in required:
         _require(name in present, f"{name} is missing")
@@ -532,8 +542,6 @@ def _check_mixture(model: Any) -> None:
             together and set(status.tolist()) <= {"converged", "stopped", "failed"},
             "start_status_ and start_log_likelihoods_ do not belong together",
         )
-    if "populations_" in own:
-        _check_populations(model, sizes["K"])
     if "stream_" in own:
         _check_stream(model)
     _check_tails(model)
@@ -574,25 +582,6 @@ def _check_tails(model: Any) -> None:
     if box is not None:
         right = len(box) == 2 and np.all((box[0] < box[1]) & (box[1] - box[0] < np.inf))
         _require(right, "background_box_ has no volume")
-
-
-def _check_populations(model: Any, n_kernels: int) -> None:
-    """Check that the populations are those of a cut of the tree of merges."""
-    from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
-
-    populations, tree, entropies = (vars(model)[name] for name in _POPULATIONS)
-    _check_array("merge_entropies_", entropies, "K", {"K": n_kernels})
-    right = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64
-    _require(right, f"merge_tree_ has shape {tree.shape}, not ({n_kernels - 1}, 4)")
-    right = np.all(np.isfinite(tree)) and np.all(tree[:, :2] == np.floor(tree[:, :2]))
-    _require(right and (n_kernels == 1 or is_valid_linkage(tree)), "merge_tree_ is not a tree of merges")
-    right = populations.shape == (n_kernels,) and populations.dtype.kind == "i"
-    _require(right, f"populations_ are not {n_kernels} whole numbers")
-    numbers = np.unique(populations)
-    right = np.array_equal(numbers, np.arange(len(numbers)))
-    _require(right, f"populations_ have the numbers {numbers[:5].tolist()}, not 0 to {len(numbers) - 1}")
-    parts = np.stack([cut(tree, len(numbers)), populations])
-    _require(len(np.unique(parts, axis=1).T) == len(numbers), "populations_ are not those of merge_tree_")
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:

@@ -25,9 +25,8 @@ from sklearn.utils import check_random_state
 from ..engine import starts
 from ..engine.compute.arrays import pick, to_numpy
 from ..engine.compute.blocks import Block
-from ..engine.compute.threads import workers
 from ..engine.density import class_log_likelihood
-from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rounding_of, rule_of, say_fall
+from ..engine.em import Passes, Run, RunState, fit, regulariser_of, say_fall
 from ..engine.frame import Frame
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
@@ -35,7 +34,7 @@ from ..engine.refine.shift import GroupRows, check_source, choose_strength, shif
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
-from ..engine.sources import RowSource, make_setting, open_source
+from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, most_factors, structure_of
 from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
@@ -68,8 +67,6 @@ OF_LEARNT_PRIORS = (
     "variance_floor_",
     "weight_prior_",
 )
-# Of `merge_kernels`; they belong to the kernels they were made of.
-OF_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 # Of groups with means of their own.
 OF_SHIFTS = ("group_shifts_", "group_shift_")
 # A class this improbable changes no digit of the sums.
@@ -336,11 +333,10 @@ def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
     A given or earlier start keeps its own, but for degrees of freedom that are fixed.
     """
     (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
-    is_t, freeze = kind == "t", freeze_of(model)
+    is_t, freeze, given = kind == "t", freeze_of(model), start.tail.name == "t"
     tail: Tail = NONE
     if isinstance(model.init, Mapping) and "degrees" in model.init and model.tail != "t":
         raise ValueError(f"init has 'degrees', which only tail='t' starts from, and tail is {model.tail!r}.")
-    given = start.tail.name == "t"
     if is_t and not given and fixed is None and freeze == "kernels":
         raise ValueError(
             "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or tail be "
@@ -536,7 +532,7 @@ def _store(
     model.log_likelihood_path_ = result.path[best]
     model.start_status_ = np.array([Status(s).name.lower() for s in status])
     model.start_log_likelihoods_ = reached
-    for name in (*OF_THE_POSTERIOR, *OF_POPULATIONS):
+    for name in OF_THE_POSTERIOR:
         vars(model).pop(name, None)
     if result.counts is not None and result.bounds is not None:
         # Without superfluous kernels.
@@ -667,19 +663,15 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
     structure = structure_of(options.covariance_type).of(current.covariances)
     source = open_source(rows.X, rows.y, rows.weights)
     frame = source.summary.frame(structure, columns)
-    inside = frame.enter(current, structure)
-    factor = structure.factor(inside.covariances, len(columns))
-    with workers(options.n_jobs) as pool:
-        setting = make_setting(source, inside, frame, structure, pool, options)
-        rule = rule_of(options, setting, current.means.shape[1], source)
-        found, following, parts = one_pass(source, setting, rule, inside, factor)
+    with Passes.over(source, current, options, frame) as passes:
+        inside = frame.enter(current, structure)
+        factor = structure.factor(inside.covariances, len(columns))
+        found, following, parts = passes.step(inside, factor)
     if not following.usable[0] or not np.isfinite(parts).all():
         raise ValueError(
             f"A covariance of the features {columns} became singular, with variance_floor="
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
-    volume = source.summary.by_class(source.summary.observed, parts.shape[1] - 1) @ np.log(frame.scale)
-    found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
-    found = replace(found, tail=found.tail.at_place_of(model._parameters.tail))
-    lost = rounding_of(parts.sum(axis=1), source, setting, inside, factor)[0]
-    return found, parts[0] - np.append(volume, 0.0), float(lost)
+    found = with_frozen(passes.rule.freeze, passes.leave(found, current).take(0), model._parameters)
+    lost = passes.rounding(parts.sum(axis=1), inside, factor)[0]
+    return found, parts[0] - np.append(passes.volume, 0.0), float(lost)

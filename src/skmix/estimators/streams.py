@@ -38,7 +38,6 @@ from .rows import (
     where_dispatched,
 )
 from .solving import (
-    OF_POPULATIONS,
     OF_SHIFTS,
     OF_THE_POSTERIOR,
     best_start,
@@ -177,7 +176,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
     )
     # A stream is neither shrunk nor variational, but an earlier fit may have been; kernels move.
     of_the_prior = ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_")
-    for name in ("has_gaps_", *of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS, *OF_SHIFTS):
+    for name in ("has_gaps_", *of_the_prior, *OF_THE_POSTERIOR, *OF_SHIFTS):
         vars(model).pop(name, None)
     if found.concentration is not None:
         model.weight_prior_ = found.concentration

@@ -32,7 +32,7 @@ from .crossfit import N_FOLDS_TO_TUNE, refit
 from .decisions import novelty_threshold
 from .holdout import rows_to_divide, single_split, stratified_folds
 from .rows import check_rows, check_weights, code_labels
-from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
+from .solving import OF_THE_POSTERIOR, fitted_options
 
 # Values of λ, from nearly the model that EM found to one that only separates classes.
 _TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
@@ -114,8 +114,8 @@ def tune(
     else:
         model, found = _if_all_rows_gain(classifier, rows, validation, plan)
     if found.trade_off is not None:
-        # Sums of a stream, a posterior and populations belong to the kernels before tuning.
-        for name in ("stream_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
+        # Sums of a stream and a posterior belong to the kernels before tuning.
+        for name in ("stream_", *OF_THE_POSTERIOR):
             model.__dict__.pop(name, None)
     classifier.models_ = [model]
     if found.after is not None:

@@ -17,6 +17,7 @@ from skmix.engine.compute.blocks import Block
 from skmix.engine.density import condition, draw
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
 from skmix.engine.sources.summary import measure
+from skmix.engine.squarem import constrained, unconstrained
 from skmix.engine.starts import class_wise, uniform
 from skmix.engine.structures import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 
@@ -142,9 +143,9 @@ def test_rescaling_and_coordinates() -> None:
     structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
     scale = random.uniform(0.1, 10.0, size=4)
     assert_allclose(dense(structure.rescale(own, scale)), dense(own) * np.outer(scale, scale), rtol=1e-13)
-    numbers = structure.coordinates(own)
+    numbers = unconstrained(structure, own)
     assert numbers.shape == own.shape
-    assert_allclose(structure.from_coordinates(numbers), own, rtol=1e-14)
+    assert_allclose(constrained(structure, numbers), own, rtol=1e-14)
 
 
 def test_marginals_and_conditionals_are_those_of_dense_covariances() -> None:
