@@ -284,24 +284,27 @@ def test_shared_kernels_are_tried_alone_where_weights_have_a_prior(iris: Data) -
             SharedKernelClassifierCV(prototype, kernels="own").fit(*iris)
 
 
-def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data) -> None:
+@pytest.mark.parametrize("tune", [False, 0.1])
+def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data, tune: Any) -> None:
     X, y = iris
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
     prototype = SharedKernelClassifier(3, covariance_prior=5.0, reject_below=0.2, outlier_label=9)
     search = SharedKernelClassifierCV(
-        prototype, n_kernels=3, covariance_type="full", random_state=0, cv=3, tune=False, n_members=2
+        prototype, n_kernels=3, covariance_type="full", random_state=0, cv=3, tune=tune, n_members=2
     ).fit(X, y, weights)
     features = by_hand(search.best_params_, X, y, weights)
     asked = clone(search.classifier_).fit(features(X), y, weights)
+    if tune:
+        asked.tune(features(X), y, trade_off=tune, validation=None, max_iter=20, sample_weight=weights)
     assert asked.reject_below == 0.2
     assert_allclose(search.classifier_.threshold_, asked.threshold_)
     assert [each.reject_below for each in search.classifiers_[1:]] == [None] * (len(search.classifiers_) - 1)
-    prototype.set_params(outlier_label=1)
-    with pytest.raises(ValueError, match="outlier_label=1 is one of the classes"):
-        clone(search).set_params(estimator=prototype).fit(X, y)
-    prototype.set_params(outlier_label=9, reject_below=None)
-    with pytest.raises(ValueError, match="outlier_label=9 needs a fit with reject_below"):
-        clone(search).set_params(estimator=prototype).fit(X, y)
+    for settings, message in (
+        ({"outlier_label": 1}, "outlier_label=1 is one of the classes"),
+        ({"reject_below": None}, "outlier_label=9 needs a fit with reject_below"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clone(search).set_params(estimator=clone(prototype).set_params(**settings)).fit(X, y)
     # What is set after the fit is checked where it is used.
     for label, message in ((1, "is one of the classes"), ("zz", "must be an integer")):
         search.classifier_.set_params(outlier_label=label)
