@@ -6,23 +6,16 @@ import pickle
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, class_log_likelihood, next_model
 from scipy.special import logsumexp
 from sklearn.base import clone
-from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
 from skmix.engine.model import Parameters
-from skmix.paper import illustration
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 SHAPES = {"full": (4, 3, 3), "tied": (3, 3), "diag": (4, 3), "spherical": (4,)}
@@ -208,27 +201,6 @@ def test_information_criteria_count_free_parameters(covariance_type: str, n_cova
 # ---------------------------------------------------------------- what it learns
 
 
-def test_the_papers_illustration_recovers_its_parameters() -> None:
-    example = illustration()
-    X, y = make_shared_kernel_data(
-        example.means, example.covariances, example.weights, example.n_per_class, random_state=0
-    )
-    start = {
-        "means": example.start_means,
-        "covariances": example.start_covariances,
-        "weights": example.start_weights,
-    }
-    model = SharedKernelMixture(init=start, max_iter=example.max_iter).fit(X, y)
-    assert model.converged_
-    # Three standard errors: a kernel has 2200 rows at most, a class 2000.
-    assert_allclose(model.means_, example.means, atol=0.06)
-    assert_allclose(model.covariances_, example.covariances, atol=0.06)
-    assert_allclose(model.weights_, example.weights, atol=0.04)
-    # And from a start of its own.
-    own = SharedKernelMixture(3, n_init=5, random_state=0).fit(X, y)
-    assert_allclose(own.means_[np.argsort(own.means_[:, 0])], model.means_, atol=0.01)
-
-
 def test_sharing_pools_the_kernels_and_keeps_the_weights_apart() -> None:
     """One pass from a given start against the paper's equations."""
     X, y = labelled()
@@ -374,38 +346,6 @@ def test_the_seed_decides_the_sample() -> None:
 
 
 # ---------------------------------------------------------------- inside scikit-learn
-
-
-def test_feature_names_and_output_containers() -> None:
-    X, y = labelled()
-    frame = pd.DataFrame(X, columns=["length", "width", "height"])
-    model = SharedKernelMixture(4, random_state=0, max_iter=500).set_output(transform="pandas").fit(frame, y)
-    assert_array_equal(model.feature_names_in_, ["length", "width", "height"])
-    out = model.transform(frame)
-    assert isinstance(out, pd.DataFrame)
-    assert list(out.columns) == list(model.get_feature_names_out())
-    assert out.shape == (len(X), 4)
-    assert list(out.columns) == [f"sharedkernelmixture{k}" for k in range(4)]
-    assert_allclose(out.to_numpy(), model.predict_proba(frame), rtol=1e-14)
-    model.set_output(transform="default")
-    assert isinstance(model.transform(frame), np.ndarray)
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.transform(frame[["width", "length", "height"]])
-
-
-def test_pipelines_and_grid_search() -> None:
-    X, y = load_iris(return_X_y=True)
-    pipeline = make_pipeline(
-        StandardScaler(), SharedKernelMixture(4, random_state=0, max_iter=900), LogisticRegression()
-    )
-    assert pipeline.fit(X, y).score(X, y) > 0.9
-    search = GridSearchCV(
-        SharedKernelMixture(random_state=0, max_iter=2000),
-        {"n_kernels": [1, 2, 3], "covariance_type": ["full", "spherical"]},
-        cv=3,
-    ).fit(X)
-    assert search.best_params_ != {"n_kernels": 1, "covariance_type": "spherical"}
-    assert search.best_score_ == pytest.approx(search.cv_results_["mean_test_score"].max())
 
 
 def test_cloning_and_pickling() -> None:

@@ -71,7 +71,6 @@ METHODS = (
     "predict_proba",
     "predict_log_proba",
     "class_log_likelihood",
-    "responsibilities",
     "score_samples",
     "transform",
 )

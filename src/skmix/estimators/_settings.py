@@ -306,7 +306,7 @@ def check_feature_sets(
         for column in columns:
             if column in group_of:
                 raise ValueError(
-                    f"column {column} is in feature set {group_of[column]} and again in group {g}."
+                    f"column {column} is in feature set {group_of[column]} and again in set {g}."
                 )
             group_of[column] = g
         resolved.append(columns)
