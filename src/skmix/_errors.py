@@ -23,7 +23,7 @@ class Argument(str):
         return self
 
 
-class _Message(Exception):
+class _Message(Exception):  # noqa: N818
     """A message in parts, of which some are arguments."""
 
     def __init__(self, *parts: str) -> None:
