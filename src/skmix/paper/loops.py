@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 try:
-    from skmix.engine.compute.simd import compiled
+    from skmix.engine.compute.simd import jit
 except ImportError:
 
-    def compiled(function: Any) -> Any:
+    def jit(function: Any) -> Any:
         """Return the function as it is: without Numba the study takes a day."""
         return function
 
 
-@compiled
+@jit
 def deviate(rows, means, out):
     """Write rows (M, N) less each of the means (K, M) into out (K, M, N)."""
     n_kernels, n_features, n_rows = out.shape
@@ -30,7 +30,7 @@ def deviate(rows, means, out):
                 out[k, d, n] = rows[d, n] - means[k, d]
 
 
-@compiled
+@jit
 def exponents(projected, deviations, out):
     """Write −½ Σ_d projected · deviations, both (K, M, N), into out (K, N)."""
     n_kernels, n_features, n_rows = deviations.shape
@@ -44,7 +44,7 @@ def exponents(projected, deviations, out):
             out[k, n] *= -0.5
 
 
-@compiled
+@jit
 def normalise(joint, normalisers, weights, sizes, evidence):
     """Turn exponentials (K, N) into responsibilities, and write the evidence (N,): densities of the rows."""
     n_kernels, n_classes = weights.shape
@@ -61,7 +61,7 @@ def normalise(joint, normalisers, weights, sizes, evidence):
             joint[k, n] /= evidence[n]
 
 
-@compiled
+@jit
 def weigh(responsibilities, rows, means, deviations, weighted):
     """Write rows less the means, and the same times the responsibilities, both (K, M, N)."""
     n_kernels, n_features, n_rows = deviations.shape
@@ -73,7 +73,7 @@ def weigh(responsibilities, rows, means, deviations, weighted):
                 weighted[k, d, n] = responsibilities[k, n] * deviation
 
 
-@compiled
+@jit
 def without(responsibilities, least):
     """Return responsibilities (K, N) with those of each kernel below a number (K,) set to zero."""
     found = np.empty_like(responsibilities)
@@ -83,7 +83,7 @@ def without(responsibilities, least):
     return found
 
 
-@compiled
+@jit
 def relative_logs(whitened, offsets, constants, out, highest):
     """Write log-densities (K, n) of whitened rows (K, M, n), relative to the highest (n,), −∞ at first.
 
@@ -105,7 +105,7 @@ def relative_logs(whitened, offsets, constants, out, highest):
             out[k, n] -= highest[n]
 
 
-@compiled
+@jit
 def decide(likelihoods, least, close):
     """Return the class (n,) with the largest product of likelihoods (G, L, n), raised to `least`.
 
