@@ -35,15 +35,21 @@ METHODS = [
     "predict_log_proba",
     "class_log_likelihood",
     "score_samples",
-    "kernel_log_densities",
-    "responsibilities",
-    "log_responsibilities",
 ]
 
 
 def same_kind(array: Any, home: Any) -> None:
     assert type(array) is type(home)
     assert array.device == home.device
+
+
+def with_gaps(share: float) -> np.ndarray:
+    """Return rows with missing values, without ties, and of very different features."""
+    rng = np.random.default_rng(3)
+    rows = (X + 1e-3 * rng.normal(size=X.shape)) * [100.0, 1.0, 1e-3, 1.0] + [1e4, 0.0, 0.0, -5.0]
+    rows[rng.random(X.shape) < share] = np.nan
+    rows[np.isnan(rows).all(axis=1), 1] = 3.0
+    return rows
 
 
 @each_library
@@ -114,15 +120,6 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     again = SharedKernelClassifier(3, random_state=0).fit(X, y)
     assert isinstance(again.means_, np.ndarray)
     assert not is_device_array(again.means_)
-
-
-def with_gaps(share: float) -> np.ndarray:
-    """Return rows with missing values, without ties, and of very different features."""
-    rng = np.random.default_rng(3)
-    rows = (X + 1e-3 * rng.normal(size=X.shape)) * [100.0, 1.0, 1e-3, 1.0] + [1e4, 0.0, 0.0, -5.0]
-    rows[rng.random(X.shape) < share] = np.nan
-    rows[np.isnan(rows).all(axis=1), 1] = 3.0
-    return rows
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied"])
@@ -253,14 +250,6 @@ def test_a_device_that_is_not_there() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="sees 0 CUDA device"):
             SharedKernelMixture(2, device="cuda").fit(X)
-
-
-def test_rows_with_gaps_need_room_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.zeros((10, 2))
-    monkeypatch.setattr(estimator_rows, "room_on", lambda device: 1.5 * rows.nbytes)
-    assert estimator_rows.fits_on(rows, "cuda")
-    rows[3, 1] = np.nan
-    assert not estimator_rows.fits_on(rows, "cuda")
 
 
 def test_a_model_from_another_machine_is_scored_on_the_cpu(
@@ -395,17 +384,6 @@ def test_arrays_of_other_libraries_are_taken_in_through_dlpack() -> None:
         assert_array_equal(theirs.means_, ours.means_)
         assert_array_equal(theirs.predict_proba(rows), ours.predict_proba(X))
         assert theirs.score(rows, y) == ours.score(X, y)
-
-
-@needs_torch
-def test_tensors_that_record_derivatives() -> None:
-    rows = torch.tensor(X, requires_grad=True)
-    model = SharedKernelClassifier(3, device="cpu", random_state=0).fit(rows, y)
-    expected = SharedKernelClassifier(3, random_state=0).fit(X, y)
-    assert not model.means_.requires_grad
-    assert_allclose(to_numpy(model.means_), expected.means_, rtol=1e-9)
-    half = SharedKernelClassifier(3, device="cpu", random_state=0).fit(rows.detach().to(torch.bfloat16), y)
-    assert half.means_.dtype == torch.float64
 
 
 @needs_torch

@@ -7,20 +7,13 @@ Those of the published arithmetic do the same operations in the same order as Nu
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numba import njit
 
-try:
-    from skmix.engine.compute.simd import jit
-except ImportError:
-
-    def jit(function: Any) -> Any:
-        """Return the function as it is: without Numba the study takes a day."""
-        return function
+compiled = njit(nogil=True, error_model="numpy", cache=True)
 
 
-@jit
+@compiled
 def deviate(rows, means, out):
     """Write rows (M, N) less each of the means (K, M) into out (K, M, N)."""
     n_kernels, n_features, n_rows = out.shape
@@ -30,7 +23,7 @@ def deviate(rows, means, out):
                 out[k, d, n] = rows[d, n] - means[k, d]
 
 
-@jit
+@compiled
 def exponents(projected, deviations, out):
     """Write −½ Σ_d projected · deviations, both (K, M, N), into out (K, N)."""
     n_kernels, n_features, n_rows = deviations.shape
@@ -44,7 +37,7 @@ def exponents(projected, deviations, out):
             out[k, n] *= -0.5
 
 
-@jit
+@compiled
 def normalise(joint, normalisers, weights, sizes, evidence):
     """Turn exponentials (K, N) into responsibilities, and write the evidence (N,): densities of the rows."""
     n_kernels, n_classes = weights.shape
@@ -61,7 +54,7 @@ def normalise(joint, normalisers, weights, sizes, evidence):
             joint[k, n] /= evidence[n]
 
 
-@jit
+@compiled
 def weigh(responsibilities, rows, means, deviations, weighted):
     """Write rows less the means, and the same times the responsibilities, both (K, M, N)."""
     n_kernels, n_features, n_rows = deviations.shape
@@ -73,7 +66,7 @@ def weigh(responsibilities, rows, means, deviations, weighted):
                 weighted[k, d, n] = responsibilities[k, n] * deviation
 
 
-@jit
+@compiled
 def without(responsibilities, least):
     """Return responsibilities (K, N) with those of each kernel below a number (K,) set to zero."""
     found = np.empty_like(responsibilities)
@@ -83,7 +76,7 @@ def without(responsibilities, least):
     return found
 
 
-@jit
+@compiled
 def relative_logs(whitened, offsets, constants, out, highest):
     """Write log-densities (K, n) of whitened rows (K, M, n), relative to the highest (n,), −∞ at first.
 
@@ -105,22 +98,22 @@ def relative_logs(whitened, offsets, constants, out, highest):
             out[k, n] -= highest[n]
 
 
-@jit
+@compiled
 def decide(likelihoods, least, close):
-    """Return the class (n,) with the largest product of likelihoods (G, L, n), raised to `least`.
+    """Return the class (n,) with the largest product of likelihoods (S, L, n) over S feature sets.
 
-    And which rows are doubtful: one of the winner's was raised, or another product is within a share
-    `close` of the winner's.
+    Likelihoods below `least` are raised to it. Also return which rows are doubtful: one of the winner's was
+    raised, or another product is within a share `close` of the winner's.
     """
-    n_groups, n_classes, n_rows = likelihoods.shape
+    n_sets, n_classes, n_rows = likelihoods.shape
     winners, doubtful = np.zeros(n_rows, dtype=np.int64), np.zeros(n_rows, dtype=np.bool_)
     best = np.zeros(n_rows)
     for c in range(n_classes):
         for n in range(n_rows):
             product, low = 1.0, False
-            for g in range(n_groups):
-                low |= likelihoods[g, c, n] < least
-                product *= max(likelihoods[g, c, n], least)
+            for s in range(n_sets):
+                low |= likelihoods[s, c, n] < least
+                product *= max(likelihoods[s, c, n], least)
             if product > best[n]:
                 doubtful[n] = low or product * (1.0 - close) < best[n]
                 best[n], winners[n] = product, c

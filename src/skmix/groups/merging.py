@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import entr
 
-from ..model import FloatArray, IntArray
+from ..engine.model import FloatArray, IntArray
 
 Criterion = Literal["entropy", "overlap"]
 

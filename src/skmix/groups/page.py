@@ -1,4 +1,4 @@
-"""The page of a composition: groups × populations with intervals, the populations, and unusual groups."""
+"""The page of a study: samples × populations with intervals, the populations, and unusual samples."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skmix.estimators.composition import FEWEST_GROUPS
-from skmix.estimators.rows import without_names
-from skmix.plots._common import CLASS_COLOURS, FloatArray
-from skmix.plots._models import Kernels, kernels_of, part_label
-from skmix.report.description import describe, traits
-from skmix.report.model_page import checked_rows, mixture_values, offered_planes, row_values
-from skmix.report.rendering import decimals, joined, render_page, significant, text
+from ..estimators.rows import without_names
+from ..plots._common import CLASS_COLOURS, FloatArray
+from ..plots._models import Kernels, kernels_of, part_label
+from ..report.description import describe, traits
+from ..report.model_page import checked_rows, mixture_values, offered_planes, row_values
+from ..report.rendering import decimals, joined, render_page, significant, text
+from .populations import HEIGHT, Populations
+from .proportions import FEWEST_SAMPLES, composition
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MAX_ROWS = 3000
-"""More rows would make the page larger, but not clearer."""
+"""More cells would make the page larger, but not clearer."""
 _CLEAR = 0.01
 """Largest p-value of a difference that is named beside a smaller one."""
-_CUT = 0.9
-"""Height at which `merge_kernels` cuts the tree, unless it is told otherwise."""
 
 
-def composition_page(
+def study_page(
     model: Any,
-    composition: DataFrame,
+    populations: Populations | None,
+    proportions: DataFrame,
     *,
     title: str,
     unusual: DataFrame | None = None,
@@ -41,29 +41,31 @@ def composition_page(
     made: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> str:
-    """Return the page of a composition: one HTML file that opens offline and fetches nothing.
+    """Return the page of a study: one HTML file that opens offline and fetches nothing.
 
     Parameters
     ----------
     model : SharedKernelMixture
         The fitted mixture.
-    composition : DataFrame
-        The groups' shares of its kernels or populations, as `SharedKernelMixture.composition` returns them.
+    populations : Populations or None
+        Its populations; None shows kernels.
+    proportions : DataFrame
+        Proportions of its kernels or populations in the samples, as `composition` returns them.
     title : str
         Title of the page.
     unusual : DataFrame, default=None
-        Which groups are unusual, as `SharedKernelMixture.unusual_groups` returns it. None does not mark any.
+        Which samples are unusual, as `unusual_samples` returns it. None marks none.
     X : array-like of shape (n, M), default=None
-        Rows to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
+        Cells to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
         They become part of the page.
     groups : array-like of shape (n,), default=None
-        The group of each of these rows.
+        The sample of each of these cells.
     names : sequence of str, default=None
-        What to call the features; None takes the names of the model.
+        What to call the markers; None takes the names of the model.
     scale : str, default=None
-        The scale on which the values are, such as ``arcsinh:150``; None, or ``none``, says nothing of it.
+        The scale of the values, such as ``arcsinh:150``; None, or ``none``, says nothing of it.
     made : sequence of pairs of str, default=()
-        How the composition was made: names and values for a table at the end of the page.
+        How the study was made: names and values for a table at the end of the page.
     notes : sequence of str, default=()
         What a reader should know about the data, such as files that were left out.
 
@@ -77,36 +79,40 @@ def composition_page(
         if len(names) != len(kernels.names):
             raise ValueError(f"The model has {len(kernels.names)} features, but names has {len(names)}.")
         kernels = replace(kernels, names=list(names))
-    kind = "population" if "population" in composition.columns else "kernel"
     n_kernels = len(kernels.means)
-    members = np.asarray(model.populations_) if kind == "population" else np.arange(n_kernels)
-    n_numbered = int(members.max()) + 1
-    parts = [*range(n_numbered), *(["background"] if "background" in composition[kind].tolist() else [])]
-    labels = list(dict.fromkeys(composition["group"].tolist()))
-    shares, lower, upper = (_wide(composition, kind, column, parts) for column in ("share", "lower", "upper"))
+    kind, members, parts = "kernel", np.arange(n_kernels), list(range(n_kernels))
+    if populations is not None:
+        kind, members, parts = "population", populations.of_kernels, populations.labels
+    n_numbered = len(parts)
+    if "background" in proportions[kind].tolist():
+        parts = [*parts, "background"]
+    labels = list(dict.fromkeys(proportions["sample"].tolist()))
+    shares, lower, upper = (
+        _wide(proportions, kind, column, parts) for column in ("proportion", "lower", "upper")
+    )
     others = shares
     if unusual is not None and set(labels) != set(model.classes_.tolist()):
-        # New groups are compared with those of the fit.
-        others = _wide(model.composition(populations=kind == "population"), kind, "share", parts)
-    n_rows = composition.groupby("group", sort=False)["rows"].first()
-    flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "group"].tolist()
+        # New samples are compared with those of the fit.
+        others = _wide(composition(model, populations=populations), kind, "proportion", parts)
+    n_cells = proportions.groupby("sample", sort=False)["cells"].first()
+    flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
     offered = offered_planes(kernels, 1)
     overall = kernels.weights_of(None)
-    # The weights of training groups are not those of new ones, and shares are shown beside the picture.
+    # The weights of fitted samples are not those of new ones, and proportions are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1), shares=np.ones(1))
-    tree = getattr(model, "merge_tree_", None) if kind == "population" and n_kernels > 1 else None
-    if unusual is None and len(model.classes_) < FEWEST_GROUPS:
-        notes = [*notes, f"Unusual groups were not judged: this takes at least {FEWEST_GROUPS} groups."]
-    rows, rows_note = _rows(model, kind, X, groups, labels, offered)
+    tree = None if populations is None or n_kernels == 1 else populations.tree
+    if unusual is None and len(model.classes_) < FEWEST_SAMPLES:
+        notes = [*notes, f"Unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples."]
+    rows, rows_note = _cells(model, populations, X, groups, labels, offered)
     data = {
         "title": title,
         "kind": kind,
         "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,
         "n_features": len(kernels.names),
-        "n_rows": f"{int(n_rows.sum()):,}",
-        "groups": [
-            {"name": str(name), "rows": int(n_rows[name]), "unusual": name in flagged} for name in labels
+        "n_cells": f"{int(n_cells.sum()):,}",
+        "samples": [
+            {"name": str(name), "cells": int(n_cells[name]), "unusual": name in flagged} for name in labels
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
@@ -116,12 +122,12 @@ def composition_page(
             {
                 "label": part_label(part, kind),
                 "name": _name(kind, part),
-                "kernels": np.flatnonzero(members == part).tolist(),
-                "listed": joined(map(part_label, np.flatnonzero(members == part).tolist())),
+                "kernels": np.flatnonzero(members == place).tolist(),
+                "listed": joined(map(part_label, np.flatnonzero(members == place).tolist())),
                 "mean": percent(own.mean()),
                 "range": f"{percent(own.min())} – {percent(own.max())}",
             }
-            for part, own in zip(parts, shares.T, strict=True)
+            for place, (part, own) in enumerate(zip(parts, shares.T, strict=True))
         ],
         "shares": decimals(100 * shares, 4),
         "lower": decimals(100 * lower, 4),
@@ -145,13 +151,13 @@ def composition_page(
         "notes": list(notes),
         "colours": list(CLASS_COLOURS),
     }
-    return render_page("composition.html.j2", data)
+    return render_page("study.html.j2", data, "skmix.groups")
 
 
 def _wide(table: DataFrame, kind: str, column: str, parts: Sequence[Any]) -> FloatArray:
-    """Return a column of a composition as an array (L, G), groups in the order of the table."""
-    wide = table.pivot(index="group", columns=kind, values=column)
-    return wide.loc[table["group"].unique(), list(parts)].to_numpy(dtype=np.float64)
+    """Return a column of proportions as an array (L, G), samples in the order of the table."""
+    wide = table.pivot(index="sample", columns=kind, values=column)
+    return wide.loc[table["sample"].unique(), list(parts)].to_numpy(dtype=np.float64)
 
 
 def percent(share: float) -> str:
@@ -177,7 +183,7 @@ def _cut(heights: FloatArray, n_parts: int) -> float:
     """Return where a tree is cut into as many parts, by the heights (K − 1,) of its merges in their order."""
     n_merged = len(heights) + 1 - n_parts
     low, high = heights[:n_merged].max(initial=0.0), heights[n_merged:].min(initial=1.05)
-    return float(_CUT if low <= _CUT < high else (low + high) / 2)
+    return float(HEIGHT if low <= HEIGHT < high else (low + high) / 2)
 
 
 def _unusual_rows(
@@ -188,9 +194,9 @@ def _unusual_rows(
     shares: FloatArray,
     others: FloatArray,
 ) -> list[dict[str, str]]:
-    """Return what to say about each unusual group, the most unusual first.
+    """Return what to say about each unusual sample, the most unusual first.
 
-    Shares (L, G) are of all groups; the others that they are compared with are the same, or of the fit.
+    Proportions (L, G) are of all samples; the others that they are compared with are the same, or of the fit.
     """
     if unusual is None:
         return []
@@ -199,12 +205,11 @@ def _unusual_rows(
         reasons = []
         of_shares, of_rows = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
         if of_shares <= max(_CLEAR, of_rows):
-            place = labels.index(row["group"])
+            place = labels.index(row["sample"])
             medians = np.median(np.delete(shares, place, axis=0) if others is shares else others, axis=0)
             largest = int(np.abs(shares[place] - medians).argmax())
-            # The least probable share may be a small one: the one that differs most is named too. Shares are
-            # those of the table.
-            usual = {parts.index(row[kind]): row["usual_share"]}
+            # The least probable proportion may be a small one: name the one that differs most too.
+            usual = {parts.index(row[kind]): row["usual_proportion"]}
             usual.setdefault(largest, medians[largest])
             reasons += [
                 f"{_name(kind, parts[g])}: {percent(shares[place, g])} %, usually {percent(usually)} %"
@@ -213,13 +218,13 @@ def _unusual_rows(
         if of_rows <= max(_CLEAR, of_shares):
             which = "less" if row["z_likelihood"] < 0.0 else "more"
             reasons.append(
-                f"its rows are {which} likely than those of others ({row['z_likelihood']:+.1f} SD)"
+                f"its cells are {which} likely than those of others ({row['z_likelihood']:+.1f} SD)"
             )
         p_values = {
             name: "–" if np.isnan(row[name]) else f"{row[name]:.2g}"
             for name in ("p_composition", "p_likelihood", "p_adjusted")
         }
-        found.append({"name": str(row["group"]), "reasons": "; ".join(reasons), **p_values})
+        found.append({"name": str(row["sample"]), "reasons": "; ".join(reasons), **p_values})
     return found
 
 
@@ -243,30 +248,32 @@ def _profile(
     }
 
 
-def _rows(
+def _cells(
     model: Any,
-    kind: str,
+    populations: Populations | None,
     X: ArrayLike | None,
     groups: ArrayLike | None,
     names: Sequence[Any],
     offered: tuple[list[int], FloatArray],
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the rows to draw, with the places of their groups and populations, and a note."""
+    """Return the cells to draw, with the places of their samples and populations, and a note."""
     if X is None:
         if groups is not None:
-            raise ValueError("groups was given without X: give the rows of these groups too.")
+            raise ValueError("groups was given without X: give the cells of these samples too.")
         return None, ""
     rows = checked_rows(model, X)
     labels = [None] * len(rows) if groups is None else np.asarray(groups).ravel().tolist()
     if len(labels) != len(rows):
         raise ValueError(f"X has {len(rows)} rows but there are {len(labels)} groups.")
-    chosen, note = np.arange(len(rows)), f"{len(rows):,} rows are drawn."
+    chosen, note = np.arange(len(rows)), f"{len(rows):,} cells are drawn."
     if len(rows) > _MAX_ROWS:
         chosen = np.sort(np.random.RandomState(0).choice(len(rows), _MAX_ROWS, replace=False))
-        note = f"{_MAX_ROWS:,} rows are drawn, chosen at random."
-    places = {name: place for place, name in enumerate(names)}
+        note = f"{_MAX_ROWS:,} cells are drawn, chosen at random."
+    places, nameless = {name: place for place, name in enumerate(names)}, without_names(model)
+    own = rows[chosen]
+    parts = nameless.predict(own) if populations is None else populations.predict(nameless, own)
     return {
-        "groups": [places.get(labels[row]) for row in chosen],
-        "parts": without_names(model).predict(rows[chosen], populations=kind == "population").tolist(),
-        "values": row_values(rows[chosen], *offered),
+        "samples": [places.get(labels[row]) for row in chosen],
+        "parts": parts.tolist(),
+        "values": row_values(own, *offered),
     }, note

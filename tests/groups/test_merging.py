@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from skmix.engine.model import FloatArray
-from skmix.engine.refine.merge import Merges, below, by_weight, cut, elbow, merge
+from skmix.groups.merging import Merges, below, by_weight, cut, elbow, merge
 
 
 def random_shares(seed: int, n_rows: int = 50, n_kernels: int = 6) -> tuple[FloatArray, FloatArray]:

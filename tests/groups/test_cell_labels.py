@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 from skmix import SharedKernelMixture, open_rows
 from skmix.features import Arcsinh
+from skmix.groups import composition, merge_kernels, write_labels
 from skmix.io import read_fcs, read_rows, source_of, write_columns
 
 pd = pytest.importorskip("pandas")
@@ -54,8 +55,7 @@ def annotate(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @pytest.fixture(scope="module")
 def model() -> SharedKernelMixture:
-    fitted = SharedKernelMixture(3, init="k-means", random_state=0, tol=1e-3).fit(X, SAMPLE)
-    return fitted.merge_kernels(n_populations=2)
+    return SharedKernelMixture(3, init="k-means", random_state=0, tol=1e-3).fit(X, SAMPLE)
 
 
 def rows_of(source: Any) -> np.ndarray:
@@ -117,49 +117,57 @@ def test_what_an_anndata_has_not_is_told(annotate: Callable[..., Any]) -> None:
 # ---------------------------------------------------------------- labels written back
 
 
-@pytest.mark.parametrize("populations", [False, True])
-def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any, populations: bool) -> None:
-    adata, name = annotate(X, SAMPLE), "population" if populations else "kernel"
-    model.write_labels(adata, adata, populations=populations)
-    column = adata.obs[name]
-    assert_array_equal(column.astype(int), model.predict(X, populations=populations))
-    assert column.cat.categories.tolist() == [str(k) for k in range(2 if populations else 3)]
-    shares = adata.obsm[f"{name}_probabilities"]
-    assert_allclose(shares, model.predict_proba(X, populations=populations), rtol=1e-12)
+def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any) -> None:
+    merged = merge_kernels(model, n_populations=2).renamed({1: "B"})
+    adata = annotate(X, SAMPLE)
+    write_labels(model, adata, adata)
+    write_labels(model, adata, adata, populations=merged)
+    assert_array_equal(adata.obs["kernel"].astype(int), model.predict(X))
+    assert adata.obs["kernel"].cat.categories.tolist() == ["0", "1", "2"]
+    assert_array_equal(adata.obs["population"].cat.codes, merged.predict(model, X))
+    assert adata.obs["population"].cat.categories.tolist() == ["0", "B"]
+    assert_allclose(adata.obsm["kernel_probabilities"], model.predict_proba(X), rtol=1e-12)
+    shares = adata.obsm["population_probabilities"]
+    assert_allclose(shares, merged.predict_proba(model, X), rtol=1e-12)
     summary = adata.uns["skmix"]
-    assert summary["groups"].tolist() == ["s1", "s2", "s3"]
-    assert_array_equal(summary["rows"], [40, 60, 50])
+    assert summary["samples"].tolist() == ["s1", "s2", "s3"]
+    assert_array_equal(summary["cells"], [40, 60, 50])
     assert_array_equal(summary["weights"], model.weights_.T)
     assert_array_equal(summary["means"], model.means_)
-    assert ("populations" in summary) is populations
+    assert_array_equal(summary["populations"], merged.of_kernels)
     other = annotate(X, SAMPLE)
-    model.write_labels(X, other, probabilities=False, name="cluster")
+    write_labels(model, X, other, probabilities=False, name="cluster")
     assert_array_equal(other.obs["cluster"].astype(int), model.predict(X))
     assert not len(other.obsm)
     with pytest.raises(ValueError, match="X has 149 rows, but the AnnData has 150 observations"):
-        model.write_labels(X[1:], other)
+        write_labels(model, X[1:], other)
     with pytest.raises(TypeError, match="must be a path or an AnnData, got a ndarray"):
-        model.write_labels(X, X)
+        write_labels(model, X, X)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet"])
 def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: str) -> None:
     target = tmp_path / f"labels{suffix}"
-    model.write_labels(open_rows(X, label=SAMPLE, chunk_rows=64), target)
-    found = read_rows(target, target="group")
+    write_labels(model, open_rows(X, label=SAMPLE, chunk_rows=64), target)
+    found = read_rows(target, target="sample")
     assert found.labels == SAMPLE.tolist()
     assert found.feature_names == ("kernel", "p_0", "p_1", "p_2")
     assert_array_equal(found.X[:, 0], model.predict(X, groups=SAMPLE))
     shares = model.predict_proba(X, groups=SAMPLE)
     assert_allclose(found.X[:, 1:], shares, rtol=1e-12, atol=1e-300)
-    model.write_labels(X, str(target), populations=True, probabilities=False)
+    merged = merge_kernels(model, n_populations=2)
+    write_labels(model, X, str(target), populations=merged, probabilities=False)
     again = read_rows(target)
     assert again.feature_names == ("population",)
-    assert_array_equal(again.X[:, 0], model.predict(X, populations=True))
-    with pytest.raises(ValueError, match="name='group' is that of another column"):
-        model.write_labels(X, target, name="group")
+    assert_array_equal(again.X[:, 0], merged.predict(model, X))
+    write_labels(model, X, str(target), populations=merged.renamed({0: "T"}))
+    named = read_rows(target, target="population")
+    assert named.feature_names == ("p_T", "p_1")
+    assert named.labels == np.array(["T", "1"])[merged.predict(model, X)].tolist()
+    with pytest.raises(ValueError, match="name='sample' is that of another column"):
+        write_labels(model, X, target, name="sample")
     with pytest.raises(ValueError, match=r"labels\.xlsx: the name of a table must end in"):
-        model.write_labels(X, tmp_path / "labels.xlsx")
+        write_labels(model, X, tmp_path / "labels.xlsx")
 
 
 def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]) -> None:
@@ -167,7 +175,7 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     rows, target = np.concatenate([X, [[1e4, 1e4]]]), tmp_path / "labels.csv"
     start = {"means": [[0.0, 0.0], [7.0, 7.0], [7.5, 7.5]]}
     fitted = SharedKernelMixture(3, init=start, tail="background", tol=1e-3).fit(rows)
-    fitted.merge_kernels(n_populations=2)
+    merged = merge_kernels(fitted, n_populations=2)
     # Away from the two kernels that overlap, the background is the likeliest of three before it is half.
     away = np.array([7.25, 7.25]) + np.linspace(0.0, 6.0, 400)[:, None] * [1.0, -1.0]
     rows = np.concatenate([away, rows])
@@ -175,9 +183,11 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     left = 1.0 - shares.sum(axis=1)
     assert ((shares[:, -1] < left) & (left < 0.5)).any()
     assert not fitted.predict_proba(rows)[-1].any()
-    for populations in (False, True):
-        fitted.write_labels(rows, target, populations=populations)
-        table, expected = read_rows(target), fitted.predict_proba(rows, populations=populations)
+    for populations in (None, merged):
+        write_labels(fitted, rows, target, populations=populations)
+        table, expected = read_rows(target), fitted.predict_proba(rows)
+        if populations is not None:
+            expected = merged.predict_proba(fitted, rows)
         assert table.feature_names[-1] == "p_background"
         # The background is one more column, and the number of the last one is -1.
         likely = np.c_[expected, 1.0 - expected.sum(axis=1)].argmax(axis=1)
@@ -186,15 +196,12 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
         assert_array_equal(table.X[:, 0], numbers)
         assert_allclose(table.X[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
         assert_allclose(table.X[:, 1:].sum(axis=1), 1.0)
-        fitted.write_labels(rows, target, populations=populations, probabilities=False)
+        write_labels(fitted, rows, target, populations=populations, probabilities=False)
         assert read_rows(target).feature_names == ("population" if populations else "kernel",)
         assert_array_equal(read_rows(target).X[:, 0], numbers)
-    # One population has more of the row, little as it is, and it is not the first.
-    nearest = fitted.populations_[fitted.log_responsibilities(rows)[-1].argmax()]
-    assert fitted.predict(rows, populations=True)[-1] == nearest == 1
     rows = rows[len(away) :]
     adata = annotate(rows, np.r_[SAMPLE, ["s1"]])
-    fitted.write_labels(rows, adata)
+    write_labels(fitted, rows, adata)
     column = adata.obs["kernel"]
     assert column.cat.categories.tolist() == ["0", "1", "2", "background"]
     assert column.iloc[-1] == "background"
@@ -211,12 +218,12 @@ def test_labels_follow_the_shifts_of_known_groups(tmp_path: Path) -> None:
     expected, target = fitted.predict(rows, groups=groups), tmp_path / "labels.csv"
     assert (expected != fitted.predict(rows)).mean() > 0.05
     for probabilities in (True, False):
-        fitted.write_labels(open_rows(rows, label=groups), target, probabilities=probabilities)
-        assert_array_equal(read_rows(target, target="group").X[:, 0], expected)
+        write_labels(fitted, open_rows(rows, label=groups), target, probabilities=probabilities)
+        assert_array_equal(read_rows(target, target="sample").X[:, 0], expected)
     # Of new groups shifts are not known.
-    fitted.write_labels(open_rows(rows, label=np.where(groups == "a", "new", groups)), target)
+    write_labels(fitted, open_rows(rows, label=np.where(groups == "a", "new", groups)), target)
     mixed = np.where(groups == "a", fitted.predict(rows), expected)
-    assert_array_equal(read_rows(target, target="group").X[:, 0], mixed)
+    assert_array_equal(read_rows(target, target="sample").X[:, 0], mixed)
 
 
 def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
@@ -232,17 +239,17 @@ def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
     model = SharedKernelMixture(2, init={**start, "freeze": "kernels"})
     model.fit(open_rows(files[:2], transform=None))
     expected = [model.predict(path, groups=[path.stem] * 1000) for path in files[:2]]
-    share = model.composition(groups=["few"]).query("kernel == 1")["share"].item()
+    share = composition(model, groups=["few"]).query("kernel == 1")["proportion"].item()
     assert abs(expected[0].mean() - share) < 0.5 * abs(model.predict(files[0]).mean() - share)
-    model.write_labels(files[:2], tmp_path / "known.csv")
-    known = read_rows(tmp_path / "known.csv", target="group").X
+    write_labels(model, files[:2], tmp_path / "known.csv")
+    known = read_rows(tmp_path / "known.csv", target="sample").X
     assert_array_equal(known[:, 0], np.concatenate(expected))
     # A file that is not in the fit has average weights, and leaves the others as they are.
-    model.write_labels(files, tmp_path / "all.csv")
-    everything = read_rows(tmp_path / "all.csv", target="group").X
+    write_labels(model, files, tmp_path / "all.csv")
+    everything = read_rows(tmp_path / "all.csv", target="sample").X
     assert_array_equal(everything[:2000], known)
     assert_array_equal(everything[2000:, 0], model.predict(files[2]))
-    model.write_labels(files, tmp_path / "out")
+    write_labels(model, files, tmp_path / "out")
     written = [read_fcs(tmp_path / "out" / path.name, channels=["kernel"]).X[:, 0] for path in files]
     assert_array_equal(np.concatenate(written), everything[:, 0])
 
@@ -254,7 +261,7 @@ def test_files_that_are_read_are_not_written(tmp_path: Path, model: SharedKernel
     before = own.read_bytes()
     for given in (own, [own], str(tmp_path / f"*{suffix}"), open_rows(own)):
         with pytest.raises(ValueError, match=rf"rows\{suffix} is one of the files that are read"):
-            model.write_labels(given, own)
+            write_labels(model, given, own)
     assert own.read_bytes() == before
 
 
@@ -274,7 +281,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
     rows = open_rows(files, columns=GENES, compensate=True, transform=Arcsinh(), chunk_rows=30)
     model = SharedKernelMixture(2, init="k-means", random_state=0, tol=1e-3).fit(rows)
     assert model.classes_.tolist() == ["day1/s1", "day2/s1", "day2/s2"]
-    model.write_labels(rows, tmp_path / "out")
+    write_labels(model, rows, tmp_path / "out")
     labels = np.split(model.predict(rows, groups=rows.row_labels()), [40, 80])
     for path, own in zip(files, labels, strict=True):
         before, after = read_fcs(path), read_fcs(tmp_path / "out" / path.parent.name / path.name)
@@ -291,17 +298,17 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
     text = flowio.FlowData(str(tmp_path / "out" / "day1" / "s1.fcs")).text
     assert (text["date"], text["stain"]) == ("01/02/2026", "a/b")
     one = SharedKernelMixture(2, random_state=0, tol=1e-3).fit(files[0])
-    one.write_labels(files[0], tmp_path / "one", name="cluster")
+    write_labels(one, files[0], tmp_path / "one", name="cluster")
     assert_array_equal(
         read_fcs(tmp_path / "one" / "s1.fcs", channels=["cluster"]).X[:, 0], one.predict(files[0])
     )
     again = open_rows(tmp_path / "out", columns=GENES)
     with pytest.raises(ValueError, match=r"s1\.fcs already has a channel 'kernel': give another name"):
-        model.write_labels(again, tmp_path / "again")
+        write_labels(model, again, tmp_path / "again")
     with pytest.raises(ValueError, match=r"s1\.fcs is one of the files that are read"):
-        one.write_labels(files[0], tmp_path / "day1")
+        write_labels(one, files[0], tmp_path / "day1")
     with pytest.raises(ValueError, match=r"for copies of FCS files; these rows are in memory"):
-        model.write_labels(X, tmp_path / "out")
+        write_labels(model, X, tmp_path / "out")
 
 
 def test_a_real_sample_through_the_whole_path(tmp_path: Path) -> None:
@@ -317,7 +324,7 @@ def test_a_real_sample_through_the_whole_path(tmp_path: Path) -> None:
     assert model.feature_names_in_.tolist() == channels
     expected = SharedKernelMixture(4, init=start, tol=1e-3, max_iter=50).fit(here)
     assert_allclose(model.means_, expected.means_, rtol=1e-9)
-    model.write_labels(rows, tmp_path)
+    write_labels(model, rows, tmp_path)
     copied = read_fcs(tmp_path / path.name)
     assert copied.channels[-1] == "kernel"
     assert_array_equal(copied.X[:, -1], expected.predict(here))

@@ -1,5 +1,5 @@
 "use strict";
-// The composition of groups: heat map, kernels in planes of two features, tree of merges.
+// The page of a study: heat map, kernels in planes of two features, tree of merges.
 
 const DASHES = [null, "7 3", "2 3", "7 3 2 3"];
 const MOST_NUMBERED = 30;
@@ -10,7 +10,7 @@ const percent = (value) => `${value === 0 ? 0 : value.toFixed(value >= 1 ? 1 : v
 const short = (value) => (value >= 0.05 ? value.toFixed(1) : value > 0 ? "<0.1" : "0");
 const intervalOf = (i, g) => (report.lower[i][g] === null ? "unknown" : `${percent(report.lower[i][g])} to ${percent(report.upper[i][g])}`.replace(" % to", " to"));
 const dashOf = (g) => DASHES[Math.floor(g / report.colours.length) % DASHES.length];
-const markOf = (group) => (group.unusual ? make("span", { class: "mark" }, " ▲", make("span", { class: "unseen" }, " (unusual)")) : null);
+const markOf = (sample) => (sample.unusual ? make("span", { class: "mark" }, " ▲", make("span", { class: "unseen" }, " (unusual)")) : null);
 
 function partKey(g) {
   return draw("svg", { class: "row-key", viewBox: "-5 -5 10 10", "aria-hidden": "true" }, draw("path", { fill: colourOf(g), d: shapeOf(g)(0, 0) }));
@@ -24,16 +24,16 @@ const heat = document.getElementById("heat");
 const heatOrder = document.getElementById("heat-order");
 
 function tellShare(i, g) {
-  const group = report.groups[i];
-  return `${group.name}, ${partName(g)}: ${percent(report.shares[i][g])}\n95 % interval: ${intervalOf(i, g)}\n${plural(group.rows, "row")} in the group${group.unusual ? "\nunusual group" : ""}`;
+  const sample = report.samples[i];
+  return `${sample.name}, ${partName(g)}: ${percent(report.shares[i][g])}\n95 % interval: ${intervalOf(i, g)}\n${plural(sample.cells, "cell")} in the sample${sample.unusual ? "\nunusual sample" : ""}`;
 }
 
 function orderedGroups() {
-  const places = report.groups.map((_, i) => i);
+  const places = report.samples.map((_, i) => i);
   const by = heatOrder.value;
-  if (by === "name") places.sort((a, b) => report.groups[a].name.localeCompare(report.groups[b].name, undefined, { numeric: true }));
-  else if (by === "rows") places.sort((a, b) => report.groups[b].rows - report.groups[a].rows);
-  else if (by === "unusual") places.sort((a, b) => report.groups[b].unusual - report.groups[a].unusual);
+  if (by === "name") places.sort((a, b) => report.samples[a].name.localeCompare(report.samples[b].name, undefined, { numeric: true }));
+  else if (by === "cells") places.sort((a, b) => report.samples[b].cells - report.samples[a].cells);
+  else if (by === "unusual") places.sort((a, b) => report.samples[b].unusual - report.samples[a].unusual);
   else if (by !== "given") places.sort((a, b) => report.shares[b][Number(by)] - report.shares[a][Number(by)]);
   return places;
 }
@@ -44,7 +44,7 @@ function showHeat() {
   const head = make("tr", {}, make("td", { class: "corner", "aria-hidden": "true" }),
     ...report.parts.map((part, g) => make("th", { scope: "col", "aria-label": part.name }, partKey(g), part.label)));
   const body = orderedGroups().map((i) => make("tr", {},
-    make("th", { scope: "row", title: report.groups[i].name, class: report.groups[i].unusual ? "unusual" : null }, make("span", { class: "cut" }, report.groups[i].name), markOf(report.groups[i])),
+    make("th", { scope: "row", title: report.samples[i].name, class: report.samples[i].unusual ? "unusual" : null }, make("span", { class: "cut" }, report.samples[i].name), markOf(report.samples[i])),
     ...report.parts.map((_, g) => {
       const share = report.shares[i][g];
       // The square root shows rare populations too.
@@ -53,7 +53,7 @@ function showHeat() {
         short(share));
     })));
   heat.replaceChildren(make("table", { class: `confusion free heat-map${report.parts.length > 20 ? " dense" : ""}` },
-    make("caption", {}, `lines: groups, columns: ${report.kind}s, in percent`), make("thead", {}, head), make("tbody", {}, ...body)));
+    make("caption", {}, `lines: samples, columns: ${report.kind}s, in percent`), make("thead", {}, head), make("tbody", {}, ...body)));
   heat.querySelector("td[data-i]").tabIndex = 0;
 }
 
@@ -84,13 +84,13 @@ heat.addEventListener("keydown", (event) => {
 });
 for (const input of document.querySelectorAll('input[name="shade"]')) input.addEventListener("change", showHeat);
 heatOrder.addEventListener("change", showHeat);
-options(heatOrder, [["given", "as given"], ["name", "name"], ["rows", "number of rows"], ...(report.groups.some((group) => group.unusual) ? [["unusual", "unusual ones first"]] : []),
-  ...report.parts.map((_, g) => [String(g), `share of ${partName(g)}`])], "given");
+options(heatOrder, [["given", "as given"], ["name", "name"], ["cells", "number of cells"], ...(report.samples.some((sample) => sample.unusual) ? [["unusual", "unusual ones first"]] : []),
+  ...report.parts.map((_, g) => [String(g), `proportion of ${partName(g)}`])], "given");
 showHeat();
 
 // ---------------------------------------------------------------- planes
 
-const control = Object.fromEntries(["group", "across", "up"].map((name) => [name, document.getElementById(`plane-${name}`)]));
+const control = Object.fromEntries(["sample", "across", "up"].map((name) => [name, document.getElementById(`plane-${name}`)]));
 const plot = document.getElementById("plane-plot");
 const sharesBox = document.getElementById("plane-shares");
 const planesBox = document.getElementById("plane-planes");
@@ -99,8 +99,8 @@ const { mixture } = report;
 const features = [...mixture.features, ...mixture.axes];
 const weights = mixture.weights.map(([weight]) => weight);
 const valuesOf = (place) => (report.rows ? report.rows.values[place] : []);
-const groupNow = () => (control.group.value === ALL ? null : Number(control.group.value));
-const isOwn = (n) => groupNow() === null || report.rows.groups[n] === groupNow();
+const sampleNow = () => (control.sample.value === ALL ? null : Number(control.sample.value));
+const isOwn = (n) => sampleNow() === null || report.rows.samples[n] === sampleNow();
 const varianceOf = (k, i, j) => entry(mixture.covariances[k], features.length, i, j);
 const covarianceOf = (k, i, j) => [varianceOf(k, i, i), varianceOf(k, i, j), varianceOf(k, j, j)].map((value) => value * N_STD ** 2);
 // The lightest of many kernels would hide the others in small pictures, and take the room in large ones.
@@ -135,7 +135,7 @@ function tellKernel(k, places) {
   const g = report.members[k];
   const of = report.kind === "population" ? `kernel k${k} of ${partName(g)}` : partName(g);
   const mean = places.map((place) => `${features[place]} ${Number(mixture.means[k][place].toPrecision(4))}`).join(", ");
-  return `${of}\n${percent(100 * weights[k])} of the rows that the model was fitted to\nmean: ${mean}`;
+  return `${of}\n${percent(100 * weights[k])} of the cells that the model was fitted to\nmean: ${mean}`;
 }
 
 function drawPlane(svg, frame, places) {
@@ -168,9 +168,9 @@ function drawCurves(svg, frame) {
 }
 
 function showShares() {
-  const i = groupNow();
+  const i = sampleNow();
   const mean = (g) => report.shares.reduce((sum, row) => sum + row[g], 0) / report.shares.length;
-  sharesBox.caption.textContent = i === null ? `mean of ${plural(report.groups.length, "group")}, and from the lowest to the highest` : `${report.groups[i].name}, with 95 % intervals`;
+  sharesBox.caption.textContent = i === null ? `mean of ${plural(report.samples.length, "sample")}, and from the lowest to the highest` : `${report.samples[i].name}, with 95 % intervals`;
   sharesBox.tBodies[0].replaceChildren(...report.parts.map((part, g) => {
     const column = report.shares.map((row) => row[g]);
     const [share, low, high] = i === null ? [mean(g), Math.min(...column), Math.max(...column)] : [report.shares[i][g], report.lower[i][g], report.upper[i][g]];
@@ -225,11 +225,11 @@ function showPlane() {
   planesBox.replaceChildren(...mixture.planes.flatMap((i, n) => mixture.planes.slice(n + 1).map((j) => planeButton(i, j))));
 }
 
-options(control.group, [[ALL, "all"], ...report.groups.map((group, i) => [String(i), `${group.name}${group.unusual ? " ▲" : ""}`])], ALL);
+options(control.sample, [[ALL, "all"], ...report.samples.map((sample, i) => [String(i), `${sample.name}${sample.unusual ? " ▲" : ""}`])], ALL);
 options(control.across, features.map((name, place) => [String(place), name]), String(mixture.first[0]));
 offerUp(String(mixture.first[1]));
 control.across.addEventListener("change", () => { offerUp(); showPlane(); });
-for (const name of ["group", "up"]) control[name].addEventListener("change", showPlane);
+for (const name of ["sample", "up"]) control[name].addEventListener("change", showPlane);
 onResize(plot, (width) => {
   plotWidth = width;
   showPlane();
