@@ -17,7 +17,6 @@ import pytest
 from libraries import LIBRARIES, each_library, needs_torch, torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning
 
 from skmix import (
     SharedKernelClassifier,
@@ -27,7 +26,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.compute.arrays import is_device_array, operations_of, send, to_numpy
+from skmix.engine.compute.arrays import is_device_array, send, to_numpy
 from skmix.estimators import rows as estimator_rows
 
 X, y = load_iris(return_X_y=True)
@@ -36,15 +35,21 @@ METHODS = [
     "predict_log_proba",
     "class_log_likelihood",
     "score_samples",
-    "kernel_log_densities",
-    "responsibilities",
-    "log_responsibilities",
 ]
 
 
 def same_kind(array: Any, home: Any) -> None:
     assert type(array) is type(home)
     assert array.device == home.device
+
+
+def with_gaps(share: float) -> np.ndarray:
+    """Return rows with missing values, without ties, and of very different features."""
+    rng = np.random.default_rng(3)
+    rows = (X + 1e-3 * rng.normal(size=X.shape)) * [100.0, 1.0, 1e-3, 1.0] + [1e4, 0.0, 0.0, -5.0]
+    rows[rng.random(X.shape) < share] = np.nan
+    rows[np.isnan(rows).all(axis=1), 1] = 3.0
+    return rows
 
 
 @each_library
@@ -69,23 +74,6 @@ def test_a_classifier_gives_back_what_it_is_given(library: str) -> None:
     assert_array_equal(to_numpy(predicted), ours.predict(X))
     assert theirs.score(rows, labels) == theirs.score(X, y) == ours.score(X, y)
     assert_allclose(theirs.bic(rows, labels), ours.bic(X, y), rtol=1e-10)
-
-
-@each_library
-def test_a_mixture_with_weights(library: str) -> None:
-    weights = np.random.default_rng(0).uniform(0.0, 2.0, len(X))
-    weights[:5] = 0.0
-    rows = LIBRARIES[library](X)
-    settings: dict[str, Any] = {"init": "k-means++", "random_state": 0, "n_init": 3, "tol": 1e-2}
-    ours = SharedKernelMixture(3, **settings).fit(X, sample_weight=weights)
-    theirs = SharedKernelMixture(3, device="cpu", **settings).fit(
-        rows, sample_weight=LIBRARIES[library](weights)
-    )
-    assert_allclose(to_numpy(theirs.means_), ours.means_, rtol=1e-9)
-    assert_allclose(theirs.score(rows), ours.score(X), rtol=1e-10)
-    assert_allclose(to_numpy(theirs.score_samples(rows)), ours.score_samples(X), rtol=1e-9)
-    same_kind(theirs.transform(rows), rows)
-    same_kind(theirs.fit_transform(rows), rows)
 
 
 @each_library
@@ -132,68 +120,6 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     again = SharedKernelClassifier(3, random_state=0).fit(X, y)
     assert isinstance(again.means_, np.ndarray)
     assert not is_device_array(again.means_)
-
-
-def with_gaps(share: float) -> np.ndarray:
-    """Return rows with missing values, without ties, and of very different features."""
-    rng = np.random.default_rng(3)
-    rows = (X + 1e-3 * rng.normal(size=X.shape)) * [100.0, 1.0, 1e-3, 1.0] + [1e4, 0.0, 0.0, -5.0]
-    rows[rng.random(X.shape) < share] = np.nan
-    rows[np.isnan(rows).all(axis=1), 1] = 3.0
-    return rows
-
-
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
-@pytest.mark.parametrize("inference", ["em", "variational"])
-@each_library
-def test_missing_values_and_posteriors(library: str, inference: str, covariance_type: str) -> None:
-    make, rng = LIBRARIES[library], np.random.default_rng(0)
-    rows, weights = with_gaps(0.2), rng.uniform(0.5, 2.0, len(X))
-    unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-    settings: dict[str, Any] = {
-        "covariance_type": covariance_type,
-        "inference": inference,
-        # From the default start, both starts end at the same optimum, and rounding would choose.
-        "init": "class",
-        "random_state": 0,
-        "n_init": 2,
-        "max_iter": 2,
-        "tol": 0.0,
-    }
-    for labels in {"full": (y, unlabelled), "tied": (None,), "diag": (y,), "spherical": (unlabelled,)}[
-        covariance_type
-    ]:
-        with pytest.warns(ConvergenceWarning):
-            ours = SharedKernelMixture(4, **settings).fit(rows, labels, weights)
-        with pytest.warns(ConvergenceWarning):
-            theirs = SharedKernelMixture(4, device="cpu", **settings).fit(
-                make(rows), None if labels is None else make(labels), make(weights)
-            )
-        names = ["means_", "covariances_", "weights_", "class_prior_", "log_likelihood_path_"]
-        if inference == "variational":
-            names += ["lower_bound_path_", "weight_concentration_", "degrees_of_freedom_", "mean_precision_"]
-        for name in names:
-            same_kind(getattr(theirs, name), theirs.means_)
-            assert_allclose(to_numpy(getattr(theirs, name)), getattr(ours, name), rtol=1e-9, atol=1e-9)
-        empty = np.concatenate([rows, np.full((1, 4), np.nan)])
-        for name in ("score_samples", "kernel_log_densities", "responsibilities"):
-            expected = getattr(ours, name)(empty)
-            assert_allclose(to_numpy(getattr(theirs, name)(make(empty))), expected, rtol=1e-8, atol=1e-10)
-
-
-@each_library
-def test_patterns_of_any_size_and_feature_sets(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Chunks so small that patterns are taken one by one, and their rows in several chunks.
-    make, rows = LIBRARIES[library], np.tile(with_gaps(0.15), (3, 1))
-    labels = np.tile(y, 3)
-    operations = operations_of(make(X))
-    settings: dict[str, Any] = {"feature_sets": [[0, 3], [1, 2]], "random_state": 0, "tol": 1e-2}
-    ours = SharedKernelClassifier(3, **settings).fit(rows, labels)
-    for chunk in (operations.chunk, 64):
-        monkeypatch.setattr(operations, "chunk", chunk)
-        monkeypatch.setattr("skmix.engine.estep.masked._FEWEST_ROWS", 5)
-        theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(make(rows), make(labels))
-        assert_allclose(to_numpy(theirs.predict_proba(make(rows))), ours.predict_proba(rows), atol=1e-9)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
@@ -323,14 +249,6 @@ def test_a_device_that_is_not_there() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="sees 0 CUDA device"):
             SharedKernelMixture(2, device="cuda").fit(X)
-
-
-def test_rows_with_gaps_need_room_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.zeros((10, 2))
-    monkeypatch.setattr(estimator_rows, "room_on", lambda device: 1.5 * rows.nbytes)
-    assert estimator_rows.fits_on(rows, "cuda")
-    rows[3, 1] = np.nan
-    assert not estimator_rows.fits_on(rows, "cuda")
 
 
 def test_a_model_from_another_machine_is_scored_on_the_cpu(
@@ -478,17 +396,6 @@ def test_arrays_of_other_libraries_are_taken_in_through_dlpack() -> None:
         assert_array_equal(theirs.means_, ours.means_)
         assert_array_equal(theirs.predict_proba(rows), ours.predict_proba(X))
         assert theirs.score(rows, y) == ours.score(X, y)
-
-
-@needs_torch
-def test_tensors_that_record_derivatives() -> None:
-    rows = torch.tensor(X, requires_grad=True)
-    model = SharedKernelClassifier(3, device="cpu", random_state=0).fit(rows, y)
-    expected = SharedKernelClassifier(3, random_state=0).fit(X, y)
-    assert not model.means_.requires_grad
-    assert_allclose(to_numpy(model.means_), expected.means_, rtol=1e-9)
-    half = SharedKernelClassifier(3, device="cpu", random_state=0).fit(rows.detach().to(torch.bfloat16), y)
-    assert half.means_.dtype == torch.float64
 
 
 @needs_torch

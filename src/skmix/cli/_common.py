@@ -8,8 +8,9 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -20,6 +21,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import skmix
+from skmix._errors import Argument, ArgumentError, ArgumentWarning
 
 BAD_INPUT = NOT_INSTALLED = 1
 WRONG_USE = 2
@@ -223,38 +225,44 @@ _notes: list[str] = []
 
 
 def note(message: str) -> None:
-    """Print a note on the error stream after the work, when no progress display can hide it."""
-    _notes.append(message)
+    """Print a note, once, on the error stream after the work, when no progress display can hide it."""
+    if message not in _notes:
+        _notes.append(message)
 
 
-def as_options(message: str) -> str:
-    """Return a message of the library with the options of commands in place of its parameters."""
-    for parameter, option in (
-        ("open_rows(..., columns=[...], label=...)", "--channels, or the column of the groups with --group"),
-        ("open_rows(..., columns=[...])", "--channels"),
-        ("compensate=True", "--compensate"),
-        ("compensate=False", "--no-compensate"),
-    ):
-        message = message.replace(parameter, option)
-    return message
+def in_options(error: Any, options: Mapping[str, str]) -> str:
+    """Return a message of the library with a command's options in place of the library's arguments."""
+
+    def word(argument: Argument) -> str:
+        option = options.get(argument.name, "--" + argument.name.replace("_", "-"))
+        if isinstance(argument.value, bool):
+            return option if argument.value else option.replace("--", "--no-", 1)
+        return option if argument.value is None else f"{option} {argument.value}"
+
+    return error.worded(word) if isinstance(error, ArgumentError | ArgumentWarning) else str(error)
 
 
 @contextmanager
 def guarded(
-    bad_input: int = BAD_INPUT, interrupted: str = "interrupted; nothing was written."
+    bad_input: int = BAD_INPUT,
+    interrupted: str = "interrupted; nothing was written.",
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
-    """Turn errors into a one-line message and an exit code, and warnings into notes."""
+    """Turn errors into a one-line message and an exit code, and warnings into notes.
+
+    `options` are those that set an argument of the library by another name.
+    """
     _notes.clear()
     with warnings.catch_warnings():
         # Show warnings to users only. Columns were matched by name, so models get arrays without names.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        warnings.showwarning = lambda message, *_, **__: note(as_options(str(message)))
+        warnings.showwarning = lambda message, *_, **__: note(in_options(message, options))
         try:
             yield
         except (ValueError, OverflowError) as error:
-            stop(as_options(str(error)), bad_input)
+            stop(in_options(error, options), bad_input)
         except BrokenPipeError:
             raise
         except OSError as error:

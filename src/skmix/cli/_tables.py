@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, or_standard, refuse, stop
 from skmix.cli._progress import Watch
-from skmix.estimators import load
-from skmix.io import ColumnError, TableRows, read_rows, replacing, write_columns
+from skmix.groups import Study, load
+from skmix.io import ColumnError, TableRows, read_rows, replacing, writable_folder, write_columns
 from skmix.io.encoding import listed, plain_text
 from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transformer_of
 from skmix.io.tables import WRITABLE, check_writable, labels_like
 from skmix.io.writing import is_device
-from skmix.paper.harness import writable_folder
 from skmix.report._predictions import target_of
 
 Data = Annotated[
@@ -201,11 +200,17 @@ def read_labelled(
     return rows.X[known], labels[known], None if rows.weights is None else rows.weights[known]
 
 
-def load_model(path: str) -> Any:
-    """Return the model in a file."""
+def load_any(path: str) -> Any:
+    """Return the model or the study in a file."""
     if path == STANDARD:
         stop("a model must be a file; - is for tables.", WRONG_USE)
     return load(path)
+
+
+def load_model(path: str) -> Any:
+    """Return the model in a file; of a study, the mixture inside."""
+    found = load_any(path)
+    return found.model if isinstance(found, Study) else found
 
 
 def check_place(

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from .._errors import Argument, ArgumentError
 from ..engine.compute.blocks import Block
 from .arrow import kind_of
 from .preparation import OTHER, Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
@@ -19,6 +20,7 @@ from .sources import ArrowRows, FcsRows, Source, labels_in
 # Rows of a fit that need no more bytes are kept in memory after its first pass.
 HELD_BYTES = 1 << 28
 # What is said of a file, after its name.
+_COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 NO_VALUE = "has no value: all features of all its rows are NaN."
 
 
@@ -52,7 +54,7 @@ class JoinedRows(Source):
         """The parts with the same features in the same order."""
         wrong = next(disagreements(self.parts), None)
         if wrong is not None:
-            raise ValueError(f"Files disagree: {wrong[1]}")
+            raise ArgumentError("Files disagree: ", *wrong[1])
         names = _reference(self.parts).feature_names
         return [
             part if part.feature_names == names else part.select(names or []) for part in self.parts.values()
@@ -95,9 +97,11 @@ class JoinedRows(Source):
         known = self.feature_names or []
         missing = [name for name in names if name not in known]
         if missing:
-            raise ValueError(
+            raise ArgumentError(
                 f"{self.name} was opened with the features {known[:20]}, without {missing[0]!r}. Choose them "
-                "with open_rows(..., columns=[...])."
+                "with ",
+                _COLUMNS,
+                ".",
             )
         return self.take([known.index(name) for name in names])
 
@@ -242,9 +246,11 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
         check_scale_known(own, source.preparation)
     if "transform" in automatic and own is not None:
         if own["transform"] == OTHER:
-            raise ValueError(
-                f"The model was fitted to rows of a transformer that it does not keep: open {source.name} by "
-                "open_rows(..., transform=...), as for the fit."
+            raise ArgumentError(
+                f"The model was fitted to rows of a transformer that it does not keep: open {source.name} "
+                "by ",
+                Argument("transform", wording="open_rows(..., transform=...)"),
+                ", as for the fit.",
             )
         if isinstance(source, JoinedRows):
             # The scale that files have by default gives way to that of the model.
@@ -271,7 +277,7 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     return replace(source, automatic=frozenset())
 
 
-def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the parts whose features are not those of most others, and what is wrong with them."""
     most = _reference(parts)
     for group, part in parts.items():
@@ -287,34 +293,37 @@ def _reference(parts: Mapping[str, Source]) -> Source:
     return next(parts[group] for group, own in features.items() if own == common)
 
 
-def _differences(part: Source, other: Source) -> Iterator[str]:
+def _differences(part: Source, other: Source) -> Iterator[tuple[str, ...]]:
+    """Yield what differs between the features of two sources, as parts of a message."""
     own, others = part.feature_names, other.feature_names
     if own is None or others is None:
         if part.named != other.named:
-            yield f"{part.name} has {'names' if part.named else 'no names'} of features, unlike {other.name}."
+            names = "names" if part.named else "no names"
+            yield (f"{part.name} has {names} of features, unlike {other.name}.",)
         elif part.n_features != other.n_features:
-            yield f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}."
+            yield (f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}.",)
         return
     what = "channel" if isinstance(part, FcsRows) else "column"
-    advice = "Choose the features with open_rows(..., columns=[...])."
+    advice = " Choose the features with ", _COLUMNS, "."
     for name in (*others, *own):
         if name not in own:
-            yield f"{part.name} has no {what} {name!r}, and {other.name} has one. {advice}"
+            yield (f"{part.name} has no {what} {name!r}, and {other.name} has one.", *advice)
         elif name not in others:
-            yield f"{part.name} has a {what} {name!r}, and {other.name} has none. {advice}"
+            yield (f"{part.name} has a {what} {name!r}, and {other.name} has none.", *advice)
     if isinstance(part, FcsRows) and isinstance(other, FcsRows):
         if part.compensate != other.compensate:
             has, lacks = (part, other) if part.compensate else (other, part)
             yield (
-                f"{has.name} has a spill-over matrix, and {lacks.name} has none: "
-                "compensate=False leaves both as they are."
+                f"{has.name} has a spill-over matrix, and {lacks.name} has none: ",
+                Argument("compensate", False),
+                " leaves both as they are.",
             )
         markers = dict(zip(others, other.markers, strict=True))
         for name, mine in zip(own, part.markers, strict=True):
             theirs = markers[name]
             # Some machines write how long a file took beside its time.
             if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
-                yield f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}."
+                yield (f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}.",)
 
 
 def check_values(part: Source, *, gaps: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import ArgumentError, ArgumentWarning, parts_of
 from .arrow import pyarrow
 from .encoding import Notation
 from .fcs import MAGIC
@@ -160,7 +161,7 @@ def open_rows(
     elif is_path(rows):
         source, _ = _open_file(existing(rows), label, chunk_rows, compensate is True, HELD_BYTES, written)
     elif compensate is True:
-        raise ValueError(NOT_FCS)
+        raise ArgumentError(*NOT_FCS)
     elif (table := _arrow_table(rows)) is not None:
         source = open_table(table, chunk_rows, "the table")
     else:
@@ -211,7 +212,7 @@ def _open_file(
     if kind == "fcs":
         return open_events(path, chunk_rows, compensate), 0
     if compensate:
-        raise ValueError(f"{NOT_FCS} {path} is not an FCS file.")
+        raise ArgumentError(*NOT_FCS, f" {path} is not an FCS file.")
     if kind == "parquet":
         return open_parquet(path, chunk_rows), 0
     if kind == "text":
@@ -247,7 +248,7 @@ def _open_files(
 ) -> JoinedRows:
     """Open files one after another, of which each is a group unless there are labels."""
     parts: dict[str, Source] = {}
-    wrong: dict[str, str] = {}
+    wrong: dict[str, tuple[str, ...]] = {}  # parts of what is said of each
     room = HELD_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
         try:
@@ -268,16 +269,17 @@ def _open_files(
         except (ValueError, OSError) as error:
             if on_error == "raise":
                 raise
-            wrong[group] = str(error)
+            wrong[group] = parts_of(error)
     if on_error == "skip" and parts:
         wrong |= dict(disagreements(parts))
         parts = {group: part for group, part in parts.items() if group not in wrong}
     if not parts:
-        reasons = "".join(f"\n{reason}" for reason in list(wrong.values())[:_MOST_LISTED])
-        raise ValueError(f"{name}: no file has rows.{reasons}")
+        reasons = [part for parts in list(wrong.values())[:_MOST_LISTED] for part in ("\n", *parts)]
+        raise ArgumentError(f"{name}: no file has rows.", *reasons)
     if wrong:
-        reasons = "".join(f"\n{group}: {reason}" for group, reason in wrong.items())
-        warnings.warn(f"Skipped {len(wrong)} of {len(files)} files:{reasons}", stacklevel=3)
+        reasons = [part for group, parts in wrong.items() for part in (f"\n{group}: ", *parts)]
+        skipped = ArgumentWarning(f"Skipped {len(wrong)} of {len(files)} files:", *reasons)
+        warnings.warn(skipped, stacklevel=3)
     return replace(_joined(name, parts, chunk_rows), grouped=True)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import Argument, ArgumentError
+
 Preparation = dict[str, Any]
 AUTO = "auto"
 """A setting that nobody chose: a model takes that of its fit, and a fit the usual one of the kind of file."""
@@ -47,9 +49,10 @@ def resolved(settings: Preparation | None, spillover: bool | None) -> Preparatio
 def check_scale_known(own: Preparation | None, found: Preparation | None) -> None:
     """Refuse a file that is prepared as `found` for a model that keeps no preparation, `own`."""
     if own is None and found is not None:
-        raise ValueError(
-            "the model does not say on which scale it was fitted: choose that scale by open_rows(..., "
-            "transform=...)."
+        raise ArgumentError(
+            "the model does not say on which scale it was fitted: choose that scale by ",
+            Argument("transform", wording="open_rows(..., transform=...)"),
+            ".",
         )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from .._errors import Argument, ArgumentError
 from ..engine.compute import how_to_install
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
@@ -42,7 +43,8 @@ _BUFFER_BYTES = 1 << 15
 # Errors of a full disk, a spent quota and a limit on files.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-NOT_FCS = "compensate=True needs FCS files, which hold their spill-over matrix."
+NOT_FCS = Argument("compensate", True), " needs FCS files, which hold their spill-over matrix."
+"""Message about other files that are to be compensated, in parts."""
 Stamp = tuple[int, int]
 """Size and time of last change of a file."""
 
@@ -83,7 +85,7 @@ class Source(ABC):
     def compensated(self, wanted: bool | str) -> Self:
         """Return the rows with or without compensation for spill-over, 'auto' where there is a matrix."""
         if wanted is True:
-            raise ValueError(f"{NOT_FCS} {self.name} is not an FCS file.")
+            raise ArgumentError(*NOT_FCS, f" {self.name} is not an FCS file.")
         return self
 
     @property
@@ -496,11 +498,11 @@ class ArrowRows(_NamedRows):
         self._check_present(names)
         for name in names:
             if name in self.reasons:
-                raise ValueError(f"{self.reasons[name]} {_ADVICE}")
+                raise ArgumentError(f"{self.reasons[name]} ", *_ADVICE)
         wrong = [f"{n!r} ({self.types[n]})" for n in names if kind_of(self.types[n]) not in NUMERIC]
         if wrong:
-            raise ValueError(
-                f"{len(wrong)} column(s) of {self.name} are not numeric: {', '.join(wrong[:5])}. {_ADVICE}"
+            raise ArgumentError(
+                f"{len(wrong)} column(s) of {self.name} are not numeric: {', '.join(wrong[:5])}. ", *_ADVICE
             )
         return list(names)
 
@@ -584,7 +586,14 @@ def _read_names(names: np.ndarray, read: Callable[[str], Any]) -> np.ndarray:
     return np.array(found, dtype=object if None in found else None)
 
 
-_ADVICE = "Choose the features with open_rows(..., columns=[...], label=...)."
+# Parts of a message.
+_ADVICE = (
+    "Choose the features with ",
+    Argument("columns", wording="open_rows(..., columns=[...])"),
+    ", or the column of labels with ",
+    Argument("label", wording="label=..."),
+    ".",
+)
 
 
 def open_parquet(path: Path, chunk_rows: int | None) -> ArrowRows:

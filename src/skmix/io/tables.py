@@ -25,6 +25,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from .._errors import ArgumentError
 from .arrow import NUMERIC, PANDAS_INDEX, kind_of, pyarrow
 from .encoding import (
     BOOLEANS,
@@ -512,6 +513,8 @@ def _open_table(
             yield replace(table, preparation=prepared)
     except ColumnError as error:
         raise ColumnError(f"{name}: {error}", error.column, is_feature=error.is_feature) from None
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: ", *error.parts) from None
     except (ValueError, ArrowException, *_DAMAGE) as error:
         problem = str(error)
         if isinstance(error, UnicodeError) or (isinstance(error, ArrowException) and "UTF8" in problem):

@@ -227,7 +227,7 @@ def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) 
         for own, n_computed in ((frame, 6), (frame, 6), (replace(frame, shift=frame.shift + 1.0), 12)):
             entered = own.enter(start, structure)
             arguments = entered, structure.factor(entered.covariances, 3), Setting(own, structure, pool)
-            setting = replace(arguments[2], compiled=True)
+            setting = replace(arguments[2], compiles=True)
             found, _ = source.expect(*arguments[:2], setting)
             expected, _ = MemoryRows(X, codes, weights if weighted else None).expect(*arguments)
             assert len(computed) == n_computed

@@ -18,11 +18,12 @@ from skmix import SharedKernelMixture
 from skmix.engine.compute.compiling import can_compile
 from skmix.engine.compute.threads import workers
 from skmix.engine.em import fit
-from skmix.engine.estep import reference
+from skmix.engine.estep import memory, reference
 from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics
 from skmix.engine.records import join
-from skmix.engine.sources import memory, open_source
+from skmix.engine.sources import open_source
+from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.structures import structure_of
 from skmix.engine.tails import Background, StudentT
 
@@ -398,7 +399,7 @@ def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_typ
 
 def test_rows_without_codes_are_of_the_first_class() -> None:
     rows, _ = problem("full", 3, n_rows=20_000)
-    source = memory.MemoryRows(rows.X, None)
+    source = MemoryRows(rows.X, None)
     assert source.codes_within(1) is None
     assert_array_equal(source.codes_within(2), np.zeros(20_000))
 

@@ -23,8 +23,8 @@ from skmix.engine.compute.arrays import (
     replaced,
     to_numpy,
 )
-from skmix.engine.compute.threads import Workers, workers
-from skmix.engine.em import one_pass, rule_of
+from skmix.engine.compute.threads import Workers
+from skmix.engine.em import Passes
 from skmix.engine.estep.terms import moved
 from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, Options, Parameters
@@ -81,10 +81,8 @@ def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted:
         source = open_source(rows, y, row_weights)
         inside = frame.enter(found, structure).map(source.to_device)
         factor = structure.factor(inside.covariances, 4)
-        with workers(1) as pool:
-            setting = Setting(frame, structure, pool)
-            rule = rule_of(options, setting, 5, source)
-            results.append(one_pass(source, setting, rule, inside, factor))
+        with Passes.over(source, found, options, frame) as passes:
+            results.append(passes.step(inside, factor))
     (ours, _, expected), (theirs, factor, log_likelihood) = results
     for array in (theirs.weights, theirs.means, theirs.covariances, factor.whitener, log_likelihood):
         assert type(array) is type(there)
@@ -174,14 +172,9 @@ def parts(
     frame = measure(X, structure)
     found = starts.k_means_plus_plus(X, 1, 1, n_kernels, frame, structure, np.random.RandomState(0))
     source = DeviceRows(LIBRARIES[library](X), None)
-    setting = Setting(frame, structure, Workers(1))
-    rule = rule_of(Options(), setting, n_kernels, source)
-    inside, factor = rule.enter(frame.enter(found, structure).map(source.to_device))
-
-    def step(parameters: Parameters, factor: Factor) -> Any:
-        return one_pass(source, setting, rule, parameters, factor)
-
-    return source, inside, factor, step
+    with Passes.over(source, found, Options(covariance_type=covariance_type), frame) as passes:
+        inside, factor = passes.rule.enter(frame.enter(found, structure).map(source.to_device))
+    return source, inside, factor, passes.step
 
 
 @each_library

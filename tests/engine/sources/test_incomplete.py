@@ -19,10 +19,10 @@ from scipy.stats import multivariate_normal
 from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import operations_of, to_numpy
 from skmix.engine.compute.threads import Workers
+from skmix.engine.estep import gaps as gaps_module
 from skmix.engine.estep.gaps import group_rows
 from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
-from skmix.engine.sources import memory as memory_module
 from skmix.engine.sources.device import MaskedRows
 from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
@@ -109,7 +109,7 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
         box = np.stack([np.nanmin(X, axis=0), np.nanmax(X, axis=0)])
         model = replace(model, tail=Background(random.uniform(0.0, 0.3, size=3), box))
     row_weights = random.uniform(0.2, 3.0, size=len(X)) if weighted else None
-    with mock.patch.object(memory_module, "_MANY_PATTERNS", 1 if compiled else 1000):
+    with mock.patch.object(gaps_module, "_MANY_PATTERNS", 1 if compiled else 1000):
         found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
     expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
     assert_allclose(likelihood, true_likelihood, rtol=1e-9)
@@ -120,8 +120,8 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
 @each_type
 @pytest.mark.parametrize("at_a_time", [64, 1 << 10])
 def test_hundreds_of_patterns(covariance_type: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.engine.sources.memory.TILE", at_a_time)
-    monkeypatch.setattr("skmix.engine.sources.memory.HELD", 1)
+    monkeypatch.setattr("skmix.engine.estep.gaps.TILE", at_a_time)
+    monkeypatch.setattr("skmix.engine.estep.gaps.HELD", 1)
     random, X, classes, model = problem(3, covariance_type, n_rows=150, n_features=8)
     X = with_gaps(random, X, 0.5)
     assert len(list(group_rows(X))) > 100
@@ -158,7 +158,7 @@ def test_compiled_code_completes_rows_like_the_definition(covariance_type: str, 
     given = setting_of(X, model, covariance_type)
     found = []
     for many in (1, 1000):
-        with mock.patch.object(memory_module, "_MANY_PATTERNS", many):
+        with mock.patch.object(gaps_module, "_MANY_PATTERNS", many):
             each = GapRows(X, classes).expect(*given)[0]
         if covariance_type == "tied":  # only the sum over kernels is defined
             each = replace(each, second=each.second.sum(axis=1))
@@ -229,7 +229,7 @@ def test_the_likelihood_never_falls(covariance_type: str, unlabelled: bool) -> N
 def test_gaps_are_scored_by_the_marginal(
     covariance_type: str, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_module, "_MANY_PATTERNS", many)
+    monkeypatch.setattr(gaps_module, "_MANY_PATTERNS", many)
     random, X, classes, model = problem(3, covariance_type)
     gappy = with_gaps(random, X)
     full = as_full(model.covariances, covariance_type, 4, 3)

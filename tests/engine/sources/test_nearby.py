@@ -12,10 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.threads import workers
 from skmix.engine.em import fit
-from skmix.engine.estep import reference
+from skmix.engine.estep import memory, reference
 from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import Options, Parameters, Statistics
-from skmix.engine.sources import memory
+from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.structures import structure_of
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
@@ -275,7 +275,7 @@ def test_fits_are_those_with_all_kernels(covariance_type: str, monkeypatch: pyte
     results = []
     for many in (256, 1000):
         monkeypatch.setattr(memory, "_MANY_KERNELS", many)
-        results.append(fit(memory.MemoryRows(rows.X, codes), starts, options))
+        results.append(fit(MemoryRows(rows.X, codes), starts, options))
     for name in ("weights", "means", "covariances"):
         found, expected = (getattr(result.parameters, name) for result in results)
         assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max(), err_msg=name)
