@@ -81,7 +81,7 @@ def test_new_groups_have_the_most_likely_weights_of_fixed_kernels() -> None:
     rows, names = random.normal(size=(300, 2)) + 2.0, np.repeat(["x", "y"], [100, 200])
     table = composition(model, rows, names)
     assert table["sample"].unique().tolist() == ["x", "y"]
-    densities = np.exp(kernel_log_densities(rows, model._parameters))
+    densities = np.exp(kernel_log_densities(rows, model._parameters, model.covariance_type_))
     for name in ("x", "y"):
         f = densities[names == name]
         w = table.loc[table["sample"] == name, "proportion"].to_numpy()
