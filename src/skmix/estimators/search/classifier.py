@@ -31,8 +31,8 @@ from ...io import source_of
 from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier, share_predicted
 from ..decisions import check_outlier_label, novelty_threshold, with_outliers
-from ..io import savable
 from ..rows import Sender, check_rows, rows_of, sender, without_names
+from ..saving import savable
 from ._base import Fold, Rows, Search, delegated, documented, make_folds
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
@@ -524,9 +524,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         rows, kept = self._open(X, y, sample_weight)
-        assert rows.classes is not None
-        if len(rows.classes) < 2:
-            label = rows.classes.tolist()[0]
+        classes = np.asarray(rows.classes)
+        if len(classes) < 2:
+            label = classes.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
         if rows.weights is not None:
             # Priors are in rows, and weights that sum to one do not mean that there is one row.
@@ -537,7 +537,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         prototype._validate_params()
         rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
         rejects = prototype.reject_below is not None
-        check_outlier_label(prototype.outlier_label, rows.classes, rejects=rejects)
+        check_outlier_label(prototype.outlier_label, classes, rejects=rejects)
         # Candidates need no threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
