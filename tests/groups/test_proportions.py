@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture, load
+from skmix.engine.density import kernel_log_densities
 from skmix.groups import Populations, compare, composition, merge_kernels, unusual_samples
 from skmix.groups.proportions import compose_samples
 from skmix.groups.samples import fitted_samples
@@ -88,7 +89,7 @@ def test_new_groups_have_the_most_likely_weights_of_fixed_kernels() -> None:
     rows, names = random.normal(size=(300, 2)) + 2.0, np.repeat(["x", "y"], [100, 200])
     table = composition(model, rows, names)
     assert table["sample"].unique().tolist() == ["x", "y"]
-    densities = np.exp(model.kernel_log_densities(rows))
+    densities = np.exp(kernel_log_densities(rows, model._parameters))
     for name in ("x", "y"):
         f = densities[names == name]
         w = table.loc[table["sample"] == name, "proportion"].to_numpy()
@@ -472,7 +473,7 @@ def test_shares_as_counted_leave_the_prior_out() -> None:
     shares = [0.05] * 7 + [0.5]
     model, X, y = with_background(shares, weight_prior="hierarchical")
     table = unusual_samples(model)
-    belongs = model.responsibilities(X, y)
+    belongs = model.predict_proba(X, groups=y)
     counts = np.array([belongs[y == name].sum(axis=0) for name in NAMES])
     counts *= ((1.0 - model.background_weights_) / counts.sum(axis=1))[:, None]
     counts = np.column_stack([counts, model.background_weights_])

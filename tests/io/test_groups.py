@@ -716,4 +716,4 @@ def test_a_fit_to_files_is_the_fit_to_their_rows(tmp_path: Path, suffix: str) ->
         assert_allclose(there.score_samples(given), here.score_samples(X), rtol=1e-10)
     assert_allclose(there.score_samples(files, Y), here.score_samples(X, Y), rtol=1e-10)
     with pytest.raises(ValueError, match="needs rows in memory, but X is a list"):
-        there.sample_conditional(files)
+        there.impute(files, n_draws=1)

@@ -18,7 +18,7 @@ from .. import _version
 from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
 from ..estimators.callbacks import progress_bar
-from ..estimators.io import estimator_of, read_model, record_of
+from ..estimators.saving import estimator_of, read_model, record_of
 from ..io import Record, encode, replacing, write
 from ..io.encoding import listed
 from ..io.preparation import AUTO, scale_in_words

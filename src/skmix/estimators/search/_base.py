@@ -25,7 +25,6 @@ from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
 from ..callbacks import progress_bar
 from ..holdout import check_splits, default_splits, splits_of
-from ..io import FileMixin
 from ..rows import (
     check_gaps,
     check_rows,
@@ -37,6 +36,7 @@ from ..rows import (
     read_labels,
     weighted_rows,
 )
+from ..saving import FileMixin
 from ._trials import Trial, Trials
 
 Estimator = TypeVar("Estimator", bound=type)

@@ -31,8 +31,8 @@ from ...io import source_of
 from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier, share_predicted
 from ..decisions import check_outlier_label, novelty_threshold, with_outliers
-from ..io import savable
 from ..rows import Sender, check_rows, rows_of, sender, without_names
+from ..saving import savable
 from ._base import Fold, Rows, Search, delegated, documented, make_folds
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
