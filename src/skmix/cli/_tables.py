@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, or_standard, refuse, stop
 from skmix.cli._progress import Watch
 from skmix.groups import Study, load
-from skmix.io import ColumnError, TableRows, read_rows, replacing, write_columns
+from skmix.io import ColumnError, TableRows, read_rows, replacing, writable_folder, write_columns
 from skmix.io.encoding import listed, plain_text
 from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transformer_of
 from skmix.io.tables import WRITABLE, check_writable, labels_like
 from skmix.io.writing import is_device
-from skmix.paper.harness import writable_folder
 from skmix.report._predictions import target_of
 
 Data = Annotated[

@@ -71,8 +71,9 @@ def held_out_densities(
         own = rows.rows(training)
         try:
             models = [refit(each, own) for each in members]
-            for model in models if finish is not None else ():
-                finish(model, own)
+            if finish is not None:
+                for model in models:
+                    finish(model, own)
         except ValueError as reason:
             # Too few rows, or too few values of some feature, are left.
             error = f" The last fit failed: {reason}"

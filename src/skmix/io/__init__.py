@@ -10,7 +10,7 @@ from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source
 from .tables import TableRows, labels_like, read_rows, write_columns
-from .writing import replacing
+from .writing import replacing, writable_folder
 
 __all__ = [
     "ColumnError",
@@ -31,6 +31,7 @@ __all__ = [
     "read_rows",
     "replacing",
     "source_of",
+    "writable_folder",
     "write",
     "write_columns",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,3 +44,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def writable_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the folder, created if missing; raise OSError if no file can be written into it.
+
+    Called before long work, so that it does not fail at the end.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        return folder

@@ -107,7 +107,7 @@ class Rows:
         return Rows(self.X[index], self.classes, self.codes[index], weights)
 
     @property
-    def y(self) -> np.ndarray | None:
+    def y(self) -> Any:
         """Labels (n,), None for rows without one, which no class can be mistaken for; None without labels."""
         if self.classes is None:
             return None

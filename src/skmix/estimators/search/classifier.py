@@ -524,9 +524,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         rows, kept = self._open(X, y, sample_weight)
-        assert rows.classes is not None
-        if len(rows.classes) < 2:
-            label = rows.classes.tolist()[0]
+        classes = np.asarray(rows.classes)
+        if len(classes) < 2:
+            label = classes.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
         if rows.weights is not None:
             # Priors are in rows, and weights that sum to one do not mean that there is one row.
@@ -537,7 +537,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         prototype._validate_params()
         rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
         rejects = prototype.reject_below is not None
-        check_outlier_label(prototype.outlier_label, rows.classes, rejects=rejects)
+        check_outlier_label(prototype.outlier_label, classes, rejects=rejects)
         # Candidates need no threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []

@@ -191,9 +191,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.shares_ = shares
         return best
 
-    def _open_task(
-        self, prototype: SharedKernelMixture, X: Any, y: Any, sample_weight: Any, groups: Any
-    ) -> Task:
+    def _open_task(self, prototype: Any, X: Any, y: Any, sample_weight: Any, groups: Any) -> Task:
         """Return the criterion, the size of the problem, and the rows that the criterion needs."""
         criterion = self.criterion
         if criterion == "auto":

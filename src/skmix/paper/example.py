@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
-from skmix.engine.model import FloatArray, IntArray
-from skmix.estimators import SharedKernelMixture
 
-from .published import TOLERANCE
+from .published import TOLERANCE, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,7 @@ from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
-
-from skmix.engine.model import IntArray
+from numpy.typing import NDArray
 
 from .variants import SWEEP_RUNS, VARIANTS
 
@@ -38,7 +37,7 @@ class PublishedValues:
     sweep: dict[tuple[int, str], SweepEntry]  # table 5, by K and variant
     mean_accuracy: dict[str, float]  # table 6, by variant
     max_accuracy: dict[str, float]
-    confusion: dict[str, IntArray]  # (10, 10) of the best runs; rows are true digits 0..9
+    confusion: dict[str, NDArray[np.int64]]  # (10, 10) of the best runs; rows are true digits 0..9
 
 
 @lru_cache(maxsize=1)
@@ -77,7 +76,7 @@ def published_sweep() -> dict[tuple[str, int], tuple[float, float]]:
 
 def _read(name: str) -> list[list[str]]:
     """Return the lines of one of the files."""
-    file = resources.files("skmix.paper") / "published_tables" / f"{name}.csv"
+    file = resources.files("skmix.paper") / "printed" / f"{name}.csv"
     return list(csv.reader(file.read_text(encoding="utf-8").splitlines()))
 
 
