@@ -16,7 +16,7 @@ from ..engine.records import join
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
 from .rows import open_training
-from .solving import options_of, start_groups
+from .solving import options_of, start_batches
 
 # The engine divides its work by the number of starts. It is told this number, however many there are, so that
 # the bits of a fit do not depend on how many others run beside it.
@@ -62,7 +62,7 @@ def fit_each(
     starts = []
     for random_state in random_states:
         model.random_state = random_state
-        starts += start_groups(model, training, frame, structure)
+        starts += start_batches(model, training, frame, structure)
     options = replace(options_of(model, training.n_features, "full"), n_starts=_STARTS)
     result = fit(training.source, join(starts), options, frame=frame)
     log_likelihoods = result.log_likelihood.sum(axis=1)
