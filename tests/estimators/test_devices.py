@@ -122,7 +122,7 @@ def test_what_only_the_host_can_do_still_works(library: str, tmp_path: Path) -> 
     assert not is_device_array(again.means_)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
 @each_library
 def test_streams(library: str, covariance_type: str) -> None:
     make, order = LIBRARIES[library], np.random.default_rng(1).permutation(len(X))
@@ -213,28 +213,29 @@ def test_a_search_sends_rows_to_the_device_of_that_name(monkeypatch: pytest.Monk
 
 
 @each_library
-def test_bad_rows_are_told(library: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: np.where(np.arange(150)[:, None] == 3, np.nan, rows), "Row 3 of X has no value"),
+        (lambda rows: np.where(np.arange(4) == 1, np.nan, rows), "Feature 1 of X has no value"),
+        (lambda rows: np.where(rows == rows.max(), np.inf, rows), "infinity"),
+        (lambda rows: rows[:, 0], "2D"),
+        (lambda rows: rows[:149], "149 rows but y has 150"),
+        (lambda rows: rows[:1], "at least 2"),
+    ],
+)
+def test_bad_rows_are_refused(library: str, change: Any, words: str) -> None:
     make = LIBRARIES[library]
-    model = SharedKernelMixture(2, device="cpu")
-    empty, infinite = X.copy(), X.copy()
-    empty[3] = np.nan
-    infinite[3, 1] = np.inf
-    with pytest.raises(ValueError, match="Row 3 of X has no value"):
-        model.fit(make(empty))
-    empty[:, 1] = np.nan
-    with pytest.raises(ValueError, match="Feature 1 of X has no value"):
-        model.fit(make(empty[4:]))
+    with pytest.raises(ValueError, match=words):
+        SharedKernelClassifier(device="cpu").fit(make(change(X)), make(y))
+
+
+@each_library
+def test_features_and_models_that_a_device_lacks_are_refused(library: str) -> None:
+    make = LIBRARIES[library]
     with pytest.raises(ValueError, match="do not cover covariance_type='low_rank'"):
         SharedKernelMixture(2, covariance_type="low_rank", device="cpu").fit(make(with_gaps(0.2)))
-    with pytest.raises(ValueError, match="infinity"):
-        model.fit(make(infinite))
-    with pytest.raises(ValueError, match="2D"):
-        model.fit(make(X[:, 0]))
-    with pytest.raises(ValueError, match="150 rows but y has 149"):
-        SharedKernelClassifier(device="cpu").fit(make(X), make(y[1:]))
-    with pytest.raises(ValueError, match="at least 2"):
-        model.fit(make(X[:1]))
-    model.fit(make((10 * X).astype(np.int64)))
+    model = SharedKernelMixture(2, device="cpu").fit(make((10 * X).astype(np.int64)))
     with pytest.raises(ValueError, match="features"):
         model.score_samples(make(X[:, :2]))
 
@@ -311,19 +312,12 @@ def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPat
 
 @needs_torch
 @pytest.mark.parametrize(
-    ("share", "kind", "room"),
-    [
-        (0.0, "array", 0),
-        (0.2, "array", 3000),
-        (0.0, "file", 1e9),
-        (0.2, "file", 0),
-        (0.0, "parquet", 3000),
-    ],
+    ("share", "kind", "room"), [(0.2, "array", 3000), (0.2, "file", 0), (0.0, "parquet", 3000)]
 )
 def test_rows_that_a_device_has_no_room_for(
     share: float, kind: str, room: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Pieces of 40 rows: all, some or none of them stay on the device.
+    # Pieces of 40 rows, of which some or none stay on the device.
     monkeypatch.setattr("skmix.engine.sources.streamed.PIECE_BYTES", 40 * 32)
     monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
     monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: 0)
@@ -337,24 +331,18 @@ def test_rows_that_a_device_has_no_room_for(
     if kind == "parquet":
         pd.DataFrame(rows, columns=list("abcd")).to_parquet(tmp_path / "rows.parquet")
         given = open_rows(tmp_path / "rows.parquet", chunk_rows=64)
-    settings: dict[str, Any] = {"random_state": 0, "n_init": 2, "tol": 0.1}
-    for covariance_type in ("full", "tied", "diag"):
-        # A threshold takes ten more fits.
-        refuses = covariance_type == "full" and kind == "parquet"
-        settings |= {"covariance_type": covariance_type, "reject_below": 0.1 if refuses else None}
-        ours = SharedKernelClassifier(4, **settings).fit(rows, labels, weights)
-        theirs = SharedKernelClassifier(4, device="cpu:0", **settings).fit(given, labels, weights)
-        assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
-        assert_allclose(theirs.models_[0].means_, ours.models_[0].means_, rtol=1e-9)
-        assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
-        assert_allclose(theirs.predict_proba(given), ours.predict_proba(rows), atol=1e-9)
-    # An accelerated fit needs so many passes that some are extrapolated.
-    for extra in ({"inference": "variational", "tol": 0.1}, {"accelerate": True, "tol": 1e-3}):
-        ours = SharedKernelMixture(4, random_state=0, **extra).fit(rows, y)
-        theirs = SharedKernelMixture(4, device="cpu:0", random_state=0, **extra).fit(given, y)
-        assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
-    with pytest.raises(ValueError, match="do not cover"):
-        SharedKernelMixture(2, covariance_type="low_rank", device="cpu:0").fit(given, y)
+    # A threshold takes ten more fits.
+    settings: dict[str, Any] = {
+        "random_state": 0,
+        "tol": 0.1,
+        "reject_below": 0.1 if kind == "file" else None,
+    }
+    ours = SharedKernelClassifier(4, **settings).fit(rows, labels, weights)
+    theirs = SharedKernelClassifier(4, device="cpu:0", **settings).fit(given, labels, weights)
+    assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
+    assert_allclose(theirs.models_[0].means_, ours.models_[0].means_, rtol=1e-9)
+    assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
+    assert_allclose(theirs.predict_proba(given), ours.predict_proba(rows), atol=1e-9)
 
 
 @needs_torch
@@ -439,13 +427,3 @@ def test_a_search_on_a_device_refuses_low_rank_before_it_starts(search: Any) -> 
     given = {"covariance_type": ["full", "low_rank"], "n_kernels": [2]}
     with pytest.raises(ValueError, match="low_rank' runs only on the CPU"):
         search(device="cpu:0", **given).fit(X, y)
-
-
-@needs_torch
-def test_rows_that_must_go_to_the_host_are_announced() -> None:
-    labels = y.copy()
-    labels[::3] = -1
-    given = {"feature_sets": [[0, 1], [2, 3]], "max_iter": 3, "random_state": 0}
-    for rows in (X, torch.as_tensor(X)):
-        with pytest.warns(UserWarning, match="runs on the host"):
-            SharedKernelClassifier(3, device="cpu:0", **given).fit(rows, labels)

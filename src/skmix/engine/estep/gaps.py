@@ -107,7 +107,7 @@ def chunks_of(rows: Rows, index: IntArray, size: int) -> list[Chunk]:
 
 def _chunk(rows: Rows, index: IntArray) -> Chunk:
     """Return one chunk, of rows whose numbers are ordered by pattern."""
-    x = np.ascontiguousarray(replace(rows, X=rows.X[index]).take(0, len(index)).T)
+    x = np.ascontiguousarray(replace(rows, X=rows.X[index]).cut(0, len(index)).T)
     seen = ~np.isnan(x)
     x[~seen] = 0.0
     first = np.flatnonzero(np.append(True, np.any(seen[1:] != seen[:-1], axis=1)))
