@@ -27,7 +27,7 @@ from ..engine.model import FloatArray, IntArray
 
 Criterion = Literal["entropy", "overlap"]
 
-# Entropies of smaller responsibilities do not matter.
+# Responsibilities below this contribute nothing to entropies.
 _NOTHING = 1e-10
 
 
@@ -42,7 +42,7 @@ class Merges:
 def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterion) -> Merges:
     """Return the merges of kernels, given their responsibilities (n, K) for rows of weights (n,)."""
     weights = weights / weights.sum()
-    # One line for each population.
+    # A row of the array for each population.
     shares = np.array(responsibilities.T, dtype=np.float64, order="C")
     n_kernels = len(shares)
     # Entropy or root of each share, once for all pairs.
@@ -89,7 +89,7 @@ def _scores(
     if criterion == "overlap":
         lengths = np.sqrt(mass[i] * mass[others])
         products = terms[others] @ (weights * terms[i])
-        # A population without any mass has no density.
+        # A population without mass has no density, and overlaps with nothing.
         overlaps = np.divide(products, lengths, out=np.zeros(len(others)), where=lengths > 0)
         return np.minimum(overlaps, 1.0)
     rows = np.flatnonzero(shares[i] > _NOTHING)

@@ -129,7 +129,7 @@ def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray |
     """Return the population (n,) of largest responsibility."""
     logs = densities.log_responsibilities(model, rows, codes)
     xp = namespace(logs)
-    # Relative to the largest: those of rows that are background underflow.
+    # Relative to the largest, since responsibilities underflow for rows that are surely background.
     shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
     return xp.argmax(shares @ like(members, shares), axis=1)
 
@@ -367,7 +367,7 @@ def _overlaps(model: Any, other: Any, members: FloatArray, others: FloatArray) -
         density.kernel_log_densities(rows, each._parameters, each.covariance_type_, 1)
         for each in (model, other)
     ]
-    # The density of all rows: every kernel has as many.
+    # Density of all draws: every kernel has as many.
     drawn = logsumexp(np.concatenate(logs, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
     roots = []
     for each, of_kernels, belongs in zip((model, other), logs, (members, others), strict=True):
