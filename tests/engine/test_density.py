@@ -9,7 +9,7 @@ import oracles
 import pytest
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
+from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import to_numpy
@@ -31,30 +31,6 @@ def problem(
 
 
 # ---------------------------------------------------------------- densities
-
-
-@each_type
-@pytest.mark.parametrize(
-    ("n_kernels", "n_classes", "n_features"), [(4, 3, 3), (1, 1, 1), (7, 2, 18), (2, 5, 1)]
-)
-def test_densities_are_scipys(covariance_type: str, n_kernels: int, n_classes: int, n_features: int) -> None:
-    X, classes, model = problem(covariance_type, n_kernels, n_classes, n_features)
-    assert_allclose(
-        scoring.kernel_log_densities(X, model, covariance_type),
-        oracles.kernel_log_densities(X, model, covariance_type),
-        rtol=1e-10,
-    )
-    assert_allclose(
-        scoring.class_log_likelihood(X, model, covariance_type),
-        oracles.class_log_likelihood(X, model, covariance_type),
-        rtol=1e-10,
-    )
-    assert_allclose(
-        np.exp(scoring.log_responsibilities(X, classes, model, covariance_type)),
-        oracles.responsibilities(X, classes, model, covariance_type),
-        rtol=1e-8,
-        atol=1e-12,
-    )
 
 
 @each_type
@@ -248,36 +224,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         assert_array_equal(scoring.log_responsibilities(X, classes, model, "full", n_jobs), w)
 
 
-def test_float32_rows() -> None:
-    X, _, model = problem("full")
-    X32 = X.astype(np.float32)
-    found = scoring.class_log_likelihood(X32, model, "full")
-    assert found.dtype == np.float64
-    assert_allclose(found, oracles.class_log_likelihood(X32.astype(np.float64), model), rtol=1e-10)
-
-
 # ---------------------------------------------------------------- sampling
-
-
-@each_type
-def test_samples_have_the_moments_of_the_model(covariance_type: str) -> None:
-    """Each kernel's rows have its mean and covariance, each class's its weights."""
-    random = np.random.default_rng(1)
-    model = random_model(random, 3, 2, 2, covariance_type)
-    classes = np.repeat([0, 1], [20_000, 30_000])
-    X, kernels = draw(model, covariance_type, classes, np.random.RandomState(0))
-    assert X.shape == (50_000, 2)
-    for c in range(2):
-        shares = np.bincount(kernels[classes == c], minlength=3) / (classes == c).sum()
-        assert_allclose(shares, model.weights[:, c], atol=0.015)
-    full = as_full(model.covariances, covariance_type, 3, 2)
-    for k in range(3):
-        own = X[kernels == k]
-        tolerance = 5.0 / np.sqrt(len(own))
-        deviation = np.sqrt(np.diag(full[k]))
-        assert_allclose(own.mean(axis=0) / deviation, model.means[k] / deviation, atol=tolerance)
-        unit = np.outer(deviation, deviation)
-        assert_allclose(np.cov(own.T, bias=True) / unit, full[k] / unit, atol=2.0 * tolerance)
 
 
 def test_draws_of_low_rank_kernels_need_no_dense_matrix() -> None:

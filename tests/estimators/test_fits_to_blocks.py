@@ -47,36 +47,6 @@ def assert_same(one, other) -> None:
     assert sorted(vars(one)) == sorted(vars(other))
 
 
-@pytest.mark.parametrize("init", ["class", "k-means", "k-means++", "random_from_data", "uniform"])
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_a_mixture_of_blocks_is_that_of_the_rows(init: str, weighted: bool) -> None:
-    X, y, weights = make_rows()
-    given = weights if weighted else None
-    model = SharedKernelMixture(4, init=init, n_init=2, random_state=0, tol=1e-3)
-    here = model.fit(X, y, sample_weight=given)
-    there = SharedKernelMixture(**model.get_params()).fit(cut(X, y, given))
-    assert_same(there, here)
-
-
-def test_an_ordinary_mixture_needs_no_labels() -> None:
-    X, _, _ = make_rows()
-    model = SharedKernelMixture(3, random_state=0, tol=1e-3)
-    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X)), model.fit(X))
-
-
-def test_gaps_unlabelled_rows_and_rows_of_no_weight() -> None:
-    X, names, weights = make_rows()
-    y = np.unique(names, return_inverse=True)[1]
-    y[::4] = -1
-    weights[7:30] = 0.0
-    X[np.random.default_rng(1).uniform(size=X.shape) < 0.1] = np.nan
-    X[np.isnan(X).all(axis=1)] = 0.0
-    model = SharedKernelMixture(4, covariance_type="diag", random_state=0, tol=1e-3)
-    here = model.fit(X, y, sample_weight=weights)
-    there = SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights))
-    assert_same(there, here)
-
-
 def test_kernels_that_do_not_pay_go_in_blocks_too() -> None:
     X, y, _ = make_rows()
     prototype = SharedKernelMixture(tol=1e-3)

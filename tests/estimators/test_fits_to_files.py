@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix import GaussianMixture, SharedKernelClassifier, load, open_rows
 from skmix.io import opening
 from skmix.io import sources as source_module
 
@@ -65,33 +65,14 @@ def test_a_classifier_learns_and_predicts_from_files(rows, tmp_path: Path) -> No
         "predict_log_proba",
         "score_samples",
         "class_log_likelihood",
-        "responsibilities",
-        "log_responsibilities",
-        "kernel_log_densities",
     ):
         ours, theirs = getattr(there, method)(there_rows), getattr(here, method)(columns)
         assert ours.shape == theirs.shape
         assert np.allclose(ours, theirs, rtol=1e-8, atol=1e-8), method
     assert there.score(there_rows, y) == pytest.approx(here.score(columns, NAMES))
-    assert np.allclose(there.responsibilities(there_rows, y), here.responsibilities(columns, NAMES))
+    assert there.bic(there_rows, y) == pytest.approx(here.bic(columns, NAMES))
     there.save(tmp_path / "model.skmix")
     assert np.array_equal(load(tmp_path / "model.skmix").predict(there_rows), here.predict(columns))
-
-
-def test_a_mixture_of_a_file(rows) -> None:
-    given, y, _, columns = rows
-    here = SharedKernelMixture(**SETTINGS).fit(columns, NAMES)
-    there = SharedKernelMixture(**SETTINGS)
-    if isinstance(y, str):
-        given = open_rows(given, columns=["c", "a", "b"])
-    there.fit(given, y)
-    assert there.score(given, y) == pytest.approx(here.score(columns, NAMES), rel=1e-9)
-    assert there.score(given) == pytest.approx(here.score(columns), rel=1e-9)
-    assert there.bic(given, y) == pytest.approx(here.bic(columns, NAMES), rel=1e-9)
-    assert there.aic(given) == pytest.approx(here.aic(columns), rel=1e-9)
-    assert np.allclose(there.transform(given), here.transform(columns))
-    groups = ["part-0", "part-1"] if isinstance(rows[0], Path) and rows[0].is_dir() else [0]
-    assert SharedKernelMixture(2, random_state=0).fit(given).classes_.tolist() == groups
 
 
 def test_labels_may_come_with_the_rows() -> None:
@@ -102,20 +83,6 @@ def test_labels_may_come_with_the_rows() -> None:
     assert there.score(source) == here.score(X, NAMES)
     with pytest.raises(ValueError, match="score needs labels of the rows of X"):
         there.score(open_rows(X))
-
-
-def test_gaps_of_a_file_are_missing_values() -> None:
-    gaps = X.copy()
-    gaps[::7, 1] = np.nan
-    here = SharedKernelClassifier(**SETTINGS).fit(gaps, NAMES)
-    there = SharedKernelClassifier(**SETTINGS).fit(open_rows(gaps, chunk_rows=99), NAMES)
-    assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
-    assert np.allclose(there.predict_proba(open_rows(gaps, chunk_rows=50)), here.predict_proba(gaps))
-    gaps[321] = np.nan
-    assert np.allclose(there.predict_proba(open_rows(gaps, chunk_rows=50))[321], there.class_prior_)
-    gaps[321] = np.inf
-    with pytest.raises(ValueError, match="infinity"):
-        there.predict(open_rows(gaps, chunk_rows=50))
 
 
 @pytest.mark.parametrize("kind", ["text", "int64", "int8", "float", "bool", "dictionary", "objects", "nan"])
@@ -145,7 +112,7 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
     assert np.allclose(there.class_prior_, here.class_prior_, rtol=1e-9)
     with pytest.raises(ValueError, match=r"y has labels that no training row had: \[(None|nan)"):
-        there.responsibilities(rows, "y" if rows.named else y)
+        there.bic(rows, "y" if rows.named else y)
 
 
 def test_a_file_without_any_label() -> None:
@@ -180,7 +147,7 @@ def test_what_is_not_done_by_blocks_says_so() -> None:
     model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
     source = open_rows(X)
     with pytest.raises(ValueError, match="needs rows in memory"):
-        model.sample_conditional(source)
+        model.impute(source, n_draws=1)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.calibrate("rows.npy", NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):

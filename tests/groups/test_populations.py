@@ -19,9 +19,17 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture
 from skmix.engine.model import Parameters
+from skmix.estimators.fitted import Fitted
 from skmix.groups import Populations, composition, match, merge_kernels, populations, unusual_samples
 
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
+
+
+def store(model: SharedKernelMixture, parameters: Parameters) -> None:
+    """Give a fitted mixture other parameters."""
+    fitted = Fitted.of(model)
+    assert fitted is not None
+    fitted.with_parameters(parameters).store(model)
 
 
 def shapes(seed: int = 0, n_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
@@ -253,11 +261,11 @@ def test_populations_belong_to_the_kernels_they_were_made_of(merged: Populations
 def test_kernels_of_two_fits_are_matched(model: SharedKernelMixture) -> None:
     other = copy.deepcopy(model)
     order = np.random.default_rng(0).permutation(9)
-    other._store_parameters(other._parameters.map(lambda array: array[order]))
+    store(other, other._parameters.map(lambda array: array[order]))
     assert_array_equal(order[match(model, other)], np.arange(9))
     # One kernel fewer: it has no counterpart, whoever asks.
     fewer = copy.deepcopy(model)
-    fewer._store_parameters(fewer._parameters.map(lambda array: array[1:]))
+    store(fewer, fewer._parameters.map(lambda array: array[1:]))
     assert_array_equal(match(model, fewer, max_distance=0.1), [-1, *range(8)])
     assert_array_equal(match(fewer, model), np.arange(1, 9))
     # All moved far away.
@@ -287,7 +295,7 @@ def test_distance_of_populations_is_one_less_the_coefficient() -> None:
     for weights, means in parts:
         model = SharedKernelMixture(3, **SETTINGS).fit(X)
         share = np.array(weights)
-        model._store_parameters(Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
+        store(model, Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
         models.append(model)
         merges.append(merge_kernels(model, n_populations=2, criterion="overlap"))
         assert_array_equal(merges[-1].of_kernels, [0, 0, 1])

@@ -71,8 +71,9 @@ def held_out_densities(
         own = rows.rows(training)
         try:
             models = [refit(each, own) for each in members]
-            for model in models if finish is not None else ():
-                finish(model, own)
+            if finish is not None:
+                for model in models:
+                    finish(model, own)
         except ValueError as reason:
             # Too few rows, or too few values of some feature, are left.
             error = f" The last fit failed: {reason}"
@@ -101,7 +102,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     other = clone(estimator)
     vars(other).pop("_skl_callbacks", None)
     other.n_features_in_ = estimator.n_features_in_
-    if vars(estimator).get("feature_sets") is not None:
+    if getattr(estimator, "feature_sets", None) is not None:
         # By index: rows have no names here.
         other.set_params(feature_sets=estimator.feature_sets_)
     training = Training(open_source(sent(other, rows.X), rows.y, rows.weights), estimator.classes_)

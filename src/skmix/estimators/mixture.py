@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -27,14 +28,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import on_host
+from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
-from ..engine.tails import tail_of
 from . import densities, streams
 from ._settings import (
-    OF_KERNELS,
     check_count,
     check_covariance_type,
     covariance_type_of,
@@ -42,8 +42,7 @@ from ._settings import (
     is_robust,
 )
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
-from .decisions import check_outlier_label, threshold_of
-from .io import FileMixin, kernels_of, log_probabilities, savable
+from .fitted import Fitted, parameters_of
 from .rows import (
     Training,
     code_labels,
@@ -55,7 +54,8 @@ from .rows import (
     updating,
     warn_caller,
 )
-from .solving import check_inference, fit_jointly, fit_model
+from .saving import FileMixin, kernels_of, log_probabilities, savable
+from .solving import check_inference, fit_jointly, fit_model, fitted_so_far
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
@@ -194,7 +194,7 @@ _FITTED = """
         of the others.
     background_box_ : ndarray of shape (2, M)
         With ``tail='background'``: lowest and highest values of the box on which it is uniform.
-    degrees_of_freedom_ : ndarray of shape (K,)
+    wishart_degrees_ : ndarray of shape (K,)
         Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
         ``covariances_[k]`` as its mean.
 """
@@ -226,7 +226,7 @@ class _IfStreams:
 def _check_streams(estimator: Any) -> None:
     if estimator.inference == "variational":
         raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
-    if estimator.group_shift is not None:
+    if getattr(estimator, "group_shift", None) is not None:
         raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
     if is_robust(estimator):
         raise AttributeError(
@@ -245,11 +245,6 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     n_features_in_: int
     classes_: np.ndarray
     class_prior_: FloatArray
-    # Parameters that only mixtures or only classifiers have.
-    group_shift: float | str | None = None
-    reject_below: float | None = None
-    outlier_label: Any = None
-    threshold_: float
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
@@ -288,17 +283,20 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
         return [(list(range(n_features)), self)]
 
-    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
-        """Store fitted parts; sizes (L,), and the prior (L,) unless it was learnt, are of all parts."""
-        self.__dict__.update(vars(parts[0][1]))
+    def _store(
+        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
+    ) -> None:
+        """Store the fits of all parts; sizes (L,), and the prior (L,) unless it was learnt, are of all."""
+        prior = fits[0].class_prior if prior is None else prior
+        replace(fits[0], class_count=sizes, class_prior=prior).store(self)
 
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
         """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
-        model, estimator = copy(part[1]), copy(self)
-        vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
-        estimator._store([(part[0], model)], training.sizes, None)
+        columns, model = part
+        estimator, fitted = copy(self), fitted_so_far(model, training, parameters, log_likelihood)
+        estimator._store([(columns, copy(model))], [fitted], training.sizes, None)
         return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -342,8 +340,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 raise ValueError(
                     f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
                 )
-            rejects = self.reject_below is not None
-            check_outlier_label(self.outlier_label, training.classes, rejects=rejects)
+            self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
             written: list[Path] = []
@@ -371,8 +368,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 return {"watching": watching, "path": own_path, "prune": prune}
 
             self._fit_parts(parts, training, ways)
-            if self.reject_below is not None:
-                self.threshold_ = threshold_of(self, training)
+            self._after_fit(training)
             if monitor is not None:
                 monitor.close()
         for checkpoint in written:
@@ -390,13 +386,28 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
         """
         if len(parts) > 1 and training.n_unlabelled:
-            fit_jointly(parts, training)
+            fits = fit_jointly(parts, training)
         else:
+            fits = []
             for group, (columns, model) in enumerate(parts):
                 own = training.take(columns, group)
-                fit_model(model, own, columns, **ways(group, own))
+                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(group, own)))
         # A row without a value in some set still counts for its class.
-        self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
+        self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
+
+    def _check_classes(self, classes: np.ndarray) -> None:
+        """Check settings that depend on the labels (L,) of the classes."""
+
+    def _after_fit(self, training: Training) -> None:
+        """Learn what needs the fitted model."""
+
+    def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
+        """Update the model with a batch, given all labels (L,) of the stream."""
+        streams.absorb_batch(self, batch, classes, decay)
+
+    def _insert_class(self, rows: Block, label: Any) -> None:
+        """Learn a class from its rows."""
+        streams.add_class(self, rows, label, streams.place_of_label(self.classes_, label))
 
     @_IfStreams
     @_fit_context(prefer_skip_nested_validation=True)
@@ -437,7 +448,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """
         check_inference(self)
         with updating(self, X):
-            streams.absorb_batch(self, *streams.read_batch(self, X, y, classes, sample_weight), decay)
+            self._absorb_batch(*streams.read_batch(self, X, y, classes, sample_weight), decay)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -477,7 +488,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         check_inference(self)
         with updating(self, X):
-            streams.add_class(self, streams.rows_of_class(self, X, sample_weight), label)
+            self._insert_class(streams.rows_of_class(self, X, sample_weight), label)
         return self
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
@@ -495,89 +506,38 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """
         return score_rows(self, X, densities.class_log_likelihood)
 
-    def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
-        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature sets, side by side.
-
-        Where groups have shifts, these are the kernels with the common means.
-        """
-        return score_rows(self, X, densities.kernel_log_densities)
-
-    def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the logarithms (n, K) of `responsibilities`, finite where these underflow."""
-        return score_rows(self, X, densities.log_responsibilities, y)
-
-    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the probability that each row came from each kernel.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        y : array-like of shape (n,), default=None
-            Labels; without them, averaged over the posterior of the classes before any temperature.
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-            Responsibilities; rows sum to one, or to the probability that they are not background. With
-            feature sets, the groups' side by side.
-        """
-        return score_rows(self, X, densities.responsibilities, y)
-
-    def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the rows with every missing value replaced by its conditional mean.
+    def impute(self, X: ArrayLike, y: ArrayLike | None = None, *, n_draws: int | None = None) -> FloatArray:
+        """Return the rows with every missing value replaced by its conditional mean, or drawn.
 
         The mean is over everything that is not known: the class unless `y` is given, the kernel, and the
-        value given its kernel. It minimises the expected squared error; filled rows vary less than complete
-        ones, so use `sample_conditional` where the spread matters.
+        value given its kernel. It minimises the expected squared error, but filled rows vary less than
+        complete ones: draw values where the spread matters. Missing values of a row are drawn together.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes; NaN marks a missing value.
+            Rows, of any kind that `fit` takes, in memory if values are drawn; NaN marks a missing value.
         y : array-like of shape (n,), default=None
             Labels, where they are known.
+        n_draws : int, default=None
+            Number C of independent copies of the rows, in which missing values are drawn from their
+            distribution given the observed ones. None takes the mean.
 
         Returns
         -------
-        ndarray of shape (n, M)
-            The rows, observed values untouched. Columns that are in no feature set keep their gaps.
-        """
-        return score_rows(self, X, densities.impute, y, on_cpu=True)
-
-    def sample_conditional(
-        self, X: ArrayLike, n_samples: int | None = None, *, y: ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the rows with every missing value drawn from its distribution given the observed ones.
-
-        Missing values of a row are drawn together: class (unless `y` is given), kernel, values.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows; NaN marks a missing value.
-        n_samples : int, default=None
-            Number of independent copies of the rows to fill. None fills one and returns it without the
-            leading axis.
-        y : array-like of shape (n,), default=None
-            Labels, where they are known.
-
-        Returns
-        -------
-        ndarray of shape (n, M) or (n_samples, n, M)
+        ndarray of shape (n, M) or (C, n, M)
             Rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
-        if n_samples is not None:
-            check_count(n_samples, "n_samples must be None or")
+        if n_draws is None:
+            return score_rows(self, X, densities.impute, y, on_cpu=True)
+        check_count(n_draws, "n_draws must be None or")
         refuse_blocks(X)
 
-        def fill(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
-            filled = densities.draw_missing(
-                model, rows, codes, int(n_samples or 1), check_random_state(self.random_state)
-            )
-            return filled[0] if n_samples is None else filled
+        def draw(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
+            random = check_random_state(self.random_state)
+            return densities.draw_missing(model, rows, codes, int(n_draws), random)
 
-        return score_rows(self, X, fill, y, on_cpu=True)
+        return score_rows(self, X, draw, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.
@@ -768,37 +728,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.random_state = random_state
         self.warm_start = warm_start
 
-    def _fitted_attributes(
-        self, parameters: Parameters, log_likelihood: float, training: Training
-    ) -> dict[str, Any]:
-        """Return the attributes that follow from parameters and their log-likelihood."""
-        prior = parameters.class_prior
-        return {
-            "classes_": training.classes,
-            "class_prior_": training.class_prior if prior is None else prior,
-            "class_count_": training.sizes,
-            "covariance_type_": covariance_type_of(self, training.source.summary.n_rows, training.n_features),
-            "weights_": parameters.weights,
-            "means_": parameters.means,
-            "covariances_": parameters.covariances,
-            "n_kernels_": len(parameters.means),
-            "log_likelihood_": log_likelihood,
-            "has_gaps_": bool(training.source.summary.gaps),
-            **_of_kernels(parameters),
-        }
-
     @property
     def _parameters(self) -> Parameters:
-        arrays = {key: vars(self)[name] for name, key in OF_KERNELS.items() if name in vars(self)}
-        return Parameters(self.weights_, self.means_, self.covariances_, tail=tail_of(arrays))
-
-    def _store_parameters(self, parameters: Parameters) -> None:
-        """Set weights, means and covariances, and what t kernels and a background have besides."""
-        self.__dict__.update(_of_kernels(parameters))
-        self.weights_ = parameters.weights
-        self.means_ = parameters.means
-        self.covariances_ = parameters.covariances
-        self.n_kernels_ = len(parameters.means)
+        """The parameters of the density."""
+        return parameters_of(self)
 
     @property
     def _n_features_out(self) -> int:
@@ -861,8 +794,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return self.fit(X, y, sample_weight).predict(X)
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""
-        return self.responsibilities(X)
+        """Return the probabilities (n, K) of the kernels for rows X (n, M), as features."""
+        return score_rows(self, X, densities.responsibilities)
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density of each row.
@@ -884,12 +817,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
         return float(np.mean(self._scores(X, y)))
-
-
-def _of_kernels(parameters: Parameters) -> dict[str, Any]:
-    """Return the attributes that only t kernels or a background have."""
-    values = parameters.tail.to_dict()
-    return {name: values[key] for name, key in OF_KERNELS.items() if key in values}
 
 
 def _lazy(method: Any) -> Any:

@@ -16,7 +16,7 @@ from ..engine.records import join
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
 from .rows import open_training
-from .solving import options_of, start_groups
+from .solving import fitted_so_far, options_of, start_batches
 
 # The engine divides its work by the number of starts. It is told this number, however many there are, so that
 # the bits of a fit do not depend on how many others run beside it.
@@ -62,7 +62,7 @@ def fit_each(
     starts = []
     for random_state in random_states:
         model.random_state = random_state
-        starts += start_groups(model, training, frame, structure)
+        starts += start_batches(model, training, frame, structure)
     options = replace(options_of(model, training.n_features, "full"), n_starts=_STARTS)
     result = fit(training.source, join(starts), options, frame=frame)
     log_likelihoods = result.log_likelihood.sum(axis=1)
@@ -70,13 +70,14 @@ def fit_each(
     for r, (status, random_state) in enumerate(zip(result.status, random_states, strict=True)):
         own = copy(model)
         own.random_state = random_state
-        vars(own).update(
-            own._fitted_attributes(result.parameters.take(r), float(log_likelihoods[r]), training),
-            converged_=bool(status == Status.CONVERGED),
-            n_iter_=int(result.n_iter[r]),
-            log_likelihood_path_=result.path[r],
-            start_status_=np.array([Status(status).name.lower()]),
-            start_log_likelihoods_=log_likelihoods[r : r + 1],
+        found = fitted_so_far(model, training, result.parameters.take(r), float(log_likelihoods[r]))
+        assert found.history is not None
+        history = replace(
+            found.history,
+            log_likelihood_path=result.path[r],
+            start_status=np.array([Status(status).name.lower()]),
         )
+        converged = bool(status == Status.CONVERGED)
+        replace(found, converged=converged, n_iter=int(result.n_iter[r]), history=history).store(own)
         fitted.append(own)
     return fitted

@@ -77,7 +77,8 @@ def log_densities(
     X: np.ndarray, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None
 ) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (n, K), of complete rows, or their mixtures with weights (K, L)."""
-    kernels, rows, _ = prepare_model(X, parameters, structure)
+    kernels, scale, shift = _prepare(parameters, structure)
+    rows = Rows(_native(X), None, None, scale, shift, FARTHEST)
     if worth_compiling(len(X), *parameters.means.shape):
         from . import compiled
 

@@ -28,9 +28,9 @@ from ...io import source_of
 from .._settings import check_count, is_wide
 from ..densities import n_parameters
 from ..holdout import Split, random_halves
-from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, note_rows, open_training, sender, warn_caller
+from ..saving import log_probabilities, savable
 from ._base import Fold, Rows, Search, delegated, documented, make_folds
 from ._trials import Params, Trial, Trials
 
@@ -191,9 +191,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.shares_ = shares
         return best
 
-    def _open_task(
-        self, prototype: SharedKernelMixture, X: Any, y: Any, sample_weight: Any, groups: Any
-    ) -> Task:
+    def _open_task(self, prototype: Any, X: Any, y: Any, sample_weight: Any, groups: Any) -> Task:
         """Return the criterion, the size of the problem, and the rows that the criterion needs."""
         criterion = self.criterion
         if criterion == "auto":

@@ -7,9 +7,9 @@ loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -29,7 +29,6 @@ from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph
 from ..io.preparation import check_preparation
 from ._settings import (
-    OF_KERNELS,
     check_covariance_prior,
     check_covariance_type,
     check_covariances,
@@ -37,6 +36,18 @@ from ._settings import (
     check_tail,
 )
 from .decisions import check_outlier_label
+from .fitted import (
+    HUGE,
+    SQUARABLE,
+    TINY,
+    FitRecord,
+    Fitted,
+    FittedClassifier,
+    FittedClassifierSearch,
+    FittedGaussian,
+    FittedMixtureSearch,
+    RowsOfFit,
+)
 from .rows import device_and_precision, host_copy
 
 if TYPE_CHECKING:
@@ -49,6 +60,8 @@ _CLASSES: dict[str, Any] = {}
 # Methods whose metadata a user can ask for with `set_fit_request` and the like.
 _REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
 _OUTPUTS = ("default", "pandas", "polars")
+# What scikit-learn notes in an estimator.
+_OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
 MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What reading values that do not belong together may raise."""
 # Attributes of precision and covariance are each other's inverse to this, and to rounding.
@@ -62,7 +75,7 @@ def savable(cls: Estimator) -> Estimator:
 
 
 class FileMixin:
-    """Adds `save` and `to_onnx`. Everything a fit leaves behind ends in an underscore."""
+    """Adds `save` and `to_onnx`."""
 
     n_features_in_: int
 
@@ -162,7 +175,7 @@ class FileMixin:
             raise ValueError(f"dtype must be float64 or float32, got {kind}.")
         model = build_graph(
             n_features=self.n_features_in_,
-            columns=vars(self).get("table_columns_"),
+            columns=getattr(self, "table_columns_", None),
             dtype=kind,
             producer_version=_version.__version__,
             **host_copy(self)._graph_parts(),
@@ -193,24 +206,20 @@ def record_of(estimator: Any) -> Record:
 def _record_of(estimator: Any) -> Record:
     """Return an estimator in plain values."""
     parameters = estimator.get_params(deep=False)
-    attributes = {name: value for name, value in vars(estimator).items() if name not in parameters}
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None
     if not isinstance(parameters.get("cv"), int):
         parameters.pop("cv", None)  # splitters have no place in a file, and a fitted search needs none
+    attributes = {name: getattr(estimator, name) for name in _attributes_of(estimator)}
     if "cv_results_" in attributes:
         # Times differ from run to run, and the same fit is to make the same file.
         results = attributes["cv_results_"].items()
         attributes["cv_results_"] = {name: column for name, column in results if name != "mean_fit_time"}
-    attributes.pop("_skl_callbacks", None)
-    output, requests = attributes.pop("_sklearn_output_config", {}), {}
-    if attributes.pop("_metadata_request", None) is not None:
+    requests = {}
+    if hasattr(estimator, "_metadata_request"):
         routing = get_routing_for_object(estimator)
         asked = {method: dict(getattr(routing, method).requests) for method in _REQUESTS}
         requests = {method: metadata for method, metadata in asked.items() if metadata}
-    for name in attributes:
-        if not _is_attribute(type(estimator), name):
-            raise TypeError(f"{name} is neither a parameter nor an attribute of a fit; delete it first.")
     return Record(
         type(estimator).__name__,
         {
@@ -220,15 +229,22 @@ def _record_of(estimator: Any) -> Record:
                 for name, value in parameters.items()
             },
             "fitted": {name: _plain(value) for name, value in attributes.items()},
-            "output": output,
+            "output": getattr(estimator, "_sklearn_output_config", {}),
             "requests": requests,
         },
     )
 
 
-def _is_attribute(kind: Any, name: str) -> bool:
-    """Return whether a fit may leave an attribute of that name in an estimator of that class."""
-    return name.isidentifier() and name[0] != "_" and name[-1] == "_" and not hasattr(kind, name)
+def _attributes_of(estimator: Any) -> list[str]:
+    """Return the names of an estimator's own attributes; refuse any that a file has no place for."""
+    parameters, found = estimator.get_params(deep=False), []
+    for name in estimator.__dict__:
+        if name in _KNOWN_NAMES[type(estimator).__name__]:
+            found.append(name)
+        elif name not in parameters and name not in _OF_SCIKIT_LEARN:
+            advice = "what you note belongs in metadata_" if name.endswith("_") else "delete it first"
+            raise TypeError(f"{name} is neither a parameter nor an attribute of a fit; {advice}")
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -305,7 +321,7 @@ def _estimator_of(record: Record) -> Any:
     estimator = kind(**{name: _restored(value) for name, value in parameters.items()})
     estimator._validate_params()
     for name, value in fitted.items():
-        if name in parameters or not _is_attribute(kind, name):
+        if name not in _KNOWN_NAMES[record.kind]:
             raise ValueError(f"{name!r} is not an attribute of a fitted {record.kind}")
         setattr(estimator, name, _restored(value))
     if output:
@@ -329,80 +345,19 @@ def _restored(value: Any) -> Any:
 
 # ---------------------------------------------------------------- consistency of fitted attributes
 
-_HUGE = float(np.finfo(np.float64).max)
-_TINY = float(np.finfo(np.float64).tiny)
-# Larger numbers cannot be squared; larger powers of clipped values overflow.
-_SQUARABLE, _MOST_POWER = 1e154, 30.0
-_ARRAYS = (
-    *("class_prior_", "classes_", "covariances_", "feature_names_in_"),
-    *("precisions_", "precisions_cholesky_", "shares_", "start_status_", "weights_"),
-)
-_LISTS = ("classifiers_", "feature_sets_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
-_DICTS = (
-    *("best_params_", "cv_results_", "metadata_", "preparation_", "stream_"),
-    *("table_columns_", "tuned_"),
-)
-# What attributes are, in whatever estimator they are: a type, and the lowest and the highest number. Letters
-# are the axes of an array of floating-point numbers: capitals for sizes that agree (kernels K, classes L,
-# features M), small letters for any size. Numbers are finite unless a bound is infinite, and never NaN.
-_ATTRIBUTES: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(_ARRAYS, (np.ndarray,)),
-    **dict.fromkeys(_LISTS, (list,)),
-    **dict.fromkeys(_DICTS, (dict,)),
-    **dict.fromkeys(("converged_", "has_gaps_"), (bool,)),
-    **dict.fromkeys(("covariance_type_", "prior_setting_"), (str,)),
-    **dict.fromkeys(("best_index_", "n_iter_", "n_untried_"), (Integral, 0)),
-    **dict.fromkeys(("n_features_in_", "n_kernels_"), (Integral, 1)),
-    "best_score_": (object,),
-    "covariance_prior_": (tuple,),
-    "group_shift_": (float, _TINY, np.inf),
-    "log_likelihood_": (float,),
-    "lower_bound_": (float, -np.inf),
-    "shrinkage_": (float, 0.0, 1.0),
-    # Beyond these, log-densities of far rows would overflow.
-    "temperature_": (float, 1e-100, 1e100),
-    "threshold_": (float, -np.inf),
-    "means_": ("KM", -_SQUARABLE, _SQUARABLE),
-    "kernel_degrees_": ("K", 1.0),
-    **dict.fromkeys(("degrees_of_freedom_", "mean_precision_", "weight_prior_"), ("K", _TINY)),
-    "weight_concentration_": ("KL", _TINY),
-    "background_weights_": ("L", 0.0, 1.0),
-    "class_count_": ("L", 0.0),
-    "group_shifts_": ("LKM", -_SQUARABLE, _SQUARABLE),
-    "background_box_": ("BM",),
-    **dict.fromkeys(("resolution_", "variance_floor_"), ("M", 0.0)),
-    "log_likelihood_path_": ("pc",),
-    "lower_bound_path_": ("s",),
-    # A start that failed has reached minus infinity.
-    "start_log_likelihoods_": ("s", -np.inf),
-}
+# Larger powers of clipped values overflow.
+_MOST_POWER = 30.0
 # Ranges of the state of a stream. Rows are clipped, in units of its scale, and other numbers are of squares.
 _SQUARED = FARTHEST**2
 _STREAM = {
-    "scale": (1.0 / _SQUARABLE, _SQUARABLE),
+    "scale": (1.0 / SQUARABLE, SQUARABLE),
     "shift": (-FARTHEST, FARTHEST),
     "variance": (0.0, _SQUARED),
-    "bound": (0.0, _HUGE),
+    "bound": (0.0, HUGE),
     "mass": (0.0, 2.0),
     "n_batches": (1, 2**53),
-    "n_rows": (_TINY, _HUGE),
+    "n_rows": (TINY, HUGE),
 }
-_MIXTURE = (
-    *("classes_", "class_count_", "class_prior_", "converged_", "covariance_type_", "covariances_"),
-    *("means_", "n_features_in_", "n_iter_", "n_kernels_", "weights_"),
-)
-# Of these an estimator has all or none: a marginal or conditional of another model was never fitted itself.
-_FIT = ("log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
-_BOUND = ("weight_concentration_", "lower_bound_path_")
-_POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
-_SHIFTS = ("group_shift_", "group_shifts_")
-_CLASSIFIER = ("class_prior_", "feature_sets_", "models_", "n_features_in_", "temperature_", "threshold_")
-_GAUSSIAN = (
-    *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
-    *("precisions_", "precisions_cholesky_", "weights_"),
-)
-_SEARCH = ("best_index_", "best_params_", "best_score_", "cv_results_", "n_features_in_", "n_untried_")
-_CLASSIFIERS, _MIXTURES = ("classifiers_", "feature_maps_"), ("mixtures_", "shares_")
 # Parts of what a member takes of rows, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
 
@@ -412,44 +367,44 @@ def _require(valid: Any, problem: str) -> None:
         raise ValueError(problem)
 
 
-def _check_attributes(model: Any, required: Sequence[str]) -> dict[str, int]:
+def _check_attributes(model: Any) -> dict[str, int]:
     """Check types, ranges, shapes and feature names, and return the sizes of axes by letter."""
-    present = {name for name in vars(model) if name[-1] == "_" and name[0] != "_"}
-    unknown = min(present - _ATTRIBUTES.keys(), default=None)
-    _require(unknown is None, f"{unknown} is not an attribute of a fit; what you note belongs in metadata_")
-    # Weights alone have a posterior if their prior was learnt by EM.
-    alone = "weight_prior_" in present and present.isdisjoint(_POSTERIOR)
-    for group in (_FIT, _BOUND if alone else _BOUND + _POSTERIOR, _SHIFTS):
-        required = required if present.isdisjoint(group) else (*required, *group)
-    for name in required:
-        _require(name in present, f"{name} is missing")
+    present = {name for name in _attributes_of(model)}
+    for record in (_RECORDS[type(model).__name__], RowsOfFit):
+        for name in record.missing(present):
+            raise ValueError(f"{name} is missing")
     sizes: dict[str, int] = {}
-    for name in (name for name in _ATTRIBUTES if name in present):
-        (kind, *bounds), value = _ATTRIBUTES[name], vars(model)[name]
-        if isinstance(kind, str):
-            _check_array(name, value, kind, sizes, *bounds)
+    for name, each in _KNOWN_NAMES[type(model).__name__].items():
+        if name not in present:
+            continue
+        kind, axes, bounds = (each.metadata.get(key) for key in ("kind", "axes", "bounds"))
+        value = getattr(model, name)
+        if axes is not None:
+            _check_array(name, value, axes, sizes, *bounds)
             continue
         right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         _require(right, f"{name} is a {type(value).__name__}")
-        if kind in (float, Integral):
+        if bounds is not None:
             _check_range(name, np.asarray(value), *bounds)
     n_features = sizes.setdefault("M", model.n_features_in_)
     _require(
         model.n_features_in_ == n_features,
         f"n_features_in_ is {model.n_features_in_} for {n_features} features",
     )
-    names = vars(model).get("feature_names_in_")
+    rows = RowsOfFit.of(model)
+    assert rows is not None
+    names = rows.feature_names_in
     if names is not None:
         named = names.shape == (n_features,) and all(isinstance(name, str) for name in names)
         _require(
             named and len(set(names)) == n_features,
             f"feature_names_in_ are not {n_features} names, each once",
         )
-    if "table_columns_" in present:
-        check_columns(model.table_columns_, () if names is None else names)
-    if "preparation_" in present:
-        check_preparation(model.preparation_, n_features)
-    _check_metadata(vars(model).get("metadata_", {}))
+    if rows.table_columns is not None:
+        check_columns(rows.table_columns, [] if names is None else names.tolist())
+    if rows.preparation is not None:
+        check_preparation(rows.preparation, n_features)
+    _check_metadata(rows.metadata or {})
     device_and_precision(getattr(model, "device", None))
     return sizes
 
@@ -472,7 +427,7 @@ def _check_metadata(noted: dict[Any, Any]) -> None:
         _require(right, f"{name} of metadata_ is {value!r}")
 
 
-def _check_range(name: str, values: np.ndarray, lowest: float = -_HUGE, highest: float = _HUGE) -> None:
+def _check_range(name: str, values: np.ndarray, lowest: float = -HUGE, highest: float = HUGE) -> None:
     """Check that numbers are between two others, both included; NaN never is."""
     if values.dtype == np.float32:
         values = values.astype(np.float64)  # which has room for the bounds
@@ -480,13 +435,13 @@ def _check_range(name: str, values: np.ndarray, lowest: float = -_HUGE, highest:
     for first in wrong.flat[:1]:
         what = "has values that are NaN or infinite" if values.ndim else f"is {values}"
         _require(np.isfinite(float(first)), f"{name} {what}")
-        positive = lowest == _TINY and first < lowest
+        positive = lowest == TINY and first < lowest
         why = "not positive" if positive else f"not between {lowest:g} and {highest:g}"
         raise ValueError(f"{name} {'has' if values.ndim else 'is'} {first}, which is {why}")
 
 
 def _check_array(
-    name: str, array: Any, axes: str, sizes: dict[str, int], lowest: float = -_HUGE, highest: float = _HUGE
+    name: str, array: Any, axes: str, sizes: dict[str, int], lowest: float = -HUGE, highest: float = HUGE
 ) -> None:
     if not isinstance(array, np.ndarray) or array.dtype not in (np.float64, np.float32):
         raise ValueError(f"{name} is of type {getattr(array, 'dtype', type(array).__name__)}")
@@ -497,10 +452,8 @@ def _check_array(
     _check_range(name, array, lowest, highest)
 
 
-def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int]) -> None:
-    values = vars(model)[name]
-    _check_array(name, values, axes, sizes)
-    _require(np.all(values >= 0), f"{name} has negative values, such as {values.min()}")
+def _check_distribution(name: str, values: Any) -> None:
+    """Check that the columns of an array sum to one."""
     sums = np.ravel(values.sum(axis=0, dtype=np.float64))
     worst = sums[np.argmax(np.abs(sums - 1.0))]
     if abs(worst - 1.0) > (1e-4 if values.dtype == np.float32 else 1e-6):
@@ -508,55 +461,62 @@ def _check_distribution(model: Any, name: str, axes: str, sizes: dict[str, int])
         raise ValueError(f"{which} must sum to one, got a sum of {worst:.6g}")
 
 
-def _check_double(model: Any) -> None:
+def _check_double(fitted: FitRecord) -> None:
     """Check that arrays are of double precision, as those of shared kernels always are."""
-    for name, value in vars(model).items():
+    for name, value in fitted.attributes().items():
         single = name != "classes_" and getattr(value, "dtype", None) == np.float32
         _require(not single, f"{name} is of type float32")
 
 
 def _check_mixture(model: Any) -> None:
-    sizes, own = _check_attributes(model, _MIXTURE), vars(model)
-    _check_double(model)
+    sizes, fitted = _check_attributes(model), Fitted.of(model)
+    assert fitted is not None
+    _check_double(fitted)
     _require(
-        check_covariance_type(model.covariance_type)[0] in ("auto", model.covariance_type_),
-        f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: fit again",
+        check_covariance_type(model.covariance_type)[0] in ("auto", fitted.covariance_type),
+        f"covariance_type is {model.covariance_type!r}, but {fitted.covariance_type!r} was fitted: fit again",
     )
-    _require(model.n_kernels_ == sizes["K"], f"n_kernels_ is {model.n_kernels_} for {sizes['K']} kernels")
-    _check_distribution(model, "class_prior_", "L", sizes)
-    _check_distribution(model, "weights_", "KL", sizes)
-    _check_labels(model.classes_, sizes["L"])
-    _check_covariances(model, sizes)
-    if "covariance_prior_" in own:
-        check_covariance_prior(model.covariance_prior_, sizes["M"])
-    setting = own.get("prior_setting_")
-    _require(setting in (None, "auto", "weak"), f"prior_setting_ is {setting!r}")
-    if "start_status_" in own:
-        path, status = model.log_likelihood_path_, model.start_status_
+    _require(fitted.n_kernels == sizes["K"], f"n_kernels_ is {fitted.n_kernels} for {sizes['K']} kernels")
+    _check_distribution("class_prior_", fitted.class_prior)
+    _check_distribution("weights_", fitted.weights)
+    _check_labels(fitted.classes, sizes["L"])
+    _check_covariances(model, fitted.covariance_type, sizes)
+    if fitted.prior is not None:
+        check_covariance_prior(fitted.prior.covariance_prior, sizes["M"])
+        setting = fitted.prior.prior_setting
+        _require(setting in ("auto", "weak"), f"prior_setting_ is {setting!r}")
+    # Weights alone have a posterior if their prior was learnt by EM.
+    whole = fitted.kernel_posterior is not None or fitted.weight_prior is not None
+    _require(fitted.weight_posterior is None or whole, "mean_precision_ is missing")
+    _require(
+        fitted.kernel_posterior is None or fitted.weight_posterior is not None,
+        "weight_concentration_ is missing",
+    )
+    if fitted.history is not None:
+        path, status = fitted.history.log_likelihood_path, fitted.history.start_status
         _require(
             path.shape[1] - sizes["L"] in (0, 1),
             f"log_likelihood_path_ has shape {path.shape} for {sizes['L']} classes",
         )
-        together = status.shape == model.start_log_likelihoods_.shape
+        together = status.shape == fitted.history.start_log_likelihoods.shape
         _require(
             together and set(status.tolist()) <= {"converged", "stopped", "failed"},
             "start_status_ and start_log_likelihoods_ do not belong together",
         )
-    if "stream_" in own:
-        _check_stream(model)
-    _check_tails(model)
+    if fitted.stream is not None:
+        _check_stream(fitted, fitted.stream)
+    _check_tails(model, fitted)
 
 
-def _check_stream(model: Any) -> None:
+def _check_stream(fitted: Fitted, stream: dict[str, Any]) -> None:
     """Check that the state of a stream is one that could be of this model."""
-    kind, parameters = model.covariance_type_, replace(model._parameters, class_prior=model.class_prior_)
+    kind, parameters = fitted.covariance_type, replace(fitted.parameters, class_prior=fitted.class_prior)
     expected = resume(parameters, frame_of(parameters, structure_of(kind)), kind, 1, 1.0).to_dict()
     _require(
-        model.stream_.keys() == expected.keys(),
-        f"stream_ has {sorted(map(str, model.stream_))}, not {sorted(expected)}",
+        stream.keys() == expected.keys(), f"stream_ has {sorted(map(str, stream))}, not {sorted(expected)}"
     )
     for name, other in expected.items():
-        value, what = model.stream_[name], f"{name} of stream_"
+        value, what = stream[name], f"{name} of stream_"
         right = isinstance(value, type(other)) and not isinstance(value, bool)
         _require(right, f"{what} is a {type(value).__name__}")
         bounds = _STREAM.get(name, (-_SQUARED, _SQUARED))
@@ -567,18 +527,19 @@ def _check_stream(model: Any) -> None:
             _check_range(what, np.asarray(value), *bounds)
 
 
-def _check_tails(model: Any) -> None:
+def _check_tails(model: Any, fitted: Fitted) -> None:
     """Check that degrees of freedom and a background are there if the settings say so, and possible."""
     kind, fixed = check_tail(model.tail)
-    degrees, weights, box = (vars(model).get(name) for name in OF_KERNELS)
-    settings = f"with tail={model.tail!r}"
-    wanted_of = (kind == "t", kind == "background", kind == "background")
-    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), wanted_of, strict=True):
+    degrees, box = fitted.kernel_degrees, fitted.background_box
+    for name, value, wanted in (
+        ("kernel_degrees_", degrees, kind == "t"),
+        ("background_weights_", fitted.background_weights, kind == "background"),
+        ("background_box_", box, kind == "background"),
+    ):
         there = "is missing" if wanted else "was fitted"
-        _require((value is not None) == wanted, f"{name} {there}, {settings}")
-    if degrees is not None:
-        possible = np.all(degrees >= 1.0 if fixed is None else degrees == fixed)
-        _require(possible, f"kernel_degrees_ has {degrees.min()}, {settings}")
+        _require((value is not None) == wanted, f"{name} {there}, with tail={model.tail!r}")
+    if degrees is not None and fixed is not None:
+        _require(np.all(degrees == fixed), f"kernel_degrees_ has {degrees.min()}, with tail={model.tail!r}")
     if box is not None:
         right = len(box) == 2 and np.all((box[0] < box[1]) & (box[1] - box[0] < np.inf))
         _require(right, "background_box_ has no volume")
@@ -597,9 +558,7 @@ def _check_labels(labels: np.ndarray, n_classes: int) -> None:
     _require(ordered, f"classes_ are not sorted and distinct: {labels[:5].tolist()}")
 
 
-def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
-    # scikit-learn's interface has no fitted name.
-    covariance_type = getattr(model, "covariance_type_", model.covariance_type)
+def _check_covariances(model: Any, covariance_type: str, sizes: dict[str, int]) -> None:
     array, structure = model.covariances_, structure_of(covariance_type)
     _require(array.dtype in (np.float64, np.float32), f"covariances_ is of type {array.dtype}")
     if array.ndim == 3 and array.shape[-1] > 1:
@@ -608,20 +567,23 @@ def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_classifier(model: Any) -> None:
-    _check_attributes(model, _CLASSIFIER)
-    models = model.models_
-    groups = check_feature_sets(model.feature_sets_, model.n_features_in_, None)
-    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature sets")
-    for group, (columns, part) in enumerate(zip(groups, models, strict=True)):
-        name, classes = f"the model of feature set {group}", models[0].classes_
+    _check_attributes(model)
+    fitted = FittedClassifier.of(model)
+    assert fitted is not None
+    models, sets = fitted.models, check_feature_sets(fitted.feature_sets, model.n_features_in_, None)
+    _require(len(sets) == len(models), f"it has {len(models)} models for {len(sets)} feature sets")
+    for number, (columns, part) in enumerate(zip(sets, models, strict=True)):
+        name = f"the model of feature set {number}"
         _check_part(part, "SharedKernelMixture", len(columns), name)
+        classes = models[0].classes_
         same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
         _require(same, f"{name} has other classes")
-    _check_double(model)
-    _check_distribution(model, "class_prior_", "L", {"L": len(models[0].classes_)})
-    if "tuned_" in vars(model):
-        _check_tuned(model.tuned_)
-    check_outlier_label(model.outlier_label, models[0].classes_, rejects=model.threshold_ > -np.inf)
+    _check_double(fitted)
+    _check_array("class_prior_", fitted.class_prior, "L", {"L": len(models[0].classes_)})
+    _check_distribution("class_prior_", fitted.class_prior)
+    if fitted.tuned is not None:
+        _check_tuned(fitted.tuned)
+    check_outlier_label(model.outlier_label, models[0].classes_, rejects=fitted.threshold > -np.inf)
 
 
 def _check_tuned(tuned: dict[str, Any]) -> None:
@@ -655,14 +617,14 @@ def _check_part(part: Any, kind: str, n_features: int, name: str) -> None:
 
 
 def _check_gaussian(model: Any) -> None:
-    sizes = _check_attributes(model, _GAUSSIAN)
-    _check_distribution(model, "weights_", "K", sizes)
-    _check_covariances(model, sizes)
+    sizes = _check_attributes(model)
+    _check_distribution("weights_", model.weights_)
+    _check_covariances(model, model.covariance_type, sizes)
     numbers = all(isinstance(bound, float) and bound == bound for bound in model.lower_bounds_)
     _require(numbers, "lower_bounds_ are not all numbers")
     axes = dict(zip("ABC", model.covariances_.shape, strict=False))
     for name in ("precisions_cholesky_", "precisions_"):
-        _check_array(name, vars(model)[name], "".join(axes), axes)
+        _check_array(name, getattr(model, name), "".join(axes), axes)
     # U (B, M, M) belongs to P and P⁻¹ = UUᵀ, as closely as their conditioning allows. Without
     # covariances, matrices are (B, 1, 1).
     n_features = sizes["M"]
@@ -686,22 +648,22 @@ def _check_gaussian(model: Any) -> None:
 
 def _check_search(search: Any) -> None:
     """Check a search, its models, and what they take of rows."""
-    members = _CLASSIFIERS if is_classifier(search) else _MIXTURES
-    n_features = _check_attributes(search, (*_SEARCH, *members))["M"]
+    n_features = _check_attributes(search)["M"]
     _check_results(search)
-    parts, others = (vars(search)[name] for name in members)
+    of_classes = is_classifier(search)
+    name, other = ("classifiers_", "feature_maps_") if of_classes else ("mixtures_", "shares_")
+    parts, others = getattr(search, name), getattr(search, other)
     right = len(parts) and len(others) == len(parts)
-    _require(right, f"{members[0]} and {members[1]} differ in length, or are empty")
-    if members is _MIXTURES:
-        _check_distribution(search, "shares_", "S", {"S": len(parts)})
+    _require(right, f"{name} and {other} differ in length, or are empty")
+    if not of_classes:
+        _check_distribution("shares_", others)
     for number, part in enumerate(parts):
-        if members is _MIXTURES:
-            _check_part(part, "SharedKernelMixture", n_features, members[0])
+        if of_classes:
+            _check_part(part, "SharedKernelClassifier", _width_of(others[number], n_features, number), name)
         else:
-            width = _width_of(others[number], n_features, number)
-            _check_part(part, "SharedKernelClassifier", width, members[0])
+            _check_part(part, "SharedKernelMixture", n_features, name)
         same = part.classes_.tolist() == parts[0].classes_.tolist()
-        _require(same, f"{members[0]} differ in their classes")
+        _require(same, f"{name} differ in their classes")
 
 
 def _check_results(search: Any) -> None:
@@ -736,7 +698,7 @@ def _width_of(change: Any, n_features: int, number: int) -> int:
         # Curves and projection are there or not.
         if {"curves": change[3], "offset": matrix, "matrix": matrix}.get(part, change) is None:
             continue
-        highest = _MOST_POWER if part == "powers" else _SQUARABLE
+        highest = _MOST_POWER if part == "powers" else SQUARABLE
         what, sizes = f"the {part} of {name}", {"M": n_features, "C": 2}
         _check_array(what, array, axes, sizes, -highest, highest)
         _require(array.dtype == np.float64, f"{what} is of type {array.dtype}")
@@ -746,6 +708,15 @@ def _width_of(change: Any, n_features: int, number: int) -> int:
     return n_features if matrix is None else int(matrix.shape[1])
 
 
+# What a fit leaves in an estimator of each class, and how it is checked.
+_RECORDS: dict[str, type[FitRecord]] = {
+    "SharedKernelMixture": Fitted,
+    "SharedKernelClassifier": FittedClassifier,
+    "GaussianMixture": FittedGaussian,
+    "SharedKernelClassifierCV": FittedClassifierSearch,
+    "SharedKernelMixtureCV": FittedMixtureSearch,
+}
+_KNOWN_NAMES = {name: RowsOfFit.names() | record.names() for name, record in _RECORDS.items()}
 _CHECKS: dict[str, Callable[[Any], None]] = {
     "SharedKernelMixture": _check_mixture,
     "SharedKernelClassifier": _check_classifier,

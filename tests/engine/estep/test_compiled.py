@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +19,10 @@ from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics
 from skmix.engine.records import join
 from skmix.engine.sources import open_source
-from skmix.engine.sources.memory import MemoryRows
 from skmix.engine.structures import structure_of
 from skmix.engine.tails import Background, StudentT
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
-from numba import cfunc
 
 from skmix.engine.estep import compiled
 
@@ -95,7 +89,7 @@ def assert_same(found: Statistics, expected: Statistics, covariance_type: str = 
 
 
 @pytest.mark.parametrize("tail", [None, "t", "background"])
-@pytest.mark.parametrize("n_features", [1, 5, 16, 17, 33])
+@pytest.mark.parametrize("n_features", [1, 5, 17, 33])
 @pytest.mark.parametrize("covariance_type", STRUCTURES)
 def test_statistics_are_those_of_the_reference(
     covariance_type: str, n_features: int, tail: str | None
@@ -103,11 +97,11 @@ def test_statistics_are_those_of_the_reference(
     if covariance_type == "low_rank" and n_features == 1:
         pytest.skip("one feature has no factors")
     rows, kernels = problem(covariance_type, n_features, n_starts=5, n_classes=3, weighted=True, tail=tail)
-    expected = reference.expect(rows, kernels, kernels.means)
     with workers(2) as pool:
-        found = compiled.expect(rows, kernels, kernels.means, pool)
+        for origins in (kernels.means, kernels.means + 0.3):
+            expected = reference.expect(rows, kernels, origins)
+            assert_same(compiled.expect(rows, kernels, origins, pool), expected, covariance_type)
         only = compiled.expect(rows, kernels, kernels.means, pool, with_moments=False)
-    assert_same(found, expected, covariance_type)
     assert_allclose(only.log_likelihood, expected.log_likelihood, rtol=1e-12)
 
 
@@ -121,19 +115,9 @@ def test_values_beyond_the_limit_are_clipped_on_both_sides() -> None:
         assert_same(compiled.expect(rows, kernels, kernels.means, pool), expected)
 
 
-@pytest.mark.parametrize("covariance_type", STRUCTURES)
-@pytest.mark.parametrize("n_features", [5, 33])
-def test_moments_are_about_the_given_origins(covariance_type: str, n_features: int) -> None:
-    rows, kernels = problem(covariance_type, n_features)
-    origins = kernels.means + 0.3
-    with workers(1) as pool:
-        found = compiled.expect(rows, kernels, origins, pool)
-    assert_same(found, reference.expect(rows, kernels, origins), covariance_type)
-
-
 @pytest.mark.parametrize("tail", [None, "t", "background"])
 @pytest.mark.parametrize("covariance_type", STRUCTURES)
-@pytest.mark.parametrize("n_features", [5, 33])
+@pytest.mark.parametrize("n_features", [5, 17])
 def test_log_densities_are_those_of_the_reference(
     covariance_type: str, n_features: int, tail: str | None
 ) -> None:
@@ -149,7 +133,7 @@ def test_log_densities_are_those_of_the_reference(
 
 @pytest.mark.parametrize("tail", [None, "t", "background"])
 @pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("n_features", [1, 5, 16, 17])
+@pytest.mark.parametrize("n_features", [5, 17])
 def test_kernels_skip_classes_in_which_they_have_no_weight(
     n_features: int, in_order: bool, tail: str | None
 ) -> None:
@@ -298,12 +282,6 @@ def test_exponentials_and_logarithms() -> None:
     assert np.all(exps == 0.0)
 
 
-def test_code_is_compiled_where_it_cannot_be_kept() -> None:
-    scope: dict[str, Any] = {}
-    exec("def double(x): return 2 * x", scope)  # a function without a file has no place for its code
-    assert compiled.compiled(scope["double"])(21) == 42
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("numba", ["missing", "broken", "off"])
 def test_fits_without_numba(numba: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,23 +314,6 @@ def test_shrinkage_is_that_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> 
     found = model.fit(X).score(X)
     monkeypatch.setattr(memory, "_WORTH_COMPILING", 1 << 60)
     assert model.fit(X).score(X) == pytest.approx(found, rel=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("covariance_type", STRUCTURES)
-def test_gaps_of_many_patterns_are_those_of_the_reference(
-    covariance_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random = np.random.default_rng(2)
-    X = random.normal(size=(2000, 4)) + 3.0 * random.integers(3, size=2000)[:, None]
-    X[random.random(X.shape) < 0.2] = np.nan
-    X = X[~np.isnan(X).all(axis=1)]
-    model = SharedKernelMixture(5, covariance_type=covariance_type, max_iter=5, tol=0.0, random_state=0)
-    monkeypatch.setattr(memory, "_WORTH_COMPILING", 0)
-    found, scores = model.fit(X).log_likelihood_, model.score_samples(X)
-    monkeypatch.setattr(memory, "_WORTH_COMPILING", 1 << 60)
-    assert_allclose(model.score_samples(X), scores, rtol=1e-10)
-    assert model.fit(X).log_likelihood_ == pytest.approx(found, rel=1e-10)
 
 
 def test_subnormal_weights_have_logarithms() -> None:
@@ -397,13 +358,6 @@ def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_typ
     assert_allclose(structure.variances(variances), 1e-12, rtol=0.1)
 
 
-def test_rows_without_codes_are_of_the_first_class() -> None:
-    rows, _ = problem("full", 3, n_rows=20_000)
-    source = MemoryRows(rows.X, None)
-    assert source.codes_within(1) is None
-    assert_array_equal(source.codes_within(2), np.zeros(20_000))
-
-
 def test_blocks_do_not_depend_on_other_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, kernels = problem("full", 5, n_rows=9000, n_starts=6)
     monkeypatch.setattr(compiled, "_SUMS", 800)
@@ -430,94 +384,3 @@ def test_another_number_of_features_compiles_only_its_loops() -> None:
             compiled.expect(rows, kernels, kernels.means, pool)
         compiled_for.add(tuple(compiled._work.signatures))
     assert len(compiled_for) == 1
-
-
-def test_a_full_disk_ends_no_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from skmix.engine.compute import simd
-
-    tried = []
-
-    def full(*_: object) -> None:
-        tried.append(True)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile.save", full)
-
-    def half(x):
-        return x / 2
-
-    assert simd.compiled(half)(3.0) == 1.5
-    assert tried
-    tried.clear()
-    made = simd._cached(partial(cfunc, "float64(float64)"), lambda x: 3 * x)
-    assert made.ctypes(2.0) == 6.0
-    assert tried
-
-
-@pytest.mark.parametrize("called", ["from Python", "from C"])
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("kept", [0.0, 0.5])
-def test_damaged_files_of_the_cache_are_replaced(
-    called: str, suffix: str, kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a machine that stopped while they were written leaves them."""
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-
-    def files() -> dict[str, int]:
-        return {path.name: path.stat().st_size for path in tmp_path.rglob("*.nb?")}
-
-    assert half_of(3.0, called) == 1.5
-    whole = files()
-    assert len(whole) == 2
-    (damaged,) = tmp_path.rglob(f"*{suffix}")
-    damaged.write_bytes(damaged.read_bytes()[: int(kept * whole[damaged.name])])
-    # The second time at the latest they are written again.
-    assert half_of(3.0, called) == half_of(3.0, called) == 1.5
-    # Numba's numbers in the names of functions have more or fewer digits.
-    assert files() == {name: pytest.approx(size, rel=0.05) for name, size in whole.items()}
-
-
-def test_a_damaged_cache_on_a_full_disk_ends_no_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
-    for called in ("from Python", "from C"):
-        assert half_of(3.0, called) == 1.5
-    for path in tmp_path.rglob("*.nbi"):
-        path.write_bytes(b"")
-    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._open_for_write", full)
-    for called in ("from Python", "from C"):
-        assert half_of(3.0, called) == 1.5
-
-
-def test_a_cache_without_a_folder_ends_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the package's folder nor the user's can be written."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr("numba.core.caching._CacheLocator.ensure_cache_path", refuse)
-    for called in ("from Python", "from C"):
-        assert half_of(3.0, called) == 1.5
-
-
-def half_of(number: float, called: str) -> float:
-    """Halve a number by a function that is new to Numba, as in a new process."""
-    from skmix.engine.compute import simd
-
-    def half(x):
-        return x / 2
-
-    if called == "from Python":
-        return simd.compiled(half)(number)
-    return simd._cached(partial(cfunc, "float64(float64)"), half).ctypes(number)
-
-
-def test_functions_that_numba_leaves_as_they_are_still_run() -> None:
-    from skmix.engine.compute import simd
-
-    # As Numba does with NUMBA_DISABLE_JIT=1.
-    left = simd._cached(lambda **_: lambda function: function, lambda x: 3 * x)
-    assert left(2.0) == 6.0

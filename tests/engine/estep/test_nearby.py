@@ -11,11 +11,9 @@ from clusters import elongated
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.threads import workers
-from skmix.engine.em import fit
-from skmix.engine.estep import memory, reference
+from skmix.engine.estep import reference
 from skmix.engine.estep.reference import Kernels, Rows
-from skmix.engine.model import Options, Parameters, Statistics
-from skmix.engine.sources.memory import MemoryRows
+from skmix.engine.model import Parameters, Statistics
 from skmix.engine.structures import structure_of
 
 pytest.importorskip("numba", reason="Numba is not installed: there is no compiled code to test")
@@ -87,9 +85,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return a list of the tiles of each pass that skips kernels."""
     tiles, evaluate = [], nearby._sums
 
-    def watched(job: Any, own: Any, *others: Any) -> Any:
-        tiles.append(own)
-        return evaluate(job, own, *others)
+    def watched(job: Any, pool: Any) -> Any:
+        tiles.append(job.tiles)
+        return evaluate(job, pool)
 
     monkeypatch.setattr(nearby, "_sums", watched)
     return tiles
@@ -157,7 +155,7 @@ def skipped(rows: Rows, kernels: Kernels, tiles: Any) -> tuple[np.ndarray, np.nd
     for t, (first, count) in enumerate(zip(tiles.first, tiles.count, strict=True)):
         own = tiles.order[tiles.start[t] : tiles.start[t + 1]]
         absent[np.ix_(own, tiles.kernels[first : first + count])] = False
-    densities = reference.log_densities(rows.take(0, len(rows.X)), kernels)[0]
+    densities = reference.log_densities(rows.cut(0, len(rows.X)), kernels)[0]
     codes = np.zeros(len(rows.X), dtype=int) if rows.codes is None else rows.codes
     joint = densities + kernels.log_weights[0][:, codes]
     shares = np.exp(joint - joint.max(axis=0))
@@ -186,17 +184,6 @@ def test_no_row_and_no_kernel_is_listed_twice(seen: list[Any]) -> None:
     assert np.any(tiles.count < 60)
     for first, count in zip(tiles.first, tiles.count, strict=True):
         assert len(np.unique(tiles.kernels[first : first + count])) == count
-
-
-def test_a_bound_that_skips_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:
-    rows, kernels = problem(spread=6.0)
-    monkeypatch.setattr(nearby, "SKIPPED", 1e3)
-    found = passes(rows, kernels)[-1]
-    absent, shares = skipped(rows, kernels, seen[-1])
-    assert shares[absent].max() > 1e-12
-    expected = reference.expect(rows, kernels, kernels.means)
-    with pytest.raises(AssertionError):
-        assert_same(found, expected)
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(seen: list[Any]) -> None:
@@ -228,7 +215,7 @@ def test_skipping_rests_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch, s
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_the_most_likely_kernels_are_those_of_the_reference(covariance_type: str) -> None:
     rows, kernels = problem(covariance_type, n_classes=3, spread=2.0)
-    densities = reference.log_densities(rows.take(0, len(rows.X)), kernels)[0]
+    densities = reference.log_densities(rows.cut(0, len(rows.X)), kernels)[0]
     joint = densities + kernels.log_weights[0][:, np.asarray(rows.codes)]
     with workers(2) as pool:
         found = compiled.find_likeliest(rows, kernels, pool)
@@ -236,10 +223,17 @@ def test_the_most_likely_kernels_are_those_of_the_reference(covariance_type: str
     assert_allclose(found.log_joint, joint.max(axis=0), rtol=1e-10)
 
 
-def test_homes_that_are_near_only_in_distance_are_replaced(
+def test_weights_of_which_all_rows_were_skipped_stay_positive() -> None:
+    rows, kernels = problem(n_classes=2, spread=30.0)
+    expected = reference.expect(rows, kernels, kernels.means)
+    found = passes(rows, kernels)[-1]
+    assert np.all((found.mass > 0) == (kernels.log_weights > -np.inf))
+    assert_allclose(found.mass, expected.mass, atol=1e-9)
+
+
+def test_lists_that_fail_by_the_nearest_means_are_made_by_the_most_likely_kernels(
     monkeypatch: pytest.MonkeyPatch, seen: list[Any]
 ) -> None:
-    """Where lists by the nearest means fail, the same pass finds the most likely kernels."""
     rows, kernels = problem(n_classes=2)
     tries, make = [], nearby._list
 
@@ -251,40 +245,4 @@ def test_homes_that_are_near_only_in_distance_are_replaced(
     expected = reference.expect(rows, kernels, kernels.means)
     for found in passes(rows, kernels, 2):
         assert_same(found, expected)
-    densities = reference.log_densities(rows.take(0, len(rows.X)), kernels)[0]
-    joint = densities + kernels.log_weights[0][:, np.asarray(rows.codes)]
-    homes = np.empty(len(rows.X), dtype=int)
-    (tiles,) = seen
-    for t in range(len(tiles.first)):
-        own = tiles.order[tiles.start[t] : tiles.start[t + 1]]
-        homes[own] = tiles.kernels[tiles.first[t]] if tiles.count[t] == 1 else -1
-    assert np.mean(homes >= 0) > 0.2
-    assert_array_equal(homes[homes >= 0], joint.argmax(axis=0)[homes >= 0])
-
-
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "low_rank"])
-def test_fits_are_those_with_all_kernels(covariance_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, kernels = problem(n_kernels=256, n_rows=6000, n_classes=2)
-    structure = structure_of(covariance_type)
-    covariances = structure.from_full(np.repeat(0.3 * np.eye(5)[None, None], 256, axis=1))
-    starts = Parameters(np.full((1, 256, 2), 1 / 256), (kernels.means + rows.shift) / rows.scale, covariances)
-    codes = np.asarray(rows.codes)
-    codes[::7] = -1
-    starts = replace(starts, class_prior=np.full((1, 2), 0.5))
-    options = Options(covariance_type=covariance_type, max_iter=6, tol=0.0)
-    results = []
-    for many in (256, 1000):
-        monkeypatch.setattr(memory, "_MANY_KERNELS", many)
-        results.append(fit(MemoryRows(rows.X, codes), starts, options))
-    for name in ("weights", "means", "covariances"):
-        found, expected = (getattr(result.parameters, name) for result in results)
-        assert_allclose(found, expected, atol=1e-9 * np.abs(expected).max(), err_msg=name)
-    assert_allclose(results[0].log_likelihood, results[1].log_likelihood, rtol=1e-10)
-
-
-def test_weights_of_which_all_rows_were_skipped_stay_positive() -> None:
-    rows, kernels = problem(n_classes=2, spread=30.0)
-    expected = reference.expect(rows, kernels, kernels.means)
-    found = passes(rows, kernels)[-1]
-    assert np.all((found.mass > 0) == (kernels.log_weights > -np.inf))
-    assert_allclose(found.mass, expected.mass, atol=1e-9)
+    assert len(seen) == 1
