@@ -102,7 +102,7 @@ def test_a_small_study_from_end_to_end(
 def check_illustration(output: str, content: dict[str, Any]) -> None:
     """Two means, three entries of a covariance or three weights, true and then estimated, and two errors."""
     assert content["seed"] == 3
-    lines = re.findall(r"^ +(?:kernel|class) (\d)((?: +-?\d+\.\d{3})+) *$", output, re.MULTILINE)
+    lines = re.findall(r"^(?:mean|covariance|class) (\d)((?: +-?\d+\.\d{3})+) *$", output, re.MULTILINE)
     numbers = [[float(number) for number in line.split()] for _, line in lines]
     assert [len(line) for line in numbers] == [6, 6, 6, 8, 8, 8, 8, 8, 8]
     for line in numbers:
