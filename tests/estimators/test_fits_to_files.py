@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
-from skmix.io import opening
+from skmix.io import ColumnError, opening
 from skmix.io import sources as source_module
 
 RANDOM = np.random.default_rng(0)
@@ -100,7 +102,7 @@ def test_labels_may_come_with_the_rows() -> None:
     here = SharedKernelClassifier(**SETTINGS).fit(X, NAMES, sample_weight=WEIGHTS)
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
     assert there.score(source) == here.score(X, NAMES)
-    with pytest.raises(ValueError, match="score needs labels of the rows of X"):
+    with pytest.raises(ValueError, match="rows of X have no labels: give y"):
         there.score(open_rows(X))
 
 
@@ -182,33 +184,66 @@ def test_what_is_not_done_by_blocks_says_so() -> None:
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.sample_conditional(source)
     with pytest.raises(ValueError, match="needs rows in memory"):
-        model.calibrate("rows.npy", NAMES)
+        model.calibrate(source, NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.partial_fit(source, NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):
-        GaussianMixture(2).fit(Path("rows.npy"))
+        GaussianMixture(2).fit(source)
 
 
-def test_files_whose_columns_a_model_encodes(tmp_path: Path) -> None:
+def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))
     frame = pandas.DataFrame({"a": X[:, 0], "colour": colour, "b": X[:, 1], "species": NAMES})
     for name, part in (("one.csv", frame[:300]), ("two.csv", frame[300:])):
         part.to_csv(tmp_path / name, index=False)
     encoded = np.column_stack([X[:, 0], *(colour == each for each in ("blue", "green", "red")), X[:, 1]])
-    model = SharedKernelClassifier(3, covariance_type="diag", random_state=0).fit(encoded, NAMES)
-    expected, right = model.predict_proba(encoded), model.predict(encoded) == NAMES
-    model.feature_names_in_ = np.array(["a", "colour=blue", "colour=green", "colour=red", "b"], dtype=object)
-    model.table_columns_ = {"a": None, "colour": ["blue", "green", "red"], "b": None}
+    settings: dict[str, Any] = {"covariance_type": "diag", "random_state": 0}
     both = [tmp_path / "one.csv", tmp_path / "two.csv"]
-    np.testing.assert_allclose(model.predict_proba(both), expected, rtol=1e-9)
-    np.testing.assert_allclose(model.predict_proba(frame), expected, rtol=1e-9)
-    assert 0.5 < right.mean() < 1.0
-    assert model.score(both, "species") == right.mean()
-    assert model.score(both[1], "species") == right[300:].mean()
-    assert model.score(both, "species", sample_weight=WEIGHTS) == pytest.approx(
-        right @ WEIGHTS / WEIGHTS.sum()
-    )
+    here = SharedKernelClassifier(3, **settings).fit(encoded, NAMES)
+    expected, right = here.predict_proba(encoded), here.predict(encoded) == NAMES
+    kinds = {"a": None, "colour": ["blue", "green", "red"], "b": None}
+    features = frame[["a", "colour", "b"]]
+    for rows, y in ((features, NAMES), (both, "species"), (both, NAMES), (tmp_path, "species")):
+        given = features if y is NAMES and rows is features else open_rows(rows, columns=list(kinds), label=y)
+        model = SharedKernelClassifier(3, **settings).fit(given, y if given is features else None)
+        assert model.preparation_ == {"transform": "none", "columns": kinds, "missing": []}
+        assert model.feature_names_in_.tolist() == [
+            "a",
+            *(f"colour={c}" for c in ("blue", "green", "red")),
+            "b",
+        ]
+        for new in (both, features, frame, encoded):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "X does not have valid feature names")
+                np.testing.assert_allclose(model.predict_proba(new), expected, rtol=1e-6)
+        assert model.score(both, "species") == model.score(frame, NAMES) == right.mean()
+        assert model.score(both[1], "species") == right[300:].mean()
+        assert model.score(both, "species", sample_weight=WEIGHTS) == pytest.approx(
+            right @ WEIGHTS / WEIGHTS.sum()
+        )
+    # Extra columns do not count, whatever the model; a column that is missing or elsewhere is refused.
+    for own in (features, features[["b", "a"]]):
+        model = SharedKernelClassifier(3, **settings).fit(own, NAMES)
+        np.testing.assert_array_equal(model.predict(frame[[*own, "species"]]), model.predict(own))
+        with pytest.raises(ValueError, match="yet now missing:\n- b"):
+            model.predict(frame[["a", "colour"]])
+    with pytest.warns(
+        UserWarning, match="'colour' has categories that the model does not know, in 500 rows: teal"
+    ):
+        SharedKernelClassifier(3, **settings).fit(features, NAMES).predict(features.assign(colour="teal"))
     frame[300:].assign(species=np.where(np.arange(200) < 3, None, NAMES[300:])).to_csv(both[1], index=False)
-    with pytest.raises(ValueError, match="Column 'species' has no label in 3 of 500 rows"):
+    with pytest.raises(ValueError, match="3 of 500 rows of 2 files have no label"):
         model.score(both, "species")
+
+
+def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    model = SharedKernelMixture(2)
+    for values, words in (
+        (pandas.to_datetime(["2020-01-01"] * 500), "'day' holds dates.* Replace them by numbers"),
+        ([f"name {i}" for i in range(500)], "'day' holds text, such as 'name 0' on row 0: 500 different"),
+        ([1, "x"] * 250, "'day' holds values of different types: int, str"),
+    ):
+        with pytest.raises(ColumnError, match=f"column {words}"):
+            model.fit(pandas.DataFrame({"a": X[:, 0], "day": values}))

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import skmix
+from skmix._errors import Advice
 
 BAD_INPUT = NOT_INSTALLED = 1
 WRONG_USE = 2
@@ -227,16 +229,23 @@ def note(message: str) -> None:
     _notes.append(message)
 
 
-def as_options(message: str) -> str:
-    """Return a message of the library with the options of commands in place of its parameters."""
-    for parameter, option in (
-        ("open_rows(..., columns=[...], label=...)", "--channels, or the column of the groups with --group"),
-        ("open_rows(..., columns=[...])", "--channels"),
-        ("compensate=True", "--compensate"),
-        ("compensate=False", "--no-compensate"),
-    ):
-        message = message.replace(parameter, option)
-    return message
+# Options whose names are not those of the library's arguments.
+_OPTIONS = {"columns": "channels", "label": "group"}
+
+
+def in_options(said: Any) -> str:
+    """Return an error, warning or note of the library, with options in place of its arguments."""
+    advice = getattr(said, "advice", said)
+    return advice.worded(_as_option) if isinstance(advice, Advice) else str(said)
+
+
+def _as_option(name: str, value: Any) -> str:
+    option = f"--{_OPTIONS.get(name, name)}"
+    if value is False:
+        return option.replace("--", "--no-", 1)
+    if value is True or value is ... or value == [...]:
+        return option
+    return f"{option} {' '.join(map(shlex.quote, value if isinstance(value, list) else [value]))}"
 
 
 @contextmanager
@@ -250,11 +259,11 @@ def guarded(
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        warnings.showwarning = lambda message, *_, **__: note(as_options(str(message)))
+        warnings.showwarning = lambda message, *_, **__: note(in_options(message))
         try:
             yield
         except (ValueError, OverflowError) as error:
-            stop(as_options(str(error)), bad_input)
+            stop(in_options(error), bad_input)
         except BrokenPipeError:
             raise
         except OSError as error:

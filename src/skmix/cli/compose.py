@@ -303,17 +303,14 @@ def _read(
     """
     with watch.steps("opening", None), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        try:
-            source = open_rows(list(files), compensate=compensate, **options)
-            source = source if model is None else with_features_of(model, source)
-            # Files that disagree are found when the names are needed.
-            names = source.feature_names
-        except ValueError as error:
-            raise ValueError(str(error).replace("open_rows(..., transform=...)", "--transform")) from error
+        source = open_rows(list(files), compensate=compensate, **options)
+        source = source if model is None else with_features_of(model, source)
+        # Files that disagree are found when the names are needed.
+        names = source.feature_names
     assert isinstance(source, JoinedRows)
     notes = []
     for warning in caught:
-        cli.note(cli.as_options(str(warning.message)))
+        cli.note(cli.in_options(warning.message))
         # The page does not say where files are.
         folders = (f"{Path(file).parent}/" for file in files)
         notes.append(reduce(lambda text, folder: text.replace(folder, ""), folders, str(warning.message)))

@@ -14,7 +14,7 @@ from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.experiments.harness import writable_folder
 from skmix.io import replacing, write_columns
-from skmix.io.tables import WRITABLE
+from skmix.io.writing import WRITABLE
 
 _MAX_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""

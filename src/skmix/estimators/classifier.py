@@ -20,12 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
 from ..engine.compute.blocks import Block
-from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
 from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score, tune
 from ..engine.refine.temperature import log_losses
-from ..io import source_of
 from . import decisions, densities
 from ._settings import (
     check_count,
@@ -37,16 +35,7 @@ from ._settings import (
 from .crossfit import N_PARTS_TO_TUNE, parts_of, refit
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
-from .rows import (
-    check_rows,
-    check_weights,
-    code_labels,
-    from_files,
-    refuse_paths,
-    score_rows,
-    updating,
-    with_features_of,
-)
+from .rows import computed, enter, score_rows, updating
 from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
 
 # With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
@@ -318,9 +307,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self, X):
-            rows = check_rows(self, on_host(X), fitting=False)
-            codes = code_labels(on_host(y), self.classes_, len(rows))
-            weights = check_weights(on_host(sample_weight), len(rows))
+            given = enter(self, X, y, sample_weight)
+            rows = given.values(on_cpu=True)
+            codes, weights = given.codes(len(rows)), given.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
         return self
 
@@ -509,18 +498,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
 def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
     """Return the share of rows X (n, M), or of their weight (n,), whose label y (n,) `predict` returns."""
-    model, X, y = from_files(classifier, X, y)
-    source = source_of(X, y)
-    if source is not None:
-        source = source if y is None else source.labelled(y)
-        if not source.has_labels:
-            raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
-        # Columns that are no features may hold anything.
-        X, y = source, with_features_of(model, source).row_labels()
-    refuse_paths(X, y=y, sample_weight=sample_weight)
-    given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
-    given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
-    return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
+    check_is_fitted(classifier)
+    given = enter(classifier, X, y)
+    predicted = computed(classifier.predict(given.X))
+    return float(accuracy_score(given.labels(), predicted, sample_weight=computed(sample_weight)))
 
 
 def _refuse_without_a_class(classifier: SharedKernelClassifier, rows: Labelled) -> None:

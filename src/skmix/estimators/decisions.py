@@ -18,7 +18,7 @@ from ..engine.refine.temperature import least_log_loss
 from ..engine.sources.gaps import has_gaps
 from .crossfit import held_out_densities, quantile
 from .densities import log_density
-from .rows import Training, check_rows, check_weights, code_labels, sent, warn_caller
+from .rows import Training, enter, sent, warn_caller
 
 # Bits of a density that one pass over blocks settles: a histogram of that many counts.
 _DIGIT = 16
@@ -191,8 +191,9 @@ def disordered(codes: np.ndarray) -> FloatArray:
 
 def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
     """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
-    rows = check_rows(classifier, on_host(X), fitting=False)
-    codes = code_labels(on_host(y), classifier.classes_, len(rows), unlabelled=True)
+    given = enter(classifier, X, y, sample_weight)
+    rows = given.values(on_cpu=True)
+    codes = given.codes(len(rows), unlabelled=True)
     if np.any(codes < 0):
         raise ValueError(
             f"{np.sum(codes < 0)} rows of {name} have no label and cannot be used to tune: leave them out."
@@ -206,7 +207,7 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
             f"{len(impossible)} rows of {name} have a label of class prior zero, such as {label!r}: "
             "no tuning makes them possible."
         )
-    weights = check_weights(on_host(sample_weight), len(rows))
+    weights = given.weights(len(rows))
     found = Labelled(rows, codes, weights)
     return found if weights is None else found.take(np.flatnonzero(weights))
 

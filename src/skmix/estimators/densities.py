@@ -26,7 +26,7 @@ from ..engine.refine.shrink import are_separate
 from ..engine.sources import gaps
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
-from .rows import columns_of
+from .rows import columns_of, note_rows
 from .solving import OF_POPULATIONS
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
@@ -394,7 +394,7 @@ def _derive(
     if hasattr(model, "feature_names_in_"):
         derived.feature_names_in_ = model.feature_names_in_[columns]
     if hasattr(model, "preparation_"):
-        derived.preparation_ = preparation_of_columns(model.preparation_, columns)
+        note_rows(derived, preparation_=preparation_of_columns(model.preparation_, columns))
     derived.class_prior_ = class_prior.copy()
     if "models_" not in vars(model):
         # What a fit says of itself that is still true of fewer features.

@@ -26,11 +26,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import on_host
 from ..engine.compute.dask import is_collection
 from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
+from ..io.labels import code_labels
 from . import densities, streams
 from ._settings import OF_KERNELS, check_count, covariance_type_of, is_robust
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
@@ -41,7 +41,7 @@ from .labelling import write_labels
 from .populations import check_populations, distances, match, merge_kernels, sort_kernels
 from .rows import (
     Training,
-    code_labels,
+    computed,
     host_copy,
     note_preparation,
     open_training,
@@ -403,7 +403,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
-            note_preparation(self, training, X)
+            note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
                 raise ValueError(
@@ -708,7 +708,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
         scores = score_rows(self, X, densities.log_density, y)
-        return on_host(scores.compute() if is_collection(scores) else scores)
+        return computed(scores)
 
 
 @savable

@@ -20,6 +20,7 @@ from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import Frame, frame_of, measure
 from ..engine.starts import uniform_weights
+from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import covariance_type_of, is_robust_fit
 from .crossfit import quantile
 from .decisions import check_outlier_label
@@ -27,14 +28,9 @@ from .densities import counted_weights, log_density
 from .rows import (
     Training,
     check_gaps,
-    check_rows,
-    check_weights,
-    code_labels,
     columns_of,
-    number_labels,
-    read_labels,
+    enter,
     sent,
-    where_dispatched,
 )
 from .solving import (
     OF_POPULATIONS,
@@ -53,10 +49,11 @@ _OF_FIT = ("has_gaps_", "log_likelihood_", "log_likelihood_path_", "start_status
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
     """Return the rows of a batch with class codes, −1 for none, and all labels (L,) of the stream."""
     first = "class_prior_" not in vars(estimator)
-    rows = check_rows(estimator, where_dispatched(estimator, X), fitting=first, least=1)
+    given = enter(estimator, X, y, sample_weight)
+    rows = given.values(fitting=first, least=1)
     n_rows = rows.shape[0]
-    weights = check_weights(on_host(sample_weight), n_rows)
-    known, codes = _read_labels(estimator, on_host(y), on_host(classes), n_rows, first)
+    weights = given.weights(n_rows)
+    known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)
     if first:
         check_gaps(rows if weights is None else pick(rows, weights > 0))
     rows = sent(estimator, rows)
@@ -246,8 +243,9 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
 
 def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     """Return the rows of a new class that have a weight."""
-    rows = check_rows(estimator, on_host(X), fitting=False)
-    weights = check_weights(on_host(sample_weight), len(rows))
+    given = enter(estimator, X, sample_weight=sample_weight)
+    rows = given.values(on_cpu=True)
+    weights = given.weights(len(rows))
     check_gaps(rows if weights is None else rows[weights > 0], features=False)
     return Block(rows, None, weights).informative()
 

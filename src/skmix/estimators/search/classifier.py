@@ -29,12 +29,11 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.compute.arrays import namespace, on_host, operations_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
-from ...io import source_of
 from .._settings import check_feature_groups, is_robust
 from ..classifier import SharedKernelClassifier, share_predicted
 from ..decisions import check_outlier_label, with_outliers
 from ..io import savable
-from ..rows import Sender, check_rows, rows_of, sender, without_names
+from ..rows import Sender, enter, sender
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
@@ -749,13 +748,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 yield X
                 continue
             if rows is None:
-                # Rows of a frame that was encoded have no names any more.
-                owner = without_names(self) if "table_columns_" in vars(self) else self
-                source = source_of(X)
-                if source is None:
-                    rows = np.asarray(check_rows(owner, on_host(X), fitting=False), dtype=np.float64)
-                else:
-                    rows = rows_of(self, source).astype(np.float64, copy=False)
+                rows = enter(self, X).gathered()
             yield to_device(FeatureMap(*change).transform(rows))
 
     def _graph_parts(self) -> dict[str, Any]:

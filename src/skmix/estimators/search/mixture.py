@@ -20,16 +20,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
-from ...engine.compute.blocks import is_blocks
-from ...engine.compute.dask import is_collection
 from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray, IntArray
-from ...io import source_of
 from .._settings import check_count, is_wide
 from ..densities import n_parameters
 from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
-from ..rows import OF_ROWS, Sender, note_rows, open_training, sender, warn_caller
+from ..rows import OF_ROWS, Sender, enter, note_rows, open_training, sender, warn_caller
 from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 
 # The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
@@ -171,7 +168,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         prototype = self._prototype(SharedKernelMixture(**(MANY_STARTS if stability else SEVERAL_STARTS)))
         to_device = sender(prototype, X)
         if criterion == "auto":
-            in_blocks = is_collection(X) or is_blocks(X) or source_of(X) is not None
+            in_blocks = not enter(self, X).is_in_memory
             criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
         if groups is not None and criterion in ("bic", "aic", "icl"):
             raise ValueError(
