@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import Options
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 # Features, kernels and spread of the centres in units of the clusters' own.
 CASES = [(1, 3, 1.5), (2, 3, 1.0), (2, 5, 1.5), (5, 4, 1.0), (3, 8, 1.2)]

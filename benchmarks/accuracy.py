@@ -20,10 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from skmix import plots
-from skmix.experiments.field import (
+from comparison import (
     FIELD,
     HALVES,
     Outcome,
@@ -33,8 +30,11 @@ from skmix.experiments.field import (
     key_of,
     run_comparison,
 )
-from skmix.experiments.field import make_tables as tables_of
-from skmix.experiments.harness import Store, read_lines, write_lines
+from comparison import make_tables as tables_of
+from comparison.plots import draw_errors, draw_ranks
+from rich.console import Console
+
+from skmix.paper.harness import Store, read_lines, write_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED, REPEATS, MAX_ROWS = 1, 10, 4000
@@ -120,17 +120,11 @@ def run(arguments: argparse.Namespace) -> list[Outcome]:
 
 def draw(outcomes: list[Outcome], folder: Path) -> None:
     """Draw the pictures of the documentation."""
-    n_classifiers = len({outcome.classifier for outcome in outcomes})
-    n_sets = len({outcome.data for outcome in outcomes})
-    figure = plots.new_figure(5.2, 0.32 * n_classifiers + 0.8)
     try:
-        plots.plot_ranks(outcomes, axes=figure.add_subplot())
-        plots.save_figure(figure, folder / "ranks.png")
+        draw_ranks(outcomes, folder / "ranks.png")
     except ValueError as error:
         print(f"no picture of ranks: {error}")
-    figure = plots.new_figure(3.0 * min(4, n_sets) + 1.0, (0.19 * n_classifiers + 0.8) * -(-n_sets // 4))
-    plots.plot_errors(outcomes, figure=figure)
-    plots.save_figure(figure, folder / "comparison.png")
+    draw_errors(outcomes, folder / "comparison.png")
 
 
 def main() -> None:

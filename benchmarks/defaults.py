@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from comparison import HALVES, DataSet, find_data
 from rich.console import Console
 from rich.table import Table
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
@@ -26,7 +27,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelClassifier
-from skmix.experiments.field import HALVES, DataSet, find_data
 from skmix.io import replacing
 
 MODELS = ("LDA", "QDA", "default")

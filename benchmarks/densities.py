@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from comparison import HALVES, DataSet, find_data
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +34,6 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixtureCV
 from skmix.engine.model import FloatArray
-from skmix.experiments.field import HALVES, DataSet, find_data
 from skmix.io import replacing
 
 HELD_OUT, MOST_ROWS = 0.25, 2000

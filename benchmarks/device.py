@@ -28,14 +28,15 @@ import skmix
 from skmix.engine import em, starts
 from skmix.engine.compute.arrays import operations_of
 from skmix.engine.compute.threads import Workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import expect, fit, one_pass, rule_of
+from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, Options, Parameters
-from skmix.engine.sources import Setting, open_source
+from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
-from skmix.experiments.paper.methods import run_batch
-from skmix.experiments.paper.records import Settings, make_data
-from skmix.experiments.paper.variants import VARIANTS
+from skmix.engine.structures import structure_of
+from skmix.paper.methods import run_batch
+from skmix.paper.records import Settings, make_data
+from skmix.paper.variants import VARIANTS
 
 FULL = structure_of("full")
 # N, M, K, and the milliseconds a pass in float64 may take on an H200.

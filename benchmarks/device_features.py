@@ -25,7 +25,6 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
-from skmix.engine.compute.feed import Feed
 from skmix.engine.em import Run
 from skmix.engine.sources.streamed import PIECE_BYTES
 
@@ -192,7 +191,7 @@ def time_streaming(device: str, shrink: int) -> dict[str, Any]:
     features and kernels that is longer than the work; with many it is shorter.
     """
     found: dict[str, Any] = {}
-    link = max(rate for name, rate in rates(device, (1 << 28) // shrink).items() if name.startswith("copy"))
+    link = rate_of_link(device, (1 << 28) // shrink)
     for n_rows, n_features, n_kernels, n_classes in (
         (8_000_000, 16, 16, 1),
         (8_000_000, 16, 16, N_CLASSES),
@@ -231,29 +230,11 @@ def time_streaming(device: str, shrink: int) -> dict[str, Any]:
     return found
 
 
-def rates(device: str, n_bytes: int = 1 << 28) -> dict[str, float]:
-    """Return gigabytes a second into a pinned buffer, from there to the device, and from a pinned array.
-
-    That of pinning the array is returned as well.
-    """
-    rows = np.ones((n_bytes // 256, 32))
-    feed = Feed(device, len(rows), 32, rows.dtype)
-    feed.fill(0, rows)
-
-    def copy(own: np.ndarray | None) -> None:
-        _, turn = feed.send(len(rows), stays=False, rows=own)
-        feed.receive(turn)
-        feed.release(turn)
-
-    took = {
-        "fill": min(seconds(lambda: feed.fill(0, rows))[0] for _ in range(5)),
-        "copy": min(seconds(lambda: copy(None))[0] for _ in range(6)),
-        "pin": seconds(lambda: feed.pin(rows[:], rows.nbytes))[0],
-        "copy of the pinned array": min(seconds(lambda: copy(rows))[0] for _ in range(6)),
-    }
-    found = {name: rows.nbytes / each / 1e9 for name, each in took.items()}
-    found["is pinned"] = float(feed.is_pinned(rows))
-    print("GB/s", json.dumps(found), flush=True)
+def rate_of_link(device: str, n_bytes: int = 1 << 28) -> float:
+    """Return gigabytes a second from pinned memory to the device."""
+    rows = torch.ones(n_bytes // 8, dtype=torch.float64, pin_memory=device != "cpu")
+    found = n_bytes / min(seconds(lambda: rows.to(device))[0] for _ in range(6)) / 1e9
+    print("GB/s", found, flush=True)
     return found
 
 
@@ -268,7 +249,6 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     shrink = 100 if arguments.small else 1
     parts: dict[str, Callable[[], Any]] = {
-        "rates": lambda: rates(arguments.device, (1 << 28) // shrink),
         "gaps": lambda: time_gaps(arguments.device, shrink),
         "streams": lambda: time_streams(arguments.device, shrink),
         "variational": lambda: time_variational(arguments.device, shrink),

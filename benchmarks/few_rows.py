@@ -17,14 +17,14 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from comparison import DataSet, load_data
 from rich.console import Console
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
-from skmix.engine.covariances import automatic_factors
-from skmix.experiments.field import DataSet, load_data
+from skmix.engine.structures import automatic_factors
 from skmix.io import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")

@@ -62,8 +62,7 @@ def measure(sizes: argparse.Namespace) -> dict[str, float]:
     clock = Clock()
     model = SharedKernelMixture(
         sizes.kernels,
-        covariance_type="low_rank",
-        n_factors=sizes.factors,
+        covariance_type=("low_rank", sizes.factors),
         init="random_from_data",
         covariance_prior=None,
         max_iter=sizes.passes,
@@ -91,7 +90,7 @@ def beside_peer(n_rows: int, n_features: int, n_factors: int, n_jobs: int) -> di
     makers: dict[str, Any] = {
         "scikit-learn": lambda: FactorAnalysis(n_factors, tol=1e-4 * n_rows, random_state=0),
         "skmix": lambda: SharedKernelMixture(
-            1, covariance_type="low_rank", n_factors=n_factors, max_iter=1000, n_jobs=n_jobs, random_state=0
+            1, covariance_type=("low_rank", n_factors), max_iter=1000, n_jobs=n_jobs, random_state=0
         ),
     }
     found = {}

@@ -25,8 +25,8 @@ from sklearn.exceptions import ConvergenceWarning
 import skmix
 from skmix.engine.em import Run
 from skmix.engine.sources import memory
-from skmix.experiments.harness import processor
 from skmix.io import replacing
+from skmix.paper.harness import processor
 
 N_FEATURES = 16
 KERNELS = (64, 256, 1024, 4096)

@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import sklearn
+from comparison import count_parameters
 from rich.console import Console
 from rich.table import Table
 from sklearn.decomposition import PCA
@@ -47,7 +48,6 @@ from threadpoolctl import threadpool_limits
 import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.datasets import SplitImages, load_mnist
-from skmix.experiments.field import count_parameters
 from skmix.features import Deskew
 from skmix.io import replacing
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from comparison import HALVES, DataSet, find_data
 from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +25,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.experiments.field import HALVES, DataSet, find_data
 from skmix.io import replacing
 
 NOMINAL = (0.01, 0.05, 0.1)

@@ -26,10 +26,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from skmix import SharedKernelClassifier
-from skmix.datasets import make_seven_segment_digits
-from skmix.experiments.harness import processor
-from skmix.features import digit_features
 from skmix.io import replacing
+from skmix.paper import digit_features, make_seven_segment_digits
+from skmix.paper.harness import processor
 
 LABELS = (2, 3, 5, 10, 20, 50, 100)
 """Labels of each digit, of 100 rows."""
@@ -68,7 +67,7 @@ def high_dimension(repeat: int, images: tuple[int, ...]) -> dict[str, list[float
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, train_size=1000, stratify=y, random_state=repeat)
     settings: dict[str, Any] = {"tol": 1e-3, "random_state": repeat, "n_jobs": 1}
-    low_rank = {"covariance_type": "low_rank", "n_factors": 8, "variance_floor": 0.01}
+    low_rank = {"covariance_type": ("low_rank", 8), "variance_floor": 0.01}
     versions = {
         "full, maximum likelihood": SharedKernelClassifier(covariance_prior=None, **settings),
         "full, shrunk (default)": SharedKernelClassifier(**settings),

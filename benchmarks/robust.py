@@ -32,9 +32,8 @@ from skmix.io import replacing
 
 KERNELS: dict[str, dict[str, Any]] = {
     "gaussian": {},
-    "t": {"kernel": "t"},
-    "background": {"background": True},
-    "t and background": {"kernel": "t", "background": True},
+    "t": {"tail": "t"},
+    "background": {"tail": "background"},
 }
 ERRORS = ("means", "weights", "shapes")
 N_CLASSES, N_FEATURES = 4, 10

@@ -33,13 +33,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import skmix
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import Options
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
-from skmix.experiments.harness import processor
+from skmix.engine.structures import structure_of
 from skmix.io import replacing
+from skmix.paper.harness import processor
 
 # Covariances, N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
 FITS = [

@@ -17,8 +17,7 @@ import joblib
 from rich.console import Console
 from rich.table import Table
 
-from skmix.experiments.harness import Store
-from skmix.experiments.paper import (
+from skmix.paper import (
     MAIN_KERNELS,
     MAIN_RUNS,
     METHODS,
@@ -33,6 +32,7 @@ from skmix.experiments.paper import (
     run_study,
     study_cells,
 )
+from skmix.paper.harness import Store
 
 
 def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[str, Any]]:

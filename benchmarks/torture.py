@@ -44,8 +44,8 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix.engine.covariances import COVARIANCE_TYPES
 from skmix.engine.model import FloatArray
+from skmix.engine.structures import COVARIANCE_TYPES
 from skmix.io import replacing
 
 # Seconds of CPU time that a fit may take, and after which it is ended.
@@ -171,14 +171,12 @@ def hostile_settings(random: np.random.Generator, kind: str, table: Table) -> di
         "n_init": lambda: int(random.integers(2, 5)),
         "inference": lambda: "variational",
         "accelerate": lambda: True,
-        "stopping": lambda: "per-class",
-        "kernel": lambda: ["t", ("t", 1.0), ("t", 30.0)][random.integers(3)],
-        "background": lambda: True,
-        "n_factors": lambda: int(random.integers(1, 6)),
+        "tol": lambda: ("per-class", 1e-4),
+        "tail": lambda: ["t", ("t", 1.0), ("t", 30.0), "background"][random.integers(4)],
     }
     if kind == "classifier":
         choices["priors"] = lambda: "uniform"
-        choices["feature_groups"] = lambda: groups_of_features(random, table.X.shape[1])
+        choices["feature_sets"] = lambda: groups_of_features(random, table.X.shape[1])
         choices["reject_below"] = lambda: 0.1
     else:
         choices["group_shift"] = lambda: [1.0, 1e-3, 100.0, "auto"][random.integers(4)]
@@ -189,13 +187,15 @@ def hostile_settings(random: np.random.Generator, kind: str, table: Table) -> di
     for name, share in (("covariance_type", 0.6), ("variance_floor", 0.4), ("covariance_prior", 0.5)):
         if random.uniform() < share:
             settings[name] = choices.pop(name)()
+    if settings.get("covariance_type") == "low_rank" and random.uniform() < 0.5:
+        settings["covariance_type"] = ("low_rank", int(random.integers(1, 6)))
     for name in random.choice(sorted(choices), size=random.integers(4), replace=False).tolist():
         settings[name] = choices[name]()
     if random.uniform() < 0.15:
         settings["init"] = given_start(random, table, settings)
         settings["n_kernels"] = len(settings["init"]["means"])
         if random.uniform() < 0.5:
-            settings["freeze"] = str(random.choice(["kernels", "weights"]))
+            settings["init"]["freeze"] = str(random.choice(["kernels", "weights"]))
     return settings
 
 
@@ -225,7 +225,7 @@ def given_start(random: np.random.Generator, table: Table, settings: dict[str, A
         table.X[random.integers(len(table.X), size=n_kernels)].astype(np.float64), posinf=1.0
     )
     structure = settings.get("covariance_type", "full")
-    if structure == "low_rank" or random.uniform() < 0.5:
+    if "low_rank" in structure or random.uniform() < 0.5:
         return {"means": means}
     variances = 10.0 ** random.uniform(-12, 6, size=n_features)
     covariances = {
@@ -247,7 +247,7 @@ def make(kind: str, settings: dict[str, Any]) -> Any:
         return SharedKernelMixture(**settings)
     search: dict[str, Any] = {"n_kernels": (1, 2), "covariance_type": ("diag",), "random_state": 0}
     settings = {**settings, "max_iter": 20}
-    for name in ("n_kernels", "covariance_type", "init", "freeze", "feature_groups"):
+    for name in ("n_kernels", "covariance_type", "init", "feature_sets"):
         settings.pop(name, None)
     if kind == "classifier CV":
         settings.pop("group_shift", None)

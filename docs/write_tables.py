@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,11 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from skmix.experiments.harness import bold_best, plain_table
-from skmix.experiments.paper import LABELS
+from skmix.paper import LABELS
+from skmix.paper.harness import bold_best, plain_table
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+# Where the comparison of classifiers is.
+sys.path.append(str(ROOT / "benchmarks"))
 PLACE = re.compile(
     r"^<!-- ([a-z-]+):begin -->\n(.*?)^<!-- \1:end -->$", re.MULTILINE | re.DOTALL
 )
@@ -380,7 +383,7 @@ def standings() -> str:
 
 def compared(*names: str) -> str:
     """Return tables of the comparison by name."""
-    from skmix.experiments.field import make_tables
+    from comparison import make_tables
 
     tables = {found.name: found for found in make_tables(outcomes("accuracy.jsonl"))}
     # The title is a heading of the third level, as its place in the page wants it.
@@ -618,7 +621,7 @@ def percent(outcomes: Sequence[dict[str, Any]], name: str) -> str:
 
 def sharing() -> str:
     """Return error and log-loss of all classifiers against the rows of each class."""
-    from skmix.experiments.field import in_study_order, sharing_tables
+    from comparison import in_study_order, sharing_tables
 
     tables = sharing_tables(in_study_order(outcomes("sharing.jsonl")))
     return "\n\n".join(found.markdown() for found in tables[:2])
@@ -626,15 +629,16 @@ def sharing() -> str:
 
 def gain() -> str:
     """Return the gain from sharing, draw by draw."""
-    from skmix.experiments.field import gain_table, in_study_order
+    from comparison import gain_table, in_study_order
 
     return gain_table(in_study_order(outcomes("sharing.jsonl"))).markdown()
 
 
 def outcomes(name: str) -> list[Any]:
     """Return the outcomes of a comparison."""
-    from skmix.experiments.field import Outcome
-    from skmix.experiments.harness import read_lines
+    from comparison import Outcome
+
+    from skmix.paper.harness import read_lines
 
     return [Outcome.from_dict(record) for record in read_lines(RESULTS / name)]
 

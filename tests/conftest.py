@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,18 @@ os.environ["_TYPER_FORCE_DISABLE_TERMINAL"] = "1"
 # How long an example takes is the machine's business.
 settings.register_profile("skmix", deadline=None)
 settings.load_profile("skmix")
+
+BROWSER_FLAGS = (
+    "--headless",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--window-size=1280,900",
+)
 
 GOLDEN_FOLDER = Path(__file__).parent / "golden"
 
@@ -157,3 +170,27 @@ def mortal_cluster() -> Iterator[MortalCluster]:
         client = distributed.Client(cluster)
         yield MortalCluster(client)
         client.close()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Lend a headless Chromium, or skip the test where there is none."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver = shutil.which("chromedriver")
+    missing = [name for name, found in (("chromium", program), ("chromedriver", driver)) if not found]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not found: the report is not tested in a browser")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    # Chromium refuses to sandbox itself for root.
+    flags = (*BROWSER_FLAGS, "--no-sandbox") if hasattr(os, "getuid") and os.getuid() == 0 else BROWSER_FLAGS
+    for flag in (*flags, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    # Scripts and pages may take their time on a busy machine.
+    browser.set_script_timeout(600)
+    browser.set_page_load_timeout(600)
+    yield browser
+    browser.quit()

@@ -14,6 +14,7 @@ from scipy.special import digamma, gammaln, logsumexp
 from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, IntArray, Parameters
+from skmix.engine.tails import Background, StudentT
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 
@@ -148,7 +149,8 @@ def expected_pass(
     one of a uniform background.
     """
     n_kernels, n_features = model.means.shape
-    n_classes = model.weights.shape[1]
+    n_classes, of_tail = model.weights.shape[1], model.tail.to_dict()
+    degrees, noisy = of_tail.get("degrees"), of_tail if "box" in of_tail else None
     full = as_full(model.covariances, covariance_type, n_kernels, n_features)
     prior = np.ones(n_classes) if model.class_prior is None else model.class_prior
     weights = np.ones(len(X)) if row_weights is None else row_weights
@@ -165,21 +167,21 @@ def expected_pass(
         spread = np.zeros((n_kernels, n_features, n_features))
         precision, log_precision = np.ones(n_kernels), np.zeros(n_kernels)
         of_noise = np.zeros(n_classes)
-        if model.background is not None and model.box is not None:
-            of_noise = allowed * model.background / np.prod(np.diff(model.box[:, seen], axis=0))
+        if noisy is not None:
+            of_noise = allowed * noisy["weights"] / np.prod(np.diff(noisy["box"][:, seen], axis=0))
         for k in range(n_kernels):
             own = full[k][np.ix_(seen, seen)]
-            if model.degrees is None:
+            if degrees is None:
                 density = multivariate_normal(model.means[k, seen], own).pdf(x[seen])
             else:
-                density = multivariate_t(model.means[k, seen], own, df=model.degrees[k]).pdf(x[seen])
+                density = multivariate_t(model.means[k, seen], own, df=degrees[k]).pdf(x[seen])
                 away = x[seen] - model.means[k, seen]
-                rate = 0.5 * (model.degrees[k] + away @ np.linalg.solve(own, away))
-                shape = 0.5 * (model.degrees[k] + len(seen))
+                rate = 0.5 * (degrees[k] + away @ np.linalg.solve(own, away))
+                shape = 0.5 * (degrees[k] + len(seen))
                 precision[k], log_precision[k] = shape / rate, digamma(shape) - np.log(rate)
             joint[k] = density * model.weights[k] * allowed
-            if model.background is not None:
-                joint[k] *= 1.0 - model.background
+            if noisy is not None:
+                joint[k] *= 1.0 - noisy["weights"]
             slope = full[k][np.ix_(gaps, seen)] @ np.linalg.inv(own)
             values[k, gaps] = model.means[k, gaps] + slope @ (x[seen] - model.means[k, seen])
             rest = full[k][np.ix_(gaps, gaps)] - slope @ full[k][np.ix_(seen, gaps)]
@@ -207,10 +209,11 @@ def expected_pass(
     sizes = mass.sum(axis=0) + noise
     class_prior = None if model.class_prior is None else sizes / sizes.sum()
     found = Parameters(mass / mass.sum(axis=0), means, covariances, class_prior)
-    if model.degrees is not None:
-        found = replace(found, degrees=np.array([likeliest_degrees(s) for s in gaps_of_logs / total]))
-    if model.background is not None:
-        found = replace(found, background=noise / sizes, box=model.box)
+    if degrees is not None:
+        learnt = np.array([likeliest_degrees(s) for s in gaps_of_logs / total])
+        found = replace(found, tail=StudentT(learnt))
+    if noisy is not None:
+        found = replace(found, tail=Background(noise / sizes, noisy["box"]))
     return found, float(likelihood)
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from scripts import load_script
 
-from skmix.experiments.harness import read_lines, write_lines
+from skmix.paper.harness import read_lines, write_lines
 
 matplotlib_image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed")
 

@@ -29,11 +29,6 @@ SMALLER = {
     },
     "choosing": {"n_init=8": "n_init=1", "range(4, 10)": "(4, 6)"},
     "digits_and_features": {"(60, random": "(20, random"},
-    "grouping": {
-        "load_wine()": "load_wine(); wine.data, wine.target = wine.data[::2, :6], wine.target[::2]",
-        "range(13)": "range(6)",
-        "cv=3": "cv=2",
-    },
     "high_dimension": {"train_size=1000": "train_size=200"},
     "missing_values": {", 8))": ", 2))", "range(8)": "range(2)"},
     "mnist": {"test_size=0.5": "train_size=300, test_size=100", "max_iter=500, tol=1e-3": "tol=0.1"},

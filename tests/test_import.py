@@ -50,7 +50,7 @@ class Missing:
 sys.meta_path.insert(0, Missing)
 import numpy as np
 import skmix
-import skmix.datasets, skmix.experiments.paper, skmix.plots, skmix.report, skmix.theory
+import skmix.datasets, skmix.paper, skmix.plots, skmix.report, skmix.theory
 X = np.random.default_rng(0).normal(size=(60, 2))
 y = np.repeat(["one", "two", "three"], 20)
 X[y == "two"] += 8.0
@@ -93,16 +93,16 @@ import sklearn.mixture
 before = set(sys.modules)
 print(skmix.SharedKernelMixture.__name__, hasattr(skmix, 'nothing'))
 print([name for name in {OPTIONAL!r} if name in set(sys.modules) - before])
-print(skmix.datasets.illustration.__name__)
+print(skmix.datasets.load_mnist.__name__)
 """)
-    assert said == "[]\nTrue\nSharedKernelMixture False\n[]\nillustration"
+    assert said == "[]\nTrue\nSharedKernelMixture False\n[]\nload_mnist"
 
 
 def test_names_and_rooms_are_attributes() -> None:
     folder = Path(skmix.__file__).parent
     paths = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
     # Without programs, which are not parts of the library.
-    rooms = {path.stem for path in paths if path.stem[0] != "_"} - {"cli", "experiments"}
+    rooms = {path.stem for path in paths if path.stem[0] != "_"} - {"cli"}
     for room in rooms:
         assert skmix.__getattr__(room) is importlib.import_module(f"skmix.{room}")
     for name in skmix.__all__:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from comparison import half_of
 from shown import compare
 from typer.testing import CliRunner
 
 from skmix.cli import app
-from skmix.experiments.field import half_of
-from skmix.experiments.harness import read_lines
+from skmix.paper.harness import read_lines
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

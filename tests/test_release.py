@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from comparison import Outcome, make_tables
 
 import skmix
-from skmix.experiments.field import Outcome, make_tables
-from skmix.experiments.harness import read_lines
+from skmix.paper.harness import read_lines
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

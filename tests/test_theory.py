@@ -16,7 +16,7 @@ from scipy.special import betaln
 from scipy.stats import multivariate_normal, multivariate_t
 
 from skmix.engine.model import FloatArray, Parameters
-from skmix.experiments.paper.published import published_passes
+from skmix.paper.published import published_passes
 from skmix.theory import (
     Beliefs,
     auxiliary_function,
@@ -117,12 +117,6 @@ def large_case() -> tuple[FloatArray, NDArray[np.intp], Parameters]:
     return X, classes, random_parameters(random, 3, 3, 2)
 
 
-def test_closed_form_equals_enumeration_on_the_worked_example() -> None:
-    closed = auxiliary_function(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
-    enumerated = auxiliary_function_by_enumeration(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
-    assert closed == pytest.approx(enumerated, rel=1e-13)
-
-
 @reproducible
 @given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
 def test_closed_form_equals_enumeration_for_any_class_pattern(
@@ -141,34 +135,6 @@ def test_enumeration_in_several_batches() -> None:
     assert closed == pytest.approx(enumerated, rel=1e-12)
 
 
-def test_m_step_of_the_worked_example_is_stationary_with_class_sizes_as_multipliers() -> None:
-    classes = WORKED_Y - 1
-    best = m_step(WORKED_X, classes, WORKED_PREVIOUS)
-    by_weights, by_means, by_covariances = gradients_of_q(WORKED_X, WORKED_Y, best, WORKED_PREVIOUS)
-    assert_allclose(by_weights, [[3.0, 2.0], [3.0, 2.0]], rtol=1e-7)
-    assert_allclose(by_means, 0.0, atol=1e-7)
-    assert_allclose(by_covariances, 0.0, atol=1e-7)
-
-
-def test_weights_of_the_worked_example_average_the_rows_of_their_class() -> None:
-    best = m_step(WORKED_X, WORKED_Y - 1, WORKED_PREVIOUS)
-    w = np.empty((5, 2))
-    for n in range(5):
-        for k in range(2):
-            density = multivariate_normal.pdf(
-                WORKED_X[n, 0], WORKED_PREVIOUS.means[k, 0], WORKED_PREVIOUS.covariances[k, 0, 0]
-            )
-            w[n, k] = WORKED_PREVIOUS.weights[k, WORKED_Y[n] - 1] * density
-        w[n] /= w[n].sum()
-    for k in range(2):
-        assert best.weights[k, 0] == pytest.approx((w[0, k] + w[1, k] + w[3, k]) / 3.0, rel=1e-13)
-        assert best.weights[k, 1] == pytest.approx((w[2, k] + w[4, k]) / 2.0, rel=1e-13)
-        mean = sum(w[n, k] * WORKED_X[n, 0] for n in range(5)) / w[:, k].sum()
-        assert best.means[k, 0] == pytest.approx(mean, rel=1e-13)
-        variance = sum(w[n, k] * (WORKED_X[n, 0] - mean) ** 2 for n in range(5)) / w[:, k].sum()
-        assert best.covariances[k, 0, 0] == pytest.approx(variance, rel=1e-13)
-
-
 def test_m_step_is_stationary_with_several_features_and_unequal_classes() -> None:
     X, classes, previous = large_case()
     best = m_step(X, classes, previous)
@@ -176,14 +142,10 @@ def test_m_step_is_stationary_with_several_features_and_unequal_classes() -> Non
     assert_allclose(by_weights, np.tile([25.0, 12.0, 3.0], (3, 1)), rtol=1e-6)
     assert_allclose(by_means, 0.0, atol=1e-6)
     assert_allclose(by_covariances, 0.0, atol=1e-6)
-
-
-def test_the_gradient_is_not_zero_elsewhere() -> None:
-    X, classes, previous = large_case()
+    # Elsewhere the gradient is not zero.
     by_weights, by_means, by_covariances = gradients_of_q(X, classes, previous, previous)
     assert np.ptp(by_weights, axis=0).min() > 0.1
-    assert np.abs(by_means).max() > 1.0
-    assert np.abs(by_covariances).max() > 1.0
+    assert min(np.abs(by_means).max(), np.abs(by_covariances).max()) > 1.0
 
 
 @reproducible
@@ -206,33 +168,14 @@ def test_m_step_maximises_q(labels: list[int], n_kernels: int, n_features: int, 
 
 @reproducible
 @given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
-def test_increase_of_q_bounds_increase_of_log_likelihood(
-    labels: list[int], n_kernels: int, n_features: int, seed: int
-) -> None:
-    X, classes, parameters, previous = random_case(labels, n_kernels, n_features, seed)
-    gain_of_q = auxiliary_function(X, classes, parameters, previous) - auxiliary_function(
-        X, classes, previous, previous
-    )
-    gain = log_likelihood(X, classes, parameters).sum() - log_likelihood(X, classes, previous).sum()
-    assert gain >= gain_of_q - 1e-9 * (1.0 + abs(gain_of_q))
-
-
-@reproducible
-@given(labels=labels_of_rows, n_kernels=st.integers(1, 3), n_features=st.integers(1, 3), seed=seeds)
-@pytest.mark.slow
 def test_variational_bound_touches_the_log_likelihood_from_below(
     labels: list[int], n_kernels: int, n_features: int, seed: int
 ) -> None:
+    """So a gain of Q is at most the gain of the log-likelihood."""
     X, classes, parameters, previous = random_case(labels, n_kernels, n_features, seed)
     total = log_likelihood(X, classes, parameters).sum()
     assert variational_bound(X, classes, parameters, previous) <= total + 1e-9 * (1.0 + abs(total))
     assert variational_bound(X, classes, parameters, parameters) == pytest.approx(total, rel=1e-10, abs=1e-10)
-
-
-def test_the_bound_is_strict_for_different_models() -> None:
-    total = log_likelihood(WORKED_X, WORKED_Y, WORKED_PARAMETERS).sum()
-    bound = variational_bound(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
-    assert bound < total - 0.1
 
 
 def test_entropy_lies_between_certainty_and_ignorance() -> None:
@@ -267,13 +210,7 @@ def test_zero_weight_times_zero_responsibility_is_zero() -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ["ant", "ant", "bee", "ant", "bee"],
-        [(0, 1), (0, 1), (1, 0), (0, 1), (1, 0)],
-        [False, False, True, False, True],
-        np.array(["ant", "ant", "bee", "ant", "bee"]),
-        np.array([-7.5, -7.5, 0.0, -7.5, 0.0]),
-    ],
+    [["ant", "ant", "bee", "ant", "bee"], [False, False, True, False, True], np.array([-7, -7, 0, -7, 0])],
 )
 def test_labels_are_any_sortable_values(names: Any) -> None:
     expected = variational_bound(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
@@ -285,43 +222,23 @@ def test_labels_are_any_sortable_values(names: Any) -> None:
     assert log_likelihood(WORKED_X, names, WORKED_PREVIOUS)[0] == pytest.approx(of_smaller_label, rel=1e-12)
 
 
-def test_too_many_sequences_are_refused_with_their_count() -> None:
-    with pytest.raises(ValueError, match=r"2\*\*5 = 32 association sequences, more than max_sequences=31"):
-        auxiliary_function_by_enumeration(
-            WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS, max_sequences=31
-        )
-    auxiliary_function_by_enumeration(
-        WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS, max_sequences=32
-    )
-    X, y = np.tile(WORKED_X, (4, 1)), np.tile(WORKED_Y, 4)
-    with pytest.raises(ValueError, match=r"2\*\*20 = 1048576 .* max_sequences=1000000"):
-        auxiliary_function_by_enumeration(X, y, WORKED_PARAMETERS, WORKED_PREVIOUS)
-    X, y = np.tile(WORKED_X, (1000, 1)), np.tile(WORKED_Y, 1000)
-    with pytest.raises(ValueError, match=r"2\*\*5000 = about 10\^1505\.1 "):
-        auxiliary_function_by_enumeration(X, y, WORKED_PARAMETERS, WORKED_PREVIOUS)
-
-
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
-    model = WORKED_PREVIOUS
-    with pytest.raises(ValueError, match=r"two-dimensional.*got 1 dimension"):
-        log_likelihood(WORKED_X[:, 0], WORKED_Y, model)
-    with pytest.raises(ValueError, match="X has 5 rows but y has 4 labels"):
-        log_likelihood(WORKED_X, WORKED_Y[:4], model)
-    with pytest.raises(ValueError, match="y has 3 distinct labels but the weights have 2 columns"):
-        log_likelihood(WORKED_X, [1, 1, 2, 1, 3], model)
-    with pytest.raises(ValueError, match="y has 1 distinct labels but the weights have 2 columns"):
-        auxiliary_function(WORKED_X, [1, 1, 1, 1, 1], model, model)
-    with pytest.raises(ValueError, match="hashable and sortable"):
-        log_likelihood(WORKED_X, [1, 1, "two", 1, "two"], model)
-    with pytest.raises(ValueError, match="hashable and sortable"):
-        log_likelihood(WORKED_X, WORKED_Y[:, np.newaxis], model)
-    with pytest.raises(ValueError, match=r"X with 2 features .* \(2, 2\) and \(2, 2, 2\); got .* \(2, 1\)"):
-        log_likelihood(np.tile(WORKED_X, (1, 2)), WORKED_Y, model)
+    X, y, model = WORKED_X, WORKED_Y, WORKED_PREVIOUS
     three_kernels = random_parameters(np.random.default_rng(0), 3, 2, 1)
-    with pytest.raises(ValueError, match=r"weights of shape \(2, 2\) .* got \(3, 2\)"):
-        auxiliary_function(WORKED_X, WORKED_Y, model, three_kernels)
-    with pytest.raises(ValueError, match=r"kernel 1 is not positive definite: .* eigenvalue is -0\.5"):
-        log_likelihood(WORKED_X, WORKED_Y, replace(model, covariances=np.array([[[1.0]], [[-0.5]]])))
+    for call, message in (
+        (lambda: log_likelihood(X[:, 0], y, model), r"two-dimensional.*got 1 dimension"),
+        (lambda: log_likelihood(X, y[:4], model), "X has 5 rows but y has 4 labels"),
+        (lambda: log_likelihood(X, [1, 1, 2, 1, 3], model), "y has 3 distinct labels but .* 2 columns"),
+        (lambda: log_likelihood(np.tile(X, (1, 2)), y, model), r"\(2, 2, 2\) for X with 2 .* \(2, 1, 1\)"),
+        (lambda: auxiliary_function(X, y, model, three_kernels), r"\(2, 2\), .*; got \(3, 2\)"),
+        (
+            lambda: auxiliary_function_by_enumeration(X, y, model, model, max_sequences=31),
+            r"2\*\*5 association sequences, more than max_sequences=31",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    auxiliary_function_by_enumeration(X, y, model, model, max_sequences=32)
 
 
 def certain(model: Parameters, n_rows: float) -> Beliefs:

@@ -17,8 +17,6 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from skmix.plots import save_figure
-
 HERE = Path(__file__).resolve().parent
 EXAMPLES = {
     path.stem: path for path in sorted((HERE.parents[1] / "examples").glob("*/*.py"))
@@ -37,7 +35,8 @@ def draw(name: str, folder: Path) -> None:
     plt.show = lambda: None
     with contextlib.chdir(EXAMPLES[name].parent):
         runpy.run_path(str(EXAMPLES[name]), run_name="__main__")
-    save_figure(plt.gcf(), picture_of(name, folder), dpi=110)
+    # Without the version of matplotlib, so that the same figure gives the same bytes.
+    plt.gcf().savefig(picture_of(name, folder), dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":

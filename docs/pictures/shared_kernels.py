@@ -9,10 +9,10 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
-from skmix.plots import new_figure, save_figure
 
 IMAGES = Path(__file__).parents[1] / "images"
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
@@ -85,7 +85,7 @@ def draw_densities() -> None:
         "kernels shared by all classes": shared.class_log_likelihood(grid)[:, RARE],
         "the truth": true,
     }
-    figure = new_figure(12.0, 3.9)
+    figure = Figure(figsize=(12.0, 3.9), layout="constrained")
     levels = np.linspace(-9.0, -2.0, 8)
     for place, (title, values) in enumerate(panels.items()):
         axes = figure.add_subplot(1, 3, place + 1)
@@ -98,7 +98,7 @@ def draw_densities() -> None:
             axes.plot(*X[y == RARE].T, "o", color=ORANGE, ms=6.0, mec="white", mew=0.8)
         axes.set_title(title, fontsize=11)
         axes.set(xlim=(-3.5, 9.0), ylim=(-3.5, 7.0), xticks=[], yticks=[])
-    save_figure(figure, IMAGES / "shared-density.png", dpi=110)
+    figure.savefig(IMAGES / "shared-density.png", dpi=110, metadata={"Software": None})
 
 
 def gaussian(X: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
@@ -112,7 +112,7 @@ def draw_curves(
     repeats: int = 12, counts: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256)
 ) -> None:
     """Draw how well new rows of the rare class are described, against its number of rows."""
-    figure = new_figure(10.0, 3.9)
+    figure = Figure(figsize=(10.0, 3.9), layout="constrained")
     titles = (
         "the rare class uses the kernels of the others",
         "the rare class lies elsewhere",
@@ -148,7 +148,7 @@ def draw_curves(
         axes.set_title(title, fontsize=11)
         axes.legend(frameon=False, loc="lower right")
         axes.spines[["top", "right"]].set_visible(False)
-    save_figure(figure, IMAGES / "shared-rows.png", dpi=110)
+    figure.savefig(IMAGES / "shared-rows.png", dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":

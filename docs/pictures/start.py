@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib
+from matplotlib.figure import Figure
 from sklearn.datasets import load_iris
 
 from skmix import SharedKernelClassifier
-from skmix.plots import new_figure, plot_projections, save_figure
+from skmix.plots import plot_projections
 
 IMAGES = Path(__file__).parents[1] / "images"
 
@@ -21,7 +22,7 @@ def draw() -> None:
     iris = load_iris(as_frame=True)
     X, y = iris.data, iris.target_names[iris.target]
     model = SharedKernelClassifier(4, random_state=0).fit(X, y)
-    figure = new_figure(11.0, 3.7)
+    figure = Figure(figsize=(11.0, 3.7), layout="constrained")
     for place, species in enumerate(model.classes_):
         axes = figure.add_subplot(1, 3, place + 1)
         plot_projections(
@@ -35,7 +36,7 @@ def draw() -> None:
             n_std=2.0,
         )
         axes.set_title(species, fontsize=11)
-    save_figure(figure, IMAGES / "start.png", dpi=110)
+    figure.savefig(IMAGES / "start.png", dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ y = random.integers(0, 3, size=9000)
 quantity = 1.2 * y + random.normal(size=9000)
 X = quantity[:, None] + 0.4 * random.normal(size=(9000, 6))
 model = SharedKernelClassifier(
-    feature_groups=[[d] for d in range(6)], max_iter=500, random_state=0
+    feature_sets=[[d] for d in range(6)], max_iter=500, random_state=0
 )
 model.fit(X[:1000], y[:1000])
 

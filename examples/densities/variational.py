@@ -16,7 +16,8 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
+from skmix.paper import illustration
 from skmix.plots import draw_kernels
 
 # %%

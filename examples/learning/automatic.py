@@ -11,8 +11,7 @@ import pandas as pd
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV
-from skmix.datasets import make_seven_segment_digits
-from skmix.features import digit_features
+from skmix.paper import digit_features, make_seven_segment_digits
 from skmix.plots import plot_search
 
 # %%

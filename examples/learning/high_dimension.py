@@ -30,8 +30,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 # covariances are shrunk while kernels have fewer than three rows for each feature, here 192.
 settings = {"tol": 1e-3, "random_state": 0}
 low_rank = {
-    "covariance_type": "low_rank",
-    "n_factors": 8,
+    "covariance_type": ("low_rank", 8),
     "variance_floor": 0.01,
     **settings,
 }

@@ -29,8 +29,8 @@ X = np.concatenate([X, random.uniform(-40.0, 40.0, size=(100, 2))])
 # The same mixture with Gaussian kernels, t kernels, and Gaussian kernels with a background.
 settings = {
     "Gaussian": {},
-    "Student's t": {"kernel": "t"},
-    "Gaussian, background": {"background": True},
+    "Student's t": {"tail": "t"},
+    "Gaussian, background": {"tail": "background"},
 }
 models = {
     name: SharedKernelMixture(3, init="k-means", n_init=3, random_state=0, **each).fit(

@@ -15,8 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier
-from skmix.datasets import make_seven_segment_digits
-from skmix.features import digit_features
+from skmix.paper import digit_features, make_seven_segment_digits
 
 # %%
 # A thousand images of digits. Two of each have a label, the others -1 in its place.

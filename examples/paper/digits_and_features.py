@@ -10,9 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patheffects import withStroke
 
-from skmix.datasets import make_seven_segment_digits
-from skmix.features import DIGIT_FEATURES, digit_features
-from skmix.plots import plot_digits, plot_feature_overlay
+from skmix.paper import DIGIT_FEATURES, digit_features, make_seven_segment_digits
+from skmix.paper.digit_plots import plot_digits, plot_feature_overlay
 
 # %%
 # A lit segment is a Gaussian cloud of points, and an image counts the points in its 28 × 28 pixels.

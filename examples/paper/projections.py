@@ -12,8 +12,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from skmix import SharedKernelClassifier
-from skmix.datasets import make_seven_segment_digits
-from skmix.features import DIGIT_FEATURES, digit_features
+from skmix.paper import DIGIT_FEATURES, digit_features, make_seven_segment_digits
 from skmix.plots import plot_projections
 
 # %%

@@ -11,10 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture
-from skmix.datasets import make_seven_segment_digits
 from skmix.engine.model import Parameters
-from skmix.experiments.paper import published_passes
-from skmix.features import digit_features, dither
+from skmix.paper import (
+    digit_features,
+    dither,
+    make_seven_segment_digits,
+    published_passes,
+)
 
 # %%
 # The features of the paper's variant 6D, and its starts: means anywhere in the unit cube, wide kernels,
@@ -52,9 +55,7 @@ for start in starts:
         "means": start.means,
         "covariances": start.covariances,
     }
-    on_engine.append(
-        SharedKernelMixture(init=given, stopping="per-class", tol=0.1).fit(X, y)
-    )
+    on_engine.append(SharedKernelMixture(init=given, tol=("per-class", 0.1)).fit(X, y))
 reached = np.array([model.log_likelihood_ for model in on_engine]) / len(X)
 failed = np.flatnonzero(np.isnan(ends))
 print(

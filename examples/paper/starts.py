@@ -10,8 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelClassifier
-from skmix.datasets import make_seven_segment_digits
-from skmix.features import digit_features
+from skmix.paper import digit_features, make_seven_segment_digits
 
 # %%
 # Six of the paper's features.

@@ -10,7 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
+from skmix.paper import illustration
 from skmix.plots import draw_kernels
 
 # %%
@@ -27,9 +28,7 @@ start = {
     "covariances": truth.start_covariances,
     "weights": truth.start_weights,
 }
-model = SharedKernelMixture(init=start, stopping="per-class", tol=0.1, max_iter=50).fit(
-    X, y
-)
+model = SharedKernelMixture(init=start, tol=("per-class", 0.1), max_iter=50).fit(X, y)
 off = np.abs(model.weights_ - truth.weights).max()
 print(f"weights off by {off:.3f} at most")
 

@@ -27,7 +27,10 @@ __all__ = [
     "load",
     "open_rows",
 ]
-_ROOMS = ("datasets", "engine", "estimators", "features", "io", "metrics", "plots", "report", "theory")
+_ROOMS = (
+    *("datasets", "engine", "estimators", "features", "io"),
+    *("metrics", "paper", "plots", "report", "theory"),
+)
 
 
 def __getattr__(name: str) -> Any:

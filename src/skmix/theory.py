@@ -87,12 +87,9 @@ def auxiliary_function_by_enumeration(
     n_rows, n_kernels = len(rows), len(parameters.means)
     n_sequences = n_kernels**n_rows
     if n_sequences > max_sequences:
-        exponent = math.log10(n_sequences)
-        count = str(n_sequences) if exponent < 30 else f"about 10^{exponent:.1f}"
         raise ValueError(
-            f"{n_kernels} kernels and {n_rows} rows have {n_kernels}**{n_rows} = {count} association "
-            f"sequences, more than max_sequences={max_sequences}; use auxiliary_function, fewer rows, or a "
-            "larger max_sequences."
+            f"{n_kernels} kernels and {n_rows} rows have {n_kernels}**{n_rows} association sequences, more "
+            f"than max_sequences={max_sequences}; use auxiliary_function or fewer rows."
         )
     log_joint = _log_joint(rows, classes, parameters)
     joint_of_previous = _log_joint(rows, classes, previous)
@@ -225,15 +222,7 @@ def log_likelihood(X: ArrayLike, y: Iterable[Hashable], parameters: Parameters) 
 
 def _log_densities(X: FloatArray, parameters: Parameters) -> FloatArray:
     """Return log N(x_n; mu_k, P_k) of every row and kernel, shape (N, K)."""
-    try:
-        factors = np.linalg.cholesky(parameters.covariances)
-    except np.linalg.LinAlgError as error:
-        smallest = np.linalg.eigvalsh(parameters.covariances)[:, 0]
-        k = int(smallest.argmin())
-        raise ValueError(
-            f"The covariance of kernel {k} is not positive definite: "
-            f"its smallest eigenvalue is {smallest[k]:.3g}."
-        ) from error
+    factors = np.linalg.cholesky(parameters.covariances)
     standardised = np.linalg.solve(factors, (X - parameters.means[:, None]).swapaxes(1, 2))  # (K, M, N)
     constant = 0.5 * X.shape[1] * math.log(2.0 * math.pi)
     half_log_determinants = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
@@ -263,23 +252,18 @@ def _check_data(
     labels: list[Any] = y.tolist() if isinstance(y, np.ndarray) else list(y)
     if len(labels) != len(rows):
         raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
-    try:
-        codes = {label: code for code, label in enumerate(sorted(set(labels)))}
-    except TypeError as error:
-        raise ValueError(f"The labels in y must be hashable and sortable: {error}.") from error
-
+    codes = {label: code for code, label in enumerate(sorted(set(labels)))}
     n_kernels, n_classes = models[0].weights.shape
+    if len(codes) != n_classes:
+        raise ValueError(
+            f"y has {len(codes)} distinct labels but the weights have {n_classes} columns, one per class."
+        )
     expected = ((n_kernels, n_classes), (n_kernels, rows.shape[1]), (n_kernels, rows.shape[1], rows.shape[1]))
     for model in models:
         shapes = (model.weights.shape, model.means.shape, model.covariances.shape)
         if shapes != expected:
             raise ValueError(
-                f"X with {rows.shape[1]} features and weights of shape {expected[0]} need weights, means and "
-                f"covariances of shapes {expected[0]}, {expected[1]} and {expected[2]}; "
-                f"got {shapes[0]}, {shapes[1]} and {shapes[2]}."
+                f"weights, means and covariances must have shapes {', '.join(map(str, expected))} for X with "
+                f"{rows.shape[1]} features; got {', '.join(map(str, shapes))}."
             )
-    if len(codes) != n_classes:
-        raise ValueError(
-            f"y has {len(codes)} distinct labels but the weights have {n_classes} columns, one per class."
-        )
     return rows, np.array([codes[label] for label in labels], dtype=np.intp)

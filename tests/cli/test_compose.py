@@ -415,7 +415,7 @@ def test_of_a_model_of_few_groups_nothing_is_unusual(study: Path, tmp_path: Path
 
 def test_a_model_with_a_background_and_t_kernels(study: Path, tmp_path: Path) -> None:
     source = open_rows([*files_of(study), study / "a.csv"][:3])
-    model = SharedKernelMixture(3, init="k-means", kernel=("t", 5.0), background=True, random_state=0)
+    model = SharedKernelMixture(3, init="k-means", tail=("t", 5.0), random_state=0)
     model.fit(source).sort_kernels().merge_kernels(n_populations=2).save(tmp_path / "m")
     far = np.random.default_rng(0).uniform(-8.0, 20.0, size=(100, 3))
     new = write(tmp_path / "new.csv", np.concatenate([drawn(SHARES["a"], 0), far]))

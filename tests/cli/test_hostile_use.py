@@ -387,11 +387,3 @@ def test_a_class_without_weight(tmp_path: Path) -> None:
     lines.append("6.5,v,1")  # the only one that counts
     assert "--folds needs two rows of each class, but 'v' has one" in fit("--folds", 3)
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
-
-
-def test_a_misspelt_classifier_leaves_no_folder(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert "there is no classifier 'x'" in said(
-        run("bench", "accuracy", "--classifier", "x", "--out", out, code=2)
-    )
-    assert not out.exists()

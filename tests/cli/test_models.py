@@ -144,12 +144,12 @@ def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
 def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
     run(
         *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--kernels", 4, "--seed", 5),
-        *("--covariance", "diag", "--groups", "petal length,petal width; sepal width", "--priors"),
+        *("--covariance", "diag", "--feature-sets", "petal length,petal width; sepal width", "--priors"),
         *("virginica=0.5,setosa=0.2,versicolor=0.3", "--covariance-prior", "2.5"),
         *("--starts", 2, "--max-passes", 50, "--outliers", 0.1, "--jobs", 1),
     )
     model = skmix.load(tmp_path / "m")
-    assert model.feature_groups_ == [[2, 3], [1]]
+    assert model.feature_sets_ == [[2, 3], [1]]
     assert model.class_prior_.tolist() == [0.2, 0.3, 0.5]
     settings = model.get_params()
     expected = {
@@ -196,8 +196,8 @@ def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None
     n_members = len(search.classifiers_)
     assert printed["n_members"] == (n_members if n_members > 1 else None)
 
-    run(*arguments, "--covariance", "diag", "--criterion", "icl")
-    search = SharedKernelMixtureCV(covariance_type="diag", criterion="icl", random_state=0)
+    run(*arguments, "--covariance", "diag", "--criterion", "aic")
+    search = SharedKernelMixtureCV(covariance_type="diag", criterion="aic", random_state=0)
     found = search.fit(X[::2], SPECIES[::2]).best_params_
     settings = skmix.load(tmp_path / "m").get_params()
     assert {name: settings[name] for name in found} == found
@@ -294,10 +294,13 @@ def test_names_are_printed_as_they_are(tmp_path: Path, name: str) -> None:
     table, model = tmp_path / f"{name.replace('/', '')}.csv", tmp_path / f"{name.replace('/', '')}.skmix"
     table.write_text(lines_of([name, *NAMES[1:]], X, **{f"{name} kind": kinds}))
     fit = ("fit", table, "-t", f"{name} kind", "--kernels", 2, "--outliers", 0, "-o", model)
-    fitted = run(*fit, "--groups", f"{name},sepal width;petal width").stdout
+    fitted = run(*fit, "--feature-sets", f"{name},sepal width;petal width").stdout
     shown, evaluated = run("show", model).stdout, run("evaluate", model, table).stdout
     predicted = run("predict", model, table, "-o", table.with_suffix(".tsv")).stdout
-    refused = [run(*fit, "--groups", "none", code=2).stderr, run(*fit, "--priors", "none=1", code=2).stderr]
+    refused = [
+        run(*fit, "--feature-sets", "none", code=2).stderr,
+        run(*fit, "--priors", "none=1", code=2).stderr,
+    ]
     missing = run("predict", model, "-", given=b"a\n1\n", code=1).stderr
     printed = name.replace("\x1b", "\\x1b").replace("\x07", "\\x07")
     file = str(model).replace("\x1b", "\\x1b").replace("\x07", "\\x07")
@@ -608,8 +611,8 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "'many' is neither 'auto' nor a whole number",
         ),
         (["fit", "iris.csv", "-t", "species", "--kernels", "0"], 2, "of at least 1"),
-        (["fit", "iris.csv", "-t", "species", "--groups", "a;b"], 2, "there is no feature 'a'"),
-        (["fit", "iris.csv", "-t", "species", "--groups", ";"], 2, "is empty"),
+        (["fit", "iris.csv", "-t", "species", "--feature-sets", "a;b"], 2, "there is no feature 'a'"),
+        (["fit", "iris.csv", "-t", "species", "--feature-sets", ";"], 2, "is empty"),
         (["fit", "iris.csv", "-t", "species", "--priors", "a=1"], 2, "name each class once: setosa"),
         (["fit", "iris.csv", "-t", "species", "--priors", "a"], 2, "not of the form label=number"),
         (["fit", "iris.csv", "-t", "species", "-o", "iris.csv/m"], 2, "cannot write iris.csv/m"),
@@ -626,7 +629,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "--time-limit is for automatic choices",
         ),
         (["fit", "iris.csv", "--tune"], 2, "--tune needs classes"),
-        (["fit", "iris.csv", "--groups", "auto"], 2, "--groups needs classes"),
+        (["fit", "iris.csv", "--feature-sets", "a;b"], 2, "--feature-sets needs classes"),
         # Before the fit, and not after all its work.
         (
             ["fit", "none.csv", "-t", "species", "--tune", "--covariance", "low_rank"],
@@ -634,11 +637,15 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
             "--covariance low_rank",
         ),
         (
-            ["fit", "none.csv", "-t", "species", "--tune", "--groups", "auto"],
+            ["fit", "none.csv", "-t", "species", "--tune", "--feature-sets", "a;b"],
             2,
-            "does not work with --groups",
+            "does not work with --feature-sets",
         ),
-        (["fit", "none.csv", "-t", "a", "--criterion", "bic", "--groups", "auto"], 2, "--criterion bic does"),
+        (
+            ["fit", "none.csv", "-t", "a", "--criterion", "bic", "--feature-sets", "a;b"],
+            2,
+            "--criterion bic does",
+        ),
         (
             ["fit", "gaps.csv", "-t", "species", "--kernels", "3", "--tune"],
             1,

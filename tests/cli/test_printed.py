@@ -26,7 +26,6 @@ import skmix
 from skmix import SharedKernelClassifier
 from skmix.cli import _common as cli
 from skmix.cli._progress import TimeLeft, watching
-from skmix.cli.bench import _print_outcome
 from skmix.cli.fit import (
     _check_columns,
     _folds,
@@ -36,7 +35,6 @@ from skmix.cli.fit import (
     _with_more_time,
 )
 from skmix.cli.models import _bar, _level, _print_model, _print_weights, print_evaluation
-from skmix.experiments.field import Outcome
 from skmix.metrics import calibration_error
 from skmix.report import evaluate
 
@@ -522,14 +520,6 @@ def test_weights_fit_the_terminal(
     assert lines[-19].split()[:2] == ["k9", "0.260"]
     assert lines[-18].split()[:2] == ["k0", "0.010"]
     assert last == "... and 5 more kernels; --json has all."
-
-
-def test_a_cell_of_a_comparison_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = Outcome("iris", "LDA", 1, 3, 112, 38, 0.0526, 0.1, 0.0, 1.0, 1.0, 9)
-    _print_outcome(outcome)
-    assert capsys.readouterr().out == "iris, 112 rows, LDA, 2: error 5.26 %\n"
-    _print_outcome(Outcome("iris", "LDA", 0, 3, 112, 38, 0.5, 0.1, 0.0, 1.0, 1.0, 9, "no rows"))
-    assert capsys.readouterr().out == "iris, 112 rows, LDA, 1: failed: no rows\n"
 
 
 # ---------------------------------------------------------------- shared by all commands

@@ -12,11 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_covariances
 
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser, Result
 from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.sources.summary import measure
 from skmix.engine.squarem import Squarem, _coordinates, _from_coordinates
+from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -19,9 +19,10 @@ from oracles import (
 )
 
 from skmix.engine import density as conditional
-from skmix.engine.covariances import invert_lower, structure_of, whiten_batch
+from skmix.engine.estep.gaps import marginal
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.sources.gaps import marginal
+from skmix.engine.structures import invert_lower, structure_of, whiten_batch
+from skmix.engine.tails import Background
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=15, deadline=None, derandomize=True)
@@ -164,7 +165,7 @@ def test_gaps_of_the_background_are_filled_with_the_middle_of_its_box() -> None:
     """Of a row that is background with probability 0.2, a fifth of the value that is filled in."""
     model = random_model(np.random.default_rng(0), 2, 1, 2)
     box = np.array([[-4.0, 10.0], [6.0, 30.0]])
-    noisy = replace(model, background=np.array([0.1]), box=box)
+    noisy = replace(model, tail=Background(np.array([0.1]), box))
     row = np.array([[1.5, np.nan]])
     found = conditional.fill_means(row, np.array([[0.3, 0.5]]), noisy, "full")
     predicted = [

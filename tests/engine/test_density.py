@@ -14,10 +14,10 @@ from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.compute.threads import workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.density import draw
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.sources.memory import log_densities
+from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose
 from oracles import as_full
 from scipy.stats import multivariate_normal
 
-from skmix.engine.covariances import structure_of
 from skmix.engine.distances import bhattacharyya, jeffreys
 from skmix.engine.model import FloatArray, Parameters
+from skmix.engine.structures import structure_of
 
 TYPES = ("full", "tied", "diag", "spherical", "low_rank")
 COVARIANCES = {

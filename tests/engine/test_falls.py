@@ -117,11 +117,11 @@ FELL = r"objective fell from -?\d+\.\d+ to -?\d+\.\d+ in one pass"
         (SharedKernelMixture(3, random_state=0), "skmix.engine.em.one_pass"),
         (SharedKernelMixture(3, random_state=0, group_shift=5.0), "skmix.engine.refine.shift.improve"),
         (
-            SharedKernelClassifier(2, feature_groups=[[0, 1], [2]], random_state=0),
+            SharedKernelClassifier(2, feature_sets=[[0, 1], [2]], random_state=0),
             "skmix.estimators.solving.one_pass",
         ),
     ],
-    ids=["mixture", "shifts", "feature groups"],
+    ids=["mixture", "shifts", "feature sets"],
 )
 def test_estimators_say_that_the_objective_fell(
     estimator: Any, place: str, monkeypatch: pytest.MonkeyPatch
@@ -163,7 +163,7 @@ def test_degrees_of_freedom_begin_within_their_range() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_feature_groups_may_lose_the_digits_of_nearly_singular_covariances(seed: int) -> None:
+def test_feature_sets_may_lose_the_digits_of_nearly_singular_covariances(seed: int) -> None:
     """Two features that are nearly the same, far from the origin: a good fit loses digits in each pass."""
     random, classes = np.random.default_rng(seed), np.repeat([0, 1], 200)
     one = random.normal(size=400) + 2.0 * classes
@@ -174,7 +174,7 @@ def test_feature_groups_may_lose_the_digits_of_nearly_singular_covariances(seed:
     labels = np.where(random.uniform(size=400) < 0.3, -1, classes + 1)
     model = SharedKernelClassifier(
         4,
-        feature_groups=[[0, 1], [2, 3]],
+        feature_sets=[[0, 1], [2, 3]],
         variance_floor=1e-14,
         covariance_prior=None,
         random_state=0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,15 +10,23 @@ from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import regulariser_of
-from skmix.engine.model import Options, Parameters, Result, Statistics, Status, join
+from skmix.engine.model import Options, Parameters, Result, Statistics, Status
+from skmix.engine.records import join
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
+from skmix.engine.tails import StudentT
 
 
 def parameters(random: np.random.Generator, n_starts: int = 3) -> Parameters:
-    shapes: dict[str, Any] = {"weights": (2, 2), "means": (2, 1), "covariances": (2, 1, 1), "degrees": (2,)}
-    return Parameters(**{name: random.uniform(size=(n_starts, *shape)) for name, shape in shapes.items()})
+    shapes = (2, 2), (2, 1), (2, 1, 1), (2,)
+    *own, degrees = (random.uniform(size=(n_starts, *shape)) for shape in shapes)
+    return Parameters(*own, tail=StudentT(degrees))
+
+
+def arrays_of(record: Parameters) -> list[np.ndarray]:
+    own = record.weights, record.means, record.covariances, record.tail.to_dict()["degrees"]
+    return [to_numpy(array) for array in own]
 
 
 @each_library
@@ -28,18 +35,20 @@ def test_starts_are_taken_put_and_joined(library: str) -> None:
     here = parameters(random)
     there, other = here.map(LIBRARIES[library]), parameters(random, 2)
     for index in ([2, 0], np.array([True, False, True]), slice(1, 3), 1):
-        for name, array in vars(there.take(index)).items():
-            expected = getattr(here, name)
-            assert array is None if expected is None else np.array_equal(to_numpy(array), expected[index])
+        taken = there.take(index)
+        for array, expected in zip(arrays_of(taken), arrays_of(here), strict=True):
+            assert_array_equal(array, expected[index])
+        assert taken.class_prior is None
     for index in ([2, 0], np.array([True, False, True])):
         found, put = there.put(index, other.map(LIBRARIES[library])), here.copy().put(index, other)
-        for name, array in vars(put).items():
-            if array is not None:
-                assert_array_equal(array[index], getattr(other, name))
-                assert_array_equal(array[1], getattr(here, name)[1])
-                assert_array_equal(to_numpy(getattr(found, name)), array)
+        every = zip(arrays_of(put), arrays_of(other), arrays_of(here), arrays_of(found), strict=True)
+        for array, new, old, elsewhere in every:
+            assert_array_equal(array[index], new)
+            assert_array_equal(array[1], old[1])
+            assert_array_equal(elsewhere, array)
     both = join([there, other.map(LIBRARIES[library])])
-    assert_array_equal(to_numpy(both.means), np.concatenate([here.means, other.means]))
+    for array, *parts in zip(arrays_of(both), arrays_of(here), arrays_of(other), strict=True):
+        assert_array_equal(array, np.concatenate(parts))
     assert both.class_prior is None
 
 
@@ -58,21 +67,21 @@ def test_statistics_of_disjoint_rows_add(robust: bool) -> None:
     random = np.random.default_rng(0)
 
     def some() -> Statistics:
-        more = {"scales": (1, 2), "log_scales": (1, 2), "background": (1, 3)} if robust else {}
-        shapes = {"log_likelihood": (1, 3), "mass": (1, 2, 3), "first": (1, 2, 4), "second": (1, 2, 5)} | more
-        return Statistics(**{name: random.uniform(size=shape) for name, shape in shapes.items()})
+        shapes = (1, 3), (1, 2, 3), (1, 2, 4), (1, 2, 5)
+        of_tail = (random.uniform(size=(1, 2)), random.uniform(size=(1, 2))) if robust else ()
+        return Statistics(*(random.uniform(size=shape) for shape in shapes), of_tail)
+
+    def arrays(statistics: Statistics) -> list[np.ndarray]:
+        *sums, of_tail = vars(statistics).values()
+        return [*sums, *of_tail]
 
     one, two = some(), some()
-    expected = {name: value + getattr(two, name) for name, value in vars(one).items() if value is not None}
+    expected = [a + b for a, b in zip(arrays(one), arrays(two), strict=True)]
     total = one.plus(two)
     one.add(two)
     for found in (total, one):
-        given = {name: value for name, value in vars(found).items() if value is not None}
-        assert list(given) == list(expected)
-        for name, value in given.items():
-            assert_array_equal(value, expected[name])
-    # Moments are weighted by responsibilities, or by those times the precisions of t kernels.
-    assert_array_equal(one.weight, one.scales if robust else one.mass.sum(axis=-1))
+        for value, wanted in zip(arrays(found), expected, strict=True):
+            assert_array_equal(value, wanted)
 
 
 def test_the_best_start_is_that_of_the_highest_objective_that_did_not_fail() -> None:

@@ -25,11 +25,12 @@ from oracles import (
 )
 
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.density import log_responsibilities
+from skmix.engine.estep import reference
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
-from skmix.engine.sources import memory, reference
+from skmix.engine.sources import memory
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 reproducible = settings(derandomize=True, deadline=None, database=None, max_examples=12)
 many = settings(reproducible, max_examples=30)
@@ -349,7 +350,7 @@ def test_chunks_of_any_size_give_the_same(
 @pytest.mark.parametrize("n_features", [3, 20])
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_compiled_blocks_of_any_size_give_the_same(covariance_type: str, n_features: int, block: int) -> None:
-    compiled = pytest.importorskip("skmix.engine.sources.compiled", reason="Numba is not installed")
+    compiled = pytest.importorskip("skmix.engine.estep.compiled", reason="Numba is not installed")
     random = np.random.default_rng(6)
     X, classes = random_rows(random, 1500, 3, n_features)
     models = stack([random_model(random, 4, 3, n_features, covariance_type) for _ in range(3)])

@@ -11,6 +11,7 @@ from scipy.optimize import approx_fprime
 
 from skmix.engine import density, shares
 from skmix.engine.model import Parameters
+from skmix.engine.tails import NONE, StudentT
 
 MEANS, DEVIATIONS = np.array([0.0, 2.0, 4.5]), np.array([1.0, 0.7, 1.2])
 WEIGHTS = np.array([[0.6, 0.2], [0.3, 0.3], [0.1, 0.5]])
@@ -366,7 +367,8 @@ def test_scores_are_derivatives_in_whitened_coordinates(kind: str, tails: bool) 
     random = np.random.default_rng(0)
     parameters = random_model(random, 2, 1, 3, kind)
     degrees = np.array([3.0, 7.0]) if tails else None
-    parameters = Parameters(parameters.weights, parameters.means, parameters.covariances, degrees=degrees)
+    tail = NONE if degrees is None else StudentT(degrees)
+    parameters = Parameters(parameters.weights, parameters.means, parameters.covariances, tail=tail)
     X, near = random.normal(size=(20, 3)), [np.arange(0, 20, 2), np.arange(1, 20, 3)]
     full, step = as_full(parameters.covariances, kind, 2, 3), 1e-5
     moves = [

@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_structure, random_rows
 
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 FULL = structure_of("full")
 CENTRES = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0], [50.0, 50.0]])

@@ -13,10 +13,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from oracles import random_model, random_rows, stack, total_log_likelihood
 
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import Stopping
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

@@ -17,15 +17,17 @@ from scipy.special import log_softmax, logsumexp
 from skmix.engine import density
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.sources import memory
+from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-# Of the kernels, of the background, or of both.
-each_kind = pytest.mark.parametrize(("tails", "noisy"), [(True, False), (False, True), (True, True)])
+each_tail = pytest.mark.parametrize("kind", ["t", "background"])
+DEGREES = np.array([1.5, 3.0, 8.0, 100.0])
+SHARES = np.array([0.1, 0.4])
 BOX = np.array([[-6.0, -7.0, -8.0], [5.0, 9.0, 7.0]])
 
 
 def problem(
-    covariance_type: str, *, tails: bool = True, noisy: bool = True, gaps: bool = False
+    covariance_type: str, kind: str, *, gaps: bool = False
 ) -> tuple[FloatArray, IntArray, Parameters]:
     random = np.random.default_rng(0)
     X, classes = random_rows(random, 25, 2, 3)
@@ -35,11 +37,7 @@ def problem(
         gone[np.arange(25), random.integers(0, 3, size=25)] = False
         X[gone], X[4] = np.nan, np.nan
     model = random_model(random, 4, 2, 3, covariance_type)
-    if tails:
-        model = replace(model, degrees=np.array([1.5, 3.0, 8.0, 100.0]))
-    if noisy:
-        model = replace(model, background=np.array([0.1, 0.4]), box=BOX)
-    return X, classes, model
+    return X, classes, replace(model, tail=StudentT(DEGREES) if kind == "t" else Background(SHARES, BOX))
 
 
 def joints(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[FloatArray, FloatArray]:
@@ -47,30 +45,31 @@ def joints(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[Floa
     each class (N, …, L), row by row."""
     (n_kernels, n_features), n_rows = model.means.shape, len(X)
     full = as_full(model.covariances, covariance_type, n_kernels, n_features)
-    found = np.zeros((n_rows, n_kernels + (model.box is not None)))
+    tail = model.tail.to_dict()
+    found = np.zeros((n_rows, n_kernels + ("box" in tail)))
     for n, x in enumerate(X):
         seen = np.flatnonzero(~np.isnan(x))
         for k in range(n_kernels if len(seen) else 0):
             mean, own = model.means[k, seen], full[k][np.ix_(seen, seen)]
-            if model.degrees is None:
+            if "degrees" not in tail:
                 found[n, k] = stats.multivariate_normal(mean, own).logpdf(x[seen])
             else:
-                found[n, k] = stats.multivariate_t(mean, own, df=model.degrees[k]).logpdf(x[seen])
-        if model.box is not None:
-            found[n, -1] = -np.log(np.diff(model.box[:, seen], axis=0)).sum()
+                found[n, k] = stats.multivariate_t(mean, own, df=tail["degrees"][k]).logpdf(x[seen])
+        if "box" in tail:
+            found[n, -1] = -np.log(np.diff(tail["box"][:, seen], axis=0)).sum()
     weights = model.weights
-    if model.background is not None:
-        weights = np.concatenate([weights * (1.0 - model.background), model.background[None]])
+    if "box" in tail:
+        weights = np.concatenate([weights * (1.0 - tail["weights"]), tail["weights"][None]])
     return found, found[:, :, None] + np.log(weights)
 
 
 @each_type
-@each_kind
+@each_tail
 @pytest.mark.parametrize("gaps", [False, True])
 def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
-    covariance_type: str, tails: bool, noisy: bool, gaps: bool
+    covariance_type: str, kind: str, gaps: bool
 ) -> None:
-    X, classes, model = problem(covariance_type, tails=tails, noisy=noisy, gaps=gaps)
+    X, classes, model = problem(covariance_type, kind, gaps=gaps)
     densities, joint = joints(X, model, covariance_type)
     exact = {"rtol": 1e-9, "atol": 1e-9}
     assert_allclose(density.kernel_log_densities(X, model, covariance_type), densities[:, :4], **exact)
@@ -88,9 +87,9 @@ def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
 
 
 @each_type
-@each_kind
-def test_responsibilities_averaged_over_classes(covariance_type: str, tails: bool, noisy: bool) -> None:
-    X, _, model = problem(covariance_type, tails=tails, noisy=noisy)
+@each_tail
+def test_responsibilities_averaged_over_classes(covariance_type: str, kind: str) -> None:
+    X, _, model = problem(covariance_type, kind)
     _, joint = joints(X, model, covariance_type)
     posterior = np.random.default_rng(1).dirichlet(np.ones(2), size=25)
     expected = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)[:, :4]
@@ -98,39 +97,40 @@ def test_responsibilities_averaged_over_classes(covariance_type: str, tails: boo
     assert_allclose(np.exp(found), expected, rtol=1e-8, atol=1e-12)
 
 
-def test_models_too_large_to_be_kept_have_the_same_densities(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, _, model = problem("full")
+@each_tail
+def test_models_too_large_to_be_kept_have_the_same_densities(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _, model = problem("full", kind)
     expected = density.class_log_likelihood(X, model, "full")
     monkeypatch.setattr(memory, "_CACHED", 0)
     assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
 
 
 @each_library
-@pytest.mark.parametrize(("tails", "noisy"), [(True, False), (False, True)])
-def test_other_libraries_are_refused(library: str, tails: bool, noisy: bool) -> None:
-    X, _, model = problem("full", tails=tails, noisy=noisy)
+@each_tail
+def test_other_libraries_are_refused(library: str, kind: str) -> None:
+    X, _, model = problem("full", kind)
     with pytest.raises(ValueError, match="do not cover"):
         density.kernel_log_densities(LIBRARIES[library](X), model, "full")
 
 
 @each_type
-@each_kind
+@each_tail
 @pytest.mark.parametrize("columns", [[1], [2, 0], []])
-def test_a_conditional_density_is_a_ratio(
-    covariance_type: str, tails: bool, noisy: bool, columns: list[int]
-) -> None:
+def test_a_conditional_density_is_a_ratio(covariance_type: str, kind: str, columns: list[int]) -> None:
     """p(rest | values) = p(rest, values) / p(values), in each class."""
-    X, _, model = problem(covariance_type, tails=tails, noisy=noisy)
+    X, _, model = problem(covariance_type, kind)
     known = np.array(columns, dtype=np.int64)
     gaps = np.setdiff1d(np.arange(3), known)
-    kind = "full" if tails and covariance_type == "tied" else covariance_type
+    structure = "full" if kind == "t" and covariance_type == "tied" else covariance_type
     for x in X[2:5]:
         alone = np.full((1, 3), np.nan)
         alone[0, known] = x[known]
         below, above = (logsumexp(joints(row, model, covariance_type)[1], axis=1) for row in (alone, x[None]))
         rest = density.condition(model, covariance_type, known, x[known])
         assert_allclose(rest.weights.sum(axis=0), 1.0, rtol=1e-9)
-        found = logsumexp(joints(x[None, gaps], rest, kind)[1], axis=1)
+        found = logsumexp(joints(x[None, gaps], rest, structure)[1], axis=1)
         assert_allclose(found, above - below, rtol=1e-7, atol=1e-7)
 
 
@@ -142,7 +142,9 @@ def test_conditionals_of_low_rank_kernels_are_as_wide_as_those_of_full_ones() ->
     means, degrees = random.normal(size=(2, 3)), np.array([2.0, 9.0])
     weights, known = np.full((2, 1), 0.5), np.array([1])
     found, expected = (
-        density.condition(Parameters(weights, means, each, degrees=degrees), kind, known, np.array([3.0]))
+        density.condition(
+            Parameters(weights, means, each, tail=StudentT(degrees)), kind, known, np.array([3.0])
+        )
         for each, kind in ((covariances, "low_rank"), (full, "full"))
     )
     dense = found.covariances[..., :-1] @ found.covariances[..., :-1].mT
@@ -157,39 +159,40 @@ def assert_drawn(values: FloatArray, distribution: object) -> None:
 
 
 @each_type
-def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str) -> None:
-    _, _, model = problem(covariance_type)
+@each_tail
+def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str, kind: str) -> None:
+    _, _, model = problem(covariance_type, kind)
     classes = np.repeat([0, 1], [4000, 4000])
     X, kernels = density.draw(model, covariance_type, classes, np.random.RandomState(0))
-    assert model.degrees is not None
-    assert model.background is not None
-    weights = np.concatenate([model.weights * (1.0 - model.background), model.background[None]])
+    weights = np.concatenate([model.weights * (1.0 - SHARES), SHARES[None]])
+    degrees = DEGREES if kind == "t" else np.full(4, np.inf)
     full = as_full(model.covariances, covariance_type, 4, 3)
     for c in (0, 1):
         shares = np.bincount(kernels[classes == c], minlength=5) / 4000.0
-        assert_allclose(shares, weights[:, c], atol=0.03)
-    for k in range(5):
+        wanted = np.append(model.weights[:, c], 0.0) if kind == "t" else weights[:, c]
+        assert_allclose(shares, wanted, atol=0.03)
+    for k in range(4 if kind == "t" else 5):
         own = X[kernels == k]
         for j in range(3):
             if k == 4:
                 assert_drawn(own[:, j], stats.uniform(BOX[0, j], BOX[1, j] - BOX[0, j]))
             else:
-                assert_drawn(own[:, j], stats.t(model.degrees[k], model.means[k, j], np.sqrt(full[k, j, j])))
+                assert_drawn(own[:, j], stats.t(degrees[k], model.means[k, j], np.sqrt(full[k, j, j])))
         if k < 4:
             # Features have a common tail: squared distances over M are those of an F distribution.
             away = own - model.means[k]
             squares = np.einsum("nd,de,ne->n", away, np.linalg.inv(full[k]), away) / 3.0
-            assert_drawn(squares, stats.f(3, model.degrees[k]))
+            assert_drawn(squares, stats.f(3, degrees[k]) if kind == "t" else stats.chi2(3, scale=1.0 / 3.0))
 
 
 @each_type
-def test_gaps_that_are_drawn(covariance_type: str) -> None:
+@each_tail
+def test_gaps_that_are_drawn(covariance_type: str, kind: str) -> None:
     """Of a t kernel, those of its conditional t distribution; of the background, uniform ones."""
-    _, _, model = problem(covariance_type)
-    assert model.degrees is not None
+    _, _, model = problem(covariance_type, kind)
     X, n = np.array([[np.nan, 1.5, np.nan], [np.nan, np.nan, np.nan]]), 3000
     full = as_full(model.covariances, covariance_type, 4, 3)
-    for k in (0, 2, 4):
+    for k in (0, 2) if kind == "t" else (4,):
         kernels = np.full((n, 2), k)
         drawn = density.draw_missing(X, kernels, model, covariance_type, np.random.RandomState(k))
         assert_array_equal(drawn[:, 0, 1], 1.5)
@@ -198,7 +201,7 @@ def test_gaps_that_are_drawn(covariance_type: str) -> None:
                 expected = alone = stats.uniform(BOX[0, j], BOX[1, j] - BOX[0, j])
             else:
                 slope = full[k, j, 1] / full[k, 1, 1]
-                away, degrees = 1.5 - model.means[k, 1], model.degrees[k]
+                away, degrees = 1.5 - model.means[k, 1], DEGREES[k]
                 wide = (degrees + away**2 / full[k, 1, 1]) / (degrees + 1.0)
                 left = wide * (full[k, j, j] - slope * full[k, j, 1])
                 expected = stats.t(degrees + 1.0, model.means[k, j] + slope * away, np.sqrt(left))
@@ -214,14 +217,20 @@ def test_indices_are_chosen_by_their_probabilities() -> None:
     assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
 
 
+@each_tail
 @pytest.mark.parametrize("freeze", ["kernels", "weights"])
-def test_what_is_frozen_includes_tails_and_background(freeze: Any) -> None:
-    X, classes, model = problem("full")
-    options = Options(max_iter=1, tol=0.0, floor=0.0, learn_degrees=True, freeze=freeze)
+def test_what_is_frozen_includes_the_tail(freeze: Any, kind: str) -> None:
+    X, classes, model = problem("full", kind)
+    options = Options(max_iter=1, tol=0.0, floor=0.0, learn_degrees=kind == "t", freeze=freeze)
     found = fit(X, classes, model.batch(), options).parameters.take(0)
     expected = expected_pass(X, classes, model, "full")[0]
-    kept = {"kernels": ("means", "covariances", "degrees"), "weights": ("weights", "background")}[freeze]
-    for name in ("weights", "background", "means", "covariances", "degrees"):
+    kept = {"kernels": ("means", "covariances"), "weights": ("weights",)}[freeze]
+    for name in ("weights", "means", "covariances"):
         wanted = getattr(model if name in kept else expected, name)
-        assert_allclose(getattr(found, name), wanted, rtol=1e-4 if name == "degrees" else 1e-8, atol=1e-11)
-    assert_array_equal(found.box, BOX)
+        assert_allclose(getattr(found, name), wanted, rtol=1e-8, atol=1e-11)
+    frozen = (kind == "t") == (freeze == "kernels")
+    name = "degrees" if kind == "t" else "weights"
+    wanted = (model if frozen else expected).tail.to_dict()[name]
+    assert_allclose(found.tail.to_dict()[name], wanted, rtol=1e-4 if kind == "t" else 1e-8)
+    if kind == "background":
+        assert_array_equal(found.tail.to_dict()["box"], BOX)

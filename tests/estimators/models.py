@@ -41,9 +41,9 @@ def classifier_of(
     """Return a fitted classifier of these models."""
     one = len(models) == 1
     classifier = SharedKernelClassifier(
-        covariance_type=models[0].covariance_type, feature_groups=None if one else groups, **settings
+        covariance_type=models[0].covariance_type, feature_sets=None if one else groups, **settings
     )
-    classifier.models_, classifier.feature_groups_ = models, groups
+    classifier.models_, classifier.feature_sets_ = models, groups
     classifier.class_prior_, classifier.n_features_in_ = models[0].class_prior_, n_features
     classifier.temperature_, classifier.threshold_ = 1.0, -np.inf
     return classifier

@@ -19,7 +19,7 @@ from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, 
 
 ESTIMATORS = {
     "classifier": SharedKernelClassifier(3, random_state=0, max_iter=900),
-    "grouped": SharedKernelClassifier(3, feature_groups=[[0], [1, 2]], random_state=0, max_iter=900),
+    "grouped": SharedKernelClassifier(3, feature_sets=[[0], [1, 2]], random_state=0, max_iter=900),
     "mixture": SharedKernelMixture(3, random_state=0, max_iter=900),
     "gaussian": GaussianMixture(3, random_state=0, max_iter=900),
 }
@@ -149,10 +149,10 @@ def test_a_feature_without_any_value(name: str) -> None:
     assert_refused(ESTIMATORS[name], X, y, ValueError, message, good=name)
 
 
-def test_a_class_without_any_value_in_a_feature_group() -> None:
+def test_a_class_without_any_value_in_a_feature_set() -> None:
     X, y = rows()
     X[y == 2, 0] = np.nan
-    message = r"No row of class .*2.* has a value in feature group 0, columns \[0\]"
+    message = r"No row of class .*2.* has a value in feature set 0, columns \[0\]"
     assert_refused(ESTIMATORS["grouped"], X, y, ValueError, message, good="grouped")
 
 
@@ -310,7 +310,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"max_iter": 0}, "'max_iter' .*Got 0 instead"),
     ({"tol": -1e-3}, "'tol' .*Got -0.001 instead"),
     ({"n_jobs": 0}, "'n_jobs' .*Got 0 instead"),
-    ({"stopping": "never"}, "'stopping' .*Got 'never' instead"),
+    ({"tol": ("never", 0.1)}, "tol as a tuple is"),
     ({"variance_floor": -1.0}, "'variance_floor' .*Got -1.0 instead"),
     ({"covariance_prior": 0.0}, "'covariance_prior' .*Got 0.0 instead"),
     ({"covariance_prior": -2}, "'covariance_prior' .*Got -2 instead"),
@@ -441,34 +441,34 @@ def test_bad_priors(priors: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([[0, 1], [1, 2]], "column 1 is in feature group 0 and again in group 1"),
-        ([[0, 0], [1, 2]], "column 0 is in feature group 0 and again in group 0"),
-        ([[0, 1], []], "feature group 1 is empty"),
+        ([[0, 1], [1, 2]], "column 1 is in feature set 0 and again in group 1"),
+        ([[0, 0], [1, 2]], "column 0 is in feature set 0 and again in group 0"),
+        ([[0, 1], []], "feature set 1 is empty"),
         ([], "non-empty list of lists"),
-        ([[0, 1], [3]], r"feature group 1 has column 3, but X has 3 feature\(s\)"),
-        ([[-1], [0]], "feature group 0 has column -1, but X has 3"),
-        ([["a"], [1]], "feature group 0 names 'a', but X has no feature names"),
-        ([[0.5], [1]], "feature group 0 has 0.5, which is no column index or name"),
-        ([[True], [1]], "feature group 0 has True, which is no column"),
-        ([0, 1], "feature group 0 must be a list of columns, got 0"),
-        (["ab", "c"], "feature group 0 must be a list of columns, got 'ab'"),
-        ("abc", "'feature_groups' .*Got 'abc' instead"),
+        ([[0, 1], [3]], r"feature set 1 has column 3, but X has 3 feature\(s\)"),
+        ([[-1], [0]], "feature set 0 has column -1, but X has 3"),
+        ([["a"], [1]], "feature set 0 names 'a', but X has no feature names"),
+        ([[0.5], [1]], "feature set 0 has 0.5, which is no column index or name"),
+        ([[True], [1]], "feature set 0 has True, which is no column"),
+        ([0, 1], "feature set 0 must be a list of columns, got 0"),
+        (["ab", "c"], "feature set 0 must be a list of columns, got 'ab'"),
+        ("abc", "'feature_sets' .*Got 'abc' instead"),
     ],
     ids=str,
 )
-def test_bad_feature_groups(groups: Any, message: str) -> None:
-    estimator = SharedKernelClassifier(3, feature_groups=groups, random_state=0)
+def test_bad_feature_sets(groups: Any, message: str) -> None:
+    estimator = SharedKernelClassifier(3, feature_sets=groups, random_state=0)
     assert_refused(estimator, *rows(), ValueError, message, good="classifier")
 
 
-def test_bad_feature_groups_by_name() -> None:
+def test_bad_feature_sets_by_name() -> None:
     X, y = rows()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    unknown = SharedKernelClassifier(3, feature_groups=[["a"], ["z"]])
-    with pytest.raises(ValueError, match=r"feature group 1 names 'z', but features are \['a', 'b', 'c'\]"):
+    unknown = SharedKernelClassifier(3, feature_sets=[["a"], ["z"]])
+    with pytest.raises(ValueError, match=r"feature set 1 names 'z', but features are \['a', 'b', 'c'\]"):
         unknown.fit(frame, y)
-    twice = SharedKernelClassifier(3, feature_groups=[["a"], [0, "b"]])
-    with pytest.raises(ValueError, match="column 0 is in feature group 0 and again in group 1"):
+    twice = SharedKernelClassifier(3, feature_sets=[["a"], [0, "b"]])
+    with pytest.raises(ValueError, match="column 0 is in feature set 0 and again in group 1"):
         twice.fit(frame, y)
     for estimator in (unknown, twice):
         with pytest.raises(NotFittedError, match="not fitted yet"):
@@ -478,13 +478,11 @@ def test_bad_feature_groups_by_name() -> None:
 def test_bad_starts_with_groups() -> None:
     X, y = rows()
     groups = [[0], [1, 2]]
-    one = SharedKernelClassifier(3, feature_groups=groups, init={"means": X[:3]})
+    one = SharedKernelClassifier(3, feature_sets=groups, init={"means": X[:3]})
     assert_refused(one, X, y, ValueError, "init must be a list of 2 dicts", good="classifier")
-    three = SharedKernelClassifier(3, feature_groups=groups, init=[{"means": X[:3]}] * 3)
-    assert_refused(three, X, y, ValueError, "init has 3 starts, but there are 2 feature groups")
-    second = SharedKernelClassifier(
-        3, feature_groups=groups, init=[{"means": X[:3, :1]}, {"means": X[:3, :1]}]
-    )
+    three = SharedKernelClassifier(3, feature_sets=groups, init=[{"means": X[:3]}] * 3)
+    assert_refused(three, X, y, ValueError, "init has 3 starts, but there are 2 feature sets")
+    second = SharedKernelClassifier(3, feature_sets=groups, init=[{"means": X[:3, :1]}, {"means": X[:3, :1]}])
     assert_refused(second, X, y, ValueError, r"means must have shape \(3, 2\), got \(3, 1\)", good="grouped")
 
 
@@ -503,12 +501,12 @@ def test_degenerate_data_without_a_floor(covariance_type: str) -> None:
 
 
 @pytest.mark.parametrize("changed", [{}, {"covariance_type": "diag"}, {"n_kernels": 5}])
-@pytest.mark.parametrize("feature_groups", [None, [[0], [1, 2]]])
-def test_a_failed_warm_start_leaves_the_last_fit_alone(changed: dict[str, Any], feature_groups: Any) -> None:
+@pytest.mark.parametrize("feature_sets", [None, [[0], [1, 2]]])
+def test_a_failed_warm_start_leaves_the_last_fit_alone(changed: dict[str, Any], feature_sets: Any) -> None:
     """The last group's rows are refused when the first group's model has been fitted already."""
     X, y = rows()
     model = SharedKernelClassifier(
-        3, feature_groups=feature_groups, warm_start=True, random_state=0, max_iter=900
+        3, feature_sets=feature_sets, warm_start=True, random_state=0, max_iter=900
     ).fit(X, y)
     expected = model.predict_proba(X)
     before = [state_of(part) for part in model.models_]
@@ -558,7 +556,7 @@ def test_more_kernels_than_rows_are_refused(tmp_path: Path) -> None:
         SharedKernelClassifier(6).fit(X, np.arange(6) % 2, sample_weight=weights)
     # Kernels that stay need no rows of their own, and searches do not ask for more than there are.
     start = {"means": np.tile(X, (2, 1)), "covariances": np.tile(np.eye(2), (12, 1, 1))}
-    assert SharedKernelMixture(12, init=start, freeze="kernels").fit(X).n_kernels_ == 12
+    assert SharedKernelMixture(12, init={**start, "freeze": "kernels"}).fit(X).n_kernels_ == 12
     assert SharedKernelMixtureCV(criterion="bic", random_state=0).fit(X).best_params_["n_kernels"] <= 6
 
 
@@ -593,12 +591,19 @@ def test_one_row_is_too_few_wherever_it_is(tmp_path: Path) -> None:
     [
         ({"covariance_type": "low_rank", "inference": "variational"}, "they have no conjugate prior"),
         ({"init": {"means": "text", "covariances": np.ones((1, 2, 2))}}, "must be an array of numbers"),
-        ({"freeze": "kernels"}, "keeps what a start gives, so init must be a dict"),
-        ({"freeze": "weights", "background": True}, "does not go with freeze='weights'"),
+        ({"init": {"means": np.ones((1, 2)), "freeze": "kernels"}}, "keeps what a start gives"),
+        ({"init": {"means": np.ones((1, 2)), "freeze": "means"}}, "must be 'kernels' or 'weights'"),
+        (
+            {"init": {"means": np.ones((1, 2)), "freeze": "weights"}, "tail": "background"},
+            "cannot be combined with freeze='weights'",
+        ),
         ({"weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
         ({"weight_prior": "hierarchical", "accelerate": True}, "whose weights have a posterior"),
-        ({"kernel": "t", "inference": "variational"}, "kernel='t' does not go with inference='variational'"),
-        ({"inference": "variational", "stopping": "per-class"}, "is for EM and does not go with"),
+        (
+            {"tail": "t", "inference": "variational"},
+            "tail='t' cannot be combined with inference='variational'",
+        ),
+        ({"inference": "variational", "tol": ("per-class", 0.1)}, "is for EM and cannot be combined with"),
     ],
 )
 def test_settings_that_a_fit_cannot_have(settings: dict[str, Any], message: str) -> None:
@@ -610,7 +615,7 @@ def test_settings_that_a_fit_cannot_have(settings: dict[str, Any], message: str)
 def test_arguments_that_a_mixture_cannot_have() -> None:
     X = np.random.default_rng(0).normal(size=(20, 2))
     model, tails = (
-        SharedKernelMixture(2, kernel=k, tol=1e-2, random_state=0).fit(X) for k in ("gaussian", "t")
+        SharedKernelMixture(2, tail=tail, tol=1e-2, random_state=0).fit(X) for tail in (None, "t")
     )
     with pytest.raises(TypeError, match="other must be a SharedKernelMixture, got a GaussianMixture"):
         model.kernel_distances(GaussianMixture())

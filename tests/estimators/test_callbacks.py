@@ -55,7 +55,7 @@ def test_a_monitor_of_one_score_without_a_name(scoring: Any) -> None:
     assert passes[-1] == model.score(X, Y)
 
 
-@pytest.mark.parametrize("settings", [{}, {"feature_groups": [[0], [1]]}, {"n_init": 3}])
+@pytest.mark.parametrize("settings", [{}, {"feature_sets": [[0], [1]]}, {"n_init": 3}])
 def test_a_progress_bar_follows_a_fit(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
     model = SharedKernelClassifier(4, random_state=0, **settings).set_callbacks(callback.ProgressBar())

@@ -82,10 +82,10 @@ def test_a_file_is_written_every_few_seconds(every, tmp_path, monkeypatch):
     [
         ({}, Y),
         ({"n_init": 4, "covariance_type": "diag", "init": "random_from_data"}, Y),
-        ({"stopping": "per-class", "tol": 0.1, "covariance_type": "tied"}, Y),
+        ({"tol": ("per-class", 0.1), "covariance_type": "tied"}, Y),
         ({"weight_prior": 1.5, "covariance_prior": 3.0}, UNLABELLED),
         ({"weight_prior": "hierarchical"}, UNLABELLED),
-        ({"freeze": "weights", "init": {"means": X[:5], "weights": np.full((5, 3), 0.2)}}, Y),
+        ({"init": {"means": X[:5], "weights": np.full((5, 3), 0.2), "freeze": "weights"}}, Y),
     ],
 )
 def test_a_fit_goes_on_as_if_nothing_had_happened(settings, labels, passes, tmp_path):
@@ -128,9 +128,9 @@ def test_dask_collections_go_on_in_memory_and_back(passes, tmp_path):
     np.testing.assert_allclose(inside.means_, whole.means_, rtol=1e-9)
 
 
-def test_feature_groups_that_were_done_are_not_done_again(passes, tmp_path):
+def test_feature_sets_that_were_done_are_not_done_again(passes, tmp_path):
     path = tmp_path / "fit.skmix"
-    classifier = SharedKernelClassifier(feature_groups=[[0], [1]], random_state=0, max_iter=1000)
+    classifier = SharedKernelClassifier(feature_sets=[[0], [1]], random_state=0, max_iter=1000)
     whole = clone(classifier).fit(X, Y)
     passes.end = whole.models_[0].n_iter_ + 3
     with pytest.raises(CutError, match=f"after pass {passes.end}"):
@@ -209,7 +209,7 @@ def test_a_folder_that_is_missing_is_refused(tmp_path):
     mixture = SharedKernelMixture().set_callbacks(Checkpoint(tmp_path / "nowhere" / "fit.skmix"))
     with pytest.raises(ValueError, match="needs an existing folder"):
         mixture.fit(X, Y)
-    with pytest.raises(ValueError, match="does not go with inference='variational'"):
+    with pytest.raises(ValueError, match="cannot be combined with inference='variational'"):
         mixture.set_params(inference="variational").fit(X, Y)
 
 

@@ -23,8 +23,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
 from skmix.engine.model import Parameters
+from skmix.paper import illustration
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 
@@ -237,13 +238,13 @@ def test_a_class_of_one_row_and_one_class_alone() -> None:
 
 
 @each_type
-def test_feature_groups_multiply_class_likelihoods(covariance_type: str) -> None:
+def test_feature_sets_multiply_class_likelihoods(covariance_type: str) -> None:
     X, y = unequal_classes()
     groups = [[2, 0], [3]]
     settings = {"n_kernels": 3, "covariance_type": covariance_type, "random_state": 0, "max_iter": 900}
-    model = SharedKernelClassifier(feature_groups=groups, **settings).fit(X, y)
+    model = SharedKernelClassifier(feature_sets=groups, **settings).fit(X, y)
     assert len(model.models_) == 2
-    assert model.feature_groups_ == groups
+    assert model.feature_sets_ == groups
     parts = [SharedKernelMixture(init="class", **settings).fit(X[:, columns], y) for columns in groups]
     expected = sum(
         part.class_log_likelihood(X[:, columns]) for part, columns in zip(parts, groups, strict=True)
@@ -260,7 +261,7 @@ def test_feature_groups_multiply_class_likelihoods(covariance_type: str) -> None
     aic = sum(part.aic(X[:, columns], y) for part, columns in zip(parts, groups, strict=True))
     assert model.aic(X, y) == pytest.approx(aic, rel=1e-12)
     assert model.n_iter_ == max(part.n_iter_ for part in parts)
-    other = SharedKernelClassifier(feature_groups=groups[::-1], **settings).fit(X, y)
+    other = SharedKernelClassifier(feature_sets=groups[::-1], **settings).fit(X, y)
     assert other.n_iter_ == max(part.n_iter_ for part in other.models_)
     # Columns in no group do not matter.
     changed = X.copy()
@@ -268,21 +269,21 @@ def test_feature_groups_multiply_class_likelihoods(covariance_type: str) -> None
     assert_array_equal(model.predict_proba(changed), model.predict_proba(X))
 
 
-def test_feature_groups_by_name_are_those_by_index() -> None:
+def test_feature_sets_by_name_are_those_by_index() -> None:
     X, y = unequal_classes()
     frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
-    by_name = SharedKernelClassifier(feature_groups=[["c", "a"], ["d"]], random_state=0).fit(frame, y)
-    by_index = SharedKernelClassifier(feature_groups=[[2, 0], [3]], random_state=0).fit(X, y)
-    assert by_name.feature_groups_ == by_index.feature_groups_
+    by_name = SharedKernelClassifier(feature_sets=[["c", "a"], ["d"]], random_state=0).fit(frame, y)
+    by_index = SharedKernelClassifier(feature_sets=[[2, 0], [3]], random_state=0).fit(X, y)
+    assert by_name.feature_sets_ == by_index.feature_sets_
     assert_allclose(by_name.predict_proba(frame), by_index.predict_proba(X), rtol=1e-9)
     assert_array_equal(by_name.feature_names_in_, ["a", "b", "c", "d"])
-    mixed = SharedKernelClassifier(feature_groups=(("c", 0), [np.int64(3)]), random_state=0).fit(frame, y)
-    assert mixed.feature_groups_ == [[2, 0], [3]]
+    mixed = SharedKernelClassifier(feature_sets=(("c", 0), [np.int64(3)]), random_state=0).fit(frame, y)
+    assert mixed.feature_sets_ == [[2, 0], [3]]
 
 
 def test_one_group_of_all_columns_is_no_group() -> None:
     X, y = unequal_classes()
-    grouped = SharedKernelClassifier(feature_groups=[[0, 1, 2, 3]], random_state=0).fit(X, y)
+    grouped = SharedKernelClassifier(feature_sets=[[0, 1, 2, 3]], random_state=0).fit(X, y)
     plain = SharedKernelClassifier(random_state=0).fit(X, y)
     assert_array_equal(grouped.predict_proba(X), plain.predict_proba(X))
     assert_array_equal(grouped.means_, plain.means_)
@@ -291,7 +292,7 @@ def test_one_group_of_all_columns_is_no_group() -> None:
 def test_attributes_of_one_model_go_when_there_are_several() -> None:
     X, y = unequal_classes()
     model = SharedKernelClassifier(random_state=0).fit(X, y)
-    model.set_params(feature_groups=[[0, 1], [2, 3]]).fit(X, y)
+    model.set_params(feature_sets=[[0, 1], [2, 3]]).fit(X, y)
     for name in (
         "weights_",
         "means_",
@@ -302,7 +303,7 @@ def test_attributes_of_one_model_go_when_there_are_several() -> None:
     ):
         assert not hasattr(model, name)
     assert len(model.models_) == 2
-    model.set_params(feature_groups=None).fit(X, y)
+    model.set_params(feature_sets=None).fit(X, y)
     assert model.weights_.shape == (3, 3)
 
 
@@ -311,7 +312,7 @@ def test_the_product_of_independent_groups_is_the_joint_density() -> None:
     X, y = unequal_classes()
     joint = SharedKernelClassifier(1, covariance_type="diag", random_state=0).fit(X, y)
     product = SharedKernelClassifier(
-        1, feature_groups=[[0, 2], [1], [3]], covariance_type="diag", random_state=0
+        1, feature_sets=[[0, 2], [1], [3]], covariance_type="diag", random_state=0
     )
     assert_allclose(product.fit(X, y).class_log_likelihood(X), joint.class_log_likelihood(X), rtol=1e-10)
 
@@ -319,7 +320,7 @@ def test_the_product_of_independent_groups_is_the_joint_density() -> None:
 def test_responsibilities_and_samples_of_groups_stand_side_by_side() -> None:
     X, y = unequal_classes()
     product = SharedKernelClassifier(
-        feature_groups=[[0], [1], [2], [3]],
+        feature_sets=[[0], [1], [2], [3]],
         init=[{"means": np.eye(3, 4)[:, [j]]} for j in range(4)],
         max_iter=900,
     )
@@ -340,7 +341,7 @@ def test_responsibilities_and_samples_of_groups_stand_side_by_side() -> None:
 
 def test_samples_leave_columns_of_no_group_empty() -> None:
     X, y = unequal_classes()
-    model = SharedKernelClassifier(feature_groups=[[0], [3]], random_state=0).fit(X, y)
+    model = SharedKernelClassifier(feature_sets=[[0], [3]], random_state=0).fit(X, y)
     rows, _ = model.sample(6)
     assert np.isnan(rows[:, [1, 2]]).all()
     assert np.isfinite(rows[:, [0, 3]]).all()
@@ -349,7 +350,7 @@ def test_samples_leave_columns_of_no_group_empty() -> None:
 @pytest.mark.parametrize("label", [None, 1])
 def test_samples_follow_a_seed_that_is_set_after_the_fit(label: int | None) -> None:
     X, y = unequal_classes()
-    model = SharedKernelClassifier(feature_groups=[[0, 1], [2, 3]], random_state=0).fit(X, y)
+    model = SharedKernelClassifier(feature_sets=[[0, 1], [2, 3]], random_state=0).fit(X, y)
     before, _ = model.sample(5, label)
     after, _ = model.set_params(random_state=1).sample(5, label)
     assert not np.isin(after, before).any()
@@ -393,7 +394,7 @@ def test_the_papers_run_through_the_public_face(golden: Golden) -> None:
     reference = golden("digits_3d")
     start = {name: reference[name][0] for name in ("weights", "means", "covariances")}
     model = SharedKernelClassifier(
-        init=start, stopping="per-class", tol=0.1, max_iter=100, variance_floor=0.0, priors="uniform"
+        init=start, tol=("per-class", 0.1), max_iter=100, variance_floor=0.0, priors="uniform"
     ).fit(reference["X"], reference["y"])
     assert model.n_iter_ == 18
     assert_allclose(model.log_likelihood_path_, reference["class_log_likelihood"], rtol=1e-9)
@@ -453,7 +454,7 @@ def test_pipeline_grid_search_and_cross_validation() -> None:
         {
             "sharedkernelclassifier__n_kernels": [3, 5],
             "sharedkernelclassifier__covariance_type": ["full", "diag"],
-            "sharedkernelclassifier__feature_groups": [None, [[0, 1], [2, 3]]],
+            "sharedkernelclassifier__feature_sets": [None, [[0, 1], [2, 3]]],
         },
         cv=3,
         error_score="raise",
@@ -478,7 +479,7 @@ def test_feature_names() -> None:
 
 def test_cloning_and_pickling() -> None:
     X, y = unequal_classes()
-    model = SharedKernelClassifier(3, feature_groups=[[0, 1], [2, 3]], priors=[0.2, 0.3, 0.5], random_state=0)
+    model = SharedKernelClassifier(3, feature_sets=[[0, 1], [2, 3]], priors=[0.2, 0.3, 0.5], random_state=0)
     model.fit(X, np.array(["a", "b", "c"])[y])
     copy = clone(model)
     assert not hasattr(copy, "models_")
@@ -499,10 +500,10 @@ def test_more_starts_are_never_worse() -> None:
     assert reached(n_init=8) >= one
 
 
-@pytest.mark.parametrize("feature_groups", [None, [[0, 1], [2, 3]]])
-def test_warm_start_goes_on(feature_groups: Any) -> None:
+@pytest.mark.parametrize("feature_sets", [None, [[0, 1], [2, 3]]])
+def test_warm_start_goes_on(feature_sets: Any) -> None:
     X, y = unequal_classes()
-    settings = {"n_kernels": 3, "feature_groups": feature_groups, "random_state": 0, "tol": 0.0}
+    settings = {"n_kernels": 3, "feature_sets": feature_sets, "random_state": 0, "tol": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warm = SharedKernelClassifier(max_iter=4, warm_start=True, **settings).fit(X, y).fit(X, y)
@@ -515,7 +516,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
     y = random.integers(3, size=12_000)
     X = random.normal(size=(12_000, 4)) + 2.0 * np.eye(3, 4)[y]
     models = [
-        SharedKernelClassifier(4, feature_groups=[[0, 1], [2, 3]], n_jobs=n, random_state=0, tol=1e-3)
+        SharedKernelClassifier(4, feature_sets=[[0, 1], [2, 3]], n_jobs=n, random_state=0, tol=1e-3)
         for n in (None, 2, -1)
     ]
     expected, *others = (model.fit(X, y).predict_proba(X) for model in models)
@@ -529,7 +530,7 @@ def test_given_starts_with_groups_are_one_for_each() -> None:
         {"means": np.eye(3, 4)[:, :2]},
         {"means": np.eye(3, 4)[:, 2:], "weights": np.full((3, 3), 1 / 3)},
     ]
-    model = SharedKernelClassifier(feature_groups=[[0, 1], [2, 3]], init=starts, max_iter=900).fit(X, y)
+    model = SharedKernelClassifier(feature_sets=[[0, 1], [2, 3]], init=starts, max_iter=900).fit(X, y)
     alone = SharedKernelMixture(init=starts[1], max_iter=900).fit(X[:, 2:], y)
     assert_allclose(model.models_[1].means_, alone.means_, rtol=1e-9)
 
@@ -538,19 +539,18 @@ def test_settings_reach_every_model() -> None:
     X, y = unequal_classes()
     covariances = as_structure(np.stack([9.0 * np.eye(2)] * 3), "diag")
     model = SharedKernelClassifier(
-        feature_groups=[[0, 1], [2, 3]],
+        feature_sets=[[0, 1], [2, 3]],
         covariance_type="diag",
         init=[{"means": np.eye(3, 2), "covariances": covariances}] * 2,
         covariance_prior=1e9,
         weight_prior=1e9,
         variance_floor=1e-3,
-        stopping="per-class",
-        tol=0.5,
+        tol=("per-class", 0.5),
         max_iter=77,
     ).fit(X, y)
     for fitted, columns in zip(model.models_, [[0, 1], [2, 3]], strict=True):
         assert fitted.get_params()["max_iter"] == 77
-        assert fitted.get_params()["stopping"] == "per-class"
+        assert fitted.get_params()["tol"] == ("per-class", 0.5)
         assert_allclose(fitted.weights_, 1 / 3, rtol=1e-5)
         assert_allclose(fitted.covariances_, [X[:, columns].var(axis=0) / 3.0] * 3, rtol=1e-5)
 
@@ -568,7 +568,7 @@ def test_responsibilities_of_groups_that_disagree_are_numbers() -> None:
     random = np.random.default_rng(0)
     y = np.repeat([0, 1], 40)
     X = np.column_stack([100.0 * y, -100.0 * y]) + random.normal(size=(80, 2))
-    model = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, y)
+    model = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y)
     torn = np.array([[0.0, -100.0], [100.0, 0.0], [0.0, 0.0]])
     found = model.responsibilities(torn)
     assert np.isfinite(found).all()

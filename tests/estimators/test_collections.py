@@ -77,11 +77,11 @@ class TestOnACluster:
         mixture = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1)
         assert_same(clone(mixture).fit(rows, given), clone(mixture).fit(X, labels))
 
-    def test_a_dataframe_and_feature_groups_by_name(self):
+    def test_a_dataframe_and_feature_sets_by_name(self):
         table = pd.DataFrame(X, columns=["u", "v", "w"]).assign(tree=Y)
         lazy = dd.from_pandas(table, npartitions=4)
         classifier = SharedKernelClassifier(
-            feature_groups=[["w"], ["u", "v"]],
+            feature_sets=[["w"], ["u", "v"]],
             init=[{"means": X[:3, [2]] + [[0], [1], [2]]}, {"means": CENTRES[:, :2]}],
             reject_below=0.1,
             outlier_label="none",

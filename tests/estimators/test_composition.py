@@ -18,6 +18,7 @@ from skmix import SharedKernelMixture, load
 from skmix.engine import shares
 from skmix.engine.model import Parameters
 from skmix.engine.shares import _scores
+from skmix.engine.tails import StudentT
 from skmix.estimators import composition
 
 CENTRES = np.array([0.0, 12.0, 24.0])
@@ -291,7 +292,7 @@ def test_groups_of_five_rows_are_not_unusual_by_chance() -> None:
     random = np.random.default_rng(3)
     X = random.normal(size=(1000, 2))
     X[:, 0] += random.choice(CENTRES, size=1000, p=[0.8, 0.1, 0.1])
-    model = SharedKernelMixture(3, init=start(), freeze="kernels").fit(X, np.repeat(np.arange(200), 5))
+    model = SharedKernelMixture(3, init={**start(), "freeze": "kernels"}).fit(X, np.repeat(np.arange(200), 5))
     z = model.unusual_groups()["z_likelihood"]
     # Both tails, not only the lower one, are those of a normal variate.
     assert_allclose(np.quantile(z, [0.05, 0.25, 0.75, 0.95]), [-1.645, -0.674, 0.674, 1.645], atol=0.3)
@@ -303,7 +304,7 @@ def test_groups_that_differ_by_more_than_chance_are_judged_by_how_much_they_do()
     X = random.normal(size=(40, 100, 2)) * random.uniform(0.7, 1.3, size=(40, 1, 1))
     start = {"means": np.zeros((1, 2)), "covariances": np.eye(2)[None]}
     names = np.repeat(np.arange(40), 100)
-    model = SharedKernelMixture(1, init=start, freeze="kernels").fit(X.reshape(-1, 2), names)
+    model = SharedKernelMixture(1, init={**start, "freeze": "kernels"}).fit(X.reshape(-1, 2), names)
     z = model.unusual_groups()["z_likelihood"]
     # Without the spread among groups the median of |z| would be three.
     assert_allclose(1.4826 * z.abs().median(), 1.0, atol=0.25)
@@ -401,7 +402,7 @@ def test_log_likelihoods_of_groups_do_not_count_the_label_where_others_have_none
 def test_log_likelihoods_beside_a_background_and_a_learnt_prior_are_those_of_the_weights() -> None:
     X, y = groups_of([*COUNTS, [50, 20, 30]])
     X[::9] = np.random.default_rng(1).uniform(-20.0, 40.0, size=X[::9].shape)
-    settings: dict[str, Any] = {"weight_prior": "hierarchical", "background": True, "tol": 1e-7}
+    settings: dict[str, Any] = {"weight_prior": "hierarchical", "tail": "background", "tol": 1e-7}
     model = SharedKernelMixture(3, init=start(), max_iter=2000, **settings).fit(X, y)
     expected = [model.score(X[y == name], y[y == name]) for name in NAMES[:5]]
     assert_allclose(model.unusual_groups()["log_likelihood"], expected, rtol=1e-4)
@@ -413,7 +414,7 @@ def test_kernels_that_overlap_leave_fewer_rows_that_count() -> None:
     X = random.normal(size=(400, 1)) + 2.0 * random.integers(0, 2, size=(400, 1))
     for distance, atol in ((2.0, 0.04), (30.0, 0.01)):
         given = {"means": [[0.0], [distance]], "covariances": np.ones((2, 1, 1))}
-        model = SharedKernelMixture(2, init=given, freeze="kernels").fit(
+        model = SharedKernelMixture(2, init={**given, "freeze": "kernels"}).fit(
             X * distance / 2.0, np.arange(400) % 4
         )
         found = composition.compose(model, None, None, populations=None, level=0.95)
@@ -457,7 +458,7 @@ def with_background(shares: Any, **settings: Any) -> tuple[SharedKernelMixture, 
         n = round(200 * share)
         rows[:n] = random.uniform([-200.0, -200.0], [200.0, 200.0], size=(n, 2))
     X = X.reshape(-1, 2)
-    model = SharedKernelMixture(3, init=start(), background=True, tol=1e-6, max_iter=500, **settings)
+    model = SharedKernelMixture(3, init=start(), tail="background", tol=1e-6, max_iter=500, **settings)
     return model.fit(X, y), X, y
 
 
@@ -568,7 +569,7 @@ def test_tables_say_that_they_need_pandas(monkeypatch: pytest.MonkeyPatch) -> No
         model.composition()
 
 
-@pytest.mark.parametrize("settings", [{"kernel": ("t", 4.0)}, {"background": True}])
+@pytest.mark.parametrize("settings", [{"tail": ("t", 4.0)}, {"tail": "background"}])
 def test_new_groups_have_the_shares_of_the_fit_with_robust_kernels(settings: dict[str, Any]) -> None:
     X, y = groups_of(COUNTS)
     model = SharedKernelMixture(3, init=start(), covariance_prior=None, tol=1e-9, max_iter=2000, **settings)
@@ -582,7 +583,7 @@ def test_new_groups_have_the_shares_of_the_fit_with_robust_kernels(settings: dic
 def test_scores_of_t_kernels_are_derivatives_of_their_log_densities() -> None:
     random, degrees = np.random.default_rng(0), np.array([3.0])
     mean, scale, X = np.array([1.0, -1.0]), np.array([[2.0, 0.6], [0.6, 1.0]]), random.normal(size=(5, 2))
-    parameters = Parameters(np.ones((1, 1)), mean[None], scale[None], degrees=degrees)
+    parameters = Parameters(np.ones((1, 1)), mean[None], scale[None], tail=StudentT(degrees))
     (scores,) = _scores(X, [np.arange(5)], parameters, "full", "full")
     root, step = np.linalg.cholesky(scale), 1e-5
 
@@ -632,7 +633,8 @@ def shifted_groups() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray, np.nd
     start = {"means": means, "covariances": np.tile(np.eye(2), (2, 1, 1))}
     y = np.repeat(np.arange(n_groups), n_rows)
     model = SharedKernelMixture(2, init=start, group_shift=0.3**-2).fit(X[: 5 * n_rows], y[: 5 * n_rows])
-    model.means_, model.covariances_, model.freeze = means, start["covariances"], "kernels"
+    model.means_, model.covariances_ = means, start["covariances"]
+    model.init = {**start, "freeze": "kernels"}
     return model, X, y, shares
 
 
@@ -650,7 +652,7 @@ def test_intervals_of_groups_with_shifts_cover() -> None:
 def test_shifts_of_kernels_that_overlap_leave_shares_without_intervals() -> None:
     model, _, _, _ = shifted_groups()
     known = model.composition()
-    model.freeze = None
+    model.init = "auto"
     with pytest.warns(UserWarning, match="have no intervals: with group_shift"):
         table = model.composition()
     assert table["lower"].isna().mean() > 0.5

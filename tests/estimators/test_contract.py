@@ -20,10 +20,10 @@ from skmix import (
 # The defaults of every class, and the other ways of fitting once each.
 ESTIMATORS = [
     SharedKernelClassifier(random_state=0),
-    SharedKernelClassifier(3, feature_groups=[[0], [1]], covariance_type="diag", random_state=0),
+    SharedKernelClassifier(3, feature_sets=[[0], [1]], covariance_type="diag", random_state=0),
     SharedKernelMixture(random_state=0),
     SharedKernelMixture(3, inference="variational", tol=1e-2, random_state=0),
-    SharedKernelMixture(kernel="t", background=True, tol=1e-2, random_state=0),
+    SharedKernelMixture(tail="t", tol=1e-2, random_state=0),
     GaussianMixture(random_state=0),
 ]
 # Searches of few candidates in few folds, which are not screened but tuned and averaged.
@@ -52,7 +52,7 @@ def expected_failures(estimator):
     reason = None
     # With one kernel, or one for each class, the first pass leads to the same place from anywhere.
     several = isinstance(estimator, SharedKernelMixture | SharedKernelMixtureCV) and estimator.n_kernels
-    if getattr(estimator, "feature_groups", None) is not None or several:
+    if getattr(estimator, "feature_sets", None) is not None or several:
         reason = (
             "starts are drawn from the rows in their order, which the check changes; from the same start "
             "weighted and repeated rows agree (tests/engine/sources/test_incomplete.py)"

@@ -20,8 +20,9 @@ from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.estimators import crossfit
-from skmix.estimators.crossfit import parts_of, quantile, seed_of
-from skmix.estimators.decisions import best_temperature
+from skmix.estimators.crossfit import seed_of
+from skmix.estimators.decisions import best_temperature, quantile
+from skmix.estimators.holdout import stratified_folds
 
 reproducible = settings(max_examples=15, deadline=None, derandomize=True)
 
@@ -72,12 +73,12 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
     if kind == "unlabelled":
         y = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
     settings: Any = {
-        "n_kernels": n_kernels, "feature_groups": groups, "random_state": 0, "tol": 1e-2,
+        "n_kernels": n_kernels, "feature_sets": groups, "random_state": 0, "tol": 1e-2,
     }  # fmt: skip
     model = SharedKernelClassifier(reject_below=share, outlier_label=-1, **settings).fit(X, y, weights)
     codes = np.where(np.isnan(y), -1, y).astype(np.int64)
     densities, seen = [], []
-    for training, held in parts_of(Block(X, codes, weights), seed_of(model)):
+    for training, held in stratified_folds(codes + 1, 10, seed_of(model)):
         other = SharedKernelClassifier(**settings)
         other.fit(X[training], y[training], None if weights is None else weights[training])
         densities.append(other.score_samples(X[held]))
@@ -137,20 +138,6 @@ def test_a_row_of_weight_three_is_three_rows() -> None:
     assert quantile(0.2, values, np.arange(100.0) + 1) != quantile(0.2, values)
 
 
-def test_parts_are_of_all_classes_alike() -> None:
-    codes = np.random.RandomState(0).permutation(np.repeat([-1, 0, 1, 2, 3], [30, 50, 20, 2, 1]))
-    rows = Block(np.zeros((len(codes), 2)), codes)
-    found = list(parts_of(rows, 7))
-    for training, held in found:
-        assert_array_equal(np.sort(np.concatenate([training, held])), np.arange(len(codes)))
-        assert_array_equal(np.bincount(codes[held] + 1, minlength=3)[:3], [3, 5, 2])
-        assert set(codes[training]) == {-1, 0, 1, 2, 3}
-    # The row that is alone in its class is never held out.
-    held = np.concatenate([held for _, held in found])
-    assert_array_equal(np.sort(held), np.flatnonzero(codes != 3))
-    assert any(np.any(a[1] != b[1]) for a, b in zip(found, parts_of(rows, 8), strict=True))
-
-
 def test_of_many_rows_one_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = blobs()
     fits: list[int] = []
@@ -191,8 +178,8 @@ def test_columns_are_found_by_name() -> None:
     X, y = blobs()
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     settings: Any = {"reject_below": 0.1, "random_state": 0, "priors": [0.2, 0.3, 0.5], "tol": 1e-2}
-    named = SharedKernelClassifier(feature_groups=[["c"], ["a", "b"]], **settings).fit(table, y)
-    numbered = SharedKernelClassifier(feature_groups=[[2], [0, 1]], **settings).fit(X, y)
+    named = SharedKernelClassifier(feature_sets=[["c"], ["a", "b"]], **settings).fit(table, y)
+    numbered = SharedKernelClassifier(feature_sets=[[2], [0, 1]], **settings).fit(X, y)
     assert named.threshold_ == numbered.threshold_
 
 
@@ -347,7 +334,7 @@ def overconfident() -> tuple[SharedKernelClassifier, FloatArray, IntArray]:
     y = random.integers(0, 2, size=1200)
     x = random.normal(size=1200) + 1.5 * y
     X = x[:, None] + 0.3 * random.normal(size=(1200, 6))
-    model = SharedKernelClassifier(feature_groups=[[d] for d in range(6)], random_state=0)
+    model = SharedKernelClassifier(feature_sets=[[d] for d in range(6)], random_state=0)
     return model.fit(X[:600], y[:600]), X[600:], y[600:]
 
 

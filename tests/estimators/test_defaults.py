@@ -260,7 +260,7 @@ def test_no_kernel_of_a_group_lives_on_one_whole_number_where_labels_are_missing
     X, y = whole_numbers()
     hidden = np.where(np.arange(300) % 5 == 0, np.nan, y)
     groups = [[0, 1, 2], [3, 4]]
-    model = SharedKernelClassifier(6, feature_groups=groups, max_iter=400, random_state=0).fit(X, hidden)
+    model = SharedKernelClassifier(6, feature_sets=groups, max_iter=400, random_state=0).fit(X, hidden)
     for columns, part in zip(groups, model.models_, strict=True):
         expected = np.minimum(1.0 / 12.0, X[:, columns].var(axis=0) / 3.0)
         assert_allclose(part.variance_floor_, expected, rtol=1e-9)

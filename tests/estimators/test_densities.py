@@ -42,7 +42,7 @@ Model = SharedKernelMixture | SharedKernelClassifier
 
 def described(model: Model) -> list[int]:
     """Return the columns that the model has a density of."""
-    groups = getattr(model, "feature_groups_", [list(range(model.n_features_in_))])
+    groups = getattr(model, "feature_sets_", [list(range(model.n_features_in_))])
     return sorted(column for group in groups for column in group)
 
 
@@ -161,8 +161,8 @@ def test_a_group_that_is_known_whole_leaves_its_word_on_the_class() -> None:
     rest = model.condition({3: 0.5, 0: 1.0})
     assert len(rest.models_) == 1
     # Columns 0 and 3 are gone: 1, 2, 4, 5 are now 0, 1, 2, 3.
-    assert rest.feature_groups_ == [[0, 2]]
-    assert rest.get_params()["feature_groups"] == [[0, 2]]
+    assert rest.feature_sets_ == [[0, 2]]
+    assert rest.get_params()["feature_sets"] == [[0, 2]]
     assert_array_equal(rest.means_, model.models_[1].means_)
     assert_array_equal(rest.weights_, model.models_[1].weights_)
     joint = model.class_prior_ * np.exp(model.models_[0].class_log_likelihood([[0.5, 1.0]])[0])
@@ -327,7 +327,7 @@ def frame() -> tuple[pd.DataFrame, np.ndarray]:
 def test_features_by_name() -> None:
     X, y = frame()
     model = SharedKernelClassifier(
-        feature_groups=[["a", "c"], ["d", "b"]],
+        feature_sets=[["a", "c"], ["d", "b"]],
         random_state=0,
         max_iter=500,
         reject_below=0.05,
@@ -335,7 +335,7 @@ def test_features_by_name() -> None:
     ).fit(X, y)
     part = model.marginal(["d", "a"])
     assert_array_equal(part.feature_names_in_, ["d", "a"])
-    assert part.feature_groups_ == [[1], [0]]
+    assert part.feature_sets_ == [[1], [0]]
     assert part.predict(X[["d", "a"]]).shape == (120,)
     rest = model.condition({"b": 0.0})
     assert_array_equal(rest.feature_names_in_, ["a", "c", "d"])
@@ -357,7 +357,7 @@ def test_a_derived_model_can_be_fitted_again(kind: str) -> None:
     prior = (2.0, np.diag([1.0, 2.0, 3.0, 4.0]))
     common: dict[str, Any] = {"random_state": 0, "max_iter": 500}
     if kind == "product":
-        model: Model = SharedKernelClassifier(feature_groups=[["b", "a"], ["c", "d"]], **common)
+        model: Model = SharedKernelClassifier(feature_sets=[["b", "a"], ["c", "d"]], **common)
     else:
         maker = SharedKernelMixture if kind == "mixture" else SharedKernelClassifier
         model = maker(3, init=start, covariance_prior=prior, **common)
@@ -387,8 +387,8 @@ def test_weights_that_became_zero_were_free() -> None:
         assert np.count_nonzero(model.weights_) == 2
         assert n_parameters(model) == 2 * 2 + 2 * 3 + n_weights
     # Degrees of freedom count where they are learnt.
-    for kernel, n_degrees in ((("t", 5.0), 0), ("t", 2)):
-        robust = SharedKernelMixture(2, kernel=kernel, random_state=0).fit(X, y)
+    for tail, n_degrees in ((("t", 5.0), 0), ("t", 2)):
+        robust = SharedKernelMixture(2, tail=tail, random_state=0).fit(X, y)
         assert n_parameters(robust) == n_parameters(shared) + n_degrees
 
 
@@ -444,9 +444,9 @@ def test_bad_conditions(known: Any, message: str) -> None:
 
 def test_columns_of_no_group_have_no_density() -> None:
     model = random_product(0)
-    with pytest.raises(ValueError, match="feature 2 is in no feature group"):
+    with pytest.raises(ValueError, match="feature 2 is in no feature set"):
         model.marginal([0, 2])
-    with pytest.raises(ValueError, match="feature 5 is in no feature group"):
+    with pytest.raises(ValueError, match="feature 5 is in no feature set"):
         model.condition({5: 0.0})
     with pytest.raises(ValueError, match=r"all features that the model describes: \[0, 1, 3, 4\]"):
         model.condition({0: 0.0, 1: 0.0, 3: 0.0, 4: 0.0})

@@ -52,7 +52,7 @@ SERIES = {
 }
 ESTIMATORS = [
     SharedKernelClassifier(random_state=0),
-    SharedKernelClassifier(feature_groups=[[0, 2], [1]], random_state=0),
+    SharedKernelClassifier(feature_sets=[[0, 2], [1]], random_state=0),
     SharedKernelMixture(random_state=0),
     GaussianMixture(3, random_state=0),
 ]
@@ -107,13 +107,11 @@ def test_columns_in_another_order_are_refused(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", FRAMES)
-def test_feature_groups_by_name(library: str) -> None:
+def test_feature_sets_by_name(library: str) -> None:
     frame = FRAMES[library](X)
-    named = SharedKernelClassifier(feature_groups=[["mass", "length"], ["width"]], random_state=0).fit(
-        frame, Y
-    )
-    assert named.feature_groups_ == [[2, 0], [1]]
-    numbered = SharedKernelClassifier(feature_groups=[[2, 0], [1]], random_state=0).fit(X, Y)
+    named = SharedKernelClassifier(feature_sets=[["mass", "length"], ["width"]], random_state=0).fit(frame, Y)
+    assert named.feature_sets_ == [[2, 0], [1]]
+    numbered = SharedKernelClassifier(feature_sets=[[2, 0], [1]], random_state=0).fit(X, Y)
     agree(named.predict_proba(frame), numbered.predict_proba(X))
 
 
@@ -186,7 +184,7 @@ def test_a_pipeline_is_the_steps_by_hand() -> None:
 
 @pytest.mark.parametrize("scoring", [None, "accuracy", "neg_log_loss", "roc_auc_ovr"])
 def test_a_grid_is_searched_and_the_best_refitted(scoring: str | None) -> None:
-    grid = {"n_kernels": [1, 3], "covariance_type": ["full", "diag"], "feature_groups": [None, [[0], [1, 2]]]}
+    grid = {"n_kernels": [1, 3], "covariance_type": ["full", "diag"], "feature_sets": [None, [[0], [1, 2]]]}
     search = GridSearchCV(SharedKernelClassifier(random_state=0), grid, cv=3, scoring=scoring).fit(X, Y)
     assert len(search.cv_results_["params"]) == 8
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()

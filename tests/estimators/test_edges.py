@@ -54,12 +54,12 @@ def test_callbacks_are_torn_down_when_a_fit_fails() -> None:
     assert callback.calls == ["setup", "teardown"]
 
 
-def test_feature_groups_of_files_may_lack_values_in_some_rows(tmp_path: Any) -> None:
+def test_feature_sets_of_files_may_lack_values_in_some_rows(tmp_path: Any) -> None:
     X, y = sample()
     X[::7, 0] = np.nan
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", y)
-    classifier = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0, tol=1e-6, max_iter=500)
+    classifier = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0, tol=1e-6, max_iter=500)
     files = classifier.fit(tmp_path / "x.npy", tmp_path / "y.npy").models_
     memory = SharedKernelClassifier(**classifier.get_params()).fit(X, y).models_
     for one, other in zip(files, memory, strict=True):
@@ -71,7 +71,7 @@ def test_batches_without_a_value_in_a_group_change_nothing_there() -> None:
     plain = SharedKernelClassifier(2, random_state=0).fit(X, y)
     means = plain.means_.copy()
     assert_array_equal(plain.partial_fit(np.full((3, 2), np.nan), [0, 1, 0]).means_, means)
-    groups = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, y)
+    groups = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y)
     before = [model.means_.copy() for model in groups.models_]
     Z = X[:20].copy()
     Z[:, 0] = np.nan
@@ -82,9 +82,9 @@ def test_batches_without_a_value_in_a_group_change_nothing_there() -> None:
 
 def test_a_stream_refuses_settings_that_the_model_does_not_have() -> None:
     X, y = sample()
-    groups = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match=r"feature_groups is now \[\[1\], \[0\]\].*use fit"):
-        groups.set_params(feature_groups=[[1], [0]]).partial_fit(X, y)
+    groups = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"feature_sets is now \[\[1\], \[0\]\].*use fit"):
+        groups.set_params(feature_sets=[[1], [0]]).partial_fit(X, y)
     mixture = SharedKernelMixture(2, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match=r"covariance_type is now 'diag'.*use fit"):
         mixture.set_params(covariance_type="diag").partial_fit(X, y)
@@ -126,10 +126,11 @@ def test_frozen_kernels_keep_their_bits_when_groups_are_fitted_together() -> Non
             "means": X[[5, 100]][:, [g]],
             "covariances": np.full((2, 1, 1), 0.7),
             "weights": np.full((2, 2), 0.5),
+            "freeze": "kernels",
         }
         for g in range(2)
     ]
-    model = SharedKernelClassifier(2, feature_groups=[[0], [1]], init=starts, freeze="kernels", tol=1e-3)
+    model = SharedKernelClassifier(2, feature_sets=[[0], [1]], init=starts, tol=1e-3)
     for start, part in zip(starts, model.fit(X, labels).models_, strict=True):
         assert_array_equal(part.means_, start["means"])
         assert_array_equal(part.covariances_, start["covariances"])
@@ -140,7 +141,7 @@ def test_a_joint_fit_leaves_other_files_alone(tmp_path: Any) -> None:
     labels = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
     other = tmp_path / "c.skmix.0"
     other.write_text("something else")
-    model = SharedKernelClassifier(2, feature_groups=[[0], [1]], random_state=0, tol=1e-2)
+    model = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0, tol=1e-2)
     model.set_callbacks(Checkpoint(tmp_path / "c.skmix")).fit(X, labels)
     assert other.read_text() == "something else"
 
@@ -195,7 +196,7 @@ def test_a_stream_goes_on_with_the_settings_of_its_classifier() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(200, 2)), np.arange(200) % 2
     groups = [[0], [1]]
-    model = SharedKernelClassifier(2, feature_groups=groups, covariance_prior=3.0, random_state=0)
+    model = SharedKernelClassifier(2, feature_sets=groups, covariance_prior=3.0, random_state=0)
     model.partial_fit(X, y, classes=[0, 1]).set_params(covariance_prior=(7.0, np.diag([2.0, 5.0])))
     model.partial_fit(X, y)
     for part, variance in zip(model.models_, (2.0, 5.0), strict=True):
@@ -223,22 +224,22 @@ def test_a_new_class_needs_the_covariances_that_were_fitted() -> None:
 @pytest.mark.parametrize(
     "groups", [[{0}, {1}], [[0], (i for i in [1])], [[0], {1: "b"}]], ids=["sets", "generators", "dicts"]
 )
-def test_feature_groups_have_an_order(groups: Any) -> None:
+def test_feature_sets_have_an_order(groups: Any) -> None:
     X, y = sample()
-    with pytest.raises(ValueError, match=r"feature group [01] must be a list of columns"):
-        SharedKernelClassifier(2, feature_groups=groups).fit(X, y)
+    with pytest.raises(ValueError, match=r"feature set [01] must be a list of columns"):
+        SharedKernelClassifier(2, feature_sets=groups).fit(X, y)
 
 
-def test_feature_groups_may_be_arrays() -> None:
+def test_feature_sets_may_be_arrays() -> None:
     X, y = sample()
-    model = SharedKernelClassifier(2, feature_groups=[np.array([0]), range(1, 2)], random_state=0).fit(X, y)
-    assert model.feature_groups_ == [[0], [1]]
+    model = SharedKernelClassifier(2, feature_sets=[np.array([0]), range(1, 2)], random_state=0).fit(X, y)
+    assert model.feature_sets_ == [[0], [1]]
 
 
 def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
     X, y = sample()
     start = {"means": X[[5, 100]], "covariances": np.tile(np.eye(2), (2, 1, 1))}
-    kept = SharedKernelClassifier(2, init=start, freeze="kernels", variance_floor=0.5).fit(X, y)
+    kept = SharedKernelClassifier(2, init={**start, "freeze": "kernels"}, variance_floor=0.5).fit(X, y)
     kept.tune(X, y, trade_off=0.0, validation=None, max_iter=30)
     # The floor is P ⪰ diag(floor): in units of the features' deviations, no eigenvalue is below a half.
     units = np.outer(X.std(axis=0), X.std(axis=0))
@@ -329,7 +330,7 @@ def test_single_precision_with_gaps_does_not_overflow_in_starts() -> None:
 def test_all_rows_may_be_background() -> None:
     """The paper's start is far from these rows: no kernel has any, and there is nothing to shrink."""
     X = 1e80 * (3.0 + np.random.default_rng(0).uniform(size=(8, 3)))
-    model = SharedKernelMixture(6, init="uniform", background=True).fit(X)
+    model = SharedKernelMixture(6, init="uniform", tail="background").fit(X)
     assert_allclose(model.background_weights_, 1.0)
     assert np.isfinite(model.covariances_).all()
     assert np.isfinite(model.score_samples(X)).all()

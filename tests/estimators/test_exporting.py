@@ -50,7 +50,7 @@ def test_labels_and_probabilities_of_classifiers(
 ) -> None:
     labels = np.array(["one", "zwei", "três"])[Y]
     model = SharedKernelClassifier(
-        5, covariance_type=covariance_type, feature_groups=groups, random_state=0
+        5, covariance_type=covariance_type, feature_sets=groups, random_state=0
     ).fit(X, labels)
     new = NEW.astype(dtype)
     out = run(runtime, model.to_onnx(dtype=dtype), new)
@@ -157,7 +157,7 @@ def test_any_number_of_rows(n_rows: int, runtime: Any) -> None:
 
 
 def test_rows_with_gaps_have_no_probabilities_rather_than_wrong_ones(runtime: Any) -> None:
-    model = SharedKernelClassifier(feature_groups=[[0], [1, 2]], random_state=0).fit(X, Y)
+    model = SharedKernelClassifier(feature_sets=[[0], [1, 2]], random_state=0).fit(X, Y)
     gaps = NEW[:3].copy()
     gaps[0, 1] = gaps[1, 3] = np.nan  # column 3 is in no group
     out = run(runtime, model.to_onnx(), gaps)
@@ -178,7 +178,7 @@ def test_a_file_is_the_same_model(runtime: Any, tmp_path: Path) -> None:
 def test_another_runtime_agrees() -> None:
     """ONNX's own evaluator is slow and simple, and shares no code with onnxruntime."""
     reference = pytest.importorskip("onnx.reference", reason="onnx is not installed")
-    model = SharedKernelClassifier(5, feature_groups=[[0, 1], [2, 3]], random_state=0).fit(X, Y)
+    model = SharedKernelClassifier(5, feature_sets=[[0, 1], [2, 3]], random_state=0).fit(X, Y)
     far = X.mean(axis=0) + (NEW - X.mean(axis=0)) * 1e3
     for new in (NEW, far):
         label, probabilities, _ = reference.ReferenceEvaluator(model.to_onnx()).run(None, {"X": new})

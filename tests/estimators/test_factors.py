@@ -25,19 +25,19 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(**settings: Any) -> SharedKernelClassifier:
-    given = {"covariance_type": "low_rank", "n_factors": 2, "random_state": 0, "tol": 1e-3}
+    given = {"covariance_type": ("low_rank", 2), "random_state": 0, "tol": 1e-3}
     return SharedKernelClassifier(4, **(given | settings)).fit(*rows())
 
 
 def test_attributes_and_the_number_of_parameters() -> None:
     X, y = rows()
     model = SharedKernelMixture(
-        4, covariance_type="low_rank", n_factors=2, random_state=0, tol=1e-3, max_iter=500
+        4, covariance_type=("low_rank", 2), random_state=0, tol=1e-3, max_iter=500
     ).fit(X, y)
     assert model.covariances_.shape == (4, 6, 3)
     assert n_parameters(model) == 4 * (6 * 3 - 1) + 4 * 6 + 3 * 3
     assert (np.diff(model.log_likelihood_path_.sum(axis=1)) > -1e-8).all()
-    assert SharedKernelMixture(2, covariance_type="low_rank", n_factors=99).fit(X).covariances_.shape[2] == 6
+    assert SharedKernelMixture(2, covariance_type=("low_rank", 99)).fit(X).covariances_.shape[2] == 6
 
 
 def test_what_a_model_can_do_it_can_do_with_factors(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_what_a_model_can_do_it_can_do_with_factors(tmp_path: Path) -> None:
 def test_missing_values_are_fitted() -> None:
     X, y = rows()
     X[::3, 2], X[1::4, 5] = np.nan, np.nan
-    model = SharedKernelClassifier(4, covariance_type="low_rank", n_factors=2, random_state=0, tol=1e-3)
+    model = SharedKernelClassifier(4, covariance_type=("low_rank", 2), random_state=0, tol=1e-3)
     assert model.fit(X, y).score(X, y) > 0.9
 
 
@@ -75,15 +75,15 @@ def test_a_given_start_has_factors_too() -> None:
     with pytest.raises(ValueError, match="variances, which must be positive"):
         fitted(init=bad)
     with pytest.raises(ValueError, match=r"must have shape \(4, 6, 4\)"):
-        fitted(init=start, n_factors=3)
+        fitted(init=start, covariance_type=("low_rank", 3))
     assert fitted(init={"means": first.means_}).covariances_.shape == (4, 6, 3)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_factors": 0}, "n_factors"),
-        ({"n_factors": 1.5}, "n_factors"),
+        ({"covariance_type": ("low_rank", 0)}, "at least 1 factor"),
+        ({"covariance_type": ("low_rank", 1.5)}, "at least 1 factor"),
         ({"covariance_prior": "much"}, "covariance_prior"),
         ({"covariance_prior": -1.0}, "covariance_prior"),
         ({"inference": "variational"}, "low_rank covariances is not possible"),

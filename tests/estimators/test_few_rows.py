@@ -61,7 +61,7 @@ def test_a_user_with_many_features_and_few_rows_is_served() -> None:
 def test_the_border_is_three_rows_for_each_number_of_a_feature(covariance_type: str) -> None:
     # Two factors and a variance: three numbers where a full covariance has five.
     enough = ENOUGH if covariance_type == "full" else 9
-    chosen = settings(covariance_type=covariance_type, n_factors=2)
+    chosen = settings(covariance_type="full" if covariance_type == "full" else ("low_rank", 2))
     X, y = draw(enough)
     plenty = SharedKernelClassifier(2, **chosen).fit(X, y)
     assert plenty.models_[0].covariance_prior_[0] == 1.0
@@ -90,7 +90,7 @@ def test_frozen_kernels_stay_as_they_are() -> None:
     X, y = draw(8)
     first = SharedKernelMixture(2, **settings()).fit(X, y)
     start = {"means": first.means_, "covariances": first.covariances_}
-    frozen = SharedKernelMixture(init=start, freeze="kernels", **settings()).fit(X, y)
+    frozen = SharedKernelMixture(init={**start, "freeze": "kernels"}, **settings()).fit(X, y)
     assert_allclose(frozen.covariances_, first.covariances_, rtol=1e-12)
 
 
@@ -163,7 +163,7 @@ def test_groups_fitted_together_keep_the_prior_of_their_first_fits() -> None:
     X, y = draw(8)
     y = np.where(np.arange(16) % 4 == 3, np.nan, y)
     groups = [[0, 1, 2], [3, 4]]
-    model = SharedKernelClassifier(2, feature_groups=groups, max_iter=900, **settings()).fit(X, y)
+    model = SharedKernelClassifier(2, feature_sets=groups, max_iter=900, **settings()).fit(X, y)
     for columns, part in zip(groups, model.models_, strict=True):
         alone = SharedKernelMixture(2, init="class", **settings()).fit(X[:, columns], y)
         assert part.shrinkage_ == pytest.approx(alone.shrinkage_, rel=1e-9)

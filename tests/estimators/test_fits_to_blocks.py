@@ -103,24 +103,24 @@ def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
 
 
 @pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
-def test_a_classifier_of_feature_groups(gaps: bool) -> None:
+def test_a_classifier_of_feature_sets(gaps: bool) -> None:
     X, y, weights = make_rows()
     if gaps:
         X[3:20, :2] = np.nan
         X[300:310, 3] = np.nan
     names = ["a", "b", "c", "d"]
     model = SharedKernelClassifier(
-        3, feature_groups=[["b", "a"], ["c"]], priors="uniform", reject_below=0.1, outlier_label="?",
+        3, feature_sets=[["b", "a"], ["c"]], priors="uniform", reject_below=0.1, outlier_label="?",
         random_state=0, tol=1e-3,
     )  # fmt: skip
     there = model.fit(cut(X, y, weights, names))
     assert there.feature_names_in_.tolist() == names
-    plain = SharedKernelClassifier(**{**model.get_params(), "feature_groups": [[1, 0], [2]]})
+    plain = SharedKernelClassifier(**{**model.get_params(), "feature_sets": [[1, 0], [2]]})
     here = plain.fit(X, y, sample_weight=weights)
     for one, other in zip(there.models_, here.models_, strict=True):
         assert np.allclose(one.means_, other.means_, rtol=1e-9, atol=1e-9)
         assert np.allclose(one.class_prior_, other.class_prior_)
-    assert there.feature_groups_ == here.feature_groups_ == [[1, 0], [2]]
+    assert there.feature_sets_ == here.feature_sets_ == [[1, 0], [2]]
     assert there.threshold_ == pytest.approx(here.threshold_, rel=1e-9)
     del there.feature_names_in_
     assert np.array_equal(there.predict(X), here.predict(X))
@@ -205,8 +205,8 @@ def test_what_needs_all_rows_at_once_is_refused() -> None:
     X, y, _ = make_rows()
     codes = np.unique(y, return_inverse=True)[1]
     codes[0] = -1
-    with pytest.raises(ValueError, match="1 rows have no label, and with several feature groups"):
-        SharedKernelClassifier(feature_groups=[[0], [1]]).fit(cut(X, codes))
+    with pytest.raises(ValueError, match="1 rows have no label, and with several feature sets"):
+        SharedKernelClassifier(feature_sets=[[0], [1]]).fit(cut(X, codes))
     with pytest.raises(ValueError, match="leave y and sample_weight out"):
         SharedKernelMixture().fit(cut(X, y), y)
 
@@ -232,6 +232,6 @@ def test_bad_rows_are_told_and_leave_the_estimator_as_it_was() -> None:
         model.fit(cut(broken, y))
     broken = X.copy()
     broken[y == "elm", 2] = np.nan
-    with pytest.raises(ValueError, match=r"No row of class .*elm.* has a value in feature group 1"):
-        SharedKernelClassifier(feature_groups=[[0, 1], [2]]).fit(cut(broken, y))
+    with pytest.raises(ValueError, match=r"No row of class .*elm.* has a value in feature set 1"):
+        SharedKernelClassifier(feature_sets=[[0, 1], [2]]).fit(cut(broken, y))
     assert not hasattr(model, "n_features_in_")

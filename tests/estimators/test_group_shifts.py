@@ -366,7 +366,7 @@ def test_a_weight_prior_decides_on_the_weights_of_a_new_class() -> None:
         ({"group_shift": 0.0}, "group_shift"),
         ({"group_shift": "weak"}, "group_shift"),
         ({"inference": "variational"}, "inference='variational'"),
-        ({"stopping": "per-class"}, "stopping='per-class'"),
+        ({"tol": ("per-class", 0.1)}, "tol="),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict, message: str) -> None:

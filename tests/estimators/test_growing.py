@@ -48,11 +48,11 @@ def test_groups_gaps_weights_and_missing_labels_in_a_stream(groups: list[list[in
     gappy[np.isnan(gappy).all(axis=1)] = 0.0
     # With several groups, the posterior of a row without a label depends on all of them.
     hidden = np.where(random.uniform(size=len(y)) < 0.3, -1, y) if groups is None else y
-    model = SharedKernelClassifier(6, feature_groups=groups, random_state=0)
+    model = SharedKernelClassifier(6, feature_sets=groups, random_state=0)
     for a in range(0, len(X), 250):
         part = slice(a, a + 250)
         model.partial_fit(gappy[part], hidden[part], classes=[0, 1, 2], sample_weight=np.full(250, 2.0))
-    whole = SharedKernelClassifier(6, feature_groups=groups, random_state=0, max_iter=900).fit(X, y)
+    whole = SharedKernelClassifier(6, feature_sets=groups, random_state=0, max_iter=900).fit(X, y)
     assert model.score(X, y) > whole.score(X, y) - 0.03
     assert len(model.models_) == (1 if groups is None else 2)
 
@@ -108,7 +108,7 @@ def test_fit_forgets_the_stream() -> None:
 def test_a_new_class_gets_the_best_weights_and_nothing_else_moves(groups: Any) -> None:
     X, y = sample(7)
     known = y != "b"
-    model = SharedKernelClassifier(4, feature_groups=groups, random_state=0, max_iter=5000, tol=1e-2)
+    model = SharedKernelClassifier(4, feature_sets=groups, random_state=0, max_iter=5000, tol=1e-2)
     model.fit(X[known], y[known])
     model.set_params(tol=1e-7)
     before = [(m.means_.copy(), m.covariances_.copy(), m.weights_.copy()) for m in model.models_]
@@ -162,13 +162,13 @@ def test_a_model_with_an_added_class_can_be_saved(tmp_path: Any) -> None:
 def test_freezing_needs_something_to_freeze() -> None:
     X, y = sample(9, 300)
     with pytest.raises(ValueError, match="freeze='kernels' keeps what a start gives"):
-        SharedKernelMixture(3, freeze="kernels").fit(X, y)
+        SharedKernelMixture(3, init={"means": X[:3], "freeze": "kernels"}).fit(X, y)
     fitted = SharedKernelMixture(4, random_state=0, max_iter=900).fit(X, y)
     start = {"means": fitted.means_, "covariances": fitted.covariances_}
-    frozen = SharedKernelMixture(init=start, freeze="kernels", max_iter=900).fit(X[:100], y[:100])
+    frozen = SharedKernelMixture(init={**start, "freeze": "kernels"}, max_iter=900).fit(X[:100], y[:100])
     assert_allclose(frozen.means_, fitted.means_, rtol=1e-12)
     with pytest.raises(ValueError, match="freeze='weights'"):
-        SharedKernelMixture(init=start, freeze="weights").fit(X, y)
+        SharedKernelMixture(init={**start, "freeze": "weights"}).fit(X, y)
 
 
 def test_acceleration_is_an_option_of_the_estimators() -> None:
@@ -182,7 +182,7 @@ def test_acceleration_is_an_option_of_the_estimators() -> None:
 @pytest.mark.parametrize("groups", [None, [[0], [1, 2]]])
 def test_a_saved_stream_goes_on(groups: Any, tmp_path: Any) -> None:
     X, y = sample(11, 1000)
-    model = stream(SharedKernelClassifier(5, feature_groups=groups, random_state=0), X[:600], y[:600])
+    model = stream(SharedKernelClassifier(5, feature_sets=groups, random_state=0), X[:600], y[:600])
     model.save(tmp_path / "stream.skmix")
     again = stream(load(tmp_path / "stream.skmix"), X[600:], y[600:])
     model = stream(model, X[600:], y[600:])
@@ -196,16 +196,16 @@ def test_gaps_in_one_group_change_no_prior() -> None:
     gappy = X.copy()
     gappy[np.flatnonzero(y == "a")[5:], 0] = np.nan
     for groups in ([[0], [1, 2]], [[1, 2], [0]]):
-        model = SharedKernelClassifier(4, feature_groups=groups, random_state=0, max_iter=900).fit(gappy, y)
+        model = SharedKernelClassifier(4, feature_sets=groups, random_state=0, max_iter=900).fit(gappy, y)
         assert_allclose(model.class_prior_, [np.mean(y == c) for c in "abc"])
         assert_array_equal(model.class_count_, [np.sum(y == c) for c in "abc"])
-    online = SharedKernelClassifier(4, feature_groups=[[0], [1, 2]], random_state=0)
+    online = SharedKernelClassifier(4, feature_sets=[[0], [1, 2]], random_state=0)
     online.partial_fit(gappy, y, classes=["a", "b", "c"])
     assert_allclose(online.class_prior_, [np.mean(y == c) for c in "abc"])
     online.partial_fit(np.where([True, False, False], np.nan, X), y)  # a batch without the first group
     assert online.class_count_.sum() == 1200
     with pytest.raises(ValueError, match="Feature 0 of X has no value"):
-        SharedKernelClassifier(4, feature_groups=[[0], [1, 2]]).partial_fit(
+        SharedKernelClassifier(4, feature_sets=[[0], [1, 2]]).partial_fit(
             np.where([True, False, False], np.nan, X), y, classes=["a", "b", "c"]
         )
 
@@ -264,7 +264,7 @@ def test_a_stream_keeps_what_is_frozen(freeze: str) -> None:
     X, y = sample(17, 600)
     fitted = SharedKernelMixture(4, random_state=0, max_iter=900).fit(X, y)
     start = {"means": fitted.means_, "covariances": fitted.covariances_, "weights": fitted.weights_}
-    model = stream(SharedKernelMixture(init=start, freeze=freeze), X[::-1], y[::-1])
+    model = stream(SharedKernelMixture(init={**start, "freeze": freeze}), X[::-1], y[::-1])
     name = "means_" if freeze == "kernels" else "weights_"
     assert_allclose(getattr(model, name), getattr(fitted, name), rtol=1e-9, atol=1e-12)
 

@@ -140,7 +140,7 @@ def test_streams_learn_the_prior_from_all_rows_so_far() -> None:
 
 def test_weights_of_new_groups_with_the_same_kernels() -> None:
     X, y, counts = groups(seed=3)
-    model = SharedKernelMixture(3, init=START, weight_prior="hierarchical", freeze="kernels").fit(X, y)
+    model = SharedKernelMixture(3, init={**START, "freeze": "kernels"}, weight_prior="hierarchical").fit(X, y)
     assert_allclose(model.means_, CENTRES, rtol=0.0)
     assert_allclose(model.weight_concentration_ - model.weight_prior_[:, None], counts, atol=1e-6)
 
@@ -189,10 +189,13 @@ def test_a_classifier_takes_it_and_tunes_without_it() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"accelerate": True}, "accelerate=True does not go with weight_prior='hierarchical'"),
-        ({"stopping": "per-class"}, "stopping='per-class' does not go with weight_prior='hierarchical'"),
-        ({"freeze": "weights"}, "freeze='weights' does not go with weight_prior='hierarchical'"),
-        ({"inference": "variational", "freeze": "kernels"}, "freeze='kernels' is for EM"),
+        ({"accelerate": True}, "accelerate=True cannot be combined with weight_prior='hierarchical'"),
+        ({"tol": ("per-class", 0.1)}, "tol=.* cannot be combined with weight_prior='hierarchical'"),
+        (
+            {"init": {**START, "freeze": "weights"}},
+            "freeze='weights' cannot be combined with weight_prior='hierarchical'",
+        ),
+        ({"inference": "variational", "init": {**START, "freeze": "kernels"}}, "freeze='kernels' is for EM"),
         ({"weight_prior": "other"}, "weight_prior"),
     ],
 )
@@ -203,7 +206,7 @@ def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message:
         model.fit(X, y)
 
 
-def test_pruning_and_unlabelled_rows_of_feature_groups_are_refused() -> None:
+def test_pruning_and_unlabelled_rows_of_feature_sets_are_refused() -> None:
     X, y, _ = groups()
     search = SharedKernelMixtureCV(
         SharedKernelMixture(weight_prior="hierarchical"),
@@ -214,6 +217,6 @@ def test_pruning_and_unlabelled_rows_of_feature_groups_are_refused() -> None:
     with pytest.raises(ValueError, match="weight_prior='hierarchical' returns it"):
         search.fit(X, y)
     hidden = np.where(np.arange(len(y)) % 9 == 0, np.nan, y)
-    classifier = SharedKernelClassifier(3, weight_prior="hierarchical", feature_groups=[[0], [1]])
+    classifier = SharedKernelClassifier(3, weight_prior="hierarchical", feature_sets=[[0], [1]])
     with pytest.raises(ValueError, match="need a weight_prior other than 'hierarchical'"):
         classifier.fit(X, hidden)

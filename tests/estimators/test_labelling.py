@@ -166,7 +166,7 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     # The last row is so far from all kernels that their probabilities underflow.
     rows, target = np.concatenate([X, [[1e4, 1e4]]]), tmp_path / "labels.csv"
     start = {"means": [[0.0, 0.0], [7.0, 7.0], [7.5, 7.5]]}
-    fitted = SharedKernelMixture(3, init=start, background=True, tol=1e-3).fit(rows)
+    fitted = SharedKernelMixture(3, init=start, tail="background", tol=1e-3).fit(rows)
     fitted.merge_kernels(n_populations=2)
     # Away from the two kernels that overlap, the background is the likeliest of three before it is half.
     away = np.array([7.25, 7.25]) + np.linspace(0.0, 6.0, 400)[:, None] * [1.0, -1.0]
@@ -229,7 +229,7 @@ def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
         with open(files[-1], "wb") as file:
             flowio.create_fcs(file, values.tolist(), ["x"])
     start = {"means": [[0.0], [2.0]], "covariances": [[[0.64]]] * 2}
-    model = SharedKernelMixture(2, init=start, freeze="kernels")
+    model = SharedKernelMixture(2, init={**start, "freeze": "kernels"})
     model.fit(open_rows(files[:2], transform=None))
     expected = [model.predict(path, groups=[path.stem] * 1000) for path in files[:2]]
     share = model.composition(groups=["few"]).query("kernel == 1")["share"].item()

@@ -25,6 +25,7 @@ from skmix import (
 )
 from skmix.estimators import io
 from skmix.io import Record, decode, encode, read, write
+from skmix.report._predictions import predict_columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -52,14 +53,14 @@ def fitted() -> dict[str, Any]:
     return {
         "mixture": mixture(3).fit(X, y),
         "merged": mixture(3, n_init=2).fit(X, y).merge_kernels(n_populations=2),
-        "low_rank": mixture(2, covariance_type="low_rank", n_factors=1, tol=0.1).fit(X),
-        "robust": mixture(2, kernel="t", background=True, tol=0.1).fit(X, y),
+        "low_rank": mixture(2, covariance_type=("low_rank", 1), tol=0.1).fit(X),
+        "robust": mixture(2, tail="t", tol=0.1).fit(X, y),
         "variational": mixture(3, inference="variational").fit(X, y),
         "hierarchical": mixture(3, weight_prior="hierarchical").fit(X, y),
         "shifted": mixture(2, group_shift=2.0).fit(X, y),
         "stream": mixture(2).partial_fit(X, y),
         "classifier": SharedKernelClassifier(random_state=0).fit(X, y),
-        "product": SharedKernelClassifier(feature_groups=[[0, 2], [1]], random_state=0).fit(X, y),
+        "product": SharedKernelClassifier(feature_sets=[[0, 2], [1]], random_state=0).fit(X, y),
         "noted": noted,
         "tuned": SharedKernelClassifier(3, **short).fit(X, y).tune(X, y, max_iter=2),
         "drop-in": GaussianMixture(2, random_state=0).fit(X),
@@ -166,19 +167,19 @@ def classifier_inside(content: Any, arrays: Arrays) -> None:
 
 
 def one_group_less(content: Any, arrays: Arrays) -> None:
-    of(content)["feature_groups_"].pop()
+    of(content)["feature_sets_"].pop()
 
 
 def other_group(content: Any, arrays: Arrays) -> None:
-    of(content)["feature_groups_"][1] = [0]
+    of(content)["feature_sets_"][1] = [0]
 
 
 def far_group(content: Any, arrays: Arrays) -> None:
-    of(content)["feature_groups_"][1] = [3]
+    of(content)["feature_sets_"][1] = [3]
 
 
 def wide_group(content: Any, arrays: Arrays) -> None:
-    of(content)["feature_groups_"] = [[0], [1, 2]]
+    of(content)["feature_sets_"] = [[0], [1, 2]]
 
 
 def other_classes(content: Any, arrays: Arrays) -> None:
@@ -306,11 +307,11 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("classifier", assign("fitted", "note_", 1), "note_ is not an attribute of a fit"),
     ("classifier", assign("fitted", "temperature_", -1.0), "temperature_ is -1.0, which is not between"),
     ("product", classifier_inside, "GaussianMixture has no parameter"),
-    ("product", one_group_less, "2 models for 1 feature groups"),
-    ("product", other_group, "column 0 is in feature group 0 and again in group 1"),
+    ("product", one_group_less, "2 models for 1 feature sets"),
+    ("product", other_group, "column 0 is in feature set 0 and again in group 1"),
     ("product", far_group, "column 3, but X has 3"),
-    ("product", wide_group, "feature group 0 has 2 features for 1 columns"),
-    ("product", other_classes, "feature group 1 has other classes"),
+    ("product", wide_group, "feature set 0 has 2 features for 1 columns"),
+    ("product", other_classes, "feature set 1 has other classes"),
     ("product", assign("fitted", "n_features_in_", 2), "column 2, but X has 2"),
     ("product", assign("fitted", "n_features_in_", 0), "n_features_in_ is 0"),
     ("product", assign("fitted", "converged_", True), "'converged_' is not an attribute of a fitted"),
@@ -462,7 +463,7 @@ def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
 
 
 SEVERAL = (list, tuple)
-USED = ("background", "covariance_type", "group_shift", "kernel", "n_jobs", "outlier_label")
+USED = ("covariance_type", "group_shift", "init", "n_jobs", "outlier_label", "tail", "tol")
 
 
 def replaced(value: Any, way: tuple[Any, ...], new: Any) -> Any:
@@ -480,7 +481,7 @@ def replaced(value: Any, way: tuple[Any, ...], new: Any) -> Any:
 def use(model: Any, evaluated: set[str]) -> None:
     """Use a model in ways in which a wrong value shows: results are finite, and nothing is raised."""
     X = np.linspace(0.0, 6.0, 12).reshape(4, 3)[:, : model.n_features_in_]
-    columns = report.predict_columns(model, X)
+    columns = predict_columns(model, X)
     for name, column in columns.items():
         assert column.dtype.kind != "f" or np.isfinite(column).all(), name
     json.dumps(report.describe(model), allow_nan=False)

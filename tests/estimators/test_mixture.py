@@ -21,8 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelMixture
-from skmix.datasets import illustration, make_shared_kernel_data
+from skmix.datasets import make_shared_kernel_data
 from skmix.engine.model import Parameters
+from skmix.paper import illustration
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 SHAPES = {"full": (4, 3, 3), "tied": (3, 3), "diag": (4, 3), "spherical": (4,)}
@@ -105,21 +106,17 @@ def test_defaults_are_those_of_the_public_face() -> None:
     assert SharedKernelMixture().get_params() == {
         "n_kernels": None,
         "covariance_type": "auto",
-        "n_factors": None,
-        "kernel": "gaussian",
-        "background": False,
+        "tail": None,
         "init": "auto",
         "n_init": 1,
         "max_iter": 200,
         "tol": 1e-4,
-        "stopping": "total",
         "variance_floor": 1e-6,
         "covariance_prior": "auto",
         "weight_prior": None,
         "group_shift": None,
         "inference": "em",
         "accelerate": False,
-        "freeze": None,
         "device": None,
         "n_jobs": None,
         "random_state": None,
@@ -499,7 +496,7 @@ def test_the_two_stopping_rules() -> None:
     changes = np.abs(np.diff(total.log_likelihood_path_.sum(axis=1))) / len(X)
     assert changes[-1] < 1e-3
     assert (changes[:-1] >= 1e-3).all()
-    per_class = SharedKernelMixture(4, stopping="per-class", tol=0.1, random_state=0).fit(X, y)
+    per_class = SharedKernelMixture(4, tol=("per-class", 0.1), random_state=0).fit(X, y)
     latched = (np.abs(np.diff(per_class.log_likelihood_path_, axis=0)) < 0.1).cumsum(axis=0) > 0
     assert latched[-1].all()
     assert not latched[-2].all()

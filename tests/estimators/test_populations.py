@@ -248,11 +248,13 @@ def test_methods_need_a_fit(method: str, given: tuple[Any, ...]) -> None:
 
 def test_kernels_have_no_distance_from_themselves() -> None:
     X, _ = shapes()
-    found = SharedKernelMixture(3, kernel="t", random_state=0, tol=1e-2).fit(X).kernel_distances()
+    found = SharedKernelMixture(3, tail="t", random_state=0, tol=1e-2).fit(X).kernel_distances()
     assert_array_equal(np.diagonal(found), np.zeros(3))
     assert_array_equal(found, found.T)
     start = {"means": [[0.0], [1.0]], "covariances": [1.0, 1.0]}
-    one = SharedKernelMixture(2, init=start, covariance_type="spherical", freeze="kernels").fit(X[:, :1])
+    one = SharedKernelMixture(2, init={**start, "freeze": "kernels"}, covariance_type="spherical").fit(
+        X[:, :1]
+    )
     # A distance that is just the largest is near enough.
     assert one.match(one, max_distance=0.0).tolist() == [0, 1]
 
@@ -461,7 +463,7 @@ def test_rows_of_the_background_do_not_count_for_the_order() -> None:
     # Kernel 0 has most of the weight of a class that is nearly all background.
     random = np.random.default_rng(0)
     X, y = random.normal(size=(60, 1)) + np.repeat([0.0, 30.0], 30)[:, None], np.repeat([0, 1], 30)
-    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]}, background=True).fit(X, y)
+    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]}, tail="background").fit(X, y)
     model.weights_, model.class_prior_ = np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([0.6, 0.4])
     model.background_weights_ = np.array([0.9, 0.0])
     model.sort_kernels()

@@ -61,7 +61,7 @@ def same(one: Any, other: Any) -> bool:
 ESTIMATORS = {
     "classifier": lambda **options: SharedKernelClassifier(4, random_state=0, **options),
     "product": lambda **options: SharedKernelClassifier(
-        4, feature_groups=[[0, 3], (2,)], random_state=0, **options
+        4, feature_sets=[[0, 3], (2,)], random_state=0, **options
     ),
     "mixture": lambda **options: SharedKernelMixture(4, random_state=0, n_init=3, **options),
     "drop-in": lambda **options: GaussianMixture(4, random_state=0, **options),
@@ -147,11 +147,11 @@ def test_labels_of_pandas(kind: str, tmp_path: Path) -> None:
 def test_feature_names_and_groups_by_name(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=["length", "width", "mass", "größe"])
     groups = [["mass", "length"], ["größe"]]
-    model = SharedKernelClassifier(feature_groups=groups, random_state=0).fit(frame, Y)
+    model = SharedKernelClassifier(feature_sets=groups, random_state=0).fit(frame, Y)
     back = through_a_file(model, tmp_path)
     assert back.feature_names_in_.tolist() == list(frame.columns)
     assert back.feature_names_in_.dtype == object
-    assert back.feature_groups == groups
+    assert back.feature_sets == groups
     assert same(back.predict_proba(frame), model.predict_proba(frame))
     with pytest.raises(ValueError, match="feature names"):
         back.predict(frame.rename(columns={"mass": "weight"}))
@@ -166,12 +166,12 @@ def start_of(columns: list[int]) -> dict[str, Any]:
     [
         SharedKernelClassifier(init=start_of([0, 1, 2, 3])),
         SharedKernelClassifier(
-            init=[start_of([0, 1]), start_of([2, 3])], feature_groups=[range(2), np.array([2, 3])]
+            init=[start_of([0, 1]), start_of([2, 3])], feature_sets=[range(2), np.array([2, 3])]
         ),
         SharedKernelClassifier(priors=[0.2, 0.3, 0.5], covariance_prior=2.0, weight_prior=1.5),
         SharedKernelClassifier(4, weight_prior="hierarchical", random_state=0),
         SharedKernelClassifier(priors=np.array([0.0, 0.5, 0.5])),
-        SharedKernelClassifier(priors="uniform", stopping="per-class", tol=0.1),
+        SharedKernelClassifier(priors="uniform", tol=("per-class", 0.1)),
         SharedKernelMixture(np.int64(3), covariance_prior=(3.0, np.eye(4)), tol=np.float64(1e-3)),
         SharedKernelMixture(3, init="k-means++", random_state=2**32 - 1, n_jobs=2, variance_floor=0),
         GaussianMixture(2, means_init=X[:2], weights_init=[0.5, 0.5], random_state=3),

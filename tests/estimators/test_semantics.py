@@ -141,7 +141,9 @@ def test_what_is_frozen_keeps_every_bit(freeze: str, accelerate: bool) -> None:
         "covariances": np.stack([np.diag([1e-9, 0.7, 0.1]), np.eye(3) / 3.0]),
         "weights": np.array([[0.1, 0.2, 0.7], [0.9, 0.8, 0.3]]),
     }
-    model = SharedKernelMixture(init=start, freeze=freeze, accelerate=accelerate, max_iter=500, tol=1e-2)
+    model = SharedKernelMixture(
+        init={**start, "freeze": freeze}, accelerate=accelerate, max_iter=500, tol=1e-2
+    )
     model.fit(X, y)
     frozen = {"kernels": ["means", "covariances"], "weights": ["weights"]}[freeze]
     for name, given in start.items():
@@ -260,8 +262,8 @@ def test_a_classifier_stores_its_model_once(tmp_path: Any) -> None:
         assert getattr(classifier, name) is getattr(classifier.models_[0], name)
     classifier.save(tmp_path / "model.skmix")
     assert_array_equal(load(tmp_path / "model.skmix").means_, classifier.means_)
-    grouped = SharedKernelClassifier(3, feature_groups=[[0], [1, 2]], random_state=0).fit(X, y)
-    with pytest.raises(AttributeError, match="no means_: it has 2 feature groups"):
+    grouped = SharedKernelClassifier(3, feature_sets=[[0], [1, 2]], random_state=0).fit(X, y)
+    with pytest.raises(AttributeError, match="no means_: it has 2 feature sets"):
         _ = grouped.means_
     assert grouped.n_kernels_ == [3, 3]
 

@@ -17,13 +17,13 @@ from sklearn.metrics import log_loss
 
 import skmix
 from skmix import SharedKernelClassifier
-from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray
 from skmix.engine.refine.discriminative import Labelled, score
-from skmix.estimators import classifier, densities
-from skmix.estimators.classifier import _cross_fitted
-from skmix.estimators.crossfit import parts_of, quantile, seed_of
-from skmix.estimators.decisions import labelled_rows, split_rows
+from skmix.estimators import densities, tuning
+from skmix.estimators.crossfit import seed_of
+from skmix.estimators.decisions import quantile
+from skmix.estimators.holdout import stratified_folds
+from skmix.estimators.tuning import cross_fit, labelled_rows, split_rows
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 
@@ -35,6 +35,11 @@ def bars(n: int, seed: int) -> tuple[FloatArray, np.ndarray]:
     X = np.stack([random.uniform(-6.0, 6.0, size=n), y + random.uniform(-0.45, 0.45, size=n)], axis=1)
     X[:, 1] += 0.25 * X[:, 0]
     return X, np.where(y, "upper", "lower")
+
+
+def plan_of(run: Any) -> Any:
+    """Return a plan that runs something else."""
+    return SimpleNamespace(run=run, random_state=np.random.RandomState(0))
 
 
 def fitted(covariance_type: str = "spherical", n_kernels: int = 4, **settings: Any) -> SharedKernelClassifier:
@@ -287,7 +292,7 @@ def test_the_threshold_of_a_tuned_model(weighted: bool) -> None:
 
     model = tuned(clone(plain).set_params(reject_below=0.2), slice(None))
     densities, order = [], []
-    for training, held in parts_of(Block(X, np.searchsorted(model.classes_, y)), seed_of(model), 4):
+    for training, held in stratified_folds(np.searchsorted(model.classes_, y) + 1, 4, seed_of(model)):
         densities.append(tuned(clone(plain), training).score_samples(X[held]))
         order.append(held)
     expected = quantile(0.2, np.concatenate(densities), weights[np.concatenate(order)])
@@ -335,8 +340,8 @@ def test_what_cannot_be_tuned_is_refused() -> None:
     X, y = bars(100, seed=2)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         SharedKernelClassifier().tune(X, y)
-    with pytest.raises(ValueError, match="2 feature groups"):
-        SharedKernelClassifier(feature_groups=[[0], [1]], random_state=0).fit(X, y).tune(X, y)
+    with pytest.raises(ValueError, match="2 feature sets"):
+        SharedKernelClassifier(feature_sets=[[0], [1]], random_state=0).fit(X, y).tune(X, y)
     gaps = X.copy()
     gaps[3, 1] = np.nan
     with pytest.raises(ValueError, match="without missing values, but X has NaN"):
@@ -429,7 +434,7 @@ def test_rounds_and_trade_offs_by_default(
         seen.extend([stages, max_iter, batch_size])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(classifier, "tune", tune)
+    monkeypatch.setattr(tuning.discriminative, "tune", tune)
     with pytest.raises(KeyboardInterrupt):
         fitted().tune(*bars(200, seed=2), validation=None, batch_size=batch_size)
     assert seen == [[(each, n_rounds) for each in trade_offs], n_rounds, batch_size]
@@ -534,13 +539,13 @@ def test_parts_of_few_rows_are_judged_by_copies_that_were_tuned_to_the_others(
     means, mixture.means_ = mixture.means_, mixture.means_ + np.array([0.0, spoilt])
     made: list[Any] = []
 
-    def run(classifier: Any, training: Labelled, held_out: Labelled | None, stages: Any) -> Any:
+    def run(classifier: Any, training: Labelled, held_out: Labelled | None) -> Any:
         other = copy(mixture)
         other.means_ = means + 0.01 * (len(made) + 1)
         made.append((other, {row.tobytes() for part in (training, held_out) if part for row in part.X}))
         return other, SimpleNamespace(rounds=[], stages=[(0.0, 7 - len(made))])
 
-    before, after, _, path = _cross_fitted(model, rows, 0.1, np.random.RandomState(0), run, [])
+    before, after, _, path = cross_fit(model, rows, 0.1, plan_of(run))
     assert len(made) == 4
     tuned = densities.log_joint(model, X)
     assert_allclose(before.log_likelihood, np.mean(tuned[np.arange(60), rows.codes]))
@@ -593,8 +598,8 @@ def test_tuning_must_gain_two_standard_errors_and_misclassify_no_more(
         return SimpleNamespace(temperature=1.0, log_loss=loss, error=error)
 
     monkeypatch.setattr(densities, "log_joint", log_joint)
-    monkeypatch.setattr(classifier, "score", scores)
-    monkeypatch.setattr(classifier, "log_losses", lambda table, codes, temperature: -table[:, 0])
+    monkeypatch.setattr(tuning, "score", scores)
+    monkeypatch.setattr(tuning, "log_losses", lambda table, codes, temperature: -table[:, 0])
     n_rounds = iter([7, 3, 5, 9])
 
     def run(*_: Any) -> tuple[Any, Any]:
@@ -606,7 +611,7 @@ def test_tuning_must_gain_two_standard_errors_and_misclassify_no_more(
         np.arange(n_rows) % 2,
         None if weights is None else np.array(weights),
     )
-    before, after, rounds, path = _cross_fitted(model, rows, 0.25, np.random.RandomState(0), run, [])
+    before, after, rounds, path = cross_fit(model, rows, 0.25, plan_of(run))
     assert [number for _, number in rounds] == [7, 3, 5, 9]
     assert before.error == errors[0]
     assert (after is before) == (not better)

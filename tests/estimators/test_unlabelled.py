@@ -29,7 +29,7 @@ def sample(n_rows: int = 900) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_unlabelled_rows_help(groups: list[list[int]] | None, covariance_type: str) -> None:
     X, y, hidden = sample()
-    settings = {"feature_groups": groups, "covariance_type": covariance_type, "random_state": 0}
+    settings = {"feature_sets": groups, "covariance_type": covariance_type, "random_state": 0}
     shown = hidden >= 0
     few = SharedKernelClassifier(3, max_iter=900, **settings).fit(X[shown], y[shown])
     with_rest = SharedKernelClassifier(3, max_iter=900, **settings).fit(X, hidden)
@@ -86,7 +86,7 @@ def test_a_feature_seen_in_unlabelled_rows_alone() -> None:
     gappy = X.copy()
     gappy[hidden >= 0, 0] = np.nan
     for groups in (None, [[0, 1], [2, 3]]):
-        model = SharedKernelClassifier(3, feature_groups=groups, random_state=0, max_iter=900)
+        model = SharedKernelClassifier(3, feature_sets=groups, random_state=0, max_iter=900)
         assert np.isfinite(model.fit(gappy, hidden).predict_proba(X)).all()
 
 
@@ -94,7 +94,7 @@ def test_the_log_likelihood_of_groups_is_that_of_rows_and_labels_together() -> N
     X, _, hidden = sample(200)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, size=200)
     groups = [[0, 1], [2, 3]]
-    model = SharedKernelClassifier(3, feature_groups=groups, random_state=0, max_iter=900)
+    model = SharedKernelClassifier(3, feature_sets=groups, random_state=0, max_iter=900)
     model.fit(X, hidden, sample_weight=weights)
     joint = model.class_log_likelihood(X) + np.log(model.class_prior_)
     own = np.where(hidden < 0, logsumexp(joint, axis=1), joint[np.arange(200), hidden])

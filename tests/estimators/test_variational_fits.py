@@ -1,4 +1,4 @@
-"""Variational fits of the estimators: the posterior they leave, and what does not go with them."""
+"""Variational fits of the estimators: the posterior they leave, and what cannot be combined with them."""
 
 from __future__ import annotations
 
@@ -132,23 +132,23 @@ def test_a_class_can_be_added() -> None:
     assert not hasattr(model, "weight_concentration_")
 
 
-def test_feature_groups_gaps_and_rows_without_labels() -> None:
+def test_feature_sets_gaps_and_rows_without_labels() -> None:
     holes = np.where(np.random.default_rng(0).uniform(size=X.shape) < 0.1, np.nan, X)
-    grouped = classifier(feature_groups=[[0, 1], [2, 3]]).fit(X, Y)
+    grouped = classifier(feature_sets=[[0, 1], [2, 3]]).fit(X, Y)
     assert grouped.score(X, Y) > 0.9
     assert classifier().fit(holes, Y).score(X, Y) > 0.9
     few = np.where(np.arange(150) % 5 == 0, Y, -1)
     assert classifier().fit(X, few).score(X, Y) > 0.85
     with pytest.raises(ValueError, match="120 rows have no label"):
-        classifier(feature_groups=[[0, 1], [2, 3]]).fit(X, few)
+        classifier(feature_sets=[[0, 1], [2, 3]]).fit(X, few)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"accelerate": True}, "accelerate=True is for EM"),
-        ({"stopping": "per-class"}, "stopping='per-class' is for EM"),
-        ({"freeze": "kernels"}, "freeze='kernels' is for EM"),
+        ({"tol": ("per-class", 0.1)}, "tol=.* is for EM"),
+        ({"init": {"means": X[:3], "freeze": "kernels"}}, "freeze='kernels' is for EM"),
         ({"covariance_prior": 2.5}, "needs covariance_prior > 3"),
         ({"inference": "em", "weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
         ({"inference": "bayes"}, "inference"),

@@ -261,4 +261,4 @@ def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
 
 
 def test_defaults_are_as_documented() -> None:
-    assert_defaults(features, 14)
+    assert_defaults(features, 5)

@@ -151,9 +151,9 @@ def make_start(cell: Cell, data: Data, columns: list[int]) -> brute.Model:
         own = random.uniform(0.2, 0.5, size=(K, M)) * deviations**2
         covariances = factors @ factors.swapaxes(1, 2) + own[..., None] * np.eye(M)
     degrees = background = box = None
-    if cell["tail"] in ("t", "t4", "both"):
+    if cell["tail"] in ("t", "t4"):
         degrees = np.full(K, 4.0) if cell["tail"] == "t4" else random.uniform(3.0, 12.0, size=K)
-    if cell["tail"] in ("background", "both"):
+    if cell["tail"] == "background":
         background = np.full(L, 0.05)
         box = np.stack([np.nanmin(data.X[:, columns], axis=0), np.nanmax(data.X[:, columns], axis=0)])
     weights = random.dirichlet(np.full(K, 3.0), size=L).T
@@ -170,12 +170,14 @@ def n_factors(n_features: int) -> int:
     return min(N_FACTORS, n_features - 1)
 
 
-def as_init(cell: Cell, model: brute.Model) -> dict[str, Array]:
+def as_init(cell: Cell, model: brute.Model) -> dict[str, Any]:
     """Return a start as the estimators take it."""
     init = {"means": model.means, "covariances": of_structure(cell, model), "weights": model.weights}
-    if cell["tail"] in ("t", "both"):
+    if cell["tail"] == "t":
         assert model.degrees is not None
         init["degrees"] = model.degrees
+    if cell["freeze"] != "none":
+        init["freeze"] = cell["freeze"]
     return init
 
 
@@ -207,19 +209,17 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
     settings: dict[str, Any] = {
         "n_kernels": n_kernels(cell),
         "covariance_type": cell["covariance"],
-        "kernel": {"t": "t", "both": "t", "t4": ("t", 4.0)}.get(cell["tail"], "gaussian"),
-        "background": cell["tail"] in ("background", "both"),
+        "tail": {"none": None, "t4": ("t", 4.0)}.get(cell["tail"], cell["tail"]),
         "covariance_prior": {"none": None, "number": PRIOR_ROWS, "auto": "auto"}[cell["covariance_prior"]],
         "weight_prior": {"none": None, "number": WEIGHT_PRIOR}.get(cell["weight_prior"], "hierarchical"),
-        "freeze": None if cell["freeze"] == "none" else cell["freeze"],
         "variance_floor": FLOOR,
         "random_state": 0,
         "max_iter": max_iter,
-        "tol": 0.0,
-        **{name: cell[name] for name in ("inference", "accelerate", "stopping")},
+        "tol": 0.0 if cell["stopping"] == "total" else (cell["stopping"], 0.0),
+        **{name: cell[name] for name in ("inference", "accelerate")},
     }
     if cell["covariance"] == "low_rank":
-        settings["n_factors"] = n_factors(len(columns_of(cell)[0]))
+        settings["covariance_type"] = "low_rank", n_factors(len(columns_of(cell)[0]))
     if cell["starts"] == "three":
         settings |= {"init": "random_from_data", "n_init": N_STARTS}
     else:
@@ -230,7 +230,7 @@ def make_estimator(cell: Cell, starts: Sequence[brute.Model | dict[str, Array]],
         settings["device"] = device[cell["rows"]]
     if cell["model"] == "mixture":
         return SharedKernelMixture(**settings, group_shift=SHIFT if cell["shift"] else None)
-    return SharedKernelClassifier(**settings, feature_groups=SETS if cell["model"] == "sets" else None)
+    return SharedKernelClassifier(**settings, feature_sets=SETS if cell["model"] == "sets" else None)
 
 
 def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
@@ -274,7 +274,7 @@ def quiet() -> Iterator[None]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         warnings.filterwarnings("ignore", ".* have no group")
-        warnings.filterwarnings("ignore", "Rows without a label and several feature_groups")
+        warnings.filterwarnings("ignore", "Rows without a label and several feature_sets")
         yield
 
 
@@ -315,7 +315,7 @@ def fitted_alone(
     """Return the mixture of some features from one start of a batch, of which `part` is the best."""
     estimator = make_estimator({**cell, "starts": "one"}, [start], max_iter)
     if cell["covariance"] == "low_rank":
-        estimator.set_params(n_factors=n_factors(len(columns)))
+        estimator.set_params(covariance_type=("low_rank", n_factors(len(columns))))
     if "covariance_prior_" in vars(part):
         # It is found with all starts, for all of them.
         estimator.set_params(covariance_prior=tuple(part.covariance_prior_))
@@ -403,7 +403,7 @@ def rule_of(cell: Cell, data: Data, part: Any, columns: list[int]) -> brute.Rule
         prior_covariance=scale,
         weight_prior=WEIGHT_PRIOR if cell["weight_prior"] == "number" else 1.0,
         freeze=None if cell["freeze"] == "none" else cell["freeze"],
-        learn_degrees=cell["tail"] in ("t", "both"),
+        learn_degrees=cell["tail"] == "t",
     )
 
 

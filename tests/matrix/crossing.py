@@ -13,7 +13,7 @@ Cell = dict[str, Any]
 FEATURES: dict[str, list[Any]] = {
     "model": ["mixture", "classifier", "sets"],  # sets: a classifier with two sets of features
     "covariance": ["full", "tied", "diag", "spherical", "low_rank"],
-    "tail": ["none", "t", "t4", "background", "both"],  # t: degrees are learnt; both: t and background
+    "tail": ["none", "t", "t4", "background"],  # t: degrees are learnt
     "covariance_prior": ["none", "number", "auto"],
     "weight_prior": ["none", "number", "hierarchical"],
     "shift": [False, True],
@@ -29,7 +29,7 @@ FEATURES: dict[str, list[Any]] = {
     "kernels": ["few", "many"],
     "after": ["nothing", "tune", "stream", "add", "warm", "impute", "export"],
 }
-TAILS = ("t", "t4", "background", "both")
+TAILS = ("t", "t4", "background")
 DEVICES = ("single", "streamed")  # by the estimator's `device`; tensors stay where they are
 FILES = ("npy", "parquet", "dask", "streamed")
 
@@ -41,17 +41,17 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("tail", TAILS), ("inference", "variational"), "inference"),
     (("tail", TAILS), ("accelerate", True), "accelerate"),
     (("tail", TAILS), ("rows", ("tensor", *DEVICES)), "device"),
-    (("tail", ("background", "both")), ("freeze", "weights"), "freeze='weights'"),
+    (("tail", "background"), ("freeze", "weights"), "freeze='weights'"),
     (("inference", "variational"), ("accelerate", True), "accelerate"),
     (("inference", "variational"), ("freeze", ("kernels", "weights")), "freeze"),
-    (("inference", "variational"), ("stopping", "per-class"), "stopping"),
+    (("inference", "variational"), ("stopping", "per-class"), "tol="),
     (("inference", "variational"), ("covariance", "low_rank"), "conjugate"),
     (("weight_prior", "hierarchical"), ("accelerate", True), "accelerate"),
     (("weight_prior", "hierarchical"), ("freeze", "weights"), "freeze"),
-    (("weight_prior", "hierarchical"), ("stopping", "per-class"), "stopping"),
+    (("weight_prior", "hierarchical"), ("stopping", "per-class"), "tol="),
     (("shift", True), ("inference", "variational"), "variational"),
     (("shift", True), ("tail", TAILS), "t kernels or a background"),
-    (("shift", True), ("stopping", "per-class"), "stopping"),
+    (("shift", True), ("stopping", "per-class"), "tol="),
     (("shift", True), ("labels", "unlabelled"), "every row needs its group"),
     (("shift", True), ("rows", "streamed"), "streamed to a device"),
     (("covariance", "low_rank"), ("rows", ("tensor", *DEVICES)), "low_rank"),
@@ -70,7 +70,7 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("model", "sets"), ("labels", "unlabelled"), ("inference", "variational"), "inference='em'"),
     (("model", "sets"), ("labels", "unlabelled"), ("weight_prior", "hierarchical"), "other than 'hier"),
     (("model", "sets"), ("labels", "unlabelled"), ("accelerate", True), "accelerate=False"),
-    (("model", "sets"), ("labels", "unlabelled"), ("stopping", "per-class"), "stopping='total'"),
+    (("model", "sets"), ("labels", "unlabelled"), ("stopping", "per-class"), "tol=tolerance"),
     (("model", "sets"), ("labels", "unlabelled"), ("after", "stream"), "needs labelled rows"),
 ]
 # Values that mean nothing together: a parameter or method is not there, or a default has nothing to act on.

@@ -11,7 +11,7 @@ except ModuleNotFoundError:
     raise SystemExit(f"Error: the command line needs rich and typer: {how_to_install('cli')}") from None
 
 # Importing a module registers its commands.
-from skmix.cli import bench, compose, digits, fit, models, reproduce
+from skmix.cli import compose, digits, fit, models, reproduce
 from skmix.cli._common import app
 
-__all__ = ["app", "bench", "compose", "digits", "fit", "models", "reproduce"]
+__all__ = ["app", "compose", "digits", "fit", "models", "reproduce"]

@@ -34,7 +34,7 @@ STANDARD = "-"
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
-_ORDER = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce", "bench"]
+_ORDER = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce"]
 """The commands, as help lists them."""
 
 

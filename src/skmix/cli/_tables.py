@@ -27,13 +27,13 @@ from skmix.cli._common import (
 )
 from skmix.cli._progress import Watch
 from skmix.estimators import load
-from skmix.experiments.harness import writable_folder
 from skmix.io import ColumnError, TableRows, read_rows, replacing, write_columns
 from skmix.io.encoding import Kind, listed, plain_text
 from skmix.io.labels import labels_like
 from skmix.io.preparation import AUTOMATIC, Preparation, check_scale_known, scale_of, transformer_of
 from skmix.io.writing import WRITABLE, check_writable, is_device
-from skmix.report import metadata_of
+from skmix.paper.harness import writable_folder
+from skmix.report._predictions import target_of
 
 Data = Annotated[
     str,
@@ -168,7 +168,7 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     options["preparation"] = getattr(model, "preparation_", None)
     if names is not None:
         # Without a note that columns of labels and weights are ignored.
-        set_aside = (metadata_of(model)["target"], getattr(model, "metadata_", {}).get("weight"))
+        set_aside = (target_of(model), getattr(model, "metadata_", {}).get("weight"))
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
         rows = read(watch, data, features=columns_of(model), drop=aside, **options)
         _check_scale_known(options["preparation"], rows)
@@ -204,7 +204,7 @@ def read_labelled(
     watch: Watch, model: Any, data: str, target: str | None, **options: Any
 ) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
     """Read the rows that have a label, their labels as the model's classes, and their weights."""
-    column = target or metadata_of(model)["target"]
+    column = target or target_of(model)
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
     rows = read_for(watch, model, data, target=column, **options)

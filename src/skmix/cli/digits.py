@@ -9,12 +9,14 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix import datasets, features, plots
+from skmix import paper
 from skmix.cli import _common as cli
 from skmix.cli._progress import watching
-from skmix.experiments.harness import writable_folder
 from skmix.io import replacing, write_columns
 from skmix.io.writing import WRITABLE
+from skmix.paper.digit_plots import plot_digits
+from skmix.paper.harness import writable_folder
+from skmix.plots._common import new_figure, save_figure
 
 _MAX_ON_A_SHEET = 20
 """Images of each digit that a sheet shows."""
@@ -63,7 +65,7 @@ def digits(
         for file in wanted.values():
             writable_folder(file.parent)
         with watching() as watch, watch.steps("simulating", None):
-            images, labels = datasets.make_seven_segment_digits(
+            images, labels = paper.make_seven_segment_digits(
                 per_digit,
                 half_length=half_length,
                 half_width=half_width,
@@ -73,7 +75,7 @@ def digits(
             )
             # Draw before anything is written: matplotlib may be missing.
             figure = None if sheet is None else _sheet(images, labels, per_digit)
-            found, names = features.digit_features(images), features.DIGIT_FEATURES
+            found, names = paper.digit_features(images), paper.DIGIT_FEATURES
             if out.suffix.lower() == ".npz":
                 with replacing(out) as opened:
                     np.savez_compressed(
@@ -83,7 +85,7 @@ def digits(
                 columns = dict(zip(names, found.T, strict=True))
                 write_columns(out, {**columns, "digit": labels})
             if figure is not None and sheet is not None:
-                plots.save_figure(figure, sheet, dpi=120)
+                save_figure(figure, sheet, dpi=120)
     if as_json:
         picture = None if sheet is None else str(sheet)
         cli.print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
@@ -95,6 +97,6 @@ def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int)
     """Return a figure with a row of images for each digit."""
     across = min(per_digit, _MAX_ON_A_SHEET)
     shown = np.arange(len(labels)) % per_digit < across
-    figure = plots.new_figure(0.45 * across + 0.5, 4.7)
-    plots.plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
+    figure = new_figure(0.45 * across + 0.5, 4.7)
+    plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
     return figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from skmix import (
     SharedKernelClassifier,
@@ -28,6 +26,7 @@ from skmix.cli._progress import Watch, watching
 from skmix.cli.models import print_evaluation
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
+from skmix.estimators.holdout import Split, single_split, stratified_folds
 from skmix.estimators.rows import note_rows
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
@@ -53,7 +52,7 @@ _SENTINELS = {float(sign + "9" * n) for n in (2, 3, 4, 5, 6) for sign in ("-", "
         "skmix fit flowers.csv --target species -o flowers.skmix",
         "skmix fit flowers.csv --target species --hold-out 0.25 --drop id",
         "skmix fit flowers.csv --target species --kernels 6 --covariance tied",
-        'skmix fit flowers.csv --target species --groups "width,length;colour"',
+        'skmix fit flowers.csv --target species --feature-sets "width,length;colour"',
         "zcat rows.csv.gz | skmix fit - --kernels 20 -o density.skmix",
     )
 )
@@ -128,11 +127,11 @@ def fit(
             help="Structure of the kernels' covariances; by default auto, and full with a number of kernels."
         ),
     ] = None,
-    groups: Annotated[
+    feature_sets: Annotated[
         str | None,
         _of_model(
-            metavar='"a,b;c,d"|auto',
-            help="Features that are independent, given the class, of those of other groups.",
+            metavar='"a,b;c,d"',
+            help="Features that are independent, given the class, of those of other sets.",
         ),
     ] = None,
     priors: Annotated[
@@ -169,10 +168,10 @@ def fit(
         ),
     ] = None,
     criterion: Annotated[
-        Literal["bic", "icl", "aic", "stability", "cv"] | None,
+        Literal["bic", "aic", "stability", "cv"] | None,
         _of_search(
             help="Criterion for automatic choices; by default cv, the prediction of held-out rows "
-            "(cross-validation). bic and icl find clusters rather than the best density, stability those "
+            "(cross-validation). bic finds clusters rather than the best density, stability those "
             "that both halves of the rows show."
         ),
     ] = None,
@@ -211,13 +210,13 @@ def fit(
     outliers: skmix predict marks them in a column of their own. Their label
     is that of the most probable class, as of other rows.
     """
-    of_classes: dict[str, Any] = {"--groups": groups, "--priors": priors, "--tune": tune}
+    of_classes: dict[str, Any] = {"--feature-sets": feature_sets, "--priors": priors, "--tune": tune}
     of_classes |= {"--hold-out": hold_out or None, "--folds": folds, "--html": html}
     for option, given in of_classes.items():
         if target is None and given is not None:
             cli.stop(f"{option} needs classes: name their column with --target.", cli.WRONG_USE)
-    if tune and (groups is not None or covariance == "low_rank"):
-        other = "--groups" if groups is not None else "--covariance low_rank"
+    if tune and (feature_sets is not None or covariance == "low_rank"):
+        other = "--feature-sets" if feature_sets is not None else "--covariance low_rank"
         cli.stop(f"--tune does not work with {other}; leave one of them out.", cli.WRONG_USE)
     if folds is not None and hold_out:
         cli.stop("--folds and --hold-out are two ways of testing; leave one of them out.", cli.WRONG_USE)
@@ -231,8 +230,8 @@ def fit(
     by_others = target is not None and criterion not in (None, "cv")
     restricting = {"--kernels": n_kernels != "auto", "--covariance": covariance not in (None, "auto")}
     fixed = [option for option, given in {**restricting, "--criterion": by_others}.items() if given]
-    if criterion not in (None, "cv") and groups is not None:
-        cli.stop(f"--criterion {criterion} does not work with --groups; cv does.", cli.WRONG_USE)
+    if criterion not in (None, "cv") and feature_sets is not None:
+        cli.stop(f"--criterion {criterion} does not work with --feature-sets; cv does.", cli.WRONG_USE)
     strength = None
     if covariance_prior != "none":
         strength = cli.parse_number("--covariance-prior", covariance_prior, least=0)
@@ -252,7 +251,7 @@ def fit(
     if time_limit is not None:
         if not 0.0 < time_limit < np.inf:
             cli.refuse("--time-limit", f"{time_limit:g} is not a number of seconds above 0.")
-        if "auto" not in (*chosen.values(), groups):
+        if "auto" not in chosen.values():
             cli.stop(
                 "--time-limit is for automatic choices, but everything is given. Leave it out, or --kernels.",
                 cli.WRONG_USE,
@@ -293,7 +292,7 @@ def fit(
             if y is not None:
                 classes = np.unique(y[known].tolist())
                 settings["priors"] = _parse_priors(priors, [str(label) for label in classes.tolist()])
-                settings["feature_groups"] = _parse_groups(groups, rows.columns)
+                settings["feature_sets"] = _parse_sets(feature_sets, rows.columns)
                 if outliers:
                     settings["reject_below"] = outliers
             fitting = partial(
@@ -519,16 +518,15 @@ def _training_rows(
     every = _weighted(every)
     if not hold_out:
         return every, None
-    labelled, labels = _labelled(every, "--hold-out")
-    n_classes = len(np.unique(labels))
-    n_held = int(np.ceil(hold_out * len(labelled)))
-    if min(n_held, len(labelled) - n_held) < n_classes:
+    codes = _codes(every, "--hold-out")
+    n_classes, n_labelled = int(codes.max()) + 1, int(np.count_nonzero(codes >= 0))
+    n_held = int(np.ceil(hold_out * n_labelled))
+    if min(n_held, n_labelled - n_held) < n_classes:
         raise ValueError(
-            f"--hold-out {hold_out:g} holds out {n_held} of {len(labelled)} rows, but both parts need at "
+            f"--hold-out {hold_out:g} holds out {n_held} of {n_labelled} rows, but both parts need at "
             f"least one row of each of {n_classes} classes."
         )
-    kept, held = train_test_split(labelled, test_size=hold_out, stratify=labels, random_state=seed)
-    training = np.sort(np.concatenate([kept, np.flatnonzero(~every.known)]))
+    training, held = single_split(codes, n_held, seed)
     return every.take(training), every.take(held)
 
 
@@ -560,17 +558,17 @@ def _weighted(rows: _Rows) -> _Rows:
     return rows.take(rows.weights > 0.0)
 
 
-def _labelled(rows: _Rows, option: str) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Return which rows have a label, and their labels as text, of which each must occur twice."""
-    labelled = np.flatnonzero(rows.known)
-    labels = rows.y[labelled].astype(str)
-    classes, counts = np.unique(labels, return_counts=True)
+def _codes(rows: _Rows, option: str) -> NDArray[np.int64]:
+    """Return the classes (n,) of rows, -1 for those without a label; each class must have two rows."""
+    codes = np.full(len(rows.X), -1)
+    classes, codes[rows.known] = np.unique(rows.y[rows.known].astype(str), return_inverse=True)
+    counts = np.bincount(codes[rows.known])
     if counts.min() < 2:
         raise ValueError(
             f"{option} needs two rows of each class, but {str(classes[counts.argmin()])!r} has one. Add "
             "a row of it, or leave it out."
         )
-    return labelled, labels
+    return codes
 
 
 @dataclass(frozen=True)
@@ -585,21 +583,17 @@ class _HeldOut:
         return self.probabilities
 
 
-def _folds(rows: _Rows, n_folds: int, seed: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def _folds(rows: _Rows, n_folds: int, seed: int) -> list[Split]:
     """Return the training rows and the held-out rows of each fold; rows without a label always train."""
-    labelled, labels = _labelled(rows, "--folds")
-    most = np.unique(labels, return_counts=True)[1].max()
+    codes = _codes(rows, "--folds")
+    most = np.bincount(codes[rows.known]).max()
     if most < n_folds:
         raise ValueError(f"--folds {n_folds} needs more rows: no class has more than {most}.")
-    splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of classes with fewer rows than folds
-        helds = [labelled[held] for _, held in splitter.split(labelled, labels)]
-    return [(np.setdiff1d(np.arange(len(rows.X)), held), held) for held in helds]
+    return stratified_folds(codes, n_folds, seed)
 
 
 def _cross_validate(
-    watch: Watch, fitting: Any, rows: _Rows, parts: list[tuple[NDArray[np.intp], NDArray[np.intp]]]
+    watch: Watch, fitting: Any, rows: _Rows, parts: list[Split]
 ) -> tuple[report.Evaluation, list[float]]:
     """Return the evaluation of held-out predictions of all labelled rows, and the accuracy in each fold."""
     probabilities: Any = None
@@ -627,14 +621,14 @@ def _fit(
 ) -> tuple[Any, Any]:
     """Return a fitted classifier, or mixture without labels, and the search if anything was 'auto'."""
     X, y, weights = rows.X, rows.y, rows.weights
-    groups = settings.get("feature_groups")
-    is_open = "auto" in (*chosen.values(), groups)
+    groups = settings.get("feature_sets")
+    is_open = "auto" in chosen.values()
     common = {"time_limit": time_limit, **{name: settings[name] for name in ("n_jobs", "random_state")}}
     search: Any = None
     if is_open and y is not None and criterion in (None, "cv"):
-        classifier = SharedKernelClassifier(**QUICK_FITS | settings | {"feature_groups": None})
+        classifier = SharedKernelClassifier(**QUICK_FITS | settings | {"feature_sets": None})
         search = SharedKernelClassifierCV(
-            classifier, **chosen, feature_groups=groups, tune="auto" if tune is None else tune, **common
+            classifier, **chosen, feature_sets=groups, tune="auto" if tune is None else tune, **common
         ).fit(X, y, sample_weight=weights)
         # With several members or other features, the search itself is the model.
         alone = len(search.classifiers_) == 1 and search.feature_map_ is None
@@ -667,25 +661,27 @@ def _fit(
     return model, search
 
 
-def _parse_groups(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | str | None:
-    """Return the features of each group, given names of columns such as ``a,b;c,d``."""
-    if given is None or given == "auto":
-        return given
+def _parse_sets(given: str | None, columns: Mapping[str, Kind]) -> list[list[int]] | None:
+    """Return the features of each set, given names of columns such as ``a,b;c,d``."""
+    if given is None:
+        return None
     places: dict[str, list[int]] = {}
     names, n_features = list(columns), 0
     for name, kind in columns.items():
         places[name] = [n_features + i for i in range(len(feature_names({name: kind})))]
         n_features += len(places[name])
-    groups = []
-    for group in given.split(";"):
-        chosen = [name for name in (part.strip() for part in group.split(",")) if name]
+    sets = []
+    for columns_of_set in given.split(";"):
+        chosen = [name for name in (part.strip() for part in columns_of_set.split(",")) if name]
         unknown = [name for name in chosen if name not in places]
         if unknown:
-            cli.refuse("--groups", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}.")
+            cli.refuse(
+                "--feature-sets", f"there is no feature {unknown[0]!r}; there are {', '.join(names[:20])}."
+            )
         if not chosen:
-            cli.refuse("--groups", f"a group of {given!r} is empty.")
-        groups.append([place for name in chosen for place in places[name]])
-    return groups
+            cli.refuse("--feature-sets", f"a set of {given!r} is empty.")
+        sets.append([place for name in chosen for place in places[name]])
+    return sets
 
 
 def _parse_priors(given: str | None, labels: Sequence[str]) -> list[float] | str | None:

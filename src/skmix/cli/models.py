@@ -18,6 +18,7 @@ from skmix.io import ColumnError
 from skmix.io.encoding import decode_columns, listed
 from skmix.io.labels import labels_like
 from skmix.plots._models import part_label
+from skmix.report._predictions import predict_columns, target_of
 from skmix.report.description import serving, traits
 
 _BAR = 6
@@ -71,7 +72,7 @@ def predict(
         fitted = tables.load_model(model)
         rows = tables.read_for(watch, fitted, data, drop=drop, keep=keep or (), **written)
         with watch.share("predicting") as progress:
-            predicted = report.predict_columns(fitted, rows.X, progress)
+            predicted = predict_columns(fitted, rows.X, progress)
         twice = sorted(set(rows.kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
@@ -133,7 +134,7 @@ def sample(
         kinds = tables.columns_of(fitted) or dict.fromkeys(names)
         columns: dict[str, Any] = decode_columns(drawn, kinds)
         if len(classes) > 1:
-            columns[report.metadata_of(fitted)["target"] or "label"] = labels
+            columns[target_of(fitted) or "label"] = labels
         tables.write_table(out, columns, digits)
     if as_json:
         cli.print_json({"file": out, "n_rows": number, "columns": list(columns)})

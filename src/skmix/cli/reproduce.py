@@ -21,14 +21,16 @@ from rich.padding import Padding
 from rich.table import Table
 
 import skmix
-from skmix import plots, report
+from skmix import paper as study
 from skmix.cli import _common as cli
 from skmix.cli._progress import display
 from skmix.engine.compute import how_to_install
 from skmix.engine.compute.dask import ClusterError, connect
-from skmix.experiments import harness
-from skmix.experiments import paper as study
-from skmix.experiments.harness import text_of
+from skmix.paper import figures as figures_of
+from skmix.paper import harness
+from skmix.paper.harness import text_of
+from skmix.paper.page import write_report
+from skmix.plots._common import save_figure
 
 # Formats of the figures, and their resolutions.
 _FORMATS = (("png", 300), ("pdf", 300))
@@ -110,7 +112,7 @@ def _reproduce(
     with nullcontext() if dask is None else connect(dask, skmix.__version__) as cluster:
         folder = harness.writable_folder(out)
         record = study.run_illustration(settings.seed)
-        picture = plots.plot_illustration(record)[0].figure
+        picture = figures_of.plot_illustration(record)[0].figure
         planned = study.make_study(cells, settings)
         # Open the store before writing, so that a damaged store leaves the folder unchanged.
         with harness.Store(folder / "study.sqlite") as store:
@@ -130,11 +132,11 @@ def _reproduce(
     _print_claims(results, claims, differences)
     study.write_tables(harness.writable_folder(folder / "tables"), results, tables, claims, differences)
     figure_folder = harness.writable_folder(folder / "figures")
-    figures = plots.paper_figures(results)
+    figures = figures_of.paper_figures(results)
     for _ in harness.spread(_save, figure_folder, list(figures.items()), jobs or joblib.cpu_count()):
         pass
     pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures}
-    report.write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
+    write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
     cli.say(
         f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
         "illustration.pdf; finished runs in study.sqlite."
@@ -152,7 +154,7 @@ def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
     name, draw = figure
     drawn = draw()
     for suffix, dpi in _FORMATS:
-        plots.save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+        save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
 
 
 @contextmanager

@@ -13,13 +13,13 @@ import numpy as np
 
 from .compute.arrays import like, namespace
 from .compute.threads import Workers, workers
-from .covariances import Structure, structure_of
+from .estep.gaps import group_rows, marginal
+from .estep.terms import log_sum as log_sum
+from .estep.terms import safe_log
 from .model import FloatArray, IntArray, Parameters
 from .rules.likelihood import all_weights
 from .sources import open_array
-from .sources.gaps import group_rows, marginal
-from .sources.reference import log_sum as log_sum
-from .sources.reference import safe_log
+from .structures import Structure, structure_of
 
 # Largest array of values predicted by all kernels.
 _CHUNK = 1 << 20
@@ -66,21 +66,7 @@ def class_log_likelihood(
 ) -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
     mixed = evaluate(X, parameters, covariance_type, n_jobs, parameters.weights)
-    if parameters.background is None or parameters.box is None:
-        return mixed
-    uniform = log_background(X, parameters.box)[:, None]
-    left, own = safe_log(1.0 - parameters.background), safe_log(parameters.background)
-    return np.logaddexp(mixed + left, uniform + own)
-
-
-def log_background(X: np.ndarray, box: FloatArray) -> FloatArray:
-    """Return the log-density (N,) of a background that is uniform on a box (2, M), of the observed values.
-
-    Rows outside of the box have the same: whatever is far from all kernels is background.
-    """
-    low, high = box
-    found: FloatArray = -(~np.isnan(X) @ np.log(high - low))
-    return found
+    return parameters.tail.mix(mixed, X)
 
 
 def all_log_densities(
@@ -88,14 +74,14 @@ def all_log_densities(
 ) -> FloatArray:
     """Return the kernels' log-densities (N, K), or (N, K + 1) with that of the background last."""
     found = evaluate(X, parameters, covariance_type, n_jobs)
-    if parameters.box is None:
+    if not parameters.tail.n_extra:
         return found
-    return np.concatenate([found, log_background(X, parameters.box)[:, None]], axis=1)
+    return np.concatenate([found, parameters.tail.log_densities(X)], axis=1)
 
 
 def all_log_weights(parameters: Parameters) -> FloatArray:
     """Return the log-weights (K, L), or (K + 1, L), that belong to `all_log_densities`."""
-    return safe_log(all_weights(parameters.batch())[0])
+    return safe_log(all_weights(parameters))
 
 
 def log_responsibilities(
@@ -152,31 +138,25 @@ def condition(
     gaps = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
     means = parameters.means[:, gaps] + (slopes[0] @ deviation[..., None])[..., 0]
-    degrees, background, box = parameters.degrees, None, parameters.box
-    if degrees is not None:
+    if parameters.tail.weighted:
         scales = _scales(values[None], columns, parameters, structure)[0]
         if structure.shared:
             covariances = structure.to_full(covariances, len(means), len(gaps))
         covariances = structure.widened(covariances, scales)
-        degrees = degrees + len(columns)
-    if box is not None:
-        box, shares = box[:, gaps], weights.sum(axis=0)
-        background = 1.0 - shares
-        weights = np.where(shares > 0, weights / np.where(shares > 0, shares, 1.0), parameters.weights)
-    return Parameters(weights, means, covariances[0], degrees=degrees, background=background, box=box)
+    weights, tail = parameters.tail.conditional(weights, parameters.weights, columns, gaps)
+    return Parameters(weights, means, covariances[0], tail=tail)
 
 
 def _scales(
     values: FloatArray, columns: IntArray, parameters: Parameters, structure: Structure
 ) -> FloatArray:
-    """Return by what each row's values (n, O) of `columns` (O,) multiply the scales of t kernels, (n, K)."""
-    assert parameters.degrees is not None
-    if not len(columns):
+    """Return the factors (n, K) of the kernels' covariances given values (n, O) of `columns` (O,)."""
+    if not (len(columns) and parameters.tail.weighted):
         return np.ones((len(values), len(parameters.means)))
     part = marginal(parameters, columns, structure)
     whitener = structure.factor(part.covariances[None], len(columns)).whitener
     distances = structure.distances(whitener, values.T - part.means[None, ..., None])[0].T
-    return (parameters.degrees + distances) / (parameters.degrees + len(columns))
+    return parameters.tail.scales(distances, len(columns))
 
 
 def _incomplete(
@@ -210,9 +190,7 @@ def fill_means(
             deviation = filled[np.ix_(rows, columns)] - parameters.means[:, None, columns]
             predicted = parameters.means[:, None, gaps] + deviation @ np.swapaxes(slopes, 1, 2)
             found = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
-            if parameters.box is not None:
-                found += left[rows, None] * parameters.box[:, gaps].mean(axis=0)
-            filled[np.ix_(rows, gaps)] = found
+            filled[np.ix_(rows, gaps)] = parameters.tail.expected(found, left[rows], gaps)
     return filled
 
 
@@ -234,18 +212,14 @@ def draw_missing(
         chosen = kernels[:, index]
         drawn = random_state.standard_normal((*chosen.shape, len(gaps)))
         known = X[np.ix_(index, columns)].astype(np.float64)
-        scales = None if parameters.degrees is None else _scales(known, columns, parameters, structure)
+        scales = _scales(known, columns, parameters, structure)
         for k in np.unique(chosen):
             own = np.nonzero(chosen == k)
             if k == n_kernels:
-                assert parameters.box is not None
-                low, high = parameters.box[:, gaps]
-                drawn[own] = random_state.uniform(low, high, size=(len(own[0]), len(gaps)))
+                drawn[own] = parameters.tail.draw(len(own[0]), gaps, random_state)
                 continue
-            if scales is not None and parameters.degrees is not None:
-                degrees = parameters.degrees[k] + len(columns)
-                wide = np.sqrt(scales[own[1], k]) * _tails(degrees, len(own[1]), random_state)
-                drawn[own] *= wide[:, None]
+            wide = parameters.tail.stretch(k, len(own[1]), random_state, len(columns))
+            drawn[own] *= np.sqrt(scales[own[1], k, None]) * wide
             deviation = known[own[1]] - parameters.means[k, columns]
             drawn[own] = drawn[own] @ roots[k].T + deviation @ slopes[k].T + parameters.means[k, gaps]
         filled[:, index[:, None], gaps] = drawn
@@ -268,25 +242,17 @@ def draw(
     Rows of the background have the number K.
     """
     n_kernels, n_features = parameters.means.shape
-    kernels = choose(all_weights(parameters.batch())[0].T[classes], random_state)
+    kernels = choose(all_weights(parameters).T[classes], random_state)
     structure = structure_of(covariance_type)
     X = random_state.standard_normal((len(classes), n_features))
     for k in np.unique(kernels):
         own = kernels == k
         if k == n_kernels:
-            assert parameters.box is not None
-            low, high = parameters.box
-            X[own] = random_state.uniform(low, high, size=(int(own.sum()), n_features))
+            X[own] = parameters.tail.draw(int(own.sum()), slice(None), random_state)
             continue
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))
         deviations = structure.correlate(one, X[own], random_state)
-        if parameters.degrees is not None:
-            deviations *= _tails(parameters.degrees[k], int(own.sum()), random_state)[:, None]
+        deviations *= parameters.tail.stretch(k, int(own.sum()), random_state)
         X[own] = deviations + parameters.means[k]
     return X, kernels
-
-
-def _tails(degrees: float, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
-    """Draw what (n,) Gaussian rows are multiplied by to become rows of a t distribution."""
-    return np.sqrt(degrees / random_state.chisquare(degrees, size=n_rows))

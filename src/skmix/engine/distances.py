@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .covariances import structure_of
 from .model import FloatArray, Parameters
+from .structures import structure_of
 
 
 def jeffreys(first: Parameters, first_type: str, second: Parameters, second_type: str) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .covariances import Structure, rescaled, structure_of
+from .frame import Frame, Setting
 from .model import (
     BoolArray,
     Factor,
@@ -31,10 +31,11 @@ from .model import (
 from .rules import UpdateRule
 from .rules.likelihood import Likelihood, for_pass, price_of_kernel
 from .rules.variational import Variational, default_rows, prior_of
-from .sources import RowSource, Setting, make_setting, open_source
+from .sources import RowSource, make_setting, open_source
 from .sources.base import Centres
-from .sources.summary import Frame
 from .squarem import STRICTER, Squarem
+from .structures import Structure, rescaled, structure_of
+from .tails import tail_of
 
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
@@ -83,13 +84,16 @@ class RunState:
     def from_dict(cls, values: dict[str, Any]) -> RunState:
         """Return the record from the output of `to_dict`."""
 
+        def parameters(value: dict[str, Any]) -> Parameters:
+            return Parameters(**{**value, "tail": tail_of(value["tail"])})
+
         def made(value: Any) -> Any:
-            return Parameters(**value) if isinstance(value, dict) else np.array(value)
+            return parameters(value) if isinstance(value, dict) else np.array(value)
 
         squarem = values["squarem"]
         if squarem is not None:
             squarem = Squarem(**{name: made(value) for name, value in squarem.items()})
-        return cls(**{**values, "parameters": Parameters(**values["parameters"]), "squarem": squarem})
+        return cls(**{**values, "parameters": parameters(values["parameters"]), "squarem": squarem})
 
 
 # Called after each pass.
@@ -143,7 +147,8 @@ def fit(
         inside = run.result()
     rows.clear_cache()
     # The box stays as it was, to the last bit, or rows on its sides would be outside.
-    found = replace(frame.leave(inside.parameters.map(to_numpy), structure), box=starts.box)
+    found = frame.leave(inside.parameters.map(to_numpy), structure)
+    found = replace(found, tail=found.tail.at_place_of(starts.tail))
     return replace(
         inside,
         parameters=found,

@@ -8,48 +8,19 @@ no R axis; the loop always carries one.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal
 
 import numpy as np
 
 from .compute import arrays
-from .compute.arrays import Array, is_numpy, namespace, pick, replaced
+from .compute.arrays import Array
+from .records import Record
+from .tails import NONE, Sums, Tail
 
 FloatArray = arrays.FloatArray
 IntArray = arrays.IntArray
 BoolArray = arrays.BoolArray
-Some = TypeVar("Some", bound="Record")
-
-
-class Record:
-    """A dataclass of arrays with a common first axis; the functions below apply to each array."""
-
-    def map(self, function: Callable[[Array], Array]) -> Self:
-        """Return a record with the function applied to each array; numbers, text and None stay."""
-        fields = vars(self).values()
-        plain = (int, float, str, type(None))
-        return type(self)(*[a if isinstance(a, plain) else function(a) for a in fields])
-
-    def take(self, index: Any) -> Self:
-        """Return the starts that `index` selects along the leading axis."""
-        return self.map(lambda array: pick(array, index))
-
-    def put(self, index: Any, other: Self) -> Self:
-        """Return this record with the starts that `index` selects replaced; NumPy arrays change in place."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(*[None if a is None else replaced(a, index, b) for a, b in pairs])
-
-    def copy(self) -> Self:
-        """Return a copy that shares no memory with this record."""
-        return self.map(lambda array: array.copy() if is_numpy(array) else array)
-
-
-def join(records: Sequence[Some]) -> Some:
-    """Concatenate records along the first axis."""
-    parts = zip(*[vars(record).values() for record in records], strict=True)
-    return type(records[0])(*[None if a[0] is None else namespace(a[0]).concat(list(a)) for a in parts])
 
 
 class Status(enum.IntEnum):
@@ -77,13 +48,7 @@ class Parameters(Record):
     # (..., K): concentration of the Dirichlet prior on weights that is learnt from all classes; None: no such
     # prior. Weights of a fit with one are not normalised either, see ``rules/weights.py``.
     concentration: FloatArray | None = None
-    # (..., K): degrees of freedom of Student's t kernels, whose scale matrices are the covariances; None:
-    # kernels are Gaussian
-    degrees: FloatArray | None = None
-    # (..., L): Pr(background | class), and (..., 2, M): lowest and highest values of the box on which the
-    # background is uniform; `weights` are shares of the other rows. None: there is no background.
-    background: FloatArray | None = None
-    box: FloatArray | None = None
+    tail: Tail = NONE  # what describes rows far from every kernel
 
     def batch(self) -> Parameters:
         """Return this single model as a batch of one start that shares its memory."""
@@ -111,28 +76,23 @@ class Statistics(Record):
     # (R, K, S): the same sum of second-order terms, in the structure's packed order; if covariances are tied,
     # only the sum over kernels is defined, if they are spherical, only that over features
     second: FloatArray
-    # (R, K): sums of w E[u] and w E[log u] over rows of responsibility w, where u is the precision of a row
-    # relative to that of its t kernel; moments are then weighted by w E[u]. None for Gaussian kernels.
-    scales: FloatArray | None = None
-    log_scales: FloatArray | None = None
-    background: FloatArray | None = None  # (R, C): sum of the probabilities that rows are background
-
-    @property
-    def weight(self) -> FloatArray:
-        """Sum (R, K) of the weights of the rows in the moments."""
-        return namespace(self.mass).sum(self.mass, axis=-1) if self.scales is None else self.scales
+    # What the tail adds. t kernels: sums (R, K) of w E[u] and of w E[log u] over rows of responsibility w,
+    # where u is the precision of a row relative to that of its kernel; moments are then weighted by w E[u].
+    # Background: sum (R, C) of the probabilities that rows are background.
+    of_tail: Sums = ()
 
     def plus(self, other: Statistics) -> Statistics:
         """Return the statistics of the rows of both."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        sums: list[Any] = [None if own is None else own + new for own, new in pairs]
-        return Statistics(*sums)
+        return self._combine(lambda own, new: own + new, other)
 
     def add(self, other: Statistics) -> None:
         """Add `other` to this record in place."""
-        for own, new in zip(vars(self).values(), vars(other).values(), strict=True):
-            if own is not None:
-                own += new
+
+        def into(own: Array, new: Array) -> Array:
+            own += new
+            return own
+
+        self._combine(into, other)
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg, special, stats
 
-from .covariances import structure_of
 from .model import BoolArray, FloatArray, IntArray, Parameters
 from .rules.likelihood import all_weights
+from .structures import structure_of
 
 # Precision of a share that rows say nothing about: it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
@@ -277,10 +277,10 @@ def _scores(
         root = np.linalg.cholesky(structure.to_full(one, 1, n_features)[0, 0])
         z = linalg.solve_triangular(root, (X[near[k]] - parameters.means[k]).T, lower=True).T
         scale = np.ones((len(z), 1))
-        if parameters.degrees is not None:
+        if parameters.tail.weighted:
             # That of (precision) in docs/mathematics; degrees of freedom themselves are taken as known.
-            distances = (z**2).sum(axis=1, keepdims=True)
-            scale = (parameters.degrees[k] + n_features) / (parameters.degrees[k] + distances)
+            degrees, distances = parameters.tail.to_dict()["degrees"][k], (z**2).sum(axis=1, keepdims=True)
+            scale = (degrees + n_features) / (degrees + distances)
         squares = scale * z**2 - 1.0
         if kind == "spherical":
             terms = squares.sum(axis=1, keepdims=True) / np.sqrt(2.0 * n_features)

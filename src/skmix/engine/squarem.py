@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from .compute.arrays import like, namespace, to_numpy
-from .covariances import Structure
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
 from .rules import UpdateRule
 from .rules.likelihood import with_frozen
+from .structures import Structure
 
 # Initial limit on the step length, in EM steps, and the factor by which it grows when reached.
 _FIRST_LIMIT, _GROWTH = 4.0, 4.0

@@ -23,9 +23,9 @@ from .compute.arrays import (
     pick,
     to_numpy,
 )
-from .covariances import Structure
+from .frame import FARTHEST, Frame
 from .model import FloatArray, IntArray, Parameters, Regulariser
-from .sources.summary import FARTHEST, Frame
+from .structures import Structure
 
 # Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25

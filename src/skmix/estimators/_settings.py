@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.covariances import Structure, structure_of
 from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
+from ..engine.structures import Structure, structure_of
+from ..engine.tails import NONE, StudentT
 
 _SUM_TOLERANCE = 1e-6
 # Squares of rows in units of smaller variances' deviations overflow.
 _LEAST_VARIANCE = 1e-305
 # Attributes of Student's t kernels and of a background.
-OF_KERNELS = ("kernel_degrees_", "background_weights_", "background_box_")
+OF_KERNELS = {"kernel_degrees_": "degrees", "background_weights_": "weights", "background_box_": "box"}
 # With more features than this, and than rows, covariances of all pairs of them take too long.
 _MANY_FEATURES = 500
 
@@ -113,32 +114,68 @@ def is_wide(n_rows: int, n_features: int) -> bool:
     return n_features > max(n_rows, _MANY_FEATURES)
 
 
+def check_covariance_type(covariance_type: Any) -> tuple[str, int | None]:
+    """Return the name of a covariance type, and the number of factors if it is given."""
+    if isinstance(covariance_type, str):
+        return covariance_type, None
+    name, n_factors = covariance_type if len(covariance_type) == 2 else (None, None)
+    if name != "low_rank" or not isinstance(n_factors, Integral) or isinstance(n_factors, bool):
+        n_factors = 0
+    if n_factors < 1:
+        raise ValueError(
+            "covariance_type as a tuple is ('low_rank', number of factors), with at least 1 factor, got "
+            f"{covariance_type!r}."
+        )
+    return "low_rank", int(n_factors)
+
+
 def covariance_type_of(model: Any, n_rows: int, n_features: int) -> str:
-    """Return the covariance type of a mixture, given what it is fitted to if that decides."""
-    if model.covariance_type != "auto":
-        return str(model.covariance_type)
+    """Return the name of a mixture's covariance type; 'auto' depends on the rows."""
+    name, _ = check_covariance_type(model.covariance_type)
+    if name != "auto":
+        return name
     given = isinstance(model.init, Mapping) and model.init.get("covariances") is not None
     return "diag" if is_wide(n_rows, n_features) and not given else "full"
 
 
-def check_kernel(kernel: Any) -> tuple[bool, float | None]:
-    """Return whether kernels are Student's t, and their degrees of freedom if these are given."""
-    if isinstance(kernel, str):
-        return kernel == "t", None
-    degrees = kernel[1] if len(kernel) == 2 and kernel[0] == "t" else None
+def check_tail(tail: Any) -> tuple[str | None, float | None]:
+    """Return the kind of tail, None, 't' or 'background', and the degrees of freedom if they are given."""
+    if tail is None or isinstance(tail, str):
+        return tail, None
+    degrees = tail[1] if len(tail) == 2 and tail[0] == "t" else None
     if not isinstance(degrees, Real) or isinstance(degrees, bool) or not 1.0 <= float(degrees) < np.inf:
         raise ValueError(
-            f"kernel must be 'gaussian', 't' or a pair of 't' and a number of at least 1, got {kernel!r}."
+            "tail must be None, 't', ('t', degrees) with degrees of at least 1, or 'background', got "
+            f"{tail!r}."
         )
-    return True, float(degrees)
+    return "t", float(degrees)
 
 
 def is_robust(model: Any) -> bool:
-    """Return whether outliers are expected: kernels are Student's t, or there is a background.
+    """Return whether a model has a tail: t kernels or a background. Such models run on the CPU."""
+    return check_tail(getattr(model, "tail", None))[0] is not None
 
-    Such models are worked on by the CPU.
-    """
-    return check_kernel(getattr(model, "kernel", "gaussian"))[0] or bool(getattr(model, "background", False))
+
+def check_tol(tol: Any) -> tuple[str, float]:
+    """Return the stopping rule, 'total' or 'per-class', and its tolerance."""
+    if isinstance(tol, tuple):
+        rule, value = tol if len(tol) == 2 else (None, None)
+        if rule != "per-class" or not isinstance(value, Real) or isinstance(value, bool) or not value >= 0:
+            raise ValueError(f"tol as a tuple is ('per-class', tolerance), got {tol!r}.")
+        return "per-class", float(value)
+    return "total", float(tol)
+
+
+def freeze_of(model: Any) -> str | None:
+    """Return which parameters keep their value in the given start: 'kernels', 'weights' or none."""
+    starts = model.init if isinstance(model.init, list) else [model.init]
+    found = {start.get("freeze") for start in starts if isinstance(start, Mapping)} or {None}
+    if len(found) > 1:
+        raise ValueError(f"init has starts with different values of 'freeze': {sorted(map(str, found))}.")
+    freeze = found.pop()
+    if freeze not in (None, "kernels", "weights"):
+        raise ValueError(f"freeze in init must be 'kernels' or 'weights', got {freeze!r}.")
+    return freeze
 
 
 def is_robust_fit(model: Any) -> bool:
@@ -158,10 +195,10 @@ def check_start(
     It may have `degrees` (K,) of freedom too. Covariances default to the features' variances (M,) over
     K^(2/M), weights to uniform ones; without `n_kernels`, K is that of the means.
     """
-    unknown = set(start) - {"means", "covariances", "weights", "degrees"}
+    unknown = set(start) - {"means", "covariances", "weights", "degrees", "freeze"}
     if unknown or "means" not in start:
         raise ValueError(
-            "init given as a dict needs 'means' and may have 'covariances', 'weights' and 'degrees', "
+            "init as a dict needs 'means' and may have 'covariances', 'weights', 'degrees' and 'freeze', "
             f"got the keys {sorted(map(str, start))}."
         )
     n_features = len(default_covariance)
@@ -186,7 +223,7 @@ def check_start(
         degrees = as_numbers(start["degrees"], "degrees")
         if degrees.shape != (n_kernels,) or not np.all((degrees >= 1.0) & np.isfinite(degrees)):
             raise ValueError(f"degrees must be {n_kernels} numbers of at least 1, got {start['degrees']!r}.")
-    return Parameters(weights, means, covariances, degrees=degrees)
+    return Parameters(weights, means, covariances, tail=NONE if degrees is None else StudentT(degrees))
 
 
 def check_features(
@@ -235,20 +272,20 @@ def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] 
     return known
 
 
-def check_feature_groups(
+def check_feature_sets(
     groups: Sequence[Sequence[Any]], n_features: int, names: Sequence[str] | None
 ) -> list[list[int]]:
-    """Return feature groups as column indices, each column in at most one group."""
+    """Return feature sets as column indices, each column in at most one group."""
     if isinstance(groups, str) or not isinstance(groups, Sequence) or len(groups) == 0:
-        raise ValueError(f"feature_groups must be a non-empty list of lists of columns, got {groups!r}.")
+        raise ValueError(f"feature_sets must be a non-empty list of lists of columns, got {groups!r}.")
     group_of: dict[int, int] = {}
     resolved: list[list[int]] = []
     for g, group in enumerate(groups):
-        columns = check_features(group, n_features, names, f"feature group {g}", once=False)
+        columns = check_features(group, n_features, names, f"feature set {g}", once=False)
         for column in columns:
             if column in group_of:
                 raise ValueError(
-                    f"column {column} is in feature group {group_of[column]} and again in group {g}."
+                    f"column {column} is in feature set {group_of[column]} and again in group {g}."
                 )
             group_of[column] = g
         resolved.append(columns)

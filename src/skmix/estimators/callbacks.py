@@ -1,6 +1,6 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task, each of its passes a subtask; with several feature groups, each group is a task between.
+A fit is a task, each of its passes a subtask; with several feature sets, each group is a task between.
 After a pass, callbacks may ask for an estimator that is fitted as far as the pass has come.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 
 from .. import _version
 from ..engine.compute.dask import ClusterError
-from ..engine.covariances import Structure
 from ..engine.em import Run, RunState
+from ..engine.frame import Frame
 from ..engine.model import FloatArray
-from ..engine.sources.summary import Frame
+from ..engine.structures import Structure
 from ..io import Record, decode, encode, read, write
 
 # ---------------------------------------------------------------- scikit-learn before 1.9
@@ -174,7 +174,7 @@ class Monitor:
         """
         task = self._fit
         if task is not None and self._grouped:
-            task = task.subcontext("feature group", max_subtasks=self._max_iter)
+            task = task.subcontext("feature set", max_subtasks=self._max_iter)
             task.call_on_fit_task_begin(**self._given)
         best, since = float("nan"), time.monotonic()
 
@@ -242,9 +242,9 @@ class Checkpoint:
     """Callback that saves the passes of a fit in a file, so that an interrupted fit can be resumed.
 
     `fit` writes the file every few seconds and when it fails. A later `fit` with the same rows and settings
-    goes on from there; when one ends, the file is removed. With feature groups there is a file for each.
+    goes on from there; when one ends, the file is removed. With feature sets there is a file for each.
     Not saved are the passes that find a common covariance (``covariance_prior='auto'``), and those that fit
-    several feature groups together where rows have no label.
+    several feature sets together where rows have no label.
 
     Parameters
     ----------
@@ -272,7 +272,9 @@ def checkpoint_path(estimator: Any) -> Path | None:
         if isinstance(callback, Checkpoint):
             path = Path(callback.path)
             if estimator.inference == "variational":
-                raise ValueError("Checkpoint does not go with inference='variational': remove the callback.")
+                raise ValueError(
+                    "Checkpoint cannot be combined with inference='variational': remove the callback."
+                )
             if path.is_dir():
                 raise ValueError(f"Checkpoint needs a file, but {path} is a folder. Give a path in it.")
             if not path.resolve().parent.is_dir():
@@ -366,8 +368,11 @@ def _text(value: Any) -> str:
     if isinstance(value, (bool, int, float, str)):
         return repr(value)
     parts = value if isinstance(value, dict) else dict(enumerate(value))
-    arrays = {name: np.array(part, dtype=np.float64, order="C") for name, part in parts.items()}
-    return f"{type(value).__name__} {joblib.hash(arrays)[:12]}"
+    plain = {
+        name: part if isinstance(part, str) else np.array(part, dtype=np.float64, order="C")
+        for name, part in parts.items()
+    }
+    return f"{type(value).__name__} {joblib.hash(plain)[:12]}"
 
 
 @contextmanager

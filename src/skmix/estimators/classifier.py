@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import replace
-from functools import partial
 from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -19,39 +16,27 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
-from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score, tune
-from ..engine.refine.temperature import log_losses
-from . import decisions, densities
+from . import decisions, densities, tuning
 from ._settings import (
-    check_count,
     check_distribution,
-    check_feature_groups,
+    check_feature_sets,
     is_robust,
     prior_of_columns,
 )
-from .crossfit import N_PARTS_TO_TUNE, parts_of, refit
 from .io import kernels_of, log_probabilities, savable
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import computed, enter, score_rows, updating
-from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
-
-# With up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
-_ALL_AT_ONCE = 10_000
-_BATCH = 500
-# Where fewer rows of those that are new to the fit would be held out, all parts of them are, in turn.
-_ENOUGH_HELD_OUT = 100
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
-    """Return a property that is that of the model; with feature groups, of the first one or none."""
+    """Return a property that is that of the model; with feature sets, of the first one or none."""
 
     def get(self: Any) -> Any:
         models = vars(self).get("models_", ())
         if not models or (alone and len(models) > 1):
-            why = f"it has {len(models)} feature groups, see models_" if models else "it is not fitted"
+            why = f"it has {len(models)} feature sets, see models_" if models else "it is not fitted"
             raise AttributeError(f"{type(self).__name__} has no {name}: {why}.")
         return getattr(models[0], name)
 
@@ -70,27 +55,22 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     Parameters
     ----------
     {parameters}
-    feature_groups : list of lists of int or str, default=None
-        The product form: one shared-kernel model for each group of columns, given by index or name; class
-        likelihoods are multiplied. Columns in no group are ignored. None is one group of all columns.
-        When to change: where groups of features are known to be independent within the classes, and rows are
-        few.
+    feature_sets : list of lists of int or str, default=None
+        Sets of columns, by index or name, that are independent given the class: each has a shared-kernel
+        model of its own, and class likelihoods are multiplied. Columns in no set are ignored. None is one set
+        of all columns.
+        When to change: where sets of features are known to be independent within classes, and rows are few.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
         When to change: where classes will not be as frequent as in the training rows.
     reject_below : float, default=None
-        A share of rows, between 0 and 1: `threshold_` is then the log-density log p(x) that this share of new
-        rows of the same kind is below. It is a quantile of the densities of held-out rows: up to ten further
-        fits, to nine tenths of the rows each, until 2000 rows were held out. Where more rows than a sample of
-        starting rows are in a file or a Dask collection, and of the first batch of a stream, it is that of
-        the training rows themselves; of later batches, that of the batch before it is learnt.
-        When to change: where rows may come that belong to none of the classes; one in a hundred usual rows is
-        below the threshold of 0.01.
+        A share of rows, between 0 and 1: `threshold_` is the log-density log p(x) that this share of new rows
+        of the same kind is below, as found from held-out rows (up to ten further fits).
+        When to change: where rows may come that belong to none of the classes.
     outlier_label : default=None
-        What `predict` returns for rows below `threshold_`, which `score` then counts as errors. It must be of
-        the kind of the labels, a string beside strings and a number beside numbers, and needs
-        `reject_below`. None leaves them with their most probable class.
+        What `predict` returns for rows below `threshold_`; needs `reject_below`, and must be of the kind of
+        the labels. None leaves them with their most probable class.
         When to change: where `predict` is to refuse rows.
 
     Attributes
@@ -109,11 +89,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         rows `before` and `after`, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same of
         all `rounds`. Without held-out rows, the last `trade_off`, None and None, and no rounds.
     models_ : list of SharedKernelMixture
-        One fitted model for each feature group; a single one without groups.
-    feature_groups_ : list of lists of int
+        One fitted model for each feature set; a single one without groups.
+    feature_sets_ : list of lists of int
         The columns of each model.
     n_kernels_ : int or list of int
-        Number K of kernels; with feature groups, one number for each.
+        Number K of kernels; with feature sets, one number for each.
     {fitted}
 
     See Also
@@ -123,7 +103,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     Notes
     -----
-    With feature groups, `weights_`, `means_`, `covariances_` and what follows them above are in `models_`.
+    With feature sets, `weights_`, `means_`, `covariances_` and what follows them above are in `models_`.
 
     References
     ----------
@@ -140,7 +120,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     """
 
     models_: list[SharedKernelMixture]
-    feature_groups_: list[list[int]]
+    feature_sets_: list[list[int]]
     temperature_: float
     threshold_: float
 
@@ -169,7 +149,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
         "init": [*SharedKernelBase._parameter_constraints["init"], list],
-        "feature_groups": [list, tuple, None],
+        "feature_sets": [list, tuple, None],
         "priors": [StrOptions({"uniform"}), "array-like", None],
         "reject_below": [Interval(Real, 0, 1, closed="neither"), None],
         "outlier_label": [object],
@@ -179,22 +159,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str = "auto",
-        n_factors: int | None = None,
-        kernel: str | tuple[str, float] = "gaussian",
-        background: bool = False,
-        feature_groups: Sequence[Sequence[int | str]] | None = None,
+        covariance_type: str | tuple[str, int] = "auto",
+        tail: str | tuple[str, float] | None = None,
+        feature_sets: Sequence[Sequence[int | str]] | None = None,
         init: str | Mapping[str, Any] | list[Mapping[str, Any]] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float = 1e-4,
-        stopping: str = "total",
+        tol: float | tuple[str, float] = 1e-4,
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
-        freeze: str | None = None,
         device: str | None = None,
         priors: ArrayLike | str | None = None,
         reject_below: float | None = None,
@@ -205,55 +181,51 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
-        self.n_factors = n_factors
-        self.kernel = kernel
-        self.background = background
+        self.tail = tail
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.stopping = stopping
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
         self.inference = inference
         self.accelerate = accelerate
-        self.freeze = freeze
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.warm_start = warm_start
-        self.feature_groups = feature_groups
+        self.feature_sets = feature_sets
         self.priors = priors
         self.reject_below = reject_below
         self.outlier_label = outlier_label
 
     @property
     def n_kernels_(self) -> int | list[int]:
-        """Number of kernels; with feature groups, one number for each."""
+        """Number of kernels; with feature sets, one number for each."""
         numbers = [model.n_kernels_ for model in self.models_]
         return numbers[0] if len(numbers) == 1 else numbers
 
     @property
     def n_iter_(self) -> int:
-        """Passes of the best start; with feature groups, the most of any group."""
+        """Passes of the best start; with feature sets, the most of any group."""
         return max(model.n_iter_ for model in self.models_)
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         groups = [list(range(n_features))]
-        if self.feature_groups is not None:
+        if self.feature_sets is not None:
             names = getattr(self, "feature_names_in_", None)
-            groups = check_feature_groups(self.feature_groups, n_features, names)
-        last = getattr(self, "feature_groups_", None)
+            groups = check_feature_sets(self.feature_sets, n_features, names)
+        last = getattr(self, "feature_sets_", None)
         if stream and last not in (None, groups):
-            raise ValueError(f"feature_groups is now {groups}, but the model has {last}: use fit.")
+            raise ValueError(f"feature_sets is now {groups}, but the model has {last}: use fit.")
         starts = self.init if isinstance(self.init, list) else [self.init] * len(groups)
         if len(starts) != len(groups):
-            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature groups.")
+            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature sets.")
         if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
         if len(groups) > 1 and isinstance(self.init, dict):
-            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature group.")
+            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature set.")
         own = SharedKernelMixture._get_param_names()
         settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
         parts: list[Part] = []
@@ -271,7 +243,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return parts
 
     def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
-        self.feature_groups_, self.models_ = [columns for columns, _ in parts], [model for _, model in parts]
+        self.feature_sets_, self.models_ = [columns for columns, _ in parts], [model for _, model in parts]
         for model in self.models_:
             model.class_count_ = sizes
             if prior is not None:
@@ -385,7 +357,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Raises
         ------
         ValueError
-            With feature groups, covariances of low rank, t kernels, a background or missing values, and for a
+            With feature sets, covariances of low rank, t kernels, a background or missing values, and for a
             class whose prior is zero.
         """
         check_is_fitted(self)
@@ -393,62 +365,23 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             raise ValueError("tune is for Gaussian kernels without a background.")
         if len(self.models_) > 1:
             raise ValueError(
-                f"tune works on one model of all features, but there are {len(self.models_)} feature groups."
+                f"tune works on one model of all features, but there are {len(self.models_)} feature sets."
             )
         with updating(self, X):
-            random = check_random_state(random_state)
-            rows = decisions.labelled_rows(self, X, y, sample_weight)
-            training, held_out = decisions.split_rows(self, rows, validation, random)
-            for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
-                if count is not None:
-                    check_count(count, f"{name} must be", ", or None")
-            if batch_size is None and len(training.codes) > _ALL_AT_ONCE:
-                batch_size = _BATCH
-            if batch_size is not None and batch_size >= len(training.codes):
-                batch_size = None
-            trade_offs = decisions.check_trade_offs(trade_off, batch_size is not None)
-            max_iter = int(max_iter or (200 if batch_size is None else 20))
-            run = partial(_tuned, max_iter=max_iter, batch_size=batch_size, random_state=random)
-            stages = [(value, max_iter) for value in trade_offs]
-            given = held_out is None or len(training.codes) == len(rows.codes)
-            new = not given and new_rows
-            if held_out is not None and new and len(held_out.codes) < _ENOUGH_HELD_OUT:
-                # So few rows would prefer some of many rounds by chance.
-                before, after, rounds, path = _cross_fitted(self, rows, validation, random, run, stages)
-                model, found = run(self, rows, None, path)
-                found.before, found.after, found.rounds = before, after, rounds
-            elif given or new:
-                model, found = run(self, training, held_out, stages)
-            else:
-                # The fit has seen the held-out rows: another one that has not decides how far to go.
-                _refuse_without_a_class(self, rows)
-                _, found = run(refit(self, training.block()), training, held_out, stages)
-                model, _ = run(self, rows, None, found.stages)
-            if found.trade_off is not None:
-                # Sums of a stream, a posterior and populations belong to the kernels before tuning.
-                for name in ("stream_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
-                    model.__dict__.pop(name, None)
-            self.models_ = [model]
-            if found.after is not None:
-                self.temperature_ = found.after.temperature
-            self.tuned_ = {
-                "trade_off": found.trade_off,
-                "before": found.before and vars(found.before).copy(),
-                "after": found.after and vars(found.after).copy(),
-                "rounds": [{"trade_off": trade_off, **vars(scores)} for trade_off, scores in found.rounds],
-            }
-            if self.reject_below is not None:
-
-                def finish(other: SharedKernelClassifier, own: Block) -> None:
-                    assert own.y is not None
-                    known = Labelled(own.X, own.y, own.weights)
-                    other.models_ = [run(other, known, None, found.stages)[0]]
-
-                self.threshold_ = decisions.novelty_threshold(self, self.reject_below, rows.block(), finish)
+            tuning.tune(
+                self,
+                tuning.labelled_rows(self, X, y, sample_weight),
+                check_random_state(random_state),
+                trade_off=trade_off,
+                validation=validation,
+                max_iter=max_iter,
+                batch_size=batch_size,
+                new_rows=new_rows,
+            )
         return self
 
     def _parts(self) -> list[Part]:
-        return list(zip(self.feature_groups_, self.models_, strict=True))
+        return list(zip(self.feature_sets_, self.models_, strict=True))
 
     def _graph_parts(self) -> dict[str, Any]:
         return {
@@ -502,86 +435,6 @@ def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> floa
     given = enter(classifier, X, y)
     predicted = computed(classifier.predict(given.X))
     return float(accuracy_score(given.labels(), predicted, sample_weight=computed(sample_weight)))
-
-
-def _refuse_without_a_class(classifier: SharedKernelClassifier, rows: Labelled) -> None:
-    """Refuse rows that no second fit can be made of."""
-    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
-    if not counts.all():
-        label = classifier.classes_.tolist()[int(np.argmin(counts))]
-        raise ValueError(
-            f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
-            "rows of all classes, or new_rows=True if no row was in the fit."
-        )
-
-
-def _cross_fitted(
-    classifier: SharedKernelClassifier,
-    rows: Labelled,
-    validation: Any,
-    random_state: np.random.RandomState,
-    run: Callable[..., tuple[SharedKernelMixture, Judge]],
-    stages: Sequence[Stage],
-) -> tuple[Scores, Scores, list[tuple[float, Scores]], list[Stage]]:
-    """Return scores of rows that are new to a classifier before and after tuning, all rounds, and what to do.
-
-    Each part of the rows is judged by a copy tuned to the others. Where there are more errors, or the
-    log-loss is not lower by more than two standard errors, nothing is done; otherwise what is done to the
-    copy with the fewest rounds.
-    """
-    fitted = densities.log_joint(classifier, rows.X)
-    tuned, rounds, paths = fitted.copy(), [], []
-    for others, held in parts_of(rows.block(), random_state.randint(np.iinfo(np.int32).max), N_PARTS_TO_TUNE):
-        other = copy(classifier)
-        try:
-            split = decisions.split_rows(classifier, rows.take(others), validation, random_state)
-        except ValueError:
-            continue  # too few rows are left: these stay as they are
-        model, found = run(classifier, *split, stages)
-        other.models_ = [model]
-        rounds += found.rounds
-        paths.append(found.stages)
-        tuned[held] = densities.log_joint(other, rows.X[held])
-    before, after = score(fitted, rows), score(tuned, rows)
-    gains = log_losses(fitted, rows.codes, before.temperature) - log_losses(
-        tuned, rows.codes, after.temperature
-    )
-    weights = np.ones(len(gains)) if rows.weights is None else rows.weights
-    mean = before.log_loss - after.log_loss
-    error = np.sqrt(np.sum((weights * (gains - mean)) ** 2)) / weights.sum()
-    if not mean > 2.0 * error or after.error > before.error:
-        return before, before, rounds, []
-    return before, after, rounds, min(paths, key=lambda path: sum(n_rounds for _, n_rounds in path))
-
-
-def _tuned(
-    classifier: SharedKernelClassifier,
-    training: Labelled,
-    held_out: Labelled | None,
-    stages: Sequence[Stage],
-    *,
-    max_iter: int,
-    batch_size: int | None,
-    random_state: np.random.RandomState,
-) -> tuple[SharedKernelMixture, Judge]:
-    """Return a tuned copy of the classifier's only model, and what held-out rows say of it."""
-    model = copy(classifier.models_[0])
-    # Here kernels move even if the fit kept them, for which it had no floor.
-    floor, n_jobs = model.variance_floor, effective_n_jobs(classifier.n_jobs)
-    found = tune(
-        model._parameters,
-        classifier.class_prior_,
-        training,
-        held_out,
-        replace(fitted_options(model), floor=floor, n_jobs=n_jobs),
-        stages=stages,
-        max_iter=max_iter,
-        batch_size=batch_size,
-        random_state=random_state,
-    )
-    if found.trade_off is not None:
-        model._store_parameters(found.best)
-    return model, found
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

@@ -18,14 +18,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..engine import density, shares
 from ..engine.compute import how_to_install
-from ..engine.covariances import structure_of
 from ..engine.em import fit
+from ..engine.frame import frame_of
 from ..engine.model import FloatArray, IntArray, Status
 from ..engine.refine.shift import GroupRows, shift_groups
-from ..engine.sources.summary import frame_of
 from ..engine.starts import uniform_weights
+from ..engine.structures import structure_of
+from ..engine.tails import Background
 from ..io import source_of
-from ._settings import is_robust_fit
+from ._settings import freeze_of, is_robust_fit
 from .densities import counted_weights, has_shifts, members_of, rows_of_kernels, shares_of
 from .populations import check_populations, check_same_features, draw_rows
 from .rows import host_copy, open_training, prepared_frame, warn_caller, with_features_of
@@ -112,7 +113,7 @@ def compose(model: Any, X: Any, groups: Any, *, populations: bool | None, level:
             upper=np.maximum(counted.upper, composition.shares),
             known=counted.known,
         )
-    if found.shifts is not None and own.freeze != "kernels":
+    if found.shifts is not None and freeze_of(own) != "kernels":
         composition = _without_unsure_intervals(composition)
     return composition
 
@@ -281,9 +282,9 @@ class _Draws:
 
     def shift_errors(self, group: _Groups, prior: FloatArray | None) -> shares.KernelErrors | None:
         """Return the errors of the shifts of one group, whose draws these are."""
-        parameters = replace(
-            self.model._parameters, weights=group.weights, background=group.background, concentration=None
-        )
+        parameters = replace(self.model._parameters, weights=group.weights, concentration=None)
+        if isinstance(parameters.tail, Background):
+            parameters = replace(parameters, tail=replace(parameters.tail, weights=group.background))
         return shares.kernel_errors(
             self.rows,
             self.log_densities,
@@ -311,7 +312,7 @@ def _compose(
         if "weight_prior_" in vars(model):
             prior, has_posterior = None, False
     weights, errors = groups.all_weights, None
-    if model.freeze != "kernels":
+    if freeze_of(model) != "kernels":
         errors = shares.kernel_errors(
             draws.rows,
             draws.log_densities,
@@ -529,8 +530,8 @@ def _new_groups(model: Any, X: Any, groups: Any) -> _Groups:
         weights=uniform_weights(1, len(model.means_), n_groups)[0],
         concentration=prior if has_posterior else None,
     )
-    if start.background is not None:
-        start = replace(start, background=np.full(n_groups, start.background @ model.class_prior_))
+    if isinstance(start.tail, Background):
+        start = replace(start, tail=start.tail.of_average(model.class_prior_, n_groups))
     frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
     strength, shifts = vars(model).get("group_shift_", np.inf), None
     if np.isfinite(strength):
@@ -552,7 +553,7 @@ def _new_groups(model: Any, X: Any, groups: Any) -> _Groups:
         sizes=training.sizes,
         weights=found.weights,
         counted=found.weights if counts is None else shares_of(counts, found.weights),
-        background=found.background,
+        background=found.tail.weights if isinstance(found.tail, Background) else None,
         shifts=shifts,
         log_likelihoods=log_likelihood / training.sizes,
     )

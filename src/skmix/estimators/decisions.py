@@ -1,30 +1,24 @@
-"""What a classifier adds to Bayes' rule: temperature scaling, refusing novel rows, discriminative tuning."""
+"""What a classifier adds to Bayes' rule: temperature scaling and refusing novel rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block, Blocks
 from ..engine.model import FloatArray, IntArray
-from ..engine.refine.discriminative import Labelled
 from ..engine.refine.temperature import least_log_loss
-from ..engine.sources.gaps import has_gaps
-from .crossfit import held_out_densities, quantile
+from .crossfit import held_out_densities
 from .densities import log_density
-from .rows import Training, enter, sent, warn_caller
+from .rows import Training, sent, warn_caller
 
 # Bits of a density that one pass over blocks settles: a histogram of that many counts.
 _DIGIT = 16
-# From nearly the model that EM found to one that only separates classes.
-_TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
-_TRADE_OFFS_OF_BATCHES = (0.001, 0.0)
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:
@@ -128,6 +122,27 @@ def novelty_threshold(
     return quantile(share, *held_out_densities(model, rows, finish))
 
 
+def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None = None) -> float:
+    """Return the log-density below which that of a further row lies with a probability of `share`.
+
+    Among n rows and itself, a new row has any rank with the same probability, so it is below the i-th of the
+    n with a probability of i / (n + 1). Between two rows, densities are interpolated; with fewer than
+    1 / share rows, the least density is taken. A row of weight two, of weights (n,), counts as two.
+    """
+    order = np.argsort(log_densities)
+    weights = np.ones(len(order)) if weights is None else weights[order]
+    reached = np.cumsum(weights)
+    # Weights may be shares of all rows, and then one more row counts as an average one.
+    one = min(1.0, reached[-1] / len(order))
+    rank = share * (reached[-1] / one + 1.0)
+    whole, part = np.floor(rank), rank % 1.0
+    # The first rows that reach the ranks, but for rounding of the sums.
+    places = np.searchsorted(reached / one * (1.0 + 1e-12), [whole, whole + 1.0])
+    low, high = log_densities[order[np.minimum(places, len(order) - 1)]]
+    with np.errstate(divide="ignore"):
+        return float(np.logaddexp(np.log1p(-part) + low, np.log(part) + high))
+
+
 @dataclass(frozen=True)
 class CountDensities:
     """Counts the log-densities of a block's rows by their next digit, in an order-preserving code.
@@ -184,78 +199,3 @@ def disordered(codes: np.ndarray) -> FloatArray:
     """Return the numbers behind what `ordered` made of them."""
     sign = np.uint64(1 << 63)
     return np.where(codes & sign, codes & ~sign, ~codes).view(np.float64)
-
-
-# ---------------------------------------------------------------- discriminative tuning
-
-
-def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
-    """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
-    given = enter(classifier, X, y, sample_weight)
-    rows = given.values(on_cpu=True)
-    codes = given.codes(len(rows), unlabelled=True)
-    if np.any(codes < 0):
-        raise ValueError(
-            f"{np.sum(codes < 0)} rows of {name} have no label and cannot be used to tune: leave them out."
-        )
-    if has_gaps(rows):
-        raise ValueError(f"tune needs rows without missing values, but {name} has NaN: see `impute`.")
-    impossible = np.flatnonzero(classifier.class_prior_[codes] == 0)
-    if len(impossible):
-        label = classifier.classes_.tolist()[codes[impossible[0]]]
-        raise ValueError(
-            f"{len(impossible)} rows of {name} have a label of class prior zero, such as {label!r}: "
-            "no tuning makes them possible."
-        )
-    weights = given.weights(len(rows))
-    found = Labelled(rows, codes, weights)
-    return found if weights is None else found.take(np.flatnonzero(weights))
-
-
-def split_rows(
-    classifier: Any, rows: Labelled, validation: Any, random: np.random.RandomState
-) -> tuple[Labelled, Labelled | None]:
-    """Return rows to tune to, and held-out rows."""
-    if validation is None:
-        return rows, None
-    if isinstance(validation, (tuple, list)):
-        if len(validation) != 2:
-            raise ValueError(f"validation as a tuple is (X, y), got {len(validation)} entries.")
-        return rows, labelled_rows(classifier, validation[0], validation[1], name="validation")
-    if not _is_number(validation) or not 0 < validation < 1:
-        raise ValueError(
-            f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
-        )
-    # A class with a single row has none to spare: it is tuned to.
-    plentiful = np.bincount(rows.codes)[rows.codes] > 1
-    some, few = np.flatnonzero(plentiful), np.flatnonzero(~plentiful)
-    n_classes = len(np.unique(rows.codes[some]))
-    n_held_out = max(int(np.ceil(validation * len(some))), n_classes)
-    if not n_classes or len(some) - n_held_out < n_classes:
-        raise ValueError(
-            f"{len(rows.codes)} rows of {len(np.unique(rows.codes))} classes are too few to hold out "
-            f"{validation:g} of them: give held-out rows as validation=(X, y)."
-        )
-    kept, held_out = train_test_split(
-        some, test_size=n_held_out, stratify=rows.codes[some], random_state=random
-    )
-    return rows.take(np.sort(np.concatenate([kept, few]))), rows.take(np.sort(held_out))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:
-    """Return the values of λ to go through."""
-    if isinstance(trade_off, str):
-        if trade_off != "auto":
-            raise ValueError(f"trade_off must be a number, a list of them or 'auto', got {trade_off!r}.")
-        return _TRADE_OFFS_OF_BATCHES if in_batches else _TRADE_OFFS
-    several = trade_off if isinstance(trade_off, (Sequence, np.ndarray)) else [trade_off]
-    if not len(several):
-        raise ValueError("trade_off is an empty list.")
-    for value in several:
-        if not _is_number(value) or not 0 <= value < np.inf:
-            raise ValueError(f"trade_off must be finite and not negative, got {value!r}.")
-    return tuple(float(value) for value in several)

@@ -1,7 +1,7 @@
 """Functions of a fitted model and rows: densities, responsibilities, imputation; derived models.
 
 A model is a list of parts, mixtures of disjoint columns that are independent given the class: a classifier
-has one for each feature group, a mixture is its own only part. Functions of rows take the model, validated
+has one for each feature set, a mixture is its own only part. Functions of rows take the model, validated
 rows (n, M) and, where labels are given, their classes (n,).
 """
 
@@ -20,10 +20,10 @@ from sklearn.base import clone
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
-from ..engine.covariances import structure_of
+from ..engine.estep import gaps
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
-from ..engine.sources import gaps
+from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .rows import columns_of, note_rows
@@ -302,7 +302,7 @@ def n_parameters(model: Any) -> int:
         if "group_shifts_" in vars(part):
             rows = weights * to_numpy(part.class_count_)
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
-        if "kernel_degrees_" in vars(part) and part.kernel == "t":
+        if "kernel_degrees_" in vars(part) and part.tail == "t":
             total += n_kernels  # degrees of freedom that were learnt
         if "background_weights_" in vars(part):
             total += weights.shape[1]
@@ -369,7 +369,7 @@ def condition(model: Any, given: Mapping[int | str, float]) -> Any:
 def _refuse_unmodelled(model: Any, columns: Any) -> None:
     ignored = set(columns).difference(*(own for own, _ in model._parts()))
     if ignored:
-        raise ValueError(f"feature {min(ignored)} is in no feature group: the model has no density of it.")
+        raise ValueError(f"feature {min(ignored)} is in no feature set: the model has no density of it.")
 
 
 def _derive(
@@ -400,8 +400,10 @@ def _derive(
         # What a fit says of itself that is still true of fewer features.
         for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
             setattr(derived, name, getattr(model, name))
-        if isinstance(model.kernel, tuple) and not np.all(parts[0][-1].degrees == model.kernel[1]):
-            derived.set_params(kernel="t")
+        if isinstance(model.tail, tuple) and not np.all(
+            parts[0][-1].tail.to_dict()["degrees"] == model.tail[1]
+        ):
+            derived.set_params(tail="t")
         if structure_of(model.covariance_type_).shared and parts[0][-1].covariances.ndim == 3:
             derived.set_params(covariance_type="full")
             derived.covariance_type_ = "full"
@@ -413,14 +415,14 @@ def _derive(
         derived._store_parameters(parts[0][-1].map(np.array))
         return derived
     place = {column: i for i, column in enumerate(columns)}
-    derived.feature_groups_ = [[place[column] for column in own] for _, own, _, _ in parts]
+    derived.feature_sets_ = [[place[column] for column in own] for _, own, _, _ in parts]
     derived.models_ = [_derive(each[0], each[2], [each], class_prior) for each in parts]
-    for name in ("kernel", "covariance_type"):
+    for name in ("tail", "covariance_type"):
         for own in derived.models_:
             if getattr(own, name) != getattr(model, name):
                 derived.set_params(**{name: getattr(own, name)})
-    if model.feature_groups is not None:
-        derived.set_params(feature_groups=[list(group) for group in derived.feature_groups_])
+    if model.feature_sets is not None:
+        derived.set_params(feature_sets=[list(group) for group in derived.feature_sets_])
     derived.temperature_ = model.temperature_
     if log_density is None:
         derived.set_params(reject_below=None, outlier_label=None)

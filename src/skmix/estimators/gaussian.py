@@ -21,14 +21,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..engine.compute.arrays import on_host
-from ..engine.covariances import structure_of
 from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
+from ..engine.estep.terms import safe_log
+from ..engine.frame import power_of_two
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
-from ..engine.sources.reference import safe_log
-from ..engine.sources.summary import measure, power_of_two
+from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
+from ..engine.structures import structure_of
 from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import refuse_blocks, updating
 from .solving import NUMBERS_TOGETHER

@@ -20,21 +20,21 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.covariances import structure_of
+from ..engine.frame import FARTHEST, frame_of
 from ..engine.model import Parameters
 from ..engine.refine.merge import cut
 from ..engine.refine.online import resume
-from ..engine.sources.reference import log_peaks
-from ..engine.sources.summary import FARTHEST, frame_of
+from ..engine.structures import structure_of
 from ..io import Record, decode, encode, read, replacing, write
 from ..io.graph import Kernels, build_graph
 from ..io.preparation import check_preparation
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,
+    check_covariance_type,
     check_covariances,
-    check_feature_groups,
-    check_kernel,
+    check_feature_sets,
+    check_tail,
 )
 from .decisions import check_outlier_label
 from .rows import device_and_precision, host_copy
@@ -314,7 +314,7 @@ _ARRAYS = (
     *("class_prior_", "classes_", "covariances_", "feature_names_in_", "merge_tree_", "populations_"),
     *("precisions_", "precisions_cholesky_", "shares_", "start_status_", "weights_"),
 )
-_LISTS = ("classifiers_", "feature_groups_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
+_LISTS = ("classifiers_", "feature_sets_", "feature_maps_", "lower_bounds_", "mixtures_", "models_")
 _DICTS = (
     *("best_params_", "cv_results_", "metadata_", "preparation_", "stream_"),
     "tuned_",
@@ -375,7 +375,7 @@ _BOUND = ("weight_concentration_", "lower_bound_path_")
 _POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
 _POSTERIOR = ("mean_precision_", "degrees_of_freedom_")
 _SHIFTS = ("group_shift_", "group_shifts_")
-_CLASSIFIER = ("class_prior_", "feature_groups_", "models_", "n_features_in_", "temperature_", "threshold_")
+_CLASSIFIER = ("class_prior_", "feature_sets_", "models_", "n_features_in_", "temperature_", "threshold_")
 _GAUSSIAN = (
     *("converged_", "covariances_", "lower_bound_", "lower_bounds_", "means_", "n_features_in_", "n_iter_"),
     *("precisions_", "precisions_cholesky_", "weights_"),
@@ -500,7 +500,7 @@ def _check_mixture(model: Any) -> None:
     sizes, own = _check_attributes(model, _MIXTURE), vars(model)
     _check_double(model)
     _require(
-        model.covariance_type in ("auto", model.covariance_type_),
+        check_covariance_type(model.covariance_type)[0] in ("auto", model.covariance_type_),
         f"covariance_type is {model.covariance_type!r}, but {model.covariance_type_!r} was fitted: fit again",
     )
     _require(model.n_kernels_ == sizes["K"], f"n_kernels_ is {model.n_kernels_} for {sizes['K']} kernels")
@@ -552,10 +552,11 @@ def _check_stream(model: Any) -> None:
 
 def _check_tails(model: Any) -> None:
     """Check that degrees of freedom and a background are there if the settings say so, and possible."""
-    (is_t, fixed), noisy = check_kernel(model.kernel), bool(model.background)
+    kind, fixed = check_tail(model.tail)
     degrees, weights, box = (vars(model).get(name) for name in OF_KERNELS)
-    settings = f"with kernel={model.kernel!r} and background={model.background!r}"
-    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), (is_t, noisy, noisy), strict=True):
+    settings = f"with tail={model.tail!r}"
+    wanted_of = (kind == "t", kind == "background", kind == "background")
+    for name, value, wanted in zip(OF_KERNELS, (degrees, weights, box), wanted_of, strict=True):
         there = "is missing" if wanted else "was fitted"
         _require((value is not None) == wanted, f"{name} {there}, {settings}")
     if degrees is not None:
@@ -611,10 +612,10 @@ def _check_covariances(model: Any, sizes: dict[str, int]) -> None:
 def _check_classifier(model: Any) -> None:
     _check_attributes(model, _CLASSIFIER)
     models = model.models_
-    groups = check_feature_groups(model.feature_groups_, model.n_features_in_, None)
-    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature groups")
+    groups = check_feature_sets(model.feature_sets_, model.n_features_in_, None)
+    _require(len(groups) == len(models), f"it has {len(models)} models for {len(groups)} feature sets")
     for group, (columns, part) in enumerate(zip(groups, models, strict=True)):
-        name, classes = f"the model of feature group {group}", models[0].classes_
+        name, classes = f"the model of feature set {group}", models[0].classes_
         _check_part(part, "SharedKernelMixture", len(columns), name)
         same = part.classes_.dtype == classes.dtype and np.array_equal(part.classes_, classes)
         _require(same, f"{name} has other classes")
@@ -772,11 +773,12 @@ def kernels_of(
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
-    level = log_peaks(factor.log_determinant, n_features, inside.degrees)[0] - frame.log_volume()
+    level = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
     weights, background = log_probabilities(parameters.weights), None
-    if parameters.background is not None:
-        weights = weights + log_probabilities(1.0 - parameters.background)
-        background = log_probabilities(parameters.background)
+    of_tail = parameters.tail.to_dict()
+    if "weights" in of_tail:
+        weights = weights + log_probabilities(1.0 - of_tail["weights"])
+        background = log_probabilities(of_tail["weights"])
     return Kernels(
         columns=columns,
         scale=frame.scale,
@@ -786,8 +788,8 @@ def kernels_of(
         whitener=factor.whitener[0],
         level=level,
         log_weights=weights if by_class else None,
-        degrees=parameters.degrees,
-        box=parameters.box,
+        degrees=of_tail.get("degrees"),
+        box=of_tail.get("box"),
         log_background=background,
     )
 

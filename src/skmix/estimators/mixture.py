@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial, wraps
 from numbers import Integral, Real
@@ -27,12 +27,20 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.dask import is_collection
-from ..engine.covariances import COVARIANCE_TYPES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
+from ..engine.structures import COVARIANCE_TYPES
+from ..engine.tails import tail_of
 from ..io.labels import code_labels
 from . import densities, streams
-from ._settings import OF_KERNELS, check_count, covariance_type_of, is_robust
+from ._settings import (
+    OF_KERNELS,
+    check_count,
+    check_covariance_type,
+    covariance_type_of,
+    freeze_of,
+    is_robust,
+)
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .composition import compare, compose, unusual_groups
 from .decisions import check_outlier_label, threshold_of
@@ -59,138 +67,71 @@ _COUNT = Interval(Integral, 1, None, closed="left")
 
 _PARAMETERS = """
     n_kernels : int, default=None
-        Number K of shared kernels. None takes √(n / 2p), at least one and at most 50, and at most one for
-        M + 1 rows, where n is the number of rows, and p the number of parameters of a kernel's mean and
-        covariance. A classifier, and a mixture with another `init` than 'auto', takes as many for each class,
-        where n is the geometric mean of the numbers of rows of the classes. With ``init='class'`` they are
-        then not shared: other classes have no weight on them. With a given start, None takes its kernels, and
-        in `partial_fit` one for each class.
+        Number K of shared kernels. None takes √(n / 2p) for n rows and p parameters of a kernel, at least 1
+        and at most 50; in a classifier, as many for each class, with n the geometric mean over classes.
         When to change: nearly always, if you know how many clusters to expect; or let
-        `SharedKernelClassifierCV` or `SharedKernelMixtureCV` choose. More kernels fit finer detail, and need
-        more rows.
-    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'}, default='auto'
-        Structure of the kernels' covariances. 'auto' is 'full', but 'diag', with a warning, for more than 500
-        features that are also more than the rows (of the first batch, in `partial_fit`). 'low_rank' is for
-        many features: `n_factors` columns of factors W and a variance d of each feature, P = WWᵀ + diag(d).
-        When to change: 'diag' or 'tied' where rows are few for the features; 'low_rank' for
-        hundreds of features that vary together.
-    n_factors : int, default=None
-        Number q of factors of ``covariance_type='low_rank'``. None takes twice the root of the number of
-        features. At most one less than there are features is used, which can make any covariance.
-        When to change: more where held-out rows become likelier by it; each costs M numbers for every kernel.
-    kernel : {'gaussian', 't'} or tuple, default='gaussian'
-        Density of the kernels. 't' is Student's t distribution, whose heavy tails keep outliers from pulling
-        at means and covariances: ('t', 4.0) has that many degrees of freedom, at least 1, and 't' alone
-        learns those of each kernel, between 1 and 200. `covariances_` are then scale matrices P, and a kernel
-        with ν > 2 degrees of freedom has the covariance ν / (ν − 2) P. Starts are drawn from the three
-        quarters of some 8192 rows that have the closest neighbours. It runs on the CPU, without `device`, by
-        EM without `accelerate`, and neither in `partial_fit` nor in `tune`.
-        When to change: 't' where the data have outliers or heavy tails.
-    background : bool, default=False
-        Whether each class also has rows that come from no kernel but from a background whose density is
-        constant, 1 / V with V the volume of the bounding box of the training rows: p(x | j) =
-        (1 − b_j) Σ_k π_kj p_k(x) + b_j / V. Rows outside of the box have the same. The b_j are learnt.
-        Responsibilities of a row then sum to the probability that it is not background. What is said of
-        `kernel` about starts and what it does not go with holds here too.
-        When to change: where a part of the rows belongs to no cluster: debris, noise, wrong measurements.
+        `SharedKernelClassifierCV` or `SharedKernelMixtureCV` choose.
+    covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'} or tuple, default='auto'
+        Structure of the covariances. 'auto' is 'full', or 'diag' for more than 500 features and fewer rows.
+        ('low_rank', q) has q factors W and a variance of each feature, P = WWᵀ + diag(d); 'low_rank' alone
+        takes q = 2√M.
+        When to change: 'diag' or 'tied' for few rows; 'low_rank' for hundreds of correlated features.
+    tail : {'t', 'background'}, ('t', float) or None, default=None
+        How the model treats outliers; None has Gaussian kernels. 't' has Student's t kernels and learns their
+        degrees of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices. 'background' adds
+        a constant density over the box of the training rows, with a share learnt for each class.
+        When to change: 't' for heavy tails, 'background' for debris and wrong measurements.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
-        Starting points. 'auto' is 'class' in a classifier and 'k-means++' in a mixture. 'class' seeds kernels
-        by k-means++ inside each class. 'k-means++' seeds them among all rows, and then moves seeds to where
-        they are missed most: with many kernels k-means++ alone leaves out some clusters and has two seeds in
-        others. 'k-means' clusters the rows that starts are drawn from (all rows in memory, a sample of files
-        and Dask collections) from such seeds until it converges, and takes weights of classes from the
-        clusters. 'random_from_data' takes random rows. 'uniform' is the paper's: means uniform on [0, 1],
-        covariances 0.3·I. A dict with `means` (K, M) and optionally `covariances`, `weights` (K, L) and, for
-        t kernels, `degrees` (K,) is used as it is; a classifier with `feature_groups` takes a list of dicts,
-        one for each group.
-        When to change: 'k-means' where clusters are many and well apart; 'class' where classes share little;
-        a dict to continue from known parameters.
+        Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
+        has `means` (K, M) and optionally `covariances`, `weights` (K, L), `degrees` (K,) of t kernels, and
+        `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with `feature_sets`
+        takes a list of dicts. When to change: 'k-means' for many clusters that are well apart.
     n_init : int, default=1
-        Number of starts; the best is kept. They run as one batch, or in several where they are large.
-        When to change: 5 to 20 for a density or clusters that matter; a classifier from 'class' starts rarely
-        gains by it.
+        Number of starts; the best is kept. They run as one batch.
+        When to change: 5 to 20 for a density or clusters that matter; a classifier rarely gains by it.
     max_iter : int, default=200
         Largest number of passes over the data.
         When to change: raise it if a ConvergenceWarning says that the fit was stopped.
-    tol : float, default=1e-4
-        Tolerance of the stopping rule.
-        When to change: lower it where parameters are compared between fits, raise it for a quick look.
-    stopping : {'total', 'per-class'}, default='total'
-        'total' stops when the mean log-likelihood per row changes by less than `tol`. 'per-class' is the
-        paper's rule: a class latches when the log-likelihood of its rows changes by less than `tol`, and the
-        fit ends when all have (the paper uses ``tol=0.1``).
-        When to change: only to repeat the paper.
+    tol : float or ('per-class', float), default=1e-4
+        The fit stops when the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
+        rule: a class latches when the log-likelihood of its rows changes by less than 0.1, and the fit ends
+        when all classes have latched.
+        When to change: lower it to compare parameters between fits, raise it for a quick look.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
-        not an addition: kernels above it are untouched, and the likelihood still never falls. Zero removes
-        it. Below 1e-8, where features are collinear and covariances full or tied, the likelihood may fall by
-        rounding, and below 1e-15 kernels that are singular to rounding fail.
-        When to change: raise it if kernels end on a few equal rows, with a prior that is None.
+        not an addition, so the likelihood still never falls. Zero removes it.
+        When to change: raise it if kernels collapse onto a few equal rows and there is no prior.
     covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
-        Inverse-Wishart prior on the kernels' covariances. None is maximum likelihood. A number is the
-        strength of the prior in rows; its covariance is then that of the features over K^(2/M). A pair (rows,
-        covariance of shape (M, M), or variances (M,)) gives both; feature groups take their part of it.
-        'auto' is a mild prior, of one row with the covariance that kernels have in common at the start. Where
-        kernels have on average fewer than 3 M (full) or 3 (q + 1) (low_rank) rows, its strength is that of
-        the highest marginal likelihood, and a first fit finds the common covariance. Where classes have
-        kernels to themselves, the strength is the likeliest too, unless another predicts the classes of rows
-        left out clearly better: as in regularised discriminant analysis, the stronger, the more linear. There
-        is no prior with `freeze`, when pruning and in `partial_fit`; with a given start, and with
-        ``init='uniform'``, there is none where kernels have enough rows. A warm start keeps the prior of the
-        last fit. 'weak' is 'auto' with a hundredth of its strength, for kernels that may be much narrower
-        than others in some features; `SharedKernelMixtureCV` tries both.
-
-        In EM, every prior also raises the variance floor to the resolution of each feature, unless parameters
-        are frozen: step² / 12 for whole numbers and other multiples of a step, and for the median step
-        between distinct values of others; a hundredth of the variance where more than a tenth of the rows
-        have one value beside such others; at most a third of the variance. In a stream it is the finest of
-        all batches.
-        When to change: None for maximum likelihood, as scikit-learn has it; a larger number where kernels
-        have few rows.
+        Inverse-Wishart prior on covariances. A number is its strength in rows; a pair (rows, covariance)
+        gives both; None is maximum likelihood. 'auto' chooses the strength from the data, more where kernels
+        have few rows; 'weak' takes a hundredth of it. Every prior also raises the variance floor to the
+        resolution of each feature. When to change: None for scikit-learn's maximum likelihood.
     weight_prior : float or 'hierarchical', default=None
-        Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, where None is none; any
-        positive number for a variational fit, where None is 1 / K. 'hierarchical' learns one prior,
-        Dirichlet(α β) with α > 0 and β on the simplex, from the weights of all classes, so that classes with
-        few rows borrow from the others: `weights_` are then posterior means (n_kj + α β_k) / (n_j + α), for
-        n_kj expected rows. EM has posteriors of the weights too in this case, and raises a lower bound of
-        the likelihood in which they are integrated out, not the likelihood of the weights, which has its
-        mode at zero where α β_k < 1; α and β are those of the highest bound. It needs several classes to
-        learn from, and with one it is maximum likelihood. It does not go with pruning, `accelerate`,
-        ``freeze='weights'`` or ``stopping='per-class'``; `tune` has no prior on weights then.
+        Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, any positive number for
+        a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes, so that
+        classes with few rows borrow from the others; weights are then posterior means.
         When to change: 'hierarchical' for many groups with few rows each, if kernels lie apart.
     inference : {'em', 'variational'}, default='em'
         'em' finds the most likely parameters. 'variational' finds their posterior by mean-field variational
-        Bayes; `n_kernels` is then the most there can be, and kernels that explain less than one row are left
-        out. Densities are those of the expected weights and means and the inverse expected precisions. There
-        is always a prior on covariances, by default of M + 2 rows (3 where features do not vary together),
-        and one on means of K^(-2/M) rows: means are expected to be as far apart as rows are.
-        When to change: 'variational' for uncertainties of all parameters, or to have superfluous kernels
+        Bayes: `n_kernels` is then the most there can be, and kernels that explain less than one row are
         removed.
+        When to change: 'variational' for uncertainties of parameters, or to remove superfluous kernels.
     accelerate : bool, default=False
-        Whether to extrapolate between passes (SQUAREM), which needs a fraction of the passes where kernels
-        overlap. The likelihood still never falls.
-        When to change: where fits need hundreds of passes, as kernels that overlap do.
-    freeze : {'kernels', 'weights'}, default=None
-        What keeps the value it has in a given start: means and covariances, so that weights alone are fitted,
-        or the weights.
-        When to change: to learn new classes or groups without touching kernels that are in use, or the other
-        way round.
+        Whether to extrapolate between passes (SQUAREM). The likelihood still never falls.
+        When to change: where kernels overlap and fits need hundreds of passes.
     device : str, default=None
-        Where to compute: the name of a PyTorch device, such as 'cuda' or 'cuda:1', to which NumPy rows are
-        sent; results come back as NumPy arrays. None computes where the rows are: on the CPU, or, under
-        scikit-learn's ``array_api_dispatch``, on the device of a PyTorch tensor. Rows that the
-        device has no room for, and rows in files, are streamed. Sums over rows are of float64; 'cuda/float32'
-        and 'cuda/tf32' take single precision, which keeps about five digits of means and covariances, or
-        TF32, which keeps two to three. Sums over chunks and the M-step are of float64 always.
-        When to change: where there is a GPU and rows are many; a thousand are quicker on the CPU.
+        PyTorch device to compute on, such as 'cuda' or 'cuda:1'. None computes where the rows are. Rows that
+        do not fit are streamed. 'cuda/float32' and 'cuda/tf32' use lower precision for products over rows,
+        and keep about five, or two to three, digits.
+        When to change: where there is a GPU and rows are many.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. The result does not depend on it.
-        When to change: -1 on a machine of your own; 1 inside of a search that runs in parallel itself.
+        When to change: -1 on a machine of your own.
     random_state : int, RandomState instance or None, default=None
-        Source of randomness of the starts, of `sample` and of `sample_conditional`.
+        Source of randomness of the starts and of `sample`.
         When to change: an integer makes results repeatable.
     warm_start : bool, default=False
-        Whether `fit` starts from the parameters of the last fit.
+        Whether `fit` starts from the parameters of the last fit, and keeps its prior.
         When to change: to go on with a fit that was stopped, or to follow data that change slowly.
 """
 
@@ -250,12 +191,12 @@ _FITTED = """
     mean_precision_ : ndarray of shape (K,)
         Of a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
     kernel_degrees_ : ndarray of shape (K,)
-        With ``kernel='t'``: degrees of freedom of the kernels.
+        With ``tail='t'``: degrees of freedom of the kernels.
     background_weights_ : ndarray of shape (L,)
-        With ``background=True``: share of the background in the rows of each class. `weights_` are shares of
-        the others.
+        With ``tail='background'``: share of the background in the rows of each class. `weights_` are shares
+        of the others.
     background_box_ : ndarray of shape (2, M)
-        With ``background=True``: lowest and highest values of the box on which it is uniform.
+        With ``tail='background'``: lowest and highest values of the box on which it is uniform.
     degrees_of_freedom_ : ndarray of shape (K,)
         Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
         ``covariances_[k]`` as its mean.
@@ -292,10 +233,9 @@ def _check_streams(estimator: Any) -> None:
         raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
     if is_robust(estimator):
         raise AttributeError(
-            "partial_fit is for Gaussian kernels without a background: use kernel='gaussian' and "
-            "background=False, or fit."
+            "partial_fit is for Gaussian kernels without a background: use tail=None, or fit."
         )
-    if estimator.covariance_type == "low_rank":
+    if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
         raise AttributeError(
             "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
             "else in each batch. Use fit, with blocks of rows if there are many."
@@ -315,15 +255,12 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     threshold_: float
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
-        "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES})],
-        "n_factors": [_COUNT, None],
-        "kernel": [StrOptions({"gaussian", "t"}), tuple],
-        "background": ["boolean"],
+        "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
+        "tail": [StrOptions({"t", "background"}), tuple, None],
         "init": [StrOptions({"auto", "class", "k-means", "k-means++", "random_from_data", "uniform"}), dict],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
-        "tol": [Interval(Real, 0.0, None, closed="left")],
-        "stopping": [StrOptions({"total", "per-class"})],
+        "tol": [Interval(Real, 0.0, None, closed="left"), tuple],
         "variance_floor": [Interval(Real, 0.0, None, closed="left")],
         "covariance_prior": [
             StrOptions({"auto", "weak"}),
@@ -334,7 +271,6 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         "weight_prior": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"hierarchical"}), None],
         "inference": [StrOptions({"em", "variational"})],
         "accelerate": ["boolean"],
-        "freeze": [StrOptions({"kernels", "weights"}), None],
         "device": [str, None],
         "n_jobs": [Interval(Integral, None, -1, closed="right"), _COUNT, None],
         "random_state": ["random_state"],
@@ -405,7 +341,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             training = open_training(self, X, y, sample_weight)
             note_preparation(self, training)
             n_rows = training.source.summary.n_rows
-            if (self.n_kernels or 0) > n_rows and self.freeze != "kernels":
+            if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
                 raise ValueError(
                     f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
                 )
@@ -413,7 +349,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             check_outlier_label(self.outlier_label, training.classes, rejects=rejects)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
-            paths: list[Path | None] = [None] * len(parts)
+            written: list[Path] = []
             if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
                 monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
             for columns, model in parts:
@@ -425,29 +361,45 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                         "kernels. Set covariance_type to choose.",
                         UserWarning,
                     )
-            if len(parts) > 1 and training.n_unlabelled:
-                fit_jointly(parts, training)
-            else:
+
+            def ways(group: int, own: Training) -> dict[str, Any]:
+                """Return how to fit the model of a feature set: who watches, and what is written."""
+                own_path, watching = path, None
                 if path is not None:
-                    several = len(parts) > 1
-                    paths = [Path(f"{path}.{group}") if several else path for group in range(len(parts))]
-                for group, (columns, model) in enumerate(parts):
-                    own, watching = training.take(columns, group), None
-                    if monitor is not None:
-                        so_far = partial(self._attributes_so_far, parts[0], training)
-                        watching = monitor.model(
-                            so_far if len(parts) == 1 else None, own.source.summary.total
-                        )
-                    fit_model(model, own, columns, watching=watching, path=paths[group], prune=prune)
-            # A row without a value in some group still counts for its class.
-            self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
+                    own_path = path if len(parts) == 1 else Path(f"{path}.{group}")
+                    written.append(own_path)
+                if monitor is not None:
+                    so_far = partial(self._attributes_so_far, parts[0], training)
+                    watching = monitor.model(so_far if len(parts) == 1 else None, own.source.summary.total)
+                return {"watching": watching, "path": own_path, "prune": prune}
+
+            self._fit_parts(parts, training, ways)
             if self.reject_below is not None:
                 self.threshold_ = threshold_of(self, training)
             if monitor is not None:
                 monitor.close()
-        for written in filter(None, paths):
-            written.unlink(missing_ok=True)
+        for checkpoint in written:
+            checkpoint.unlink(missing_ok=True)
         return self
+
+    def _fit_parts(
+        self,
+        parts: list[Part],
+        training: Training,
+        ways: Callable[[int, Training], dict[str, Any]] = lambda *_: {},
+    ) -> None:
+        """Fit the model of each feature set, and store all of them.
+
+        `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
+        """
+        if len(parts) > 1 and training.n_unlabelled:
+            fit_jointly(parts, training)
+        else:
+            for group, (columns, model) in enumerate(parts):
+                own = training.take(columns, group)
+                fit_model(model, own, columns, **ways(group, own))
+        # A row without a value in some set still counts for its class.
+        self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
 
     @_IfStreams
     @_fit_context(prefer_skip_nested_validation=True)
@@ -542,12 +494,12 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, L)
-            Log-densities, columns in the order of `classes_`; with feature groups, summed over them.
+            Log-densities, columns in the order of `classes_`; with feature sets, summed over them.
         """
         return score_rows(self, X, densities.class_log_likelihood)
 
     def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
-        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature groups, side by side.
+        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature sets, side by side.
 
         Where groups have shifts, these are the kernels with the common means.
         """
@@ -571,7 +523,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         -------
         ndarray of shape (n, K)
             Responsibilities; rows sum to one, or to the probability that they are not background. With
-            feature groups, the groups' side by side.
+            feature sets, the groups' side by side.
         """
         return score_rows(self, X, densities.responsibilities, y)
 
@@ -592,7 +544,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, M)
-            The rows, observed values untouched. Columns that are in no feature group keep their gaps.
+            The rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
         return score_rows(self, X, densities.impute, y, on_cpu=True)
 
@@ -616,7 +568,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, M) or (n_samples, n, M)
-            Rows, observed values untouched. Columns that are in no feature group keep their gaps.
+            Rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
         if n_samples is not None:
             check_count(n_samples, "n_samples must be None or")
@@ -643,7 +595,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         Returns
         -------
         X : ndarray of shape (n, M)
-            Rows; columns that are in no feature group are NaN.
+            Rows; columns that are in no feature set are NaN.
         y : ndarray of shape (n,)
             Their labels.
         """
@@ -724,18 +676,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     ----------
     {parameters}
     group_shift : float or 'auto', default=None
-        Whether classes, which are then groups such as samples, sites or speakers, have means of their own
-        near the common ones: group j has μ_k + δ_kj, with the prior N(0, P_k / r) of δ_kj. The number is r,
-        in rows, also called relevance factor: a group with m rows of a kernel moves its mean by m / (m + r)
-        of the way. Shifts are expected to be 1/√r deviations of the kernel. A fit without shifts comes
-        first; then the most likely shifts are found together with all other parameters. 'auto' chooses r
-        from 1 to 300, or no shifts, by rows held out in each group. Where methods are told the group of a
-        row, they use its means; otherwise the row is from the mixture of all groups, Σ_j Pr(j) p(x | j), each
-        with its own means. `add_class` adapts the means of a new group the same way. It needs
-        ``inference='em'`` and ``stopping='total'``, and cannot be combined with pruning, `partial_fit`,
-        unlabelled rows, or rows that are streamed to a device.
-        When to change: where the same population lies elsewhere in each sample, by batch effects or by
-        speaker.
+        Lets classes, which are then groups such as samples or sites, have means of their own: group j has
+        μ_k + δ_kj with the prior N(0, P_k / r) of δ_kj. The number is r, in rows: a group with m rows of a
+        kernel moves its mean by m / (m + r) of the way. 'auto' chooses r by held-out rows, or no shifts.
+        When to change: where the same population lies elsewhere in each sample, by batch effects.
 
     Attributes
     ----------
@@ -799,22 +743,18 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self,
         n_kernels: int | None = None,
         *,
-        covariance_type: str = "auto",
-        n_factors: int | None = None,
-        kernel: str | tuple[str, float] = "gaussian",
-        background: bool = False,
+        covariance_type: str | tuple[str, int] = "auto",
+        tail: str | tuple[str, float] | None = None,
         init: str | Mapping[str, Any] = "auto",
         n_init: int = 1,
         max_iter: int = 200,
-        tol: float = 1e-4,
-        stopping: str = "total",
+        tol: float | tuple[str, float] = 1e-4,
         variance_floor: float = 1e-6,
         covariance_prior: float | str | tuple[float, ArrayLike] | None = "auto",
         weight_prior: float | str | None = None,
         group_shift: float | str | None = None,
         inference: str = "em",
         accelerate: bool = False,
-        freeze: str | None = None,
         device: str | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -822,21 +762,17 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     ) -> None:
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
-        self.n_factors = n_factors
-        self.kernel = kernel
-        self.background = background
+        self.tail = tail
         self.init = init
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.stopping = stopping
         self.variance_floor = variance_floor
         self.covariance_prior = covariance_prior
         self.weight_prior = weight_prior
         self.group_shift = group_shift
         self.inference = inference
         self.accelerate = accelerate
-        self.freeze = freeze
         self.device = device
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -863,10 +799,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
     @property
     def _parameters(self) -> Parameters:
-        degrees, background, box = (vars(self).get(name) for name in OF_KERNELS)
-        return Parameters(
-            self.weights_, self.means_, self.covariances_, degrees=degrees, background=background, box=box
-        )
+        arrays = {key: vars(self)[name] for name, key in OF_KERNELS.items() if name in vars(self)}
+        return Parameters(self.weights_, self.means_, self.covariances_, tail=tail_of(arrays))
 
     def _store_parameters(self, parameters: Parameters) -> None:
         """Set weights, means and covariances, and what t kernels and a background have besides."""
@@ -889,9 +823,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
             "groups": [kernels_of(parameters, self.covariance_type_, columns, by_class=False)],
-            "log_prior": log_probabilities(all_weights(parameters.batch())[0] @ self.class_prior_),
+            "log_prior": log_probabilities(all_weights(parameters) @ self.class_prior_),
             "probabilities": "responsibilities",
-            "n_hidden": 0 if parameters.background is None else 1,
+            "n_hidden": parameters.tail.n_extra,
         }
 
     def predict(
@@ -1267,8 +1201,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
 
 def _of_kernels(parameters: Parameters) -> dict[str, Any]:
     """Return the attributes that only t kernels or a background have."""
-    values = parameters.degrees, parameters.background, parameters.box
-    return {name: value for name, value in zip(OF_KERNELS, values, strict=True) if value is not None}
+    values = parameters.tail.to_dict()
+    return {name: values[key] for name, key in OF_KERNELS.items() if key in values}
 
 
 def _check_mixture(other: Any) -> SharedKernelMixture:

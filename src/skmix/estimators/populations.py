@@ -14,10 +14,10 @@ from sklearn.exceptions import NotFittedError
 from ..engine import density
 from ..engine.compute.arrays import on_host
 from ..engine.compute.dask import is_collection
-from ..engine.covariances import structure_of
 from ..engine.distances import DISTANCES
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.merge import below, by_weight, cut, elbow, merge
+from ..engine.structures import structure_of
 from .densities import average_weights, has_shifts, members_of
 from .io import arrays_of_kernels
 from .rows import host_copy, without_names
@@ -109,8 +109,8 @@ def _draw(model: Any, n_each: int) -> FloatArray:
     """Draw rows (K · n_each, M) from the kernels in turn; the same ones in every call."""
     n_kernels = len(model.means_)
     # Each kernel is a class of its own.
-    degrees = model._parameters.degrees
-    apart = Parameters(np.eye(n_kernels), model.means_, model.covariances_, degrees=degrees)
+    tail = model._parameters.tail.of_kernels()
+    apart = Parameters(np.eye(n_kernels), model.means_, model.covariances_, tail=tail)
     kernels = np.repeat(np.arange(n_kernels), n_each)
     return density.draw(apart, model.covariance_type_, kernels, np.random.RandomState(0))[0]
 

@@ -48,10 +48,10 @@ from ..engine.compute.arrays import (
 )
 from ..engine.compute.blocks import Block, Blocks, is_blocks, is_missing
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
+from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
-from ..engine.sources.gaps import has_gaps
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, prepare, source_of
@@ -197,7 +197,7 @@ class Training:
         return int(self.source.summary.counts[0])
 
     def take(self, columns: list[int], group: int) -> Training:
-        """Return the rows with a value in a group's columns; each class must have one, and each column."""
+        """Return the rows with a value in a feature set; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.take(columns))
@@ -207,7 +207,7 @@ class Training:
         absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
             raise ValueError(
-                f"No row of class {self.classes[absent[0]]!r} has a value in feature group {group}, columns "
+                f"No row of class {self.classes[absent[0]]!r} has a value in feature set {group}, columns "
                 f"{columns}."
             )
         return taken
@@ -265,13 +265,11 @@ class InMemory(Rows):
         weights = self.weights(rows.shape[0])
         rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
         # The product form with unlabelled rows works on the host, and so do t kernels and a background.
-        jointly = bool(getattr(estimator, "feature_groups", None)) and bool(np.any(codes < 0))
+        jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
         here = jointly or is_robust(estimator)
         on_device = type(rows) is not np.ndarray
         if here and (on_device or device is not None):
-            why = (
-                "Rows without a label and several feature_groups" if jointly else "t kernels or a background"
-            )
+            why = "Rows without a label and several feature_sets" if jointly else "t kernels or a background"
             warn_caller(f"{why}: this fit runs on the host, not on the device.")
         if on_device:
             rows = to_numpy(rows) if here else rows

@@ -1,6 +1,6 @@
 """Fits: settings and training rows to starts, through the engine, to the attributes of a mixture.
 
-With several feature groups, each has a mixture of its own, and rows without a label tie them: groups are
+With several feature sets, each has a mixture of its own, and rows without a label tie them: groups are
 independent given the class, so the class of such a row has the posterior q_j ∝ Pr(j) Π_g p_g(x_g | j). EM
 over (class, kernels) alternates between these posteriors and one pass of every group, in which the row counts
 for class j with weight q_j.
@@ -26,24 +26,28 @@ from ..engine import starts
 from ..engine.compute.arrays import pick, to_numpy
 from ..engine.compute.blocks import Block
 from ..engine.compute.threads import workers
-from ..engine.covariances import Structure, most_factors, structure_of
 from ..engine.density import class_log_likelihood
 from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rounding_of, rule_of, say_fall
+from ..engine.frame import Frame
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
-from ..engine.rules.degrees import LEAST, MOST, START
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
 from ..engine.sources import RowSource, make_setting, open_source
-from ..engine.sources.summary import Frame, fill_gaps, resolution_of
+from ..engine.sources.summary import fill_gaps, resolution_of
+from ..engine.structures import Structure, most_factors, structure_of
+from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
 from ._settings import (
     OF_KERNELS,
     check_covariance_prior,
-    check_kernel,
+    check_covariance_type,
     check_start,
+    check_tail,
+    check_tol,
     covariance_type_of,
+    freeze_of,
     is_robust,
 )
 from .callbacks import SavedRun, saving
@@ -76,8 +80,6 @@ NUMBERS_TOGETHER = 1 << 17
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
-# Share of each class's rows that is background at the start.
-_BACKGROUND = 0.05
 # Largest default number of kernels of a class.
 _MOST_KERNELS = 50
 
@@ -100,7 +102,8 @@ def fit_model(
     source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
         check_source(source)
-    n_factors = None if model.n_factors is None else min(model.n_factors, most_factors(n_features))
+    _, n_factors = check_covariance_type(model.covariance_type)
+    n_factors = None if n_factors is None else min(n_factors, most_factors(n_features))
     covariance_type = covariance_type_of(model, summary.n_rows, n_features)
     structure = structure_of(covariance_type, n_factors)
     options = options_of(model, n_features, covariance_type)
@@ -124,7 +127,11 @@ def fit_model(
         given = replace(given, concentration=None if prior is None else prior[None])
     X, _, weights = _some_rows(training)
     options = with_resolution(model, options, X, weights, frame)
-    if isinstance(model.covariance_prior, str) and options.inference == "em" and not (prune or model.freeze):
+    if (
+        isinstance(model.covariance_prior, str)
+        and options.inference == "em"
+        and not (prune or options.freeze)
+    ):
         # The floor is a multiple of the features' variances, so that other rows have another.
         same = goes_on and np.array_equal(last["variance_floor_"], model.variance_floor_)
         last_prior = last["covariance_prior_"] if same else None
@@ -158,7 +165,7 @@ def fit_model(
             raise ValueError(problem)
         warn_caller(problem)
     # Not even the last bit may change, as it does from one system of coordinates to the other.
-    best = replace(best, parameters=with_frozen(model.freeze, best.parameters, given))
+    best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
     _store(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
     if model.group_shift is not None:
         _shift_groups(model, training, best.parameters.take(best.best), options, frame)
@@ -176,7 +183,7 @@ def _shift_groups(model: Any, training: Training, start: Parameters, options: Op
     if n_groups == 1 or np.isinf(strength):
         return
     found = shift_groups(GroupRows(source, n_groups), start, model.group_shift_, options, frame)
-    parameters = with_frozen(model.freeze, found.parameters, start)
+    parameters = with_frozen(options.freeze, found.parameters, start)
     vars(model).update(model._fitted_attributes(parameters, float(found.log_likelihood.sum()), training))
     model.group_shifts_ = found.shifts
     model.n_iter_ += len(found.path)
@@ -301,23 +308,25 @@ def options_of(model: Any, n_features: int, covariance_type: str) -> Options:
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
         rows, scale = check_covariance_prior(model.covariance_prior, n_features)
+    stopping, tol = check_tol(model.tol)
+    freeze = freeze_of(model)
     return Options(
         covariance_type=covariance_type,
         n_starts=model.n_init,
         max_iter=model.max_iter,
-        tol=model.tol,
-        stopping=model.stopping,
+        tol=tol,
+        stopping=stopping,  # type: ignore[arg-type]
         # A floor would raise covariances that are to stay as they are.
-        floor=0.0 if model.freeze == "kernels" else model.variance_floor,
+        floor=0.0 if freeze == "kernels" else model.variance_floor,
         covariance_prior=rows,
         covariance_prior_scale=scale,
         weight_prior=model.weight_prior,
         n_jobs=effective_n_jobs(model.n_jobs),
         accelerate=model.accelerate,
-        freeze=model.freeze,
+        freeze=freeze,  # type: ignore[arg-type]
         precision=device_and_precision(model.device)[1],  # type: ignore[arg-type]
         inference=model.inference,
-        learn_degrees=check_kernel(model.kernel) == (True, None),
+        learn_degrees=check_tail(model.tail) == ("t", None),
     )
 
 
@@ -326,31 +335,29 @@ def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
 
     A given or earlier start keeps its own, but for degrees of freedom that are fixed.
     """
-    (is_t, fixed), (n_starts, n_kernels, _) = check_kernel(model.kernel), start.means.shape
-    degrees, background, box = start.degrees if is_t else None, None, None
-    if isinstance(model.init, Mapping) and "degrees" in model.init and model.kernel != "t":
+    (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
+    is_t, freeze = kind == "t", freeze_of(model)
+    tail: Tail = NONE
+    if isinstance(model.init, Mapping) and "degrees" in model.init and model.tail != "t":
+        raise ValueError(f"init has 'degrees', which only tail='t' starts from, and tail is {model.tail!r}.")
+    given = start.tail.name == "t"
+    if is_t and not given and fixed is None and freeze == "kernels":
         raise ValueError(
-            f"init has 'degrees', which only kernel='t' starts from, and kernel is {model.kernel!r}."
-        )
-    if degrees is None and is_t and fixed is None and model.freeze == "kernels":
-        raise ValueError(
-            "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or kernel be "
+            "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or tail be "
             "('t', degrees)."
         )
-    if is_t and (fixed is not None or degrees is None):
-        degrees = np.full((n_starts, n_kernels), START if fixed is None else fixed)
-    elif degrees is not None and model.freeze != "kernels":
-        # Beyond the range of learnt degrees, the first pass would lower the objective.
-        degrees = np.clip(degrees, LEAST, MOST)
-    if model.background:
+    if is_t and (fixed is not None or not given):
+        tail = StudentT.begin(n_starts, n_kernels, START_DEGREES if fixed is None else fixed)
+    elif is_t and isinstance(start.tail, StudentT):
+        tail = start.tail if freeze == "kernels" else start.tail.within_range()
+    if kind == "background":
         moments, n_classes = source.summary.moments, start.weights.shape[-1]
         # A feature that does not vary has an interval of one unit.
         away = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
-        box = np.tile(np.stack([moments.low - away, moments.high + away]), (n_starts, 1, 1))
-        background = start.background
-        if background is None:
-            background = np.full((n_starts, n_classes), _BACKGROUND)
-    return replace(start, degrees=degrees, background=background, box=box)
+        tail = Background.begin(n_starts, n_classes, moments.low - away, moments.high + away)
+        if isinstance(start.tail, Background):
+            tail = replace(tail, weights=start.tail.weights)
+    return replace(start, tail=tail)
 
 
 def fitted_options(model: Any) -> Options:
@@ -364,40 +371,40 @@ def fitted_options(model: Any) -> Options:
 
 def check_inference(estimator: Any, *, prune: bool = False) -> None:
     """Refuse settings that do not go with the kind of inference, with t kernels, or with pruning."""
+    freeze, (stopping, _) = freeze_of(estimator), check_tol(estimator.tol)
+    check_covariance_type(estimator.covariance_type)
     if is_robust(estimator):
-        what = "background=True" if estimator.background else f"kernel={estimator.kernel!r}"
+        what = f"tail={estimator.tail!r}"
         for name, default in (("inference", "em"), ("accelerate", False), ("device", None)):
             value = getattr(estimator, name)
             if value != default:
-                raise ValueError(f"{what} does not go with {name}={value!r}: leave it at {default!r}.")
-        if estimator.background and estimator.freeze == "weights":
+                raise ValueError(f"{what} cannot be combined with {name}={value!r}: leave it at {default!r}.")
+        if estimator.tail == "background" and freeze == "weights":
             raise ValueError(
-                "background=True does not go with freeze='weights': the weight of the background would stay "
-                "at that of its start."
+                f"{what} cannot be combined with freeze='weights': the background's weight would stay."
             )
     variational, hierarchical = estimator.inference == "variational", estimator.weight_prior == "hierarchical"
-    for name, default in (("accelerate", False), ("freeze", None), ("stopping", "total")):
-        value = getattr(estimator, name)
-        if variational and value != default:
+    for given, what, fits in (
+        (estimator.accelerate, "accelerate=True", False),
+        (freeze is not None, f"freeze={freeze!r}", freeze == "kernels"),
+        (stopping != "total", f"tol={estimator.tol!r}", False),
+    ):
+        if given and variational:
+            raise ValueError(f"{what} is for EM and cannot be combined with inference='variational'.")
+        if given and hierarchical and not fits:
             raise ValueError(
-                f"{name}={value!r} is for EM and does not go with inference='variational': "
-                f"leave it at {default!r}."
-            )
-        if hierarchical and value not in (default, "kernels"):
-            raise ValueError(
-                f"{name}={value!r} does not go with weight_prior='hierarchical', whose weights have a "
-                f"posterior: leave it at {default!r}."
+                f"{what} cannot be combined with weight_prior='hierarchical', whose weights have a posterior."
             )
     if estimator.group_shift is not None:
         for wrong, what in (
             (variational, "inference='variational'"),
             (is_robust(estimator), "t kernels or a background"),
-            (estimator.stopping != "total", f"stopping={estimator.stopping!r}"),
+            (stopping != "total", f"tol={estimator.tol!r}"),
             (prune, "pruning"),
         ):
             if wrong:
                 raise ValueError(
-                    f"group_shift={estimator.group_shift!r} does not go with {what}: use one of them."
+                    f"group_shift={estimator.group_shift!r} cannot be combined with {what}: use one of them."
                 )
     if prune and hierarchical:
         raise ValueError(
@@ -436,12 +443,13 @@ def start_groups(
     if _goes_on(model, training, structure):
         yield replace(model._parameters, class_prior=prior).batch()
         return
-    if model.freeze is not None:
-        frozen = {"weights": "weights", "kernels": "covariances"}[model.freeze]
-        if isinstance(model.init, str) or model.init.get(frozen) is None:
+    freeze = freeze_of(model)
+    if freeze is not None:
+        frozen = {"weights": "weights", "kernels": "covariances"}[freeze]
+        if model.init.get(frozen) is None:
             raise ValueError(
-                f"freeze={model.freeze!r} keeps what a start gives, so init must be a dict with them; "
-                f"got init={model.init!r}."
+                f"freeze={freeze!r} keeps what a start gives, so init must have {frozen!r}, "
+                f"got the keys {sorted(map(str, model.init))}."
             )
     if not isinstance(model.init, str):
         variances = frame.variance * frame.scale**2
@@ -565,11 +573,11 @@ def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
     return result.best
 
 
-# ---------------------------------------------------------------- feature groups and unlabelled rows
+# ---------------------------------------------------------------- feature sets and unlabelled rows
 
 
 def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> None:
-    """Fit the mixtures of all feature groups, given with their columns, where some rows have no label.
+    """Fit the mixtures of all feature sets, given with their columns, where some rows have no label.
 
     Rows are in memory. The mixtures are fitted on return, with a common `class_prior_`.
     """
@@ -579,11 +587,11 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         "inference='em'": settings.inference == "em",
         "a weight_prior other than 'hierarchical'": settings.weight_prior != "hierarchical",
         "accelerate=False": not settings.accelerate,
-        "stopping='total'": settings.stopping == "total",
+        "tol=tolerance": check_tol(settings.tol)[0] == "total",
     }
     if not all(needs.values()):
         raise ValueError(
-            f"{training.n_unlabelled} rows have no label, and with several feature groups such rows need "
+            f"{training.n_unlabelled} rows have no label, and with several feature sets such rows need "
             f"{next(need for need, is_met in needs.items() if not is_met)}. Leave them out, or fit one group."
         )
     # EM over all groups begins with fits of each.
@@ -628,7 +636,7 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         if before - objective > rounding:
             raise ValueError(say_fall(before, objective))
         gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
-        converged = bool(abs(gain) < settings.tol * weights.sum())
+        converged = bool(abs(gain) < check_tol(settings.tol)[1] * weights.sum())
         if converged or len(path) == settings.max_iter:
             break
         for (_, model), parameters in zip(parts, following, strict=True):
@@ -672,6 +680,6 @@ def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, 
         )
     volume = source.summary.by_class(source.summary.observed, parts.shape[1] - 1) @ np.log(frame.scale)
     found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
-    found = replace(found, box=model._parameters.box)
+    found = replace(found, tail=found.tail.at_place_of(model._parameters.tail))
     lost = rounding_of(parts.sum(axis=1), source, setting, inside, factor)[0]
     return found, parts[0] - np.append(volume, 0.0), float(lost)

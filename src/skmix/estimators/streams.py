@@ -12,18 +12,19 @@ from sklearn.base import is_classifier
 
 from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
-from ..engine.covariances import structure_of
 from ..engine.em import fit
+from ..engine.frame import Frame, frame_of
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources import RowSource, open_source
-from ..engine.sources.summary import Frame, frame_of, measure
+from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
+from ..engine.structures import structure_of
+from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
-from ._settings import covariance_type_of, is_robust_fit
-from .crossfit import quantile
-from .decisions import check_outlier_label
+from ._settings import check_covariance_type, covariance_type_of, is_robust_fit
+from .decisions import check_outlier_label, quantile
 from .densities import counted_weights, log_density
 from .rows import (
     Training,
@@ -105,13 +106,13 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
     if len(parts) > 1 and batch.y is not None and np.any(batch.y < 0):
         raise ValueError(
-            f"{np.sum(batch.y < 0)} rows have no label, and with several feature groups partial_fit "
+            f"{np.sum(batch.y < 0)} rows have no label, and with several feature sets partial_fit "
             "needs labelled rows: their class depends on all groups. Leave these rows out, or fit one group."
         )
     for group, (columns, model) in enumerate(parts):
         own = _columns_of(batch, columns)
         if first and not own.X.shape[0]:
-            raise ValueError(f"The first batch has no value in feature group {group}, {columns}.")
+            raise ValueError(f"The first batch has no value in feature set {group}, {columns}.")
         _absorb(model, own, classes, float(decay))
     # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
     streaming = [model for _, model in parts if "stream_" in vars(model)]
@@ -192,7 +193,7 @@ def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None
 
 
 def _check_covariance_type(model: Any) -> None:
-    if model.covariance_type not in ("auto", model.covariance_type_):
+    if check_covariance_type(model.covariance_type)[0] not in ("auto", model.covariance_type_):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
             f"{model.covariance_type_!r}: use fit."
@@ -267,7 +268,7 @@ def add_class(estimator: Any, new: Block, label: Any) -> None:
         own = _columns_of(new, columns)
         if not own.X.shape[0]:
             raise ValueError(
-                f"No row of class {label!r} has a value in feature group {group}, columns {columns}."
+                f"No row of class {label!r} has a value in feature set {group}, columns {columns}."
             )
         _insert(model, own, label, place)
     before = dict(vars(estimator))
@@ -290,8 +291,8 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
         floor=0.0,
     )
     start = replace(model._parameters, weights=uniform_weights(1, len(model.means_), 1)[0])
-    if start.background is not None:
-        start = replace(start, background=np.array([model.class_prior_ @ start.background]))
+    if isinstance(start.tail, Background):
+        start = replace(start, tail=start.tail.of_average(model.class_prior_, 1))
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
@@ -307,8 +308,9 @@ def _insert(model: Any, new: Block, label: Any, place: int) -> None:
     if strength is None or np.isinf(strength):
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
-        if found.background is not None:
-            model.background_weights_ = np.insert(model.background_weights_, place, found.background[0, 0])
+        if isinstance(found.tail, Background):
+            own = found.tail.weights[0, 0]
+            model.background_weights_ = np.insert(model.background_weights_, place, own)
         shift = np.zeros_like(model.means_)
     else:
         weights, shift = _adapted(model, source, start, float(strength), options, frame)

@@ -33,7 +33,7 @@ Features = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarr
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of a feature group, in coordinates x' = x / scale − shift."""
+    """Kernels of a feature set, in coordinates x' = x / scale − shift."""
 
     columns: list[int]  # m columns of X
     scale: np.ndarray  # (m,)
@@ -86,7 +86,7 @@ class _Graph:
         return less, total if relative else self.add("Add", largest, total)
 
     def outcomes(self, rows: str, group: Kernels) -> str:
-        """Return log p(x | class) (L, n) of one feature group, or the kernels' log-densities (K, n)."""
+        """Return log p(x | class) (L, n) of one feature set, or the kernels' log-densities (K, n)."""
         own = self.add("Gather", rows, np.array(group.columns, dtype=np.int64), axis=1)
         x = self.add("Sub", self.add("Div", own, group.scale), group.shift)
         x = self.add("Clip", x, np.array(-group.farthest), np.array(group.farthest))
@@ -233,7 +233,7 @@ def build_graph(
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
-    Log-densities are summed over feature groups; `log_prior` (J,) and `labels` (J,) are of the outcomes, and
+    Log-densities are summed over feature sets; `log_prior` (J,) and `labels` (J,) are of the outcomes, and
     without labels there is no such output. X and the results are of type `dtype`, everything between is
     float64. Log-posteriors are divided by the temperature before they are normalised; `probabilities` is the
     name of that output. The groups' columns are those of `features` of X. With `others`, further models as

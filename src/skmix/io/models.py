@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute.operations import physical_memory
 from .writing import replacing
 
 FORMAT = "skmix"
@@ -51,6 +50,14 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
     data = save(arrays, metadata={FORMAT: json.dumps(header, allow_nan=False)})
     with replacing(path) as file:
         file.write(data)
+
+
+def physical_memory() -> float:
+    """Return the bytes of the machine's memory; infinite where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return math.inf
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.engine.covariances import Structure, structure_of
-from skmix.experiments.paper.records import GroupModel
+from skmix.engine.structures import Structure, structure_of
 from skmix.plots._common import FloatArray
 
 Feature = int | str
@@ -108,25 +107,24 @@ class Kernels:
 
 
 def kernels_of(model: Any) -> Kernels:
-    """Return the kernels of a fitted model; refuse one with several feature groups."""
+    """Return the kernels of a fitted model; refuse one with several feature sets."""
     groups = groups_of(model)
     if len(groups) > 1:
         raise ValueError(
-            f"The model has {len(groups)} feature groups, each with its own kernels: "
-            "plot one of model.models_."
+            f"The model has {len(groups)} feature sets, each with its own kernels: plot one of model.models_."
         )
     return groups[0]
 
 
 def groups_of(model: Any) -> list[Kernels]:
-    """Return the kernels of each feature group of a fitted model; without groups, a list of one."""
-    # The models of a study are records, not estimators.
-    if not isinstance(model, GroupModel):
+    """Return the kernels of each feature set of a fitted model; without groups, a list of one."""
+    # A record of fitted parameters, as the paper's study has them, is no estimator.
+    if hasattr(model, "fit"):
         check_is_fitted(model)
     names = feature_names(model)
     model = chosen_model(model)
     parts = getattr(model, "models_", [model])
-    groups = getattr(model, "feature_groups_", [range(parts[0].means_.shape[1])])
+    groups = getattr(model, "feature_sets_", [range(parts[0].means_.shape[1])])
     prior = np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64)
     return [
         Kernels(

@@ -1,9 +1,9 @@
-"""Plots of classifiers: confusion matrices, weights of kernels, reliability, and candidates of a search."""
+"""Plots of classifiers: confusion matrices, reliability, and candidates of a search."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,8 +12,7 @@ from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
 from skmix.metrics import reliability_bins
-from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, FloatArray, finish, panels_for
-from skmix.plots._models import kernels_of, part_label
+from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
 
 _MAX_WRITTEN = 30
 """Rows or columns of a matrix whose cells contain numbers."""
@@ -54,64 +53,27 @@ def plot_confusion(
     names = [str(label) for label in (range(len(counts)) if labels is None else labels)]
     if len(names) != len(counts):
         raise ValueError(f"the matrix has {len(counts)} classes but there are {len(names)} labels.")
-    width, height = _size(names, names)
-    (panel,) = panels_for(1, axes, figure, size=(width, height + 0.2))
+    n_classes, longest = len(names), _LETTER * max(map(len, names))
+    side = max(0.34 * n_classes, 2.0) if n_classes <= _MAX_WRITTEN else min(max(0.12 * n_classes, 5.0), 10.0)
+    # Names that do not fit side by side are written upright.
+    upright = longest > side / n_classes
+    height = side + (longest if upright else 0.15) + 0.8
+    (panel,) = panels_for(1, axes, figure, size=(side + longest + 0.5, height))
     totals = counts.sum(axis=1, keepdims=True)
     shades = np.sqrt(counts / np.where(totals > 0, totals, 1))
+    panel.imshow(shades, cmap="Blues", vmin=0.0, vmax=1.15)
     digits = "" if np.issubdtype(counts.dtype, np.integer) else ".2f"
-    texts = [[f"{count:{digits}}" if count > 0 else "" for count in row] for row in counts]
-    _draw_matrix(panel, shades, texts, names, names)
+    for (i, j), count in np.ndenumerate(counts if n_classes <= _MAX_WRITTEN else np.zeros((0, 0))):
+        if count > 0:
+            colour = "white" if shades[i, j] > 0.65 else "black"
+            text = f"{count:{digits}}"
+            panel.text(j, i, text, ha="center", va="center", fontsize=SMALL - 1, color=colour)
+    panel.set_yticks(**_ticks(names))
+    panel.set_xticks(**_ticks(names), rotation=90.0 if upright else 0.0)
+    panel.tick_params(length=0)
     if title is None:
         title = f"accuracy {np.trace(counts) / max(counts.sum(), np.finfo(float).tiny):.3f}"
-    panel.set(title=title, xlabel="predicted", ylabel="true", aspect="equal")
-    finish(panel)
-    return panel
-
-
-def plot_weights(
-    model: Any,
-    *,
-    order: Literal["class", "number"] = "class",
-    axes: Axes | None = None,
-    figure: Figure | None = None,
-) -> Axes:
-    """Plot how much each class uses each kernel: shades, with the weights as numbers where there is room.
-
-    Kernels are down, labelled k0, k1 … in the order of ``weights_``, and classes across. Shades grow with
-    the square root of the weight relative to the largest. A row with several dark cells is a kernel that
-    classes share. A model of one class is shown as bars.
-
-    Parameters
-    ----------
-    model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
-        The model. If it has feature groups, plot ``model.models_[g]``.
-    order : {'class', 'number'}, default='class'
-        'class' groups kernels by the class that uses them most, the heaviest first; 'number' keeps the order
-        of the model.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
-    """
-    if order not in ("class", "number"):
-        raise ValueError(f"order={order!r} is not one of 'class', 'number'.")
-    kernels = kernels_of(model)
-    n_kernels, n_classes = kernels.weights.shape
-    places = np.arange(n_kernels)
-    if order == "class":
-        places = np.lexsort((-kernels.weights.max(axis=1), kernels.weights.argmax(axis=1)))
-    weights = kernels.weights[places]
-    names, labels = [part_label(k) for k in places], [str(label) for label in kernels.classes]
-    size = _size(names, labels) if n_classes > 1 else (4.2, _size(names, [""])[1])
-    (panel,) = panels_for(1, axes, figure, size=size)
-    if n_classes == 1:
-        panel.barh(range(n_kernels), weights[:, 0], 0.8, color=CLASS_COLOURS[0])
-        panel.set_yticks(**_ticks(names))
-        panel.set(ylim=(n_kernels - 0.4, -0.6), xlim=(0.0, None), xlabel="weight")
-    else:
-        shades = np.sqrt(weights / max(weights.max(), np.finfo(float).tiny))
-        texts = [[f"{weight:.2f}" if weight >= 0.005 else "" for weight in line] for line in weights]
-        _draw_matrix(panel, shades, texts, names, labels)
-        panel.set_xlabel("class")
-    panel.set_ylabel("kernel")
+    panel.set(title=title, xlabel="predicted", ylabel="true")
     finish(panel)
     return panel
 
@@ -199,18 +161,17 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
     if not hasattr(search, "classifiers_"):
         raise ValueError(f"plot_search needs a SharedKernelClassifierCV, got {type(search).__name__}.")
     results = search.cv_results_
-    tried = [i for i, stage in enumerate(results["stage"]) if stage != "feature_groups"]
-    families = [_family(results["params"][i]) for i in tried]
+    families = [_family(params) for params in results["params"]]
     names = list(dict.fromkeys(families))
-    screened = results["stage"][tried] == "screening"
-    scores = np.where(np.isfinite(results["mean_test_score"]), results["mean_test_score"], -np.inf)[tried]
+    screened = results["stage"] == "screening"
+    scores = np.where(np.isfinite(results["mean_test_score"]), results["mean_test_score"], -np.inf)
     evaluated = scores[~screened & np.isfinite(scores)]
     if not len(evaluated):
         raise ValueError("no candidate has a score: no row could be held out.")
     # Bad candidates of the screening would squeeze the others.
     span = max(float(np.ptp(evaluated)), 1e-3 * abs(float(evaluated.max())), 1e-12)
     bottom = float(evaluated.min()) - 0.5 * span
-    own = np.array([results["params"][i]["kernels"] == "own" for i in tried])
+    own = np.array([params["kernels"] == "own" for params in results["params"]])
     places = np.array([names.index(family) for family in families]) + np.where(own, -0.12, 0.12)
     (panel,) = panels_for(1, axes, figure, size=(max(3.0, 1.0 + 0.9 * len(names)), 3.4))
     for whose, is_own, colour in (
@@ -221,7 +182,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
         sizes, heights = np.where(screened, 6.0, 26.0)[chosen], np.maximum(scores[chosen], bottom)
         label = whose if chosen.any() else None
         panel.scatter(places[chosen], heights, sizes, color=colour, alpha=0.6, lw=0.0, label=label)
-    members = np.asarray(results["member"], dtype=bool)[tried]
+    members = np.asarray(results["member"], dtype=bool)
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 60.0, "lw": 1.0}
     panel.scatter(places[members], scores[members], label="averaged", **style)
     panel.set_xticks(range(len(names)), names)
@@ -234,7 +195,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
 
 def _family(params: dict[str, Any]) -> str:
     """Return what a candidate takes of rows, in a few words on several lines."""
-    if params["feature_groups"] is not None:
+    if params["feature_sets"] is not None:
         return "feature\ngroups"
     parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
     return "\n".join(part.replace(" ", "\n") for part in parts) or "features\nas they are"
@@ -244,38 +205,7 @@ def _name_of(scoring: Any) -> str:
     return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
 
 
-def _draw_matrix(
-    panel: Axes, shades: FloatArray, texts: list[list[str]], lines: list[str], columns: list[str]
-) -> None:
-    """Draw shades (n, m) from 0, white, to 1, with texts where there is room, and names of both sides."""
-    panel.imshow(shades, cmap="Blues", vmin=0.0, vmax=1.15, aspect="auto")
-    if max(shades.shape) <= _MAX_WRITTEN:
-        for (i, j), shade in np.ndenumerate(shades):
-            if texts[i][j]:
-                colour = "white" if shade > 0.65 else "black"
-                panel.text(j, i, texts[i][j], ha="center", va="center", fontsize=SMALL - 1, color=colour)
-    panel.set_yticks(**_ticks(lines))
-    panel.set_xticks(**_ticks(columns), rotation=90.0 if _upright(columns) else 0.0)
-    panel.tick_params(length=0)
-
-
 def _ticks(names: list[str]) -> dict[str, Any]:
     """Return the cells whose names are written, all or evenly spaced ones, and their names."""
     shown = range(0, len(names), -(-len(names) // _MAX_TICKS))
     return {"ticks": shown, "labels": [names[cell] for cell in shown]}
-
-
-def _side(n_cells: int) -> float:
-    """Return the length in inches of `n_cells` cells in a new figure."""
-    return min(max(0.12 * n_cells, 5.0), 10.0) if n_cells > _MAX_WRITTEN else max(0.34 * n_cells, 2.0)
-
-
-def _size(lines: list[str], columns: list[str]) -> tuple[float, float]:
-    """Return width and height in inches of a new figure for a matrix with these names."""
-    tall = _LETTER * max(map(len, columns)) if _upright(columns) else 0.15
-    return _side(len(columns)) + _LETTER * max(map(len, lines)) + 0.5, _side(len(lines)) + tall + 0.6
-
-
-def _upright(columns: list[str]) -> bool:
-    """Whether the names of columns are too long to be written side by side."""
-    return _LETTER * max(map(len, columns)) > _side(len(columns)) / len(columns)

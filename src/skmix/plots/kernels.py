@@ -171,7 +171,7 @@ def plot_projections(
     Parameters
     ----------
     model, label, style, n_std
-        As for `draw_kernels`. If the model has feature groups, plot ``model.models_[g]``.
+        As for `draw_kernels`. If the model has feature sets, plot ``model.models_[g]``.
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None

@@ -6,10 +6,9 @@ A page is one self-contained HTML file, rendered from a dictionary of plain valu
 from __future__ import annotations
 
 from skmix.report.composition_page import composition_page
-from skmix.report.description import describe, metadata_of, outlier_threshold, predict_columns
+from skmix.report.description import describe
 from skmix.report.evaluation import Evaluation, evaluate, evaluation_page
 from skmix.report.model_page import model_page
-from skmix.report.study_page import render, report_data, write_report
 
 __all__ = [
     "Evaluation",
@@ -17,11 +16,5 @@ __all__ = [
     "describe",
     "evaluate",
     "evaluation_page",
-    "metadata_of",
     "model_page",
-    "outlier_threshold",
-    "predict_columns",
-    "render",
-    "report_data",
-    "write_report",
 ]

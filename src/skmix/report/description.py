@@ -1,98 +1,19 @@
-"""A fitted model and its predictions as plain values."""
+"""A fitted model as plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils import gen_batches
 
-from skmix.estimators.decisions import with_outliers
 from skmix.estimators.densities import n_parameters
 from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
+from skmix.report._predictions import outlier_threshold, target_of
 
-_ROWS_AT_A_TIME = 1 << 14
 # A kernel serves a class that has at least this weight on it.
 _SERVED = 0.01
-
-
-def metadata_of(model: Any) -> dict[str, Any]:
-    """Return what `skmix fit` stores in the attribute `metadata_` of a model.
-
-    Returns
-    -------
-    dict
-        ``target``, the name of the column of labels, and ``outlier_threshold``, the log-density below which
-        rows are outliers of a model without classes. None where nothing is stored.
-    """
-    noted = getattr(model, "metadata_", {})
-    target, threshold = noted.get("target"), noted.get("outlier_threshold")
-    if not isinstance(target, str | None) or not isinstance(threshold, float | None):
-        raise ValueError(f"metadata_ has target={target!r} and outlier_threshold={threshold!r}.")
-    return {"target": target, "outlier_threshold": threshold}
-
-
-def outlier_threshold(model: Any) -> float:
-    """Return the log-density below which a row is an outlier; minus infinity if the model has none."""
-    noted = metadata_of(model)["outlier_threshold"]
-    return float(getattr(chosen_model(model), "threshold_", -np.inf) if noted is None else noted)
-
-
-def predict_columns(
-    model: Any, X: NDArray[np.float64], progress: Callable[[float], None] | None = None
-) -> dict[str, NDArray[Any]]:
-    """Return predictions as named columns.
-
-    Parameters
-    ----------
-    model : SharedKernelClassifier, SharedKernelMixture or GaussianMixture
-        A fitted model.
-    X : ndarray of shape (n, M)
-        Rows.
-    progress : callable, default=None
-        Called with the share of the rows processed so far, from 0 to 1.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (n,)
-        For a classifier ``label``, what `predict` returns, and ``p_…``, the posterior probability of each;
-        for a mixture ``kernel`` and ``p_0`` …, the same for its kernels, and ``population``
-        if they were merged, and ``p_background`` if there is one. Then
-        ``log_density``, log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
-    """
-    asked: dict[str, Any] = {"posteriors": model.predict_proba, "log_density": model.score_samples}
-    if not is_classifier(model):
-        # Not the largest probability: all are zero where a row is background.
-        asked["kernel"] = model.predict
-        if hasattr(model, "populations_"):
-            asked["population"] = partial(model.predict, populations=True)
-    blocks = []
-    # Without rows, the columns are those of some other row.
-    some = X if len(X) else np.zeros((1, X.shape[1]))
-    for rows in gen_batches(len(some), _ROWS_AT_A_TIME):
-        blocks.append([ask(some[rows]) for ask in asked.values()])
-        if progress is not None:
-            progress(rows.stop / len(some))
-    answers = (np.concatenate(parts)[: len(X)] for parts in zip(*blocks, strict=True))
-    found = dict(zip(asked, answers, strict=True))
-    posteriors, densities = found.pop("posteriors"), found.pop("log_density")
-    columns: dict[str, NDArray[Any]] = found
-    names = range(posteriors.shape[1])
-    if is_classifier(model):
-        columns, names = {"label": model.classes_[posteriors.argmax(axis=1)]}, model.classes_.tolist()
-    columns.update({f"p_{name}": each for name, each in zip(names, posteriors.T, strict=True)})
-    if not is_classifier(model) and hasattr(chosen_model(model), "background_weights_"):
-        columns["p_background"] = np.maximum(1.0 - posteriors.sum(axis=1), 0.0)
-    columns["log_density"] = densities
-    outliers = densities < outlier_threshold(model)
-    if getattr(chosen_model(model), "outlier_label", None) is not None:
-        columns["label"] = with_outliers(columns["label"], densities, chosen_model(model))
-    columns["outlier"] = outliers.astype(np.int8)
-    return columns
 
 
 def describe(model: Any) -> dict[str, Any]:
@@ -110,7 +31,7 @@ def describe(model: Any) -> dict[str, Any]:
         (whether by rank, and not by a power),
         ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
         about the best of them), ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
-        kernels and weights of each feature group, and ``n_shared``, how many of its kernels have a weight of
+        kernels and weights of each feature set, and ``n_shared``, how many of its kernels have a weight of
         0.01 or more in at least two classes; usually there is one group; with t kernels their ``degrees`` of
         freedom, with a background its share in each class), ``group_shift`` (the strength of the prior on
         shifts), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
@@ -118,7 +39,7 @@ def describe(model: Any) -> dict[str, Any]:
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     names = names or list(map(numbered, range(int(model.n_features_in_))))
-    threshold, target = outlier_threshold(model), metadata_of(model)["target"]
+    threshold, target = outlier_threshold(model), target_of(model)
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     members = getattr(model, "classifiers_", getattr(model, "mixtures_", [model]))
     change, n_members = getattr(model, "feature_map_", None), len(members)
@@ -161,7 +82,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 def serving(n_kernels: Sequence[int], n_shared: Sequence[int]) -> str:
-    """Return how many kernels of a model, by feature group, serve more than one class, in words."""
+    """Return how many kernels of a model, by feature set, serve more than one class, in words."""
     n, shared = sum(n_kernels), sum(n_shared)
     if shared == 0:
         return "each of one class"

@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from skmix.plots._models import chosen_model
-from skmix.report.description import outlier_threshold
+from skmix.report._predictions import outlier_threshold
 from skmix.report.rendering import render_page
 
 

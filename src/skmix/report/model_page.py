@@ -42,7 +42,7 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     Parameters
     ----------
     model : fitted SharedKernelClassifier, SharedKernelMixture, GaussianMixture, or a search for one
-        The model, of any covariance type and number of features, with feature groups or without.
+        The model, of any covariance type and number of features, with feature sets or without.
     title : str
         Title of the page.
     X : array-like of shape (n, M), default=None

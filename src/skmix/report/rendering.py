@@ -14,10 +14,11 @@ from skmix.engine.compute import how_to_install
 from skmix.plots import kernels
 
 
-def render_page(template: str, data: Mapping[str, Any]) -> str:
+def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.report") -> str:
     """Return a page that fetches nothing; text from data is escaped.
 
-    The template extends ``frame.html.j2``: it names its sections, the styles and scripts to include, and the
+    The template, and what it includes, is in the folder ``template`` of the package or of `skmix.report`. It
+    extends ``frame.html.j2``: it names its sections, the styles and scripts to include, and the
     values of `data` that scripts read.
     """
     try:
@@ -25,10 +26,10 @@ def render_page(template: str, data: Mapping[str, Any]) -> str:
         from markupsafe import Markup
     except ImportError as error:
         raise ImportError(f"The report needs jinja2: {how_to_install('report')}") from error
-    folder = files("skmix.report") / "template"
+    folders = [files(each) / "template" for each in dict.fromkeys((package, "skmix.report"))]
 
     def read(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8")
+        return next(each / name for each in folders if (each / name).is_file()).read_text(encoding="utf-8")
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(read))
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}

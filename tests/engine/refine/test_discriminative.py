@@ -13,10 +13,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from skmix.engine.compute.threads import Workers, workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, Options, Parameters
 from skmix.engine.refine.discriminative import Judge, Labelled, Objective, Scores, adam, score, tune
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 
 def judged(pool: Workers, floor: float = 0.0) -> tuple[Judge, Objective]:

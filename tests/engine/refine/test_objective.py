@@ -12,11 +12,11 @@ from oracles import COVARIANCE_TYPES, as_full, class_log_likelihood, random_mode
 from scipy.special import log_softmax
 
 from skmix.engine.compute.threads import workers
-from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, Parameters, Regulariser
 from skmix.engine.refine import discriminative
 from skmix.engine.refine.discriminative import Labelled, Objective
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

@@ -19,10 +19,10 @@ from oracles import (
     responsibilities,
 )
 
-from skmix.engine.covariances import structure_of
 from skmix.engine.model import Options, Parameters
 from skmix.engine.refine.online import Running, absorb, resume
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 
 def assert_same(found: Parameters, expected: Parameters) -> None:

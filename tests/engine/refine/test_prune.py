@@ -16,12 +16,12 @@ from oracles import COVARIANCE_TYPES, random_model, stack
 
 from skmix.engine import density as scoring
 from skmix.engine import starts
-from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
 from skmix.engine.refine import prune
 from skmix.engine.refine.prune import compact, description_length, living_kernels, without_lightest
 from skmix.engine.rules.likelihood import annihilate, price_of_kernel
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 CENTRES = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [6.0, 6.0]])

@@ -22,12 +22,12 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shift import GroupRows, Part, Shifted, choose_strength, shift_groups
 from skmix.engine.sources import open_source
 from skmix.engine.sources.streamed import StreamedRows
+from skmix.engine.structures import structure_of
 from skmix.io import open_rows
 
 OPTIONS = Options(floor=0.0, tol=0.0, max_iter=1)

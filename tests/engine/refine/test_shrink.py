@@ -13,7 +13,6 @@ from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, multivariate_normal, wishart
 
 from skmix.engine.compute.blocks import Block
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (
@@ -28,6 +27,7 @@ from skmix.engine.refine.shrink import (
 )
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise
+from skmix.engine.structures import structure_of
 
 
 def test_marginal_likelihood_of_one_feature_is_an_integral() -> None:

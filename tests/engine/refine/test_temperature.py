@@ -20,25 +20,23 @@ def scored(scale: float) -> tuple[FloatArray, IntArray, FloatArray]:
     return joints, codes, random.uniform(0.5, 2.0, size=200)
 
 
-@pytest.mark.parametrize("prior", [None, np.array([0.2, 0.5, 0.3])])
 @pytest.mark.parametrize("lowest", [0.0, 1.0])
 @pytest.mark.parametrize("scale", [0.1, 4.0, 1e3])
-def test_no_other_temperature_is_better(scale: float, lowest: float, prior: FloatArray | None) -> None:
+def test_no_other_temperature_is_better(scale: float, lowest: float) -> None:
     joints, codes, weights = scored(scale)
-    log_prior = None if prior is None else np.log(prior)
 
     def loss(log_temperature: float) -> float:
-        logs = joints / np.exp(log_temperature) + (0.0 if log_prior is None else log_prior)
+        logs = joints / np.exp(log_temperature)
         return float(-np.average(log_softmax(logs, axis=1)[np.arange(200), codes], weights=weights))
 
-    temperature, found = least_log_loss(joints, codes, weights, lowest=lowest, log_prior=log_prior)
+    temperature, found = least_log_loss(joints, codes, weights, lowest=lowest)
     best = minimize_scalar(loss, bounds=(np.log(lowest or 1e-6), np.log(1e6)), method="bounded")
     assert_allclose(found, loss(np.log(temperature)), rtol=1e-12)
     assert found <= min(best.fun, loss(np.log(lowest or 1e-6))) * (1.0 + 1e-12)
     # Probabilities of timid scores are sharpened only where that is allowed.
     assert (temperature == 1.0) == (lowest == 1.0 and scale < 1.0)
     assert (temperature < 1.0) == (lowest == 0.0 and scale < 1.0)
-    losses = log_losses(joints, codes, temperature, log_prior)
+    losses = log_losses(joints, codes, temperature)
     assert_allclose(np.average(losses, weights=weights), found, rtol=1e-13)
 
 

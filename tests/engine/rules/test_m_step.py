@@ -11,13 +11,13 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows, responsibilitie
 from scipy.special import digamma
 
 from skmix.engine import em
-from skmix.engine.covariances import structure_of
 from skmix.engine.em import RunState
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics, Status
-from skmix.engine.rules.degrees import likeliest_degrees
 from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
+from skmix.engine.tails import likeliest_degrees
 
 N_CLASSES, N_FEATURES = 3, 2
 

@@ -24,8 +24,8 @@ from oracles import (
     total_log_likelihood,
 )
 
-from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, Options, Parameters, Status
+from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 

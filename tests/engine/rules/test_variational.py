@@ -19,9 +19,9 @@ from scipy.special import logsumexp
 from sklearn.mixture import BayesianGaussianMixture
 
 from skmix.engine.compute.blocks import Block
-from skmix.engine.covariances import structure_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
 from skmix.engine.rules.variational import expected_weights, point_estimate
+from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 PRIOR: dict[str, Any] = {"covariance_prior": 4.5, "mean_prior": 0.3, "weight_prior": 0.7}

@@ -15,9 +15,9 @@ from skmix.engine import starts
 from skmix.engine.compute.blocks import Block, encode, is_blocks
 from skmix.engine.compute.blocks import number as numbered
 from skmix.engine.compute.threads import workers
-from skmix.engine.covariances import STRUCTURES, structure_of
+from skmix.engine.estep.reference import Rows
+from skmix.engine.frame import Setting
 from skmix.engine.model import Options, Parameters
-from skmix.engine.sources import Setting
 from skmix.engine.sources.blocks import (
     BlockRows,
     Scatters,
@@ -28,10 +28,9 @@ from skmix.engine.sources.blocks import (
     summarise_block,
     summarise_blocks,
 )
-from skmix.engine.sources.gaps import GapRows
-from skmix.engine.sources.memory import MemoryRows
-from skmix.engine.sources.reference import Rows
+from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
+from skmix.engine.structures import STRUCTURES, structure_of
 
 CUTS = [0, 7, 60, 61, 200, 480, 600]
 

@@ -7,10 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_model, random_rows
 
-from skmix.engine.covariances import structure_of
+from skmix.engine.frame import power_of_two, turn
 from skmix.engine.model import FloatArray
 from skmix.engine.sources import open_source, summary
-from skmix.engine.sources.summary import fill_gaps, measure, power_of_two, resolution_of, turn
+from skmix.engine.sources.summary import fill_gaps, measure, resolution_of
+from skmix.engine.structures import structure_of
 
 FULL, SPHERICAL = structure_of("full"), structure_of("spherical")
 

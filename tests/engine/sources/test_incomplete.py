@@ -19,13 +19,15 @@ from scipy.stats import multivariate_normal
 from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import operations_of, to_numpy
 from skmix.engine.compute.threads import Workers
-from skmix.engine.covariances import INFLATED, structure_of
+from skmix.engine.estep.gaps import group_rows
+from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
-from skmix.engine.sources import gaps as gaps_module
-from skmix.engine.sources.gaps import GapRows, group_rows
-from skmix.engine.sources.masked import MaskedRows
-from skmix.engine.sources.memory import MemoryRows
-from skmix.engine.sources.summary import Setting, measure
+from skmix.engine.sources import memory as memory_module
+from skmix.engine.sources.device import MaskedRows
+from skmix.engine.sources.memory import GapRows, MemoryRows
+from skmix.engine.sources.summary import measure
+from skmix.engine.structures import INFLATED, structure_of
+from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 reproducible = settings(max_examples=20, deadline=None, derandomize=True)
@@ -53,7 +55,7 @@ def one_pass(
     covariance_type: str,
     row_weights: FloatArray | None = None,
 ) -> tuple[Parameters, float]:
-    learns = model.degrees is not None
+    learns = model.tail.weighted
     options = Options(covariance_type=covariance_type, max_iter=1, tol=0.0, floor=0.0, learn_degrees=learns)
     result = fit(X, classes, model.batch(), options, row_weights=row_weights)
     return result.parameters.take(0), float(result.path[0][0].sum())
@@ -65,11 +67,9 @@ def assert_same(found: Parameters, expected: Parameters, rtol: float = 1e-9) -> 
     if expected.class_prior is not None:
         assert found.class_prior is not None
         assert_allclose(found.class_prior, expected.class_prior, rtol=rtol)
-    if expected.degrees is not None:
+    for name, value in expected.tail.to_dict().items():
         # The maximum of the oracle is flat.
-        assert_allclose(found.degrees, expected.degrees, rtol=1e-4)
-    if expected.background is not None:
-        assert_allclose(found.background, expected.background, rtol=rtol)
+        assert_allclose(found.tail.to_dict()[name], value, rtol=1e-4 if name == "degrees" else rtol)
 
 
 @reproducible
@@ -80,8 +80,7 @@ def assert_same(found: Parameters, expected: Parameters, rtol: float = 1e-9) -> 
     unlabelled=st.booleans(),
     weighted=st.booleans(),
     offset=st.sampled_from([0.0, 1e4]),
-    tails=st.booleans(),
-    noisy=st.booleans(),
+    tail=st.sampled_from([None, "t", "background"]),
     compiled=st.booleans(),
 )
 def test_one_pass_is_that_of_rows_taken_one_by_one(
@@ -91,8 +90,7 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
     unlabelled: bool,
     weighted: bool,
     offset: float,
-    tails: bool,
-    noisy: bool,
+    tail: str | None,
     compiled: bool,
 ) -> None:
     random, X, classes, model = problem(seed, covariance_type)
@@ -105,13 +103,13 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
         hidden = np.setdiff1d(random.choice(len(X), 12, replace=False), first_of_class)
         classes = classes.copy()
         classes[hidden] = -1
-    if tails:
-        model = replace(model, degrees=random.uniform(1.0, 30.0, size=4))
-    if noisy:
+    if tail == "t":
+        model = replace(model, tail=StudentT(random.uniform(1.0, 30.0, size=4)))
+    if tail == "background":
         box = np.stack([np.nanmin(X, axis=0), np.nanmax(X, axis=0)])
-        model = replace(model, background=random.uniform(0.0, 0.3, size=3), box=box)
+        model = replace(model, tail=Background(random.uniform(0.0, 0.3, size=3), box))
     row_weights = random.uniform(0.2, 3.0, size=len(X)) if weighted else None
-    with mock.patch.object(gaps_module, "_MANY", 1 if compiled else 1000):
+    with mock.patch.object(memory_module, "_MANY_PATTERNS", 1 if compiled else 1000):
         found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
     expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
     assert_allclose(likelihood, true_likelihood, rtol=1e-9)
@@ -122,8 +120,8 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
 @each_type
 @pytest.mark.parametrize("at_a_time", [64, 1 << 10])
 def test_hundreds_of_patterns(covariance_type: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.engine.sources.gaps.TILE", at_a_time)
-    monkeypatch.setattr("skmix.engine.sources.gaps.HELD", 1)
+    monkeypatch.setattr("skmix.engine.sources.memory.TILE", at_a_time)
+    monkeypatch.setattr("skmix.engine.sources.memory.HELD", 1)
     random, X, classes, model = problem(3, covariance_type, n_rows=150, n_features=8)
     X = with_gaps(random, X, 0.5)
     assert len(list(group_rows(X))) > 100
@@ -160,7 +158,7 @@ def test_compiled_code_completes_rows_like_the_definition(covariance_type: str, 
     given = setting_of(X, model, covariance_type)
     found = []
     for many in (1, 1000):
-        with mock.patch.object(gaps_module, "_MANY", many):
+        with mock.patch.object(memory_module, "_MANY_PATTERNS", many):
             each = GapRows(X, classes).expect(*given)[0]
         if covariance_type == "tied":  # only the sum over kernels is defined
             each = replace(each, second=each.second.sum(axis=1))
@@ -231,7 +229,7 @@ def test_the_likelihood_never_falls(covariance_type: str, unlabelled: bool) -> N
 def test_gaps_are_scored_by_the_marginal(
     covariance_type: str, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gaps_module, "_MANY", many)
+    monkeypatch.setattr(memory_module, "_MANY_PATTERNS", many)
     random, X, classes, model = problem(3, covariance_type)
     gappy = with_gaps(random, X)
     full = as_full(model.covariances, covariance_type, 4, 3)
@@ -294,7 +292,7 @@ def test_gaps_on_a_device_are_scored_by_the_marginal(
     gappy[0], gappy[1:4] = [np.nan, 1.0, np.nan], X[1:4]
     there = LIBRARIES[library](gappy)
     monkeypatch.setattr(operations_of(there), "chunk", chunk)
-    monkeypatch.setattr("skmix.engine.sources.masked._FEWEST_ROWS", 2)
+    monkeypatch.setattr("skmix.engine.estep.masked._FEWEST_ROWS", 2)
     full, expected = as_full(model.covariances, covariance_type, 4, 3), np.empty((40, 4))
     for (n, x), k in product(enumerate(gappy), range(4)):
         seen = ~np.isnan(x)

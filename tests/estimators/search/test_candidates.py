@@ -223,23 +223,23 @@ def test_given_numbers_have_every_strength_of_the_prior() -> None:
 
 def test_candidates_of_groups() -> None:
     groups = [[0, 1, 2], [3]]
-    found = list(selection(feature_groups=groups).candidates())
-    assert [params["feature_groups"] for params in found] == [groups] * 12
+    found = list(selection(feature_sets=groups).candidates())
+    assert [params["feature_sets"] for params in found] == [groups] * 12
     tried = {(p["n_kernels"], p["prior_rows"], p["weight_prior"]) for p in found}
     assert tried == {(k, rows, weight) for k in (4, 8, 16) for rows in (0.5, 4.0) for weight in (1.0, 1.1)}
-    own = list(selection(feature_groups=groups, kernels="own").candidates())
+    own = list(selection(feature_sets=groups, kernels="own").candidates())
     assert {(p["n_kernels"], p["weight_prior"]) for p in own} == {(3, None), (6, None), (12, None)}
     given = SharedKernelClassifier(covariance_prior=3.0, weight_prior=2.0)
-    settled = list(selection(feature_groups=groups, prototype=given, n_kernels=[5]).candidates())
+    settled = list(selection(feature_sets=groups, prototype=given, n_kernels=[5]).candidates())
     assert [(p["n_kernels"], p["prior_rows"], p["weight_prior"]) for p in settled] == [(5, None, None)]
     # No more kernels than rows.
-    assert {p["n_kernels"] for p in selection(10, feature_groups=groups).candidates()} == {4, 8, 10}
+    assert {p["n_kernels"] for p in selection(10, feature_sets=groups).candidates()} == {4, 8, 10}
     # The prior has its rows for each feature of a group, two on average.
-    chosen = selection(feature_groups=groups)
+    chosen = selection(feature_sets=groups)
     made = chosen.make({**found[-1], "prior_rows": 4.0}, chosen.rows)
     assert made.covariance_prior[0] == 8.0
     assert made.weight_prior == 1.1
-    assert made.feature_groups == groups
+    assert made.feature_sets == groups
 
 
 def test_small_folds_are_screened_by_two_and_tuned_less() -> None:
@@ -343,7 +343,7 @@ def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest
 
     def tuned(prototype: Any = None, tune: Any = "auto", **changed: Any) -> list[float]:
         chosen = selection(100, prototype=prototype, tune=tune)
-        params = {"n_kernels": 50, "feature_groups": None, "covariance_type": "full", **changed}
+        params = {"n_kernels": 50, "feature_sets": None, "covariance_type": "full", **changed}
         chosen.trials.list.append(Trial("kernels", params, 1.0, models=[Model()]))
         chosen.trials.best = chosen.trials.list[0]
         taken = chosen._tune_best()
@@ -352,8 +352,8 @@ def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest
 
     assert tuned() == [0.1, 0.0]
     assert tuned(n_kernels=51) == []  # more than two numbers in the means for each row
-    assert tuned(feature_groups=[[0, 1], [2, 3]]) == tuned(covariance_type="low_rank") == []
-    assert tuned(SharedKernelClassifier(kernel="t")) == []
+    assert tuned(feature_sets=[[0, 1], [2, 3]]) == tuned(covariance_type="low_rank") == []
+    assert tuned(SharedKernelClassifier(tail="t")) == []
     assert tuned(tune=False) == tuned(tune=None) == []
     assert tuned(tune=0.3) == [0.3]
     assert tuned(tune=True) == list(module._TRADE_OFFS)

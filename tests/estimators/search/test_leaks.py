@@ -18,10 +18,7 @@ from skmix import (
     SharedKernelMixtureCV,
 )
 from skmix.engine.compute.blocks import Block
-from skmix.estimators import classifier, decisions
-from skmix.estimators.crossfit import parts_of
-from skmix.estimators.decisions import novelty_threshold, split_rows
-from skmix.estimators.search import _base
+from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search.classifier import QUICK_FITS, Selection
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -253,7 +250,7 @@ def every_third(n_rows: int) -> list[Data]:
 SEARCHES: list[tuple[str, Any]] = [
     ("accuracy", {}),
     ("neg_log_loss", {"kernels": "own"}),
-    ("neg_log_loss", {"feature_groups": [[0, 1, 2], [3, 4, 5]]}),
+    ("neg_log_loss", {"feature_sets": [[0, 1, 2], [3, 4, 5]]}),
 ]
 
 
@@ -384,69 +381,3 @@ def check_threshold(make: Any) -> None:
 @pytest.mark.parametrize("make", THRESHOLDS)
 def test_thresholds_are_not_those_of_rows_that_were_learnt(make: Any) -> None:
     check_threshold(make)
-
-
-# ---------------------------------------------------------------- leaks that are planted are noticed
-
-
-@pytest.fixture
-def leaking_folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let half of the held-out rows train."""
-    splits = _base._splits
-
-    def leak(*args: Any) -> Any:
-        for training, held in splits(*args):
-            yield np.union1d(training, held[::2]), held
-
-    monkeypatch.setattr(_base, "_splits", leak)
-
-
-@pytest.mark.usefixtures("leaking_folds")
-def test_rows_that_train_and_judge_are_noticed(rows: Data) -> None:
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(AssertionError):
-        check_classifiers_are_judged_by_other_rows(rows, 3, patch)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(AssertionError):
-        check_densities_are_judged_by_other_rows(rows, "log_likelihood", patch)
-    with pytest.raises(AssertionError):
-        check_held_out_rows_change_nothing(rows, 1.0, "auto")
-
-
-@pytest.mark.usefixtures("leaking_folds")
-@pytest.mark.parametrize(("scoring", "settings"), SEARCHES[::2])
-def test_searches_of_classifiers_that_have_seen_coins_are_noticed(scoring: str, settings: Any) -> None:
-    with pytest.raises(AssertionError, match="mean"):
-        check_searches_of_classifiers(scoring, settings)
-
-
-@pytest.mark.usefixtures("leaking_folds")
-def test_searches_of_mixtures_that_have_seen_rows_are_noticed() -> None:
-    with pytest.raises(AssertionError, match="sum"):
-        check_searches_of_mixtures(False)
-
-
-@pytest.mark.parametrize("kind", TUNINGS)
-def test_tuning_that_has_seen_coins_is_noticed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Held-out rows are tuned to as well."""
-
-    def leak(owner: Any, given: Any, *args: Any) -> Any:
-        return given, split_rows(owner, given, *args)[1]
-
-    def leaking_parts(given: Any, *args: Any) -> Any:
-        return ((np.arange(len(given.X)), held) for _, held in parts_of(given, *args))
-
-    if kind == "few new rows":
-        monkeypatch.setattr(classifier, "parts_of", leaking_parts)
-    else:
-        monkeypatch.setattr(decisions, "split_rows", leak)
-    with pytest.raises(AssertionError, match="mean"):
-        check_tuning(kind)
-
-
-@pytest.mark.parametrize("make", THRESHOLDS)
-def test_thresholds_of_rows_that_were_learnt_are_noticed(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def leak(owner: Any, given: Block, finish: Any = None) -> Any:
-        return owner.score_samples(given.X), given.weights
-
-    monkeypatch.setattr(decisions, "held_out_densities", leak)
-    with pytest.raises(AssertionError, match="mean"):
-        check_threshold(make)

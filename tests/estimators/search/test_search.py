@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import stats
 from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris, load_wine
@@ -29,15 +28,16 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix.datasets import illustration, make_shared_kernel_data
-from skmix.engine.covariances import STRUCTURES
+from skmix.datasets import make_shared_kernel_data
+from skmix.engine.structures import STRUCTURES
 from skmix.estimators import watched_by
 from skmix.estimators.search import _base
 from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows, Trial, Trials
 from skmix.estimators.search._features import FeatureMap, filler, fit_features, pooled_covariance
 from skmix.estimators.search.classifier import QUICK_FITS, own_kernels
-from skmix.estimators.search.mixture import _average, _largest_stable, _likelier, least_stable
+from skmix.estimators.search.mixture import average, largest_stable, least_stable, likelier
+from skmix.paper import illustration
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -82,7 +82,7 @@ def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> No
     X, y = shared_kernels(40)
     prototype = SharedKernelMixture(n_init=2, max_iter=1000)
     fitted: dict[str, Any] = {}
-    for criterion in ("bic", "aic", "icl"):
+    for criterion in ("bic", "aic"):
         search = SharedKernelMixtureCV(prototype, n_kernels=[2, 4], criterion=criterion, random_state=0).fit(
             X, y
         )
@@ -94,31 +94,9 @@ def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> No
                 fitted[repr(params)] = clone(search.best_estimator_).set_params(**params).fit(X, y)
             tried = fitted[repr(params)]
             expected = tried.aic(X, y) if criterion == "aic" else tried.bic(X, y)
-            if criterion == "icl":
-                shares = tried.responsibilities(X, y)
-                expected -= 2.0 * np.sum(shares * np.log(np.maximum(shares, 1e-300)))
             assert_allclose(value, expected, rtol=1e-9)
         assert search.best_score_ == search.cv_results_["mean_test_score"].max()
         assert search.cv_results_["rank_test_score"][search.best_index_] == 1
-
-
-def test_the_entropy_of_responsibilities_has_that_of_the_background() -> None:
-    """Against densities of kernels and background by hand, in a group of its own where a row has one."""
-    random = np.random.default_rng(0)
-    X = np.vstack([random.normal(size=(80, 2)), random.uniform(-6.0, 6.0, size=(40, 2))])
-    y = np.arange(120) % 2
-    prototype = SharedKernelMixture(covariance_type="full", background=True, max_iter=1000)
-    search = SharedKernelMixtureCV(
-        prototype, n_kernels=[1], covariance_type="full", criterion="icl", random_state=0
-    ).fit(X, y)
-    model = search.best_estimator_
-    weights = model.background_weights_[y]
-    inside = (1.0 - weights) * stats.multivariate_normal(model.means_[0], model.covariances_[0]).pdf(X)
-    outside = weights / np.prod(model.background_box_[1] - model.background_box_[0])
-    share = inside / (inside + outside)
-    entropy = -np.sum(share * np.log(share) + (1.0 - share) * np.log(1.0 - share))
-    assert entropy > 10.0
-    assert_allclose(-search.best_score_, model.bic(X, y) + 2.0 * entropy, rtol=1e-6)
 
 
 def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
@@ -172,11 +150,11 @@ def test_the_limit_of_stability_itself_is_stable() -> None:
         Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.99), (3, 0.85), (4, 0.8499))
     ]
     trials.best = trials.list[0]
-    assert _largest_stable(trials) is trials.list[1]
+    assert largest_stable(trials) is trials.list[1]
     # Where none is stable, the most stable one.
     trials.list = [Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.5), (3, 0.84))]
     trials.best = trials.list[1]
-    assert _largest_stable(trials) is trials.list[1]
+    assert largest_stable(trials) is trials.list[1]
 
 
 def test_the_largest_stable_number_of_kernels_is_chosen() -> None:
@@ -214,10 +192,10 @@ def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
     poor = SharedKernelMixture(3, init={"means": X[[0, 60, 61]]}, **settings).fit(X[::2])
     good = SharedKernelMixture(3, init={"means": X[[0, 1, 60]]}, **settings).fit(X[1::2])
     assert poor.score(X) < good.score(X) - 0.1
-    moved = _likelier(poor, good, (X[::2], None, None))
+    moved = likelier(poor, good, (X[::2], None, None))
     assert moved.log_likelihood_ > poor.log_likelihood_ + 10.0
     assert_array_equal(moved.predict(X), good.predict(X))
-    assert _likelier(moved, poor, (X[::2], None, None)) is moved
+    assert likelier(moved, poor, (X[::2], None, None)) is moved
 
 
 def test_groups_share_fewer_kernels_than_there_are_groups() -> None:
@@ -244,7 +222,7 @@ def test_stability_takes_halves_of_the_rows() -> None:
 # ---------------------------------------------------------------- densities: choices
 
 
-@pytest.mark.parametrize("criterion", ["bic", "icl"])
+@pytest.mark.parametrize("criterion", ["bic"])
 def test_the_number_of_clusters_is_found(criterion: str) -> None:
     prototype = SharedKernelMixture(n_init=4)
     search = SharedKernelMixtureCV(prototype, covariance_type="full", criterion=criterion, random_state=0)
@@ -409,7 +387,7 @@ def test_members_of_the_largest_shares_stay() -> None:
     well = np.repeat([0, 1, 2], [40, 10, 30])
     logs = np.where(well == np.arange(3)[:, None], 0.0, -6.0) + 0.1 * random.normal(size=(3, 80))
     tried = [(Trial("kernels", {"number": n}, float(own.mean())), own) for n, own in enumerate(logs)]
-    chosen, shares = _average(tried, np.ones(80), 2)
+    chosen, shares = average(tried, np.ones(80), 2)
     assert [trial.params["number"] for trial in chosen] == [0, 2]
     assert_allclose(shares, [4 / 7, 3 / 7], atol=0.1)
 
@@ -450,7 +428,7 @@ def test_pruning_leaves_what_is_needed() -> None:
     assert bayes.fit(X).best_params_["n_kernels"] == 4
 
 
-@pytest.mark.parametrize("criterion", ["bic", "icl", "aic"])
+@pytest.mark.parametrize("criterion", ["bic", "aic"])
 def test_whole_weights_are_repeated_rows(criterion: str) -> None:
     X = clusters(3)
     counts = np.random.default_rng(0).integers(0, 4, size=len(X))
@@ -461,25 +439,6 @@ def test_whole_weights_are_repeated_rows(criterion: str) -> None:
     assert_allclose(
         weighted.cv_results_["mean_test_score"], repeated.cv_results_["mean_test_score"], rtol=1e-9
     )
-
-
-def test_the_entropy_takes_unlabelled_rows_over_all_classes() -> None:
-    X, y = shared_kernels()
-    y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-    weights = np.random.default_rng(0).uniform(0.2, 3.0, size=len(y))
-    search = SharedKernelMixtureCV(
-        SharedKernelMixture(max_iter=2000),
-        n_kernels=3,
-        covariance_type="full",
-        criterion="icl",
-        random_state=0,
-    ).fit(X, y, weights)
-    model = search.best_estimator_
-    shares = model.responsibilities(X)
-    shares[y >= 0] = model.responsibilities(X[y >= 0], y[y >= 0])
-    entropy = -np.sum(weights[:, None] * shares * np.log(np.maximum(shares, 1e-300)))
-    bic = -2.0 * model.log_likelihood_ + search.cv_results_["n_parameters"][0] * np.log(weights.sum())
-    assert_allclose(-search.best_score_, bic + 2.0 * entropy, rtol=1e-9)
 
 
 def test_a_winner_that_stopped_early_warns_once() -> None:
@@ -729,10 +688,7 @@ def test_every_unlabelled_row_may_be_held_out_with_its_group() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        *(
-            ({"criterion": name}, f"cross-validation only; criterion='{name}'")
-            for name in ("bic", "aic", "icl")
-        ),
+        *(({"criterion": name}, f"cross-validation only; criterion='{name}'") for name in ("bic", "aic")),
         ({"strategy": "prune", "n_kernels": 4}, "cross-validation only; criterion='bic'"),
         ({"criterion": "stability"}, "leave out groups"),
         ({"cv": 3}, "groups are ignored by StratifiedKFold"),
@@ -919,7 +875,7 @@ def test_own_kernels_belong_to_one_class(iris: Data) -> None:
     # Every class has as many.
     assert set(search.cv_results_["param_n_kernels"]) == {3, 6}
     assert set(search.cv_results_["param_kernels"]) == {"own"}
-    groups = SharedKernelClassifierCV(kernels="own", feature_groups=[[0, 1], [2, 3]], cv=2, random_state=0)
+    groups = SharedKernelClassifierCV(kernels="own", feature_sets=[[0, 1], [2, 3]], cv=2, random_state=0)
     parts = [*search.classifiers_, *(part for each in groups.fit(X, y).classifiers_ for part in each.models_)]
     for part in parts:
         assert_array_equal(np.count_nonzero(part.weights_, axis=1), 1)
@@ -1012,7 +968,7 @@ def test_a_search_reports_the_share_of_its_work(iris: Data, whole: Any, search: 
 def test_the_work_of_stages_is_weighted() -> None:
     trials, shares = Trials(None), []
     trials.report = lambda message, *, share=None: shares.append(share)
-    trials.step("feature_groups", "")
+    trials.step("opening", "")
     trials.plan("screening", 4, 1.0)
     trials.plan("kernels", 2, 8.0)
     trials.step("screening", "")
@@ -1055,8 +1011,6 @@ def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
     assert len(mixture.cv_results_["params"]) == 1
     # One kernel, then 2 to 8 and 10, of each type, full and diagonal ones with two priors.
     assert mixture.n_untried_ == 9 * (len(STRUCTURES) + 2) - 1
-    groups = SharedKernelClassifierCV(feature_groups="auto", time_limit=0.0, random_state=0).fit(*iris)
-    assert groups.cv_results_["stage"].tolist() == ["feature_groups"] * 2 + ["kernels"]
 
 
 @pytest.fixture(scope="module")
@@ -1084,11 +1038,11 @@ def test_pixels_are_projected(pixels: Any) -> None:
 def test_the_product_form_has_its_own_candidates() -> None:
     X, y = load_wine(return_X_y=True)
     groups = [[0, 1, 2], [5, 6]]
-    search = SharedKernelClassifierCV(feature_groups=groups, cv=2, random_state=0).fit(X, y)
+    search = SharedKernelClassifierCV(feature_sets=groups, cv=2, random_state=0).fit(X, y)
     assert set(search.cv_results_["param_n_kernels"]) == {4, 8, 16}
     assert set(search.cv_results_["param_weight_prior"]) == {1.0, 1.1}
     assert set(search.cv_results_["param_reduction"]) == {"none"}
-    assert search.classifier_.feature_groups_ == groups
+    assert search.classifier_.feature_sets_ == groups
     pooled = pooled_covariance(X, y)
     for columns, model in zip(groups, search.classifier_.models_, strict=True):
         rows, covariance = model.covariance_prior
@@ -1114,7 +1068,7 @@ def test_two_rows_of_a_class_and_one_feature_will_do(iris: Data) -> None:
     X, y = iris[0], np.array(["setosa", "versicolor", "virginica"])[iris[1]]
     two = np.array([0, 1, 50, 51, 100, 101])
     assert SharedKernelClassifierCV(random_state=0).fit(X[two], y[two]).score(X[two], y[two]) == 1.0
-    one = SharedKernelClassifierCV(random_state=0, feature_groups="auto", cv=2).fit(X[::3, 2:3], y[::3])
+    one = SharedKernelClassifierCV(random_state=0, cv=2).fit(X[::3, 2:3], y[::3])
     assert one.score(X[:, 2:3], y) > 0.9
 
 
@@ -1188,7 +1142,7 @@ def test_gaps_hardly_change_the_pooled_covariance(iris: Data) -> None:
 
 def test_results_are_saved(tmp_path: Path, iris: Data, pixels: Any) -> None:
     X, y = iris
-    product = quick(feature_groups=[[0, 1], [2, 3]], cv=StratifiedKFold(2)).fit(X, y)
+    product = quick(feature_sets=[[0, 1], [2, 3]], cv=StratifiedKFold(2)).fit(X, y)
     mixture = SharedKernelMixtureCV(
         n_kernels=[2, 3], covariance_type=["full", "tied"], cv=2, random_state=0
     ).fit(pd.DataFrame(X, columns=list("abcd")))
@@ -1229,7 +1183,7 @@ def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None
 def test_a_reduction_is_part_of_the_graph(iris: Data, pixels: Any) -> None:
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnx")
-    product = quick(feature_groups=[[0, 1], [2, 3]], cv=2).fit(*iris)
+    product = quick(feature_sets=[[0, 1], [2, 3]], cv=2).fit(*iris)
     for search, X in ((product, iris[0]), (pixels[0], pixels[1])):
         session = runtime.InferenceSession(search.to_onnx().SerializeToString())
         labels, probabilities, densities = session.run(None, {"X": np.asarray(X, dtype=np.float64)})
@@ -1302,12 +1256,6 @@ def test_candidates_that_all_fail_raise_the_last_error() -> None:
         refused(message, SharedKernelMixtureCV(mixture, n_kernels=3, criterion=criterion), X, y)
     prototype = SharedKernelClassifier(variance_floor=0.0, covariance_prior=None)
     refused(message, SharedKernelClassifierCV(prototype, cv=2), X, y)
-    refused(
-        "No feature groups could be fitted",
-        SharedKernelClassifierCV(prototype, feature_groups="auto", cv=2),
-        X,
-        y,
-    )
 
 
 def test_a_tuned_winner_keeps_the_names_of_a_data_frame() -> None:

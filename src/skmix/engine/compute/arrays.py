@@ -1,7 +1,8 @@
-"""One set of functions for NumPy arrays and PyTorch tensors; arrays of other libraries become one of them.
+"""One set of functions for NumPy arrays and PyTorch tensors.
 
-`namespace` returns the functions of an array's library, at no cost for NumPy arrays. Operations that the
-array API standard lacks, or that PyTorch does faster in its own way, are methods of `Operations`.
+`namespace` returns the functions of an array's library by the names of the array API standard. What the
+standard lacks, or PyTorch does faster in its own way, are methods of `operations_of(array)`. Arrays of other
+libraries become NumPy arrays or tensors by `taken_in`.
 """
 
 from __future__ import annotations
@@ -9,28 +10,90 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from . import how_to_install, operations
-from .operations import Operations
+from . import how_to_install
 
+# A NumPy array or a PyTorch tensor.
+Array = Any
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-Array = operations.Array
-device_of, is_numpy, namespace = operations.device_of, operations.is_numpy, operations.namespace
 
 # Rows at a larger squared distance from a kernel count as this far from it: log-densities stay finite.
 FARTHEST_SQUARED = 1e300
 # Host arrays up to this length are cached on the device.
 _SHORT = 4096
-
-
 # The CPU, and memory of the CPU that a CUDA device reads, as DLPack numbers them.
 _ON_CPU = (1, 3)
+
+
+def is_numpy(array: Any) -> bool:
+    """Return whether this is a NumPy array or scalar."""
+    return isinstance(array, (np.ndarray, np.generic))
+
+
+def namespace(array: Array) -> Any:
+    """Return the functions for an array, by the names of the array API standard."""
+    return np if is_numpy(array) else _torch_namespace()
+
+
+@lru_cache
+def _torch_namespace() -> Any:
+    from array_api_compat import torch
+
+    return torch
+
+
+def device_of(array: Array) -> Any:
+    """Return the device of an array; None for NumPy."""
+    return None if is_numpy(array) else array.device
+
+
+class NumpyOperations:
+    """Operations beyond the array API standard, of NumPy arrays; those of tensors have the same names."""
+
+    gammaln = staticmethod(special.gammaln)
+    digamma = staticmethod(special.digamma)
+
+    @staticmethod
+    def raise_to_one(matrices: FloatArray) -> FloatArray:
+        """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one."""
+        values, vectors = np.linalg.eigh(matrices)
+        raised: FloatArray = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
+        return raised
+
+    @staticmethod
+    def draw_seeds(sample: FloatArray, first: int, chances: FloatArray) -> FloatArray:
+        """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,)."""
+        seeds, nearest = [sample[first]], np.full(len(sample), np.inf)
+        for chance in chances:
+            nearest = np.minimum(nearest, np.sum((sample - seeds[-1]) ** 2, axis=1))
+            cumulative = np.cumsum(nearest)
+            place = np.searchsorted(cumulative, chance * cumulative[-1], side="right")
+            # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
+            seeds.append(sample[min(int(place), len(sample) - 1)])
+        return np.stack(seeds)
+
+
+_NUMPY = NumpyOperations()
+
+
+def operations_of(array: Array) -> Any:
+    """Return the operations for arrays of this library on this device."""
+    return _NUMPY if is_numpy(array) else _torch_operations(array.device)
+
+
+@lru_cache
+def _torch_operations(device: Any) -> Any:
+    from .torch import TorchOperations
+
+    return TorchOperations(device)
 
 
 def is_device_array(value: Any) -> bool:
@@ -46,11 +109,9 @@ def like(values: Any, example: Any, dtype: Any = None) -> Any:
         return np.asarray(values, dtype=dtype)
     if not is_numpy(values) and dtype is None:
         return values
-    if is_numpy(values) and not values.flags.writeable:
-        values = values.copy()
-    if is_numpy(values):
-        return operations_of(example).from_numpy(values, dtype)
-    return namespace(example).asarray(values, dtype=dtype, device=device_of(example))
+    if not is_numpy(values):
+        return namespace(example).asarray(values, dtype=dtype, device=device_of(example))
+    return operations_of(example).from_numpy(values if values.flags.writeable else values.copy(), dtype)
 
 
 def as_float64(values: Array, example: Array) -> Array:
@@ -102,13 +163,6 @@ def send(X: np.ndarray, device: str) -> Array:
 def room_on(device: str) -> float:
     """Return how many bytes of rows the PyTorch device of that name has room for."""
     return float(_torch(device).room_on(device))
-
-
-def open_feed(device: str, n_rows: int, n_features: int, dtype: np.dtype[Any]) -> Any:
-    """Return the buffers through which rows go to the PyTorch device of that name; see `Feed`."""
-    from .feed import Feed
-
-    return Feed(device, n_rows, n_features, dtype)
 
 
 def _torch(device: str) -> Any:
@@ -280,19 +334,3 @@ def recorded(expected: list[int] | None = None) -> Iterator[Conditions]:
         yield _conditions
     finally:
         _conditions.held, _conditions.counts, _conditions.expected = None, [], None
-
-
-_operations: dict[tuple[str, str], Operations] = {}
-
-
-def operations_of(array: Any) -> Operations:
-    """Return the operations for arrays of this library on this device."""
-    library, device = type(array).__module__.partition(".")[0], device_of(array)
-    if (library, str(device)) not in _operations:
-        kind = Operations
-        if library == "torch":
-            from .torch import TorchOperations
-
-            kind = TorchOperations
-        _operations[library, str(device)] = kind(namespace(array), device)
-    return _operations[library, str(device)]

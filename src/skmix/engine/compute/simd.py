@@ -51,7 +51,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wra
 def _version() -> str:
     """Return a digest of all code that may be part of a compiled function."""
     folder = Path(__file__).parents[1]
-    files = sorted([*folder.glob("compute/*.py"), *folder.glob("sources/*.py")])
+    files = sorted([*folder.glob("compute/*.py"), *folder.glob("estep/*.py")])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 

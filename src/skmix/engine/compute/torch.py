@@ -1,6 +1,6 @@
-"""PyTorch: sending rows to a device, and its own versions of the operations.
+"""PyTorch: rows sent to a device, and operations on its tensors.
 
-On a CUDA device passes are captured as CUDA graphs, and memory-bound steps are Triton kernels.
+On a CUDA device passes are captured as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -12,21 +12,34 @@ import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
-from .operations import CHUNK_ON_ACCELERATOR, Array, Operations, Work
+# A tensor.
+Array = Any
+# From tensors to tensors, on one device.
+Work = Callable[[list[Array]], list[Array]]
 
-# Memory of a device that is left for the work on rows: at least so many bytes, or that share.
-_WORK_BYTES, _WORK_SHARE = 1 << 32, 0.1
+# Numbers in a chunk's expanded rows and joint densities: enough to keep a device busy in little memory.
+_CHUNK_ON_ACCELERATOR = 1 << 27
+_CHUNK_ON_CPU = 1 << 20
+# Logarithms relative to the largest whose exponentials are zero.
+_LOWEST_LOG = {torch.float64: -600.0, torch.float32: -80.0}
+# Memory of a device that is left for the work on rows: at least so many bytes,
+_WORK_BYTES = 1 << 32
+# or this share of what is free.
+_WORK_SHARE = 0.1
 # The first two calls are for warm-up; the third is captured.
 _CALLS_BEFORE_CAPTURE = 3
 # Bytes up to which an array is copied by way of pinned memory, which PyTorch never returns to the system.
 _MOST_PINNED = 1 << 26
-# Steps of the matrix sign: 3.44^26 = 1e14 is the largest ratio of eigenvalues that it resolves.
-_GROWING_STEPS, _SQUARING_STEPS = 26, 6
+# Steps of the matrix sign that enlarge eigenvalues: 3.44^26 = 1e14 is the largest ratio that they resolve.
+_GROWING_STEPS = 26
+# Steps of the matrix sign that square its errors.
+_SQUARING_STEPS = 6
 
 
 def send(X: np.ndarray, device: str) -> Array:
@@ -76,15 +89,27 @@ def _place(device: str) -> torch.device:
     return place
 
 
-class TorchOperations(Operations):
-    """PyTorch tensors on one device."""
+class TorchOperations:
+    """Operations beyond the array API standard, of PyTorch tensors on one device."""
 
-    def __init__(self, xp: Any, device: Any) -> None:
-        super().__init__(xp, device)
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self._cuda = device.type == "cuda"
-        self._kernels = _triton_kernels(device) if self._cuda else None
-        if device.type != "cpu":
-            self.chunk = CHUNK_ON_ACCELERATOR
+        self._normalise = _triton_normalise(device) if self._cuda else None
+        # Numbers in a chunk's expanded rows and joint densities.
+        self.chunk = _CHUNK_ON_CPU if device.type == "cpu" else _CHUNK_ON_ACCELERATOR
+        self._constant = lru_cache(maxsize=256)(
+            lambda make, arguments: torch.as_tensor(make(*arguments), device=device)
+        )
+        # The constants used since `held` was set, by work that is captured.
+        self.held: list[Array] | None = None
+
+    def constant(self, make: Callable[..., np.ndarray], arguments: tuple[Any, ...]) -> Array:
+        """Return the array ``make(*arguments)`` on the device, where it is cached."""
+        found = self._constant(make, arguments)
+        if self.held is not None:
+            self.held.append(found)
+        return found
 
     def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
         """Return values on the device. The host does not wait until the device has done its work so far."""
@@ -92,7 +117,7 @@ class TorchOperations(Operations):
         # is waited for cannot be captured: the capture fails, and the pass runs without a graph.
         capturing = self._cuda and torch.cuda.is_current_stream_capturing()
         if not self._cuda or capturing or values.nbytes > _MOST_PINNED:
-            return super().from_numpy(values, dtype)
+            return torch.asarray(values, dtype=dtype, device=self.device)
         pinned = torch.as_tensor(np.asarray(values, order="C")).pin_memory()
         found = pinned.to(self.device, non_blocking=True)
         return found if dtype is None else found.to(dtype)
@@ -102,47 +127,25 @@ class TorchOperations(Operations):
         values: np.ndarray = array.detach().cpu().numpy()
         return values
 
-    def expand(
-        self,
-        rows: Array,
-        scale: Array,
-        shift: Array,
-        farthest: float,
-        pairs: tuple[Array, Array],
-        indicators: Array | None,
-        dtype: Any,
-        padding: int = 0,
-    ) -> Array:
-        """Return the terms (M + S + C + padding, n) of rows (n, M); see `Operations.expand`."""
-        n_rows, n_features = rows.shape
-        n_shared = n_features + len(pairs[0])
-        n_terms = n_shared + (0 if indicators is None else len(indicators))
-        terms = torch.empty((n_terms + padding, n_rows), dtype=dtype, device=rows.device)
-        x = terms[:n_features]
-        if self._kernels is not None:
-            self._kernels.enter(rows, scale, shift, x)
-        else:
-            x.copy_((rows.to(scale.dtype) * (1.0 / scale) - shift).T)
-        if math.isfinite(farthest):
-            x.clamp_(-farthest, farthest)
-        if self._kernels is not None:
-            self._kernels.products(terms, pairs[0], pairs[1], n_features)
-        else:
-            torch.mul(x[pairs[0]], x[pairs[1]], out=terms[n_features:n_shared])
-        if indicators is not None:
-            terms[n_shared:n_terms] = indicators
-        terms[n_terms:] = 0.0
-        return terms
-
     def normalise(self, values: Array, offsets: Array, weights: Array | None) -> tuple[Array, Array, Array]:
-        """Return responsibilities, log-sums and sums; see `Operations.normalise`."""
-        if self._kernels is None or values.shape[1] > self._kernels.MOST_KERNELS:
-            return super().normalise(values, offsets, weights)
-        found: tuple[Array, Array, Array] = self._kernels.normalise(values, offsets, weights)
-        return found
+        """Return responsibilities times weights (n,), log-sums (R, n), and sums (R, K) of the former.
+
+        `values` (R, K, n) plus `offsets` (R, K) are the log-joints; they are overwritten.
+        """
+        if self._normalise is not None and values.shape[1] <= self._normalise.MOST_KERNELS:
+            found: tuple[Array, Array, Array] = self._normalise.normalise(values, offsets, weights)
+            return found
+        values = values.add_(offsets[..., None])
+        largest = values.amax(dim=1, keepdim=True)
+        values.sub_(largest)
+        # Subnormal numbers are slow on CPUs.
+        values.masked_fill_(values <= _LOWEST_LOG[values.dtype], -math.inf).exp_()
+        total = values.sum(dim=1, keepdim=True)
+        values.mul_((1.0 if weights is None else weights) / total)
+        return values, (torch.log(total) + largest)[:, 0], values.sum(dim=-1, dtype=torch.float64)
 
     def take(self, array: Array, index: Array, axis: int = 0) -> Array:
-        """Index an axis by integers (q,); see `Operations.take`."""
+        """Index an axis by integers (q,), none of them negative."""
         return torch.index_select(array, axis, index)
 
     def clip(self, values: Array, lowest: float | None, highest: float | None) -> Array:
@@ -153,29 +156,14 @@ class TorchOperations(Operations):
         """Write new values (q, …) into an array (n, …) at places (q,)."""
         return array.index_copy_(0, index, values)
 
-    def distances(self, x: Array, means: Array, whiteners: Array) -> Array:
-        """Return squared lengths (q, n); see `Operations.distances`."""
-        if self._kernels is None:
-            return super().distances(x, means, whiteners)
-        return self._kernels.distances(x, means, whiteners)
-
-    def moments_about(self, x: Array, origins: Array, weights: Array) -> tuple[Array, Array]:
-        """Return sums (q, M) of differences and of their squares; see `Operations.moments_about`."""
-        if self._kernels is None:
-            return super().moments_about(x, origins, weights)
-        found: tuple[Array, Array] = self._kernels.moments_about(x, origins, weights)
-        return found
-
     def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
-        """Return seeds (q + 1, M); see `Operations.draw_seeds`, here with fewer calls."""
-        if self._kernels is not None and len(sample) <= self._kernels.MOST_SAMPLED:
-            found: Array = self._kernels.draw_seeds(sample, first, chances)
-            return found
+        """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,)."""
         seeds = sample.new_empty((len(chances) + 1, sample.shape[1]))
         seeds[0] = sample[first]
         difference, nearest = torch.empty_like(sample), sample.new_full((len(sample),), math.inf)
         lengths, cumulative = torch.empty_like(nearest), torch.empty_like(nearest)
-        # Into the same memory, since what a device does here takes as long as to tell it.
+        # The host reads nothing, so that it need not wait. All is done in the same memory: launching the work
+        # takes as long as doing it.
         for q, chance in enumerate(chances):
             torch.sub(sample, seeds[q], out=difference)
             torch.sum(difference.square_(), 1, out=lengths)
@@ -197,14 +185,17 @@ class TorchOperations(Operations):
 
     def raise_to_one(self, matrices: Array) -> Array:
         """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one."""
-        return raise_by_products(matrices) if self._cuda else super().raise_to_one(matrices)
+        if self._cuda:
+            return raise_by_products(matrices)
+        values, vectors = torch.linalg.eigh(matrices)
+        return (vectors * values.clamp_min(1.0)[..., None, :]) @ vectors.mT
 
     def spare_memory(self) -> int:
-        """Return half of the free memory of a CUDA device."""
+        """Return how many bytes of the device a fit may take to save time: half of what is free."""
         return int(torch.cuda.mem_get_info(self.device)[0]) // 2 if self._cuda else 0
 
     def gammaln(self, array: Array) -> Array:
-        """Return log Γ."""
+        """Return log Γ of positive numbers."""
         return torch.special.gammaln(array)
 
     def digamma(self, array: Array) -> Array:
@@ -224,8 +215,11 @@ class TorchOperations(Operations):
             torch.cuda.empty_cache()
 
     def capture(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
-        """Return work as a CUDA graph where possible; see `Operations.capture`."""
-        return _Graph(work, self) if self._cuda else super().capture(work)
+        """Return work that never synchronises as a CUDA graph, for repeated calls with the same shapes.
+
+        It takes the arrays, and a key for everything else that the work depends on.
+        """
+        return _Graph(work, self) if self._cuda else lambda arrays, key: work(arrays)
 
     @contextmanager
     def precision(self, name: str) -> Iterator[None]:
@@ -375,8 +369,8 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _triton_kernels(device: Any) -> Any:
-    """Return the Triton kernels; None, with a warning, if Triton is missing or cannot compile."""
+def _triton_normalise(device: torch.device) -> Any:
+    """Return our module of Triton kernels; None, with a warning, if Triton is missing or cannot compile."""
     try:
         from . import triton
 

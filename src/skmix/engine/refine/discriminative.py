@@ -23,10 +23,11 @@ from scipy.special import logsumexp
 
 from ..compute.blocks import Block
 from ..compute.threads import Workers, Workspace, workers
-from ..covariances import Structure, structure_of
 from ..em import regulariser_of
+from ..frame import Frame, turn
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Regulariser
-from ..sources.summary import Frame, measure, turn
+from ..sources.summary import measure
+from ..structures import Structure, structure_of
 from .temperature import least_log_loss
 
 Answer = TypeVar("Answer")

@@ -13,13 +13,13 @@ import numpy as np
 
 from ..compute.arrays import Array, to_numpy
 from ..compute.threads import workers
-from ..covariances import structure_of
 from ..em import expect, regulariser_of
+from ..estep.terms import moved
+from ..frame import Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood
 from ..sources import make_setting, open_source
-from ..sources.gaps import moved
-from ..sources.summary import Frame
+from ..structures import structure_of
 
 
 @dataclass(frozen=True)

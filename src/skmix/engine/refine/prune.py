@@ -16,12 +16,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..covariances import Structure, structure_of
 from ..em import Callback, fit
+from ..frame import Frame
 from ..model import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
 from ..rules.likelihood import annihilate, price_of_kernel
 from ..sources import RowSource
-from ..sources.summary import Frame
+from ..structures import Structure, structure_of
 
 
 def prune_kernels(
@@ -141,11 +141,11 @@ def living_kernels(parameters: Parameters, structure: Structure) -> Parameters:
 
 def take_kernels(parameters: Parameters, kernels: IntArray, structure: Structure) -> Parameters:
     """Return R starts with the chosen kernels (R, k) of each."""
-    of_kernels = {"concentration": parameters.concentration, "degrees": parameters.degrees}
-    taken = {name: np.take_along_axis(a, kernels, axis=1) for name, a in of_kernels.items() if a is not None}
+    own = parameters.concentration
     return replace(
         parameters,
-        **taken,
+        concentration=None if own is None else np.take_along_axis(own, kernels, axis=1),
+        tail=parameters.tail.take_kernels(kernels),
         weights=np.take_along_axis(parameters.weights, kernels[..., None], axis=1),
         means=np.take_along_axis(parameters.means, kernels[..., None], axis=1),
         covariances=structure.take_kernels(parameters.covariances, kernels),

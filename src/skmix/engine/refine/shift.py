@@ -30,17 +30,16 @@ import numpy as np
 from ..compute.arrays import is_numpy, pick, to_numpy
 from ..compute.blocks import Block
 from ..compute.threads import one_blas_thread, workers
-from ..covariances import Structure, structure_of
 from ..em import fallen, rule_of, say_fall
+from ..frame import Frame, Setting
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood
-from ..sources import RowSource, Setting, make_setting
+from ..sources import RowSource, make_setting
 from ..sources.base import ArrayRows
 from ..sources.blocks import BlockRows
-from ..sources.gaps import GapRows
-from ..sources.memory import MemoryRows
+from ..sources.memory import GapRows, MemoryRows
 from ..sources.streamed import StreamedRows
-from ..sources.summary import Frame
+from ..structures import Structure, structure_of
 
 # Strengths that `choose_strength` tries: shifts of 0.06 to 1 deviations.
 STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)

@@ -30,11 +30,11 @@ from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
 from ..compute.threads import workers
-from ..covariances import Structure, rescaled, structure_of, unpack
 from ..em import expect, fit
+from ..frame import FARTHEST, Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
 from ..sources import RowSource, make_setting
-from ..sources.summary import FARTHEST, Frame
+from ..structures import Structure, rescaled, structure_of, unpack
 
 # The range of ν, in rows.
 _FEWEST, _MOST = 1e-2, 1e6
@@ -375,10 +375,11 @@ def _scatters(
     with workers(options.n_jobs) as pool:
         setting = make_setting(source, inside, frame, structure, pool, options)
         statistics, _ = expect(source, inside, factor, setting)
-    mass = to_numpy(statistics.mass)[0].sum(axis=-1)
-    weight = to_numpy(statistics.weight)[0]
-    offset = to_numpy(statistics.first)[0] / np.maximum(weight, np.finfo(np.float64).tiny)[:, None]
-    second = to_numpy(statistics.second)[0]
+    statistics = statistics.map(to_numpy)
+    every = statistics.mass.sum(axis=-1)
+    mass, weight = every[0], inside.tail.mass_in_moments(every, statistics.of_tail)[0]
+    offset = statistics.first[0] / np.maximum(weight, np.finfo(np.float64).tiny)[:, None]
+    second = statistics.second[0]
     if structure.triangular:
         return mass, unpack(second, n_features) - (weight[:, None] * offset)[..., None] * offset[:, None, :]
     return mass, np.maximum(second[:, :n_features] - weight[:, None] * offset**2, 0.0)

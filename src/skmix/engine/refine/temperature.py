@@ -17,7 +17,6 @@ def least_log_loss(
     weights: FloatArray | None = None,
     *,
     lowest: float = 1.0,
-    log_prior: FloatArray | None = None,
 ) -> tuple[float, float]:
     """Return the temperature of least log-loss, and that loss.
 
@@ -32,10 +31,8 @@ def least_log_loss(
     lowest : float, default=1.0
         Lowest temperature. The default never sharpens probabilities, which would not end if no row is
         misclassified. Zero sets no limit.
-    log_prior : ndarray of shape (L,), optional
-        Logarithms of class priors, added after the division; `log_joints` are then log-likelihoods.
     """
-    gaps, offset = _relative(log_joints, codes, log_prior)
+    gaps, offset = _relative(log_joints, codes)
 
     def slope(log_inverse: float) -> float:
         exponents = np.exp(log_inverse) * gaps + offset
@@ -51,24 +48,20 @@ def least_log_loss(
     else:
         found = brentq(slope, low, high, xtol=1e-12)
     temperature = float(np.exp(-found))
-    losses = log_losses(log_joints, codes, temperature, log_prior)
+    losses = log_losses(log_joints, codes, temperature)
     return temperature, float(np.average(losses, weights=weights))
 
 
-def log_losses(
-    log_joints: FloatArray, codes: IntArray, temperature: float = 1.0, log_prior: FloatArray | None = None
-) -> FloatArray:
+def log_losses(log_joints: FloatArray, codes: IntArray, temperature: float = 1.0) -> FloatArray:
     """Return −log Pr(class | x) of each row's true class, shape (n,); see `least_log_loss`."""
-    gaps, offset = _relative(log_joints, codes, log_prior)
+    gaps, offset = _relative(log_joints, codes)
     exponents = gaps / temperature + offset
     largest = exponents.max(axis=0)
     losses = np.log(np.exp(exponents - largest).sum(axis=0)) + largest
     return np.where(log_joints[np.arange(len(codes)), codes] == -np.inf, np.inf, losses)
 
 
-def _relative(
-    log_joints: FloatArray, codes: IntArray, log_prior: FloatArray | None
-) -> tuple[FloatArray, FloatArray]:
+def _relative(log_joints: FloatArray, codes: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return log-joints (L, n) less that of the true class, and terms (L, n) independent of the temperature.
 
     A class of density zero has probability zero at any temperature, so its −inf is in the second. Rows are
@@ -80,6 +73,4 @@ def _relative(
     gaps = np.subtract(joints, own, where=possible, out=np.zeros(joints.shape))
     offset = np.where(possible, 0.0, -np.inf)
     offset[codes, every] = 0.0
-    if log_prior is not None:
-        offset = offset + (log_prior[:, None] - log_prior[codes])
     return gaps, offset

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..compute.arrays import clip, constant, namespace, rare, to_numpy, where
-from ..covariances import Structure
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
-from .degrees import likeliest_degrees
+from ..structures import Structure
 from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
@@ -70,7 +69,8 @@ class Likelihood:
         """
         structure, regulariser, xp = self.structure, self.regulariser, namespace(statistics.mass)
         mass, first, second = xp.sum(statistics.mass, axis=-1), statistics.first, statistics.second
-        alive, weight = mass > _EMPTY, statistics.weight
+        tail, alive = previous.tail, mass > _EMPTY
+        weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
             # They have a covariance that can be factored, until their own is put back.
@@ -81,8 +81,8 @@ class Likelihood:
         offset = first / weight[..., None]
         means = origins + offset  # (M2)
         ahead = offset
-        if statistics.scales is not None:
-            # Moments of t kernels are weighted, but their scatter is divided by the number of rows.
+        if tail.weighted:
+            # The moments are weighted, but the scatter is divided by the number of rows.
             second = structure.moved(second, first, weight[..., None], -offset, factor)
             ahead = xp.zeros_like(offset)
         covariances, next_factor = structure.update(  # (M3)
@@ -94,19 +94,13 @@ class Likelihood:
             covariances = structure.where_alive(alive, covariances, previous.covariances)
             next_factor = structure.factor_where_alive(alive, next_factor, factor)
             inaccurate = alive & inaccurate
-        class_mass, prior = assign_unlabelled(all_mass(statistics), previous)
+        every = tail.all_mass(statistics.mass, statistics.of_tail)
+        class_mass, prior = assign_unlabelled(every, previous)
         class_mass = where(class_mass > _EMPTY, class_mass, 0.0)
-        degrees, background = previous.degrees, previous.background
-        if background is not None:
-            sizes, class_mass, own = xp.sum(class_mass, axis=1), class_mass[:, :-1, :], class_mass[:, -1, :]
-            background = where(sizes > 0, own / clip(sizes, _TINY, np.inf), background)
-        if self.learn_degrees:
-            assert statistics.scales is not None
-            assert statistics.log_scales is not None
-            gap = (statistics.log_scales - statistics.scales) / mass
-            degrees = where(alive, likeliest_degrees(where(alive, gap, -1.0)), degrees)
-        robust = {"degrees": degrees, "background": background, "box": previous.box}
-        found = Parameters(previous.weights, means, covariances, prior, **robust)  # its weights follow
+        class_mass, tail = tail.improve(
+            class_mass, mass, alive, statistics.of_tail, learn_degrees=self.learn_degrees
+        )
+        found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # its weights follow
         if self.bounded:
             found = with_posterior(found, class_mass, previous, learn=regulariser.hierarchical == "learnt")
         else:
@@ -159,9 +153,9 @@ def _identity(structure: Structure, n_features: int, n_numbers: int) -> FloatArr
 
 def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:
     """Return parameters with the frozen ones restored from `previous`."""
-    frozen = {"kernels": ("means", "covariances", "degrees"), "weights": ("weights", "background")}
-    kept = () if freeze is None else frozen[freeze]
-    return replace(parameters, **{name: getattr(previous, name) for name in kept})
+    tail = parameters.tail.with_frozen(freeze, previous.tail)
+    frozen = {None: (), "kernels": ("means", "covariances"), "weights": ("weights",)}
+    return replace(parameters, tail=tail, **{name: getattr(previous, name) for name in frozen[freeze]})
 
 
 def price_of_kernel(structure: Structure, n_features: int) -> float:
@@ -195,19 +189,8 @@ def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structur
 
 
 def all_weights(parameters: Parameters) -> FloatArray:
-    """Return the weights (R, K, L), or with a background (R, K + 1, L): what it leaves them, and its own."""
-    weights, background = parameters.weights, parameters.background
-    if background is None:
-        return weights
-    own = background[:, None, :]
-    return namespace(weights).concat([weights * (1.0 - own), own], axis=1)
-
-
-def all_mass(statistics: Statistics) -> FloatArray:
-    """Return the mass (R, K, C), or with a background (R, K + 1, C): its own is last."""
-    if statistics.background is None:
-        return statistics.mass
-    return namespace(statistics.mass).concat([statistics.mass, statistics.background[:, None, :]], axis=1)
+    """Return the weights (..., K, L), or with a background (..., K + 1, L): its own are last."""
+    return parameters.tail.joint(parameters.weights)
 
 
 def for_pass(parameters: Parameters) -> Parameters:
@@ -220,9 +203,8 @@ def for_pass(parameters: Parameters) -> Parameters:
     if parameters.class_prior is not None:
         mixed = weights @ parameters.class_prior[..., None]
         weights = namespace(mixed).concat([weights, mixed], axis=-1)
-    if parameters.background is None:
-        return replace(parameters, weights=weights)
-    return replace(parameters, weights=weights[:, :-1, :], background=weights[:, -1, :])
+    weights, tail = parameters.tail.split(weights)
+    return replace(parameters, weights=weights, tail=tail)
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:

@@ -25,8 +25,8 @@ import numpy as np
 from scipy.special import multigammaln
 
 from ..compute.arrays import Array, constant, digamma, namespace, sent_once, to_numpy
-from ..covariances import Structure, Wishart
 from ..model import Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
+from ..structures import Structure, Wishart
 from .likelihood import Improved, assign_unlabelled, lost_digits
 from .weights import (
     LOWEST_LOG,

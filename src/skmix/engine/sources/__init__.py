@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compute.arrays import Array, is_numpy
+from ..compute.arrays import Array, is_numpy, taken_in
 from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
-from ..covariances import Structure
+from ..estep.gaps import has_gaps
+from ..frame import Frame, Setting
 from ..model import FloatArray, IntArray, Options, Parameters
+from ..structures import Structure
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows
-from .device import DeviceRows
-from .gaps import GapRows, has_gaps
-from .masked import MaskedRows
-from .memory import MemoryRows, worth_compiling
-from .summary import Frame, Setting
+from .device import DeviceRows, MaskedRows
+from .memory import GapRows, MemoryRows, worth_compiling
 
 
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
@@ -31,12 +30,11 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     weights : ndarray of shape (N,), optional
         Positive weights of the rows.
     """
-    if not is_numpy(X):
-        if hasattr(type(X), "expect"):
-            source: RowSource = X
-            return source
-        if is_blocks(X):
-            return BlockRows(X)
+    if isinstance(X, RowSource):
+        return X
+    if is_blocks(X):
+        return BlockRows(X)
+    X = X if is_numpy(X) else taken_in(X)
     complete, incomplete = (MemoryRows, GapRows) if is_numpy(X) else (DeviceRows, MaskedRows)
     rows: ArrayRows = complete(X, codes, weights)
     if not rows.summary.gaps:
@@ -69,4 +67,4 @@ def make_setting(
     return Setting(frame, structure, pool, options.precision, compiled)
 
 
-__all__ = ["RowSource", "Setting", "make_setting", "open_array", "open_source"]
+__all__ = ["RowSource", "make_setting", "open_array", "open_source"]

@@ -11,10 +11,11 @@ import numpy as np
 
 from ..compute.arrays import Array
 from ..compute.threads import Workers, one_blas_thread
-from ..covariances import Structure
+from ..estep.coverage import EVERYTHING, Coverage
+from ..frame import Setting
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from .coverage import EVERYTHING, Coverage
-from .summary import Setting, Summary, summarise
+from ..structures import Structure
+from .summary import Summary, summarise
 
 # Kernels (R, K) whose moments to take about given points (R, K, M).
 Centres = tuple[BoolArray, FloatArray]
@@ -63,7 +64,7 @@ class RowSource(ABC):
 
     def check_covered(self, parameters: Parameters, structure: Structure) -> None:
         """Refuse a model of which passes over these rows would leave out a part."""
-        lacking = self.covers.lacks(structure, parameters.degrees, parameters.background)
+        lacking = self.covers.lacks(structure, parameters.tail)
         if lacking is not None:
             raise ValueError(
                 f"Passes on a device do not cover {lacking}: give X as a NumPy array and leave device out."

@@ -12,11 +12,11 @@ import numpy as np
 from ..compute.arrays import send
 from ..compute.blocks import Block, Blocks, number
 from ..compute.threads import one_blas_thread
+from ..frame import Frame, Setting
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres, RowSource
-from .gaps import GapRows
-from .memory import MemoryRows
-from .summary import Frame, Setting, Summary, merge_moments, summarise
+from .memory import GapRows, MemoryRows
+from .summary import Summary, merge_moments, summarise
 
 Sums = tuple[Statistics, FloatArray]
 

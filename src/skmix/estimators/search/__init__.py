@@ -1,4 +1,4 @@
-"""Model selection: searches over the number of kernels, covariance types, priors and feature groups."""
+"""Model selection: searches over the number of kernels, covariance types, priors and feature sets."""
 
 from .classifier import SharedKernelClassifierCV
 from .mixture import SharedKernelMixtureCV

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from numbers import Integral, Real
@@ -15,23 +15,18 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, _fit_context, clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import (
-    StratifiedGroupKFold,
-    StratifiedKFold,
-    StratifiedShuffleSplit,
-    check_cv,
-)
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_n_features, check_consistent_length, check_is_fitted
 
 from ...engine.compute.arrays import on_host
-from ...engine.covariances import COVARIANCE_TYPES, structure_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.sources.summary import measure
+from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
 from ...io.labels import number_labels
 from ..callbacks import Report, progress_bar
+from ..holdout import check_splits, default_splits, splits_of
 from ..io import FileMixin
 from ..rows import (
     check_gaps,
@@ -45,9 +40,6 @@ Estimator = TypeVar("Estimator", bound=type)
 
 # The stage in which candidates are compared on a part of the rows.
 SCREENING = "screening"
-# Small samples need more folds; from many rows on, one split is as good.
-_N_FOLDS, _FEWER_FOLDS, _HELD_OUT = 5, 3, 0.2
-_ROWS_OF_FEWER_FOLDS, _ROWS_OF_ONE_SPLIT = 500, 4000
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
@@ -133,78 +125,18 @@ Fold = tuple[Rows, Rows]
 
 
 def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
-    """Return the folds; rows without a label judge nothing.
+    """Return the folds of a search; see `holdout` for the rows without a label.
 
-    They are in every training set, unless a fold holds them or their group out. `kept` are the positions of
-    the rows among those the user gave, which `groups` and iterable `cv` refer to.
+    `kept` are the positions of the rows among those the user gave, which `groups` and a list of splits for
+    `cv` refer to.
     """
     groups = None if groups is None else np.asarray(groups)[kept]
-    folds, unlabelled = [], np.flatnonzero(rows.codes < 0)
-    for number, (training, held) in enumerate(_splits(rows.codes, cv, groups, kept, seed)):
-        free = np.setdiff1d(unlabelled, held)
-        if groups is not None:
-            free = free[~np.isin(groups[free], groups[held])]
-        held = held[rows.codes[held] >= 0]
-        training = np.union1d(training, free)
-        missing = np.setdiff1d(rows.codes[rows.codes >= 0], rows.codes[training])
-        if len(missing) or not len(held):
-            what = "holds out no row that has a label"
-            if len(missing):
-                what = f"has no training row of class {rows.y[rows.codes == missing[0]].tolist()[0]!r}"
-            raise ValueError(
-                f"Fold {number} of cv {what}. Use a stratified splitter, fewer folds or cv=None."
-            )
-        folds.append((rows.take(training), rows.take(held)))
-    if cv is not None and not folds:
-        raise ValueError("cv yields no split: an iterator is exhausted after one fit; give a list of splits.")
-    return folds
-
-
-def _splits(
-    codes: IntArray, cv: Any, groups: Any, kept: IntArray, seed: int
-) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield training and held-out row numbers; by default, rows alone in their class always train."""
-    if isinstance(cv, Iterable) and not hasattr(cv, "split"):
-        if groups is not None:
-            raise ValueError(
-                "groups are used to split the rows, but cv is a list of splits: leave out groups, or give a "
-                "splitter such as GroupKFold."
-            )
-        for parts in cv:
-            # Numbers of rows, or masks.
-            numbers = [
-                np.flatnonzero(part) if part.dtype == bool else part for part in map(np.asarray, parts)
-            ]
-            training, held = (np.flatnonzero(np.isin(kept, part)) for part in numbers)
-            yield training, held
-        return
-    split, always = np.flatnonzero(codes >= 0), np.empty(0, dtype=np.int64)
-    n_folds = _N_FOLDS if len(split) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
-    if cv is None and groups is not None:
-        n_folds = min(n_folds, len(np.unique(groups[split])))
-        cv = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
     if cv is None:
-        counts = np.bincount(codes[split])[codes[split]]
-        split, always, counts = split[counts > 1], split[counts == 1], counts[counts > 1]
-        if not len(split):
-            return
-        if len(split) >= _ROWS_OF_ONE_SPLIT:
-            n_held = max(int(_HELD_OUT * len(split)), len(np.unique(codes[split])))
-            cv = StratifiedShuffleSplit(1, test_size=n_held, random_state=seed)
-        else:
-            cv = StratifiedKFold(min(n_folds, counts.min()), shuffle=True, random_state=seed)
-    splitter = check_cv(cv, codes[split], classifier=True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "The groups parameter is ignored", UserWarning)
-        try:
-            parts = list(splitter.split(split, codes[split], None if groups is None else groups[split]))
-        except UserWarning:
-            raise ValueError(
-                f"groups are ignored by {type(splitter).__name__}: leave out groups, or give a splitter such "
-                "as GroupKFold for cv, or None."
-            ) from None
-    for training, held in parts:
-        yield np.union1d(split[training], always), np.sort(split[held])
+        splits = default_splits(rows.codes, seed, groups)
+    else:
+        splits = splits_of(cv, rows.codes, groups, kept)
+    check_splits(splits, rows.codes, rows.y)
+    return [(rows.take(training), rows.take(held)) for training, held in splits]
 
 
 # ---------------------------------------------------------------- trials

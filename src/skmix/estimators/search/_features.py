@@ -1,23 +1,20 @@
-"""Features of classifiers: gaps filled, powers and projections, and groups of features."""
+"""Features of classifiers: gaps filled, powers and projections."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from itertools import combinations, takewhile
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
-from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
-from ...engine.model import BoolArray, FloatArray, IntArray
-from ...engine.refine.temperature import least_log_loss, log_losses
+from ...engine.model import FloatArray, IntArray
 from ..mixture import SharedKernelMixture
-from ._base import Fold, Rows, Trial, Trials
+from ._base import Rows
 
 # Singular values below this share of the largest do not determine a direction.
 _LEAST_SINGULAR = 0.05
@@ -39,18 +36,8 @@ _LEAST_DEVIATION = 1e-12
 # A power must be more likely than one by this, in nats a row.
 _LEAST_GAIN = 1e-3
 _TINY = np.finfo(np.float64).tiny
-# Groups are merged only where a feature of one is among this many that depend most on a feature of the other,
-# so that the number of groups to fit grows with the number of features and not with its square.
-_PARTNERS = 12
-# More rows than these are sampled, class by class in proportion.
-_MOST_ROWS, _FEWEST_ROWS_OF_A_CLASS = 20_000, 100
-# A better partition is better by this much, in nats a row.
-_SMALLEST_GAIN = 1e-5
-# Fits of the search stop early.
-_TOLERANCE = 1e-3
-
-Group = tuple[int, ...]
-Partition = tuple[Group, ...]
+# A sample of the rows has at least this many rows of each class, or all of them.
+_FEWEST_ROWS_OF_A_CLASS = 100
 
 
 def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -276,113 +263,7 @@ def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None
     return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
 
 
-# ---------------------------------------------------------------- feature groups
-
-
-class GroupSearch:
-    """Partitions of the features, judged by the log-loss of held-out rows at its best temperature."""
-
-    def __init__(self, prototype: Any, folds: list[Fold], trials: Trials) -> None:
-        tol = max(prototype.tol, _TOLERANCE) if prototype.stopping == "total" else prototype.tol
-        self._prototype, self._trials = clone(prototype).set_params(n_init=1, tol=tol), trials
-        seed = prototype.random_state
-        self._folds = [(fewer_rows(training, seed), fewer_rows(held, seed)) for training, held in folds]
-        self._codes = np.concatenate([held.codes for _, held in self._folds])
-        self._weights = np.concatenate([held.row_weights for _, held in self._folds])
-        self._partners = partners_of(self._folds[0][0].labelled)
-        self._error: ValueError | None = None
-        self._found: dict[Group, FloatArray] = {}
-        self._losses: dict[Partition, FloatArray] = {}
-
-    def find(self) -> list[list[int]]:
-        """Return the groups; the steps that led there are among the trials.
-
-        The search starts from every feature in a group of its own. Each step makes the change that lowers the
-        loss most: merge two groups, leave a feature out, or take one back, alone or into a group.
-
-        Of the joint model of all features and the steps, in this order, the first is taken that is worse than
-        the best by less than one standard error of the difference: features are modelled apart only where
-        that clearly helps, and the last steps gain little but what they have picked by chance.
-        """
-        everything = tuple(range(len(self._partners)))
-        steps: list[Partition] = [(everything,), tuple((feature,) for feature in everything)]
-        while True:
-            tried = takewhile(lambda _: not self._trials.time_is_up, self._neighbours(steps[-1]))
-            following = min(tried, key=self.loss, default=steps[-1])
-            if not self.loss(following) < self.loss(steps[-1]) - _SMALLEST_GAIN:
-                break
-            steps.append(following)
-        best = min(steps, key=self.loss)
-        if self._error is not None and not np.isfinite(self.loss(best)):
-            raise ValueError(f"No feature groups could be fitted: {self._error}")
-        kernels = {name: getattr(self._prototype, name) for name in ("n_kernels", "covariance_type")}
-        for step in steps:
-            params = {**kernels, "feature_groups": [list(group) for group in step]}
-            self._trials.list.append(Trial("feature_groups", params, -self.loss(step)))
-        first = next(step for step in steps if not self.clearly_better(best, step))
-        return [list(group) for group in first]
-
-    def loss(self, partition: Partition) -> float:
-        """Return the mean log-loss of held-out rows."""
-        return float(np.average(self.losses(partition), weights=self._weights))
-
-    def losses(self, partition: Partition) -> FloatArray:
-        """Return the log-losses (n,) of held-out rows; infinite where a model could not be fitted."""
-        if partition not in self._losses:
-            try:
-                total = np.sum([self._log_likelihood(group) for group in partition], axis=0)
-            except ValueError as error:
-                self._error = error
-                return np.full(len(self._codes), np.inf)
-            temperature, _ = least_log_loss(total, self._codes, self._weights, log_prior=self._log_prior)
-            self._losses[partition] = log_losses(total, self._codes, temperature, self._log_prior)
-        return self._losses[partition]
-
-    def clearly_better(self, one: Partition, other: Partition) -> bool:
-        """Return whether one partition is better than another by more than a standard error."""
-        if not np.isfinite(self.loss(other)):
-            return one != other
-        gain = self.losses(other) - self.losses(one)
-        mean = np.average(gain, weights=self._weights)
-        error = np.sqrt(np.average((gain - mean) ** 2, weights=self._weights) / self._weights.sum())
-        return bool(mean > error)
-
-    def _log_likelihood(self, group: Group) -> FloatArray:
-        """Return log p(x | class j) of the held-out rows (n, L) in the features of a group."""
-        if group not in self._found:
-            parts = []
-            for training, held in self._folds:
-                model = clone(self._prototype)
-                model.fit(training.X[:, group], training.y, sample_weight=training.weights)
-                parts.append(model.class_log_likelihood(held.X[:, group]))
-            with np.errstate(divide="ignore"):
-                self._log_prior = np.log(model.class_prior_)
-            self._found[group] = np.concatenate(parts)
-        return self._found[group]
-
-    def _neighbours(self, partition: Partition) -> Iterator[Partition]:
-        """Yield all partitions that differ from this one by one change."""
-        for one, other in combinations(partition, 2):
-            if self._partners[np.ix_(one, other)].any():
-                yield _changed(partition, {one, other}, one + other)
-        if sum(map(len, partition)) > 1:
-            for group in partition:
-                for feature in group:
-                    yield _changed(partition, {group}, tuple(f for f in group if f != feature))
-        for feature in sorted(set(range(len(self._partners))).difference(*partition)):
-            yield _changed(partition, set(), (feature,))
-            for group in partition:
-                if self._partners[feature, list(group)].any():
-                    yield _changed(partition, {group}, (*group, feature))
-
-
-def _changed(partition: Partition, gone: set[Group], new: Group) -> Partition:
-    """Return a partition with a new group in place of some, in the order of their first features."""
-    kept = [group for group in partition if group not in gone]
-    return tuple(sorted([*kept, tuple(sorted(new))] if new else kept))
-
-
-def fewer_rows(rows: Rows, seed: int, most: int = _MOST_ROWS) -> Rows:
+def fewer_rows(rows: Rows, seed: int, most: int) -> Rows:
     """Return about `most` of the rows, enough to judge by: of each class its share, but not too few."""
     if len(rows.X) <= most:
         return rows
@@ -393,24 +274,3 @@ def fewer_rows(rows: Rows, seed: int, most: int = _MOST_ROWS) -> Rows:
         size = max(round(most * len(own) / len(rows.X)), min(len(own), _FEWEST_ROWS_OF_A_CLASS))
         kept.append(random_state.choice(own, size, replace=False))
     return rows.take(np.sort(np.concatenate(kept)))
-
-
-def partners_of(rows: Rows) -> BoolArray:
-    """Return which features (M, M) may be merged: those that depend most on each other within the classes.
-
-    Dependence is the absolute correlation within the classes, of complete rows that have a label.
-    """
-    n_features = rows.X.shape[1]
-    if n_features <= _PARTNERS + 1:
-        return ~np.eye(n_features, dtype=bool)
-    X = rows.X.astype(np.float64)
-    for code in np.unique(rows.codes):
-        X[rows.codes == code] -= X[rows.codes == code].mean(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # Constant features depend on no other.
-        dependence = np.nan_to_num(np.abs(np.corrcoef(X.T)))
-    np.fill_diagonal(dependence, -1.0)
-    strongest = np.argsort(-dependence, axis=1, kind="stable")[:, :_PARTNERS]
-    partners = np.zeros((n_features, n_features), dtype=bool)
-    np.put_along_axis(partners, strongest, True, axis=1)
-    return partners | partners.T

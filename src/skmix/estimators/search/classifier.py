@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.compute.arrays import namespace, on_host, operations_of
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
-from .._settings import check_feature_groups, is_robust
+from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier, share_predicted
 from ..decisions import check_outlier_label, with_outliers
 from ..io import savable
@@ -37,7 +37,6 @@ from ..rows import Sender, enter, sender
 from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 from ._features import (
     FeatureMap,
-    GroupSearch,
     fewer_rows,
     filler,
     fit_features,
@@ -66,7 +65,7 @@ _ROWS_TO_SCREEN, _KEPT, _KEPT_FEATURES = 2000, 12, 3
 # More kernels of a kind are tried until so many numbers in a row were worse.
 _WORSE_NUMBERS = 2
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
-# Tried for feature groups: kernels of each group, or of each class and group, strengths of the prior, and
+# Tried for feature sets: kernels of each group, or of each class and group, strengths of the prior, and
 # concentrations of weights.
 _KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
 _PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
@@ -222,13 +221,12 @@ class Selection:
             "covariance_type": types[0] if types else "full" if self.folds else "tied",
             "prior_rows": None if given else _BLIND_PRIOR,
             "weight_prior": None,
-            "feature_groups": None,
+            "feature_sets": self._feature_sets(),
             "trade_off": None,
         }
-        params["feature_groups"] = self._feature_groups(params)
         if not self.folds:
             yield params
-        elif params["feature_groups"] is not None:
+        elif params["feature_sets"] is not None:
             yield from self._of_groups(params, numbers, types)
         else:
             n_train = min(len(training.X) for training, _ in self.folds)
@@ -293,16 +291,12 @@ class Selection:
         fewer = sorted({n_classes, max(n_classes, most)})
         return tried or [("shared", k, name, _PRIOR_OF_SIMPLE) for name in types or [] for k in fewer]
 
-    def _feature_groups(self, params: Params) -> list[list[int]] | None:
-        """Return the feature groups given or found; None for one group of all features."""
-        groups, folds, n_features = self.search.feature_groups, self.folds, self.rows.X.shape[1]
-        if groups is None or (isinstance(groups, str) and (n_features == 1 or not folds)):
+    def _feature_sets(self) -> list[list[int]] | None:
+        """Return the columns of each feature set; None for one set of all features."""
+        if self.search.feature_sets is None:
             return None
-        if not isinstance(groups, str):
-            return check_feature_groups(groups, n_features, getattr(self.search, "feature_names_in_", None))
-        kernels = {name: params[name] for name in ("n_kernels", "covariance_type")}
-        found = GroupSearch(clone(self.prototype).set_params(**kernels), folds, self.trials).find()
-        return None if found == [list(range(n_features))] else found
+        names = getattr(self.search, "feature_names_in_", None)
+        return check_feature_sets(self.search.feature_sets, self.rows.X.shape[1], names)
 
     def _of_groups(
         self, params: Params, numbers: list[int] | None, types: list[str] | None
@@ -323,8 +317,8 @@ class Selection:
 
     def make(self, params: Params, rows: Rows, seed: int | None = None) -> SharedKernelClassifier:
         """Return the unfitted classifier of a candidate; prior and start come from complete rows."""
-        groups, own = params["feature_groups"], rows.labelled
-        settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_groups")}
+        groups, own = params["feature_sets"], rows.labelled
+        settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_sets")}
         n_classes = int(own.codes.max()) + 1
         seed = self.prototype.random_state if seed is None else seed
         if params["prior_rows"] is not None:
@@ -440,7 +434,7 @@ class Selection:
         tried = []
         # Models are dropped as soon as others are better.
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned if automatic else 1]]:
-            unsuited = params["feature_groups"] is not None or params["covariance_type"] == "low_rank"
+            unsuited = params["feature_sets"] is not None or params["covariance_type"] == "low_rank"
             unsuited = unsuited or is_robust(self.prototype)
             n_numbers = params["n_kernels"] * models[0].n_features_in_
             if automatic and (unsuited or n_numbers > _MOST_NUMBERS_A_ROW * len(self.rows.X)):
@@ -527,26 +521,25 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     ----------
     estimator : SharedKernelClassifier, default=None
         Settings that are not searched: `init`, `n_init`, `max_iter`, `priors`, `reject_below` and so on. Its
-        `covariance_prior`, and with feature groups its `weight_prior`, are searched unless they differ from
+        `covariance_prior`, and with feature sets its `weight_prior`, are searched unless they differ from
         the default. None stops fits after 100 passes, or when the mean log-likelihood changes by less than
         0.01.
-        When to change: for another kind of fit in all candidates, such as `kernel='t'` or class `priors`.
+        When to change: for another kind of fit in all candidates, such as `tail='t'` or class `priors`.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. With ``kernels='own'`` every class has as many: a number is rounded down to
         a multiple of the number of classes.
         When to change: a list, if the search takes too long or its best number is the largest tried.
     covariance_type : str, list of str or 'auto', default='auto'
-        Covariance types to try; 'auto' is tied and full, with feature groups full.
+        Covariance types to try; 'auto' is tied and full, with feature sets full.
         When to change: 'diag' where there are hundreds of features.
     kernels : {'auto', 'shared', 'own'}, default='auto'
         Whether all classes share the kernels, or each kernel belongs to one class. 'auto' tries both, but
-        only shared ones with given `n_kernels`, feature groups, a `weight_prior` or variational inference.
+        only shared ones with given `n_kernels`, feature sets, a `weight_prior` or variational inference.
         When to change: 'shared' to see what classes have in common; 'own' for kernels of one class each.
-    feature_groups : list of lists of int or str, or 'auto', default=None
-        Feature groups of the product form, see `SharedKernelClassifier`. 'auto' searches for groups, and for
-        features to leave out, with the first number of kernels. With groups features are not reduced, and 4,
-        8 and 16 kernels are tried for each group.
-        When to change: 'auto' where features may be independent in blocks; it takes a multiple of the time.
+    feature_sets : list of lists of int or str, default=None
+        Feature sets of the product form, see `SharedKernelClassifier`. With groups features are not
+        reduced, and 4, 8 and 16 kernels are tried for each group.
+        When to change: where sets of features are known to be independent within the classes.
     tune : {'auto', False} or float, default='auto'
         Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto' does
         so where held-out rows are predicted better; a number is the share of the likelihood, and always used,
@@ -580,7 +573,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     best_params_ : dict
         Settings of the best candidate: `transform` and `reduction` of the features, `kernels` (shared or
         own), `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows for each feature),
-        `weight_prior`, `feature_groups` and `trade_off`.
+        `weight_prior`, `feature_sets` and `trade_off`.
     best_score_ : float
         Its score on held-out rows; NaN where no row could be held out.
     {results}
@@ -609,7 +602,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         **Search._parameter_constraints,
         "estimator": [SharedKernelClassifier, None],
         "kernels": [StrOptions({"auto", "shared", "own"})],
-        "feature_groups": [list, tuple, StrOptions({"auto"}), None],
+        "feature_sets": [list, tuple, None],
         "tune": [StrOptions({"auto"}), "boolean", Interval(Real, 0, None, closed="left"), None],
         "n_members": [Interval(Integral, 1, None, closed="left")],
         "scoring": [str, callable],
@@ -624,7 +617,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         n_kernels: int | Sequence[int] | str = "auto",
         covariance_type: str | Sequence[str] = "auto",
         kernels: str = "auto",
-        feature_groups: Sequence[Sequence[int | str]] | str | None = None,
+        feature_sets: Sequence[Sequence[int | str]] | None = None,
         tune: str | bool | float | None = "auto",
         n_members: int = 8,
         scoring: Any = "neg_log_loss",
@@ -638,7 +631,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self.n_kernels = n_kernels
         self.covariance_type = covariance_type
         self.kernels = kernels
-        self.feature_groups = feature_groups
+        self.feature_sets = feature_sets
         self.tune = tune
         self.n_members = n_members
         self.scoring = scoring

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import partial, reduce
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
-from scipy.special import xlogy
 from sklearn.base import DensityMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -20,28 +20,33 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
-from ...engine.covariances import STRUCTURES
 from ...engine.model import FloatArray, IntArray
+from ...engine.structures import STRUCTURES
 from .._settings import check_count, is_wide
 from ..densities import n_parameters
+from ..holdout import Split, random_halves
 from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, enter, note_rows, open_training, sender, warn_caller
-from ._base import Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
+from ._base import Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
 
-# The numbers of kernels reach this far above the number of classes, or to this many, and go on by as much
-# again while the largest is the best. More classes than this many are groups that share kernels.
-_KERNELS_PER_CLASS, _FEWEST_TO_REACH = 4, 10
+# The numbers of kernels reach this many for each class, and go on as far again while the largest is the best.
+_KERNELS_PER_CLASS = 4
+# They reach at least this number. More classes than this are samples or sites, which share kernels.
+_FEWEST_TO_REACH = 10
 # Strengths of the prior on covariances. Kernels that are narrow in some features alone need a weak one.
 _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
-# A kind of candidates is given up after so many numbers of kernels that were no better than one before.
+# A kind of covariances is given up after more than so many numbers of kernels that were no better than one
+# before.
 _IN_VAIN = 3
 # Settings of fits unless an estimator is given: one start may miss what the next number of kernels finds.
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
 # The same by stability: a start that misses the best fit to a half looks like an unstable kernel.
 MANY_STARTS: Params = {"init": "k-means", "n_init": 10, "tol": 1e-3}
-# Random halvings of the rows, and the least stability of a number of kernels that is taken.
-_N_HALVINGS, _STABLE = 5, 0.85
+# Random halvings of the rows.
+_N_HALVINGS = 5
+# The least stability of a number of kernels that is taken.
+_STABLE = 0.85
 # Passes of EM for the shares of an average.
 _PASSES = 100
 # Candidates with smaller shares are not worth a fit.
@@ -63,7 +68,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
         other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
         log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
-        When to change: for another kind of fit in all candidates, such as `kernel='t'` or more starts.
+        When to change: for another kind of fit in all candidates, such as `tail='t'` or more starts.
     n_kernels : int, list of int or 'auto', default='auto'
         Numbers of kernels to try. 'auto' goes from one to four for each class, at least to 10 and at most to
         40, in steps of a quarter, and on while the largest is the best. With ``init='class'`` it begins with
@@ -74,11 +79,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         does not tell a good shape from a bad one. For more than 500 features that are also more than the rows
         it is diag and spherical, with a warning.
         When to change: one type, if you know it: the search takes a fraction of the time.
-    criterion : {'auto', 'log_likelihood', 'bic', 'icl', 'aic', 'stability'}, default='auto'
+    criterion : {'auto', 'log_likelihood', 'bic', 'aic', 'stability'}, default='auto'
         What the choice is made by: the log-density of held-out rows, each in its own class, by
         cross-validation, for the best density; the Bayesian information criterion, for the number of
-        clusters; the same plus twice the entropy of the responsibilities, which prefers kernels that do not
-        overlap; Akaike's criterion; or the stability of kernels as clusters. 'auto' is the log-density, and
+        clusters; Akaike's criterion; or the stability of kernels as clusters. 'auto' is the log-density, and
         BIC for rows in files or Dask collections, for pruning, and where no class has two rows.
 
         For 'stability' candidates are fitted to both halves of the rows, each class halved at random, five
@@ -131,7 +135,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         **Search._parameter_constraints,
         "estimator": [SharedKernelMixture, None],
         "n_members": [Interval(Integral, 1, None, closed="left")],
-        "criterion": [StrOptions({"auto", "bic", "icl", "aic", "log_likelihood", "stability"})],
+        "criterion": [StrOptions({"auto", "bic", "aic", "log_likelihood", "stability"})],
         "strategy": [StrOptions({"grid", "prune"})],
     }
 
@@ -163,129 +167,60 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        rows, folds, halvings, criterion = None, [], [], self.criterion
-        stability = criterion == "stability"
-        prototype = self._prototype(SharedKernelMixture(**(MANY_STARTS if stability else SEVERAL_STARTS)))
-        to_device = sender(prototype, X)
+        settings = MANY_STARTS if self.criterion == "stability" else SEVERAL_STARTS
+        prototype = self._prototype(SharedKernelMixture(**settings))
+        task = self._open_task(prototype, X, y, sample_weight, groups)
+        grid = self._grid(prototype, task)
+        scores = Scores(self, prototype, task, (X, y, sample_weight), sender(prototype, X))
+        stability = task.criterion == "stability"
+        # Which candidate is the best by stability is known at the end.
+        trials.n_kept = len(grid.numbers) * len(grid.kinds) if stability else 1
+        best = try_grid(grid, trials, scores, largest_stable if stability else likeliest)
+        members, shares = [best], np.ones(1)
+        if task.folds and np.isfinite(best.score):
+            members, shares = average(scores.tried, task.held_weights, self.n_members)
+            for trial in trials.list:
+                trial.columns["share"] = sum(
+                    share for each, share in zip(members, shares, strict=True) if each is trial
+                )
+        self.mixtures_ = [(each.models or [scores.fit_to_all_rows(each)])[0] for each in members]
+        self.shares_ = shares
+        return best
+
+    def _open_task(
+        self, prototype: SharedKernelMixture, X: Any, y: Any, sample_weight: Any, groups: Any
+    ) -> Task:
+        """Return the criterion, the size of the problem, and the rows that the criterion needs."""
+        criterion = self.criterion
         if criterion == "auto":
             in_blocks = not enter(self, X).is_in_memory
             criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
-        if groups is not None and criterion in ("bic", "aic", "icl"):
+        if groups is not None and criterion in ("bic", "aic"):
             raise ValueError(
                 f"groups are used by cross-validation only; criterion={criterion!r} is of fits to all rows. "
                 "Leave out groups, or use criterion='log_likelihood'."
             )
         if criterion in ("bic", "aic"):
-            # Their number is all that the criterion needs of the rows, wherever these are.
+            # The number of rows is all that these criteria need, wherever the rows are.
             training = open_training(clone(prototype), X, y, sample_weight)
-            n_classes, summary = len(training.classes), training.source.summary
-            n_rows, size, n_features = summary.n_rows, float(summary.sizes.sum()), training.n_features
-        else:
-            rows, kept = self._open(X, y, sample_weight)
-            n_classes, size, (n_rows, n_features) = (
-                int(rows.codes.max()) + 1,
-                float(rows.row_weights.sum()),
-                rows.X.shape,
-            )
-            if stability:
-                halvings = self._halvings(rows, groups, prototype.random_state)
-            if criterion == "log_likelihood":
-                folds = make_folds(rows, self.cv, groups, kept, prototype.random_state)
-                if not folds and self.criterion == "auto":
-                    rows, criterion = None, "bic"
-                elif not folds:
-                    raise ValueError(f"{n_rows} rows are too few to hold any out: each class has one.")
+            summary, n_classes = training.source.summary, len(training.classes)
+            shape = summary.n_rows, training.n_features
+            return Task(criterion, n_classes, shape, float(summary.sizes.sum()))
+        rows, kept = self._open(X, y, sample_weight)
+        task = Task(
+            criterion, int(rows.codes.max()) + 1, rows.X.shape, float(rows.row_weights.sum()), rows=rows
+        )
+        if criterion == "stability":
+            halvings = self._halvings(rows, groups, prototype.random_state)
+            return replace(task, halvings=halvings)
+        folds = make_folds(rows, self.cv, groups, kept, prototype.random_state)
+        if folds:
+            return replace(task, folds=folds)
+        if self.criterion == "auto":
+            return replace(task, criterion="bic", rows=None)
+        raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
 
-        held_weights = np.concatenate([held.row_weights for _, held in folds] or [np.empty(0)])
-
-        def fit(trial: Trial, *given: Any) -> SharedKernelMixture:
-            model: SharedKernelMixture = clone(prototype).set_params(**trial.params)
-            return _fit_pruned(model, *given) if self.strategy == "prune" else model.fit(*given)
-
-        # Candidates and the log-densities (n,) of held-out rows.
-        tried: list[tuple[Trial, FloatArray]] = []
-
-        def evaluate(trial: Trial) -> None:
-            if not folds:
-                trial.models = [fit(trial, X, y, sample_weight)]
-                if rows is not None and halvings:
-                    _compare_halves(trial, rows, halvings, partial(fit, trial), to_device)
-                    trial.columns |= _criteria("bic", trial.models[0], size, None, to_device)
-                    return
-                trial.columns = _criteria(criterion, trial.models[0], size, rows, to_device)
-                trial.score = -trial.columns[criterion]
-                return
-            densities = []
-            for training, held in folds:
-                model = fit(trial, to_device(training.X), training.y, training.weights)
-                densities.append(on_host(model.score_samples(to_device(held.X), held.y)))
-                trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
-            tried.append((trial, np.concatenate(densities)))
-            trial.columns["log_likelihood"] = float(held_weights @ tried[-1][1])
-            trial.score = trial.columns["log_likelihood"] / float(held_weights.sum())
-
-        numbers, types = self._candidates()
-        if types is None and is_wide(n_rows, n_features):
-            types = ["diag", "spherical"]
-            warn_caller(
-                f"{n_rows} rows have {n_features} features: covariance_type='auto' tries only 'diag' and "
-                "'spherical', without correlations inside kernels. Set covariance_type to choose.",
-                UserWarning,
-            )
-        reach = np.inf
-        if numbers is None:
-            first, usual = 1, min(n_classes, _FEWEST_TO_REACH)
-            if stability:  # which has half of the rows
-                n_rows, usual = n_rows // 2, 1
-            elif prototype.init == "class":
-                first = usual = n_classes
-            numbers, reach = self._numbers(first, usual, n_rows // (n_features + 1))
-        kinds: list[dict[str, str]] = [
-            {"covariance_type": name} for name in types or (["full"] if stability else STRUCTURES)
-        ]
-        if folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
-            kinds = [
-                {**kind, "covariance_prior": prior}
-                for kind in kinds
-                for prior in _PRIORS.get(kind["covariance_type"], ("auto",))
-            ]
-        scores: list[list[float]] = [[] for _ in kinds]
-        # Which is the best by stability is known at the end.
-        trials.n_kept = len(numbers) * len(kinds) if stability else 1
-
-        def best() -> Trial:
-            return _largest_stable(trials) if stability else trials.best
-
-        def is_given_up(own: list[float]) -> bool:
-            # Cross-validation takes long, and more kernels seldom help after several in a row did not.
-            in_vain = len(own) - int(np.argmax([*own, -np.inf])) > _IN_VAIN
-            return in_vain and bool(folds) and bool(np.isfinite(reach))
-
-        for n_kernels in numbers:
-            left = [(kind, own) for kind, own in zip(kinds, scores, strict=True) if not is_given_up(own)]
-            # Passes take a time that grows with the number of kernels.
-            following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
-            trials.plan("kernels", sum(following) * len(left), 1.0)
-            for kind, own in left:
-                params = {"n_kernels": n_kernels, **kind}
-                trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
-                if trial is not None:
-                    own.append(trial.score)
-            if reach <= n_kernels != best().params["n_kernels"]:
-                break
-        trials.check()
-        members, shares = [best()], np.ones(1)
-        if folds and np.isfinite(trials.best.score):
-            members, shares = _average(tried, held_weights, self.n_members)
-            for trial in trials.list:
-                trial.columns["share"] = sum(
-                    share for each, share in zip(members, shares, strict=True) if each is trial
-                )
-        mixtures = [(each.models or [fit(each, X, y, sample_weight)])[0] for each in members]
-        self.mixtures_, self.shares_ = mixtures, shares
-        return best()
-
-    def _halvings(self, rows: Rows, groups: Any, seed: int) -> list[tuple[IntArray, IntArray]]:
+    def _halvings(self, rows: Rows, groups: Any, seed: int) -> list[Split]:
         """Return row numbers of both halves, several times; every class is halved."""
         if self.strategy == "prune":
             raise ValueError("criterion='stability' compares numbers of kernels: use strategy='grid'.")
@@ -295,12 +230,39 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             )
         if not isinstance(self.cv, Integral | None):
             raise ValueError(f"criterion='stability' takes the number of halvings for cv, got {self.cv!r}.")
-        random, found = np.random.RandomState(seed), []
-        for _ in range(_N_HALVINGS if self.cv is None else int(self.cv)):
-            order = random.permutation(len(rows.X))
-            order = order[np.argsort(rows.codes[order], kind="stable")]
-            found.append((order[::2], order[1::2]))
-        return found
+        return random_halves(rows.codes, _N_HALVINGS if self.cv is None else int(self.cv), seed)
+
+    def _grid(self, prototype: SharedKernelMixture, task: Task) -> Grid:
+        """Return the numbers of kernels and the kinds of covariances to try."""
+        numbers, types = self._candidates()
+        (n_rows, n_features), stability = task.shape, task.criterion == "stability"
+        if types is None and is_wide(n_rows, n_features):
+            types = ["diag", "spherical"]
+            warn_caller(
+                f"{n_rows} rows have {n_features} features: covariance_type='auto' tries only 'diag' and "
+                "'spherical', without correlations inside kernels. Set covariance_type to choose.",
+                UserWarning,
+            )
+        reach = np.inf
+        if numbers is None:
+            first, usual = 1, min(task.n_classes, _FEWEST_TO_REACH)
+            if stability:
+                # Every fit has half of the rows.
+                n_rows, usual = n_rows // 2, 1
+            elif prototype.init == "class":
+                first = usual = task.n_classes
+            numbers, reach = self._numbers(first, usual, n_rows // (n_features + 1))
+        kinds: list[Params] = [
+            {"covariance_type": name} for name in types or (["full"] if stability else STRUCTURES)
+        ]
+        if task.folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
+            kinds = [
+                {**kind, "covariance_prior": prior}
+                for kind in kinds
+                for prior in _PRIORS.get(kind["covariance_type"], ("auto",))
+            ]
+        patience = _IN_VAIN if task.folds and np.isfinite(reach) else np.inf
+        return Grid(numbers, kinds, reach, patience)
 
     def _numbers(self, first: int, usual: int, most: int) -> tuple[list[int], float]:
         """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
@@ -388,12 +350,161 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         return X, labels
 
 
+# ---------------------------------------------------------------- what is tried, and how it is judged
+
+
+@dataclass(frozen=True)
+class Task:
+    """What candidates are judged by."""
+
+    criterion: str
+    n_classes: int
+    shape: tuple[int, int]  # numbers of rows and features
+    size: float  # number of rows, or the sum of their weights
+    rows: Rows | None = None  # None for BIC and AIC, which look at no rows
+    folds: list[Fold] = field(default_factory=list)  # for the log-likelihood
+    halvings: list[Split] = field(default_factory=list)  # for stability
+
+    @property
+    def held_weights(self) -> FloatArray:
+        """Weights of the held-out rows of all folds."""
+        return np.concatenate([held.row_weights for _, held in self.folds])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Candidates: numbers of kernels from few to many, each with every kind of covariances.
+
+    After the number `reach` the search goes on only while the largest number is the best. A kind is given up
+    after more than `patience` numbers in a row that were no better than one before: cross-validation takes
+    long, and more kernels seldom help then.
+    """
+
+    numbers: list[int]
+    kinds: list[Params]
+    reach: float
+    patience: float
+
+
+@dataclass
+class Scores:
+    """Fits candidates and sets their scores; called with a trial.
+
+    `given` are X, y and sample_weight as the user gave them. `tried` collects the trials that were fitted to
+    folds, with the log-densities (n,) of all held-out rows.
+    """
+
+    search: SharedKernelMixtureCV
+    prototype: SharedKernelMixture
+    task: Task
+    given: tuple[Any, Any, Any]
+    to_device: Sender
+    tried: list[tuple[Trial, FloatArray]] = field(default_factory=list)
+
+    def __call__(self, trial: Trial) -> None:
+        """Fit a candidate and set its score."""
+        if self.task.folds:
+            self._by_held_out_rows(trial)
+            return
+        trial.models = [self.fit_to_all_rows(trial)]
+        if self.task.criterion == "stability":
+            self._by_stability(trial)
+            return
+        trial.columns = self._criterion(self.task.criterion, trial.models[0])
+        trial.score = -trial.columns[self.task.criterion]
+
+    def fit(self, trial: Trial, *given: Any) -> SharedKernelMixture:
+        """Return a candidate fitted to X, y and sample_weight."""
+        model: SharedKernelMixture = clone(self.prototype).set_params(**trial.params)
+        return _fit_pruned(model, *given) if self.search.strategy == "prune" else model.fit(*given)
+
+    def fit_to_all_rows(self, trial: Trial) -> SharedKernelMixture:
+        """Return a candidate fitted to all rows."""
+        return self.fit(trial, *self.given)
+
+    def _by_held_out_rows(self, trial: Trial) -> None:
+        """Set the mean log-density of held-out rows."""
+        densities, weights = [], self.task.held_weights
+        for training, held in self.task.folds:
+            model = self.fit(trial, self.to_device(training.X), training.y, training.weights)
+            densities.append(on_host(model.score_samples(self.to_device(held.X), held.y)))
+            trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
+        self.tried.append((trial, np.concatenate(densities)))
+        trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
+        trial.score = trial.columns["log_likelihood"] / float(weights.sum())
+
+    def _by_stability(self, trial: Trial) -> None:
+        """Fit a candidate to both halves of the rows, several times, and set its stability."""
+        rows = self.task.rows
+        assert rows is not None
+        agreements, X = [], self.to_device(rows.X)
+        for halves in self.task.halvings:
+            parts = [(self.to_device(half.X), half.y, half.weights) for half in map(rows.take, halves)]
+            ends = [self.fit(trial, *part) for part in parts]
+            models = [
+                likelier(own, other, part)
+                for own, other, part in zip(ends, reversed(ends), parts, strict=True)
+            ]
+            a, b = (on_host(model.predict(X)) for model in models)
+            n_kernels = max(model.n_kernels_ for model in models)  # variational fits may leave some out
+            trial.split_scores.append(least_stable(a, b, n_kernels, rows.row_weights))
+            agreements.append(adjusted_rand_score(a, b))
+        trial.score = float(np.median(trial.split_scores))
+        trial.columns = {"stability": trial.score, "adjusted_rand": float(np.median(agreements))}
+        trial.columns |= self._criterion("bic", trial.models[0])
+
+    def _criterion(self, criterion: str, model: SharedKernelMixture) -> dict[str, float]:
+        """Return an information criterion of a model fitted to all rows, and what it is made of."""
+        free = n_parameters(model)
+        value = free * (2.0 if criterion == "aic" else np.log(self.task.size)) - 2.0 * model.log_likelihood_
+        return {criterion: value, "log_likelihood": model.log_likelihood_, "n_parameters": free}
+
+
+def try_grid(
+    grid: Grid, trials: Trials, evaluate: Callable[[Trial], None], best_of: Callable[[Trials], Trial]
+) -> Trial:
+    """Try the candidates of a grid, from few kernels to many, and return the best one."""
+    scores: list[list[float]] = [[] for _ in grid.kinds]
+
+    def is_given_up(own: list[float]) -> bool:
+        return len(own) - int(np.argmax([*own, -np.inf])) > grid.patience
+
+    for n_kernels in grid.numbers:
+        left = [(kind, own) for kind, own in zip(grid.kinds, scores, strict=True) if not is_given_up(own)]
+        # The time of a pass grows with the number of kernels.
+        following = [k for k in grid.numbers if n_kernels <= k <= max(n_kernels, grid.reach)]
+        trials.plan("kernels", sum(following) * len(left), 1.0)
+        for kind, own in left:
+            params = {"n_kernels": n_kernels, **kind}
+            trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
+            if trial is not None:
+                own.append(trial.score)
+        if grid.reach <= n_kernels != best_of(trials).params["n_kernels"]:
+            break
+    trials.check()
+    return best_of(trials)
+
+
+def likeliest(trials: Trials) -> Trial:
+    """Return the trial of the highest score."""
+    return trials.best
+
+
+def largest_stable(trials: Trials) -> Trial:
+    """Return the stable trial of the most kernels, or the most stable one."""
+    stable = [trial for trial in trials.list if trial.score >= _STABLE]
+    return max(stable, key=lambda trial: (trial.params["n_kernels"], trial.score), default=trials.best)
+
+
 @_fit_context(prefer_skip_nested_validation=True)  # which tears callbacks down
 def _fit_pruned(model: SharedKernelMixture, X: Any, y: Any, sample_weight: Any) -> SharedKernelMixture:
     return model._fit(X, y, sample_weight, prune=True)
 
 
-def _average(
+# ---------------------------------------------------------------- averages
+
+
+def average(
     tried: list[tuple[Trial, FloatArray]], weights: FloatArray, most: int
 ) -> tuple[list[Trial], FloatArray]:
     """Return the trials to average, the best one first, and their shares.
@@ -418,30 +529,10 @@ def _best_shares(logs: FloatArray, weights: FloatArray) -> FloatArray:
     return shares / shares.sum()
 
 
-def _compare_halves(
-    trial: Trial,
-    rows: Rows,
-    halvings: list[tuple[IntArray, IntArray]],
-    fit: Callable[..., SharedKernelMixture],
-    to_device: Sender,
-) -> None:
-    """Fit a candidate to both halves of the rows, several times, and set its stability."""
-    agreements, X = [], to_device(rows.X)
-    for halves in halvings:
-        parts = [(to_device(half.X), half.y, half.weights) for half in map(rows.take, halves)]
-        ends = [fit(*part) for part in parts]
-        models = [
-            _likelier(own, other, part) for own, other, part in zip(ends, reversed(ends), parts, strict=True)
-        ]
-        a, b = (on_host(model.predict(X)) for model in models)
-        n_kernels = max(model.n_kernels_ for model in models)  # variational fits may leave some out
-        trial.split_scores.append(least_stable(a, b, n_kernels, rows.row_weights))
-        agreements.append(adjusted_rand_score(a, b))
-    trial.score = float(np.median(trial.split_scores))
-    trial.columns = {"stability": trial.score, "adjusted_rand": float(np.median(agreements))}
+# ---------------------------------------------------------------- stability
 
 
-def _likelier(own: SharedKernelMixture, other: SharedKernelMixture, part: Any) -> SharedKernelMixture:
+def likelier(own: SharedKernelMixture, other: SharedKernelMixture, part: Any) -> SharedKernelMixture:
     """Return the fit to a part of the rows, or one that starts from kernels of another, if it is likelier."""
     moved: SharedKernelMixture = clone(own).set_params(
         n_kernels=None,
@@ -463,32 +554,3 @@ def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) 
     either = both.sum(axis=1)[:, None] + both.sum(axis=0) - both
     indices = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
     return float(indices[linear_sum_assignment(-indices)].min())
-
-
-def _largest_stable(trials: Trials) -> Trial:
-    """Return the stable trial of the most kernels, or the most stable one."""
-    stable = [trial for trial in trials.list if trial.score >= _STABLE]
-    return max(stable, key=lambda trial: (trial.params["n_kernels"], trial.score), default=trials.best)
-
-
-def _criteria(
-    criterion: str, model: SharedKernelMixture, size: float, rows: Rows | None, to_device: Sender
-) -> dict[str, float]:
-    """Return the criterion of a model fitted to rows of that total weight, and what it is made of."""
-    free = n_parameters(model)
-    value = free * (2.0 if criterion == "aic" else np.log(size)) - 2.0 * model.log_likelihood_
-    if rows is not None:
-        value += 2.0 * _entropy(model, rows, to_device)
-    return {criterion: value, "log_likelihood": model.log_likelihood_, "n_parameters": free}
-
-
-def _entropy(model: SharedKernelMixture, rows: Rows, to_device: Sender) -> float:
-    """Return −Σ_n Σ_k w_nk log w_nk, rows with a label in their own class. The background counts too."""
-    shares = np.array(on_host(model.responsibilities(to_device(rows.X))))
-    if rows.y is not None:
-        labelled = np.flatnonzero(rows.codes >= 0)
-        own = rows.take(labelled)
-        shares[labelled] = on_host(model.responsibilities(to_device(own.X), own.y))
-    if "background_weights_" in vars(model):
-        shares = np.column_stack([shares, np.clip(1.0 - shares.sum(axis=1), 0.0, 1.0)])
-    return float(-xlogy(shares, shares).sum(axis=1) @ rows.row_weights)

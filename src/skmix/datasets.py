@@ -1,0 +1,250 @@
+"""Samples of shared-kernel mixtures, and MNIST."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import numbers
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+__all__ = ["SplitImages", "load_mnist", "make_shared_kernel_data"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+# Largest deviation from one of a column of weights, which may have been rounded to print or to float32.
+_SUM_TOLERANCE = 1e-6
+# Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors.
+_ROUNDING = 1e-8
+
+
+# ---------------------------------------------------------------- samples of a shared-kernel mixture
+
+
+def make_shared_kernel_data(
+    means: ArrayLike,
+    covariances: ArrayLike,
+    weights: ArrayLike,
+    n_per_class: int | Sequence[int] | IntArray,
+    *,
+    random_state: int | np.random.RandomState | None = None,
+) -> tuple[FloatArray, IntArray]:
+    """Draw rows from a shared-kernel mixture, class by class.
+
+    The kernel of a row of class j is drawn with the probabilities in column j of `weights`; the kernels are
+    the same for all classes.
+
+    Parameters
+    ----------
+    means : array-like of shape (K, M)
+        Kernel means.
+    covariances : array-like of shape (K, M, M)
+        Kernel covariances, symmetric and positive semidefinite; they may be singular.
+    weights : array-like of shape (K, L)
+        Pr(kernel k | class j); each column sums to one.
+    n_per_class : int or sequence of L ints
+        Rows to draw for each class; in a sequence some may be zero.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness; an int gives reproducible results.
+
+    Returns
+    -------
+    X : ndarray of shape (N, M)
+        The rows, in the order of the classes.
+    y : ndarray of shape (N,), int
+        The classes 0 to L - 1.
+
+    Examples
+    --------
+    >>> from skmix.datasets import make_shared_kernel_data
+    >>> X, y = make_shared_kernel_data(
+    ...     means=[[0.0], [5.0]],
+    ...     covariances=[[[1.0]], [[1.0]]],
+    ...     weights=[[0.9, 0.2], [0.1, 0.8]],
+    ...     n_per_class=[2, 3],
+    ...     random_state=0,
+    ... )
+    >>> X.shape, y.tolist()
+    ((5, 1), [0, 0, 1, 1, 1])
+    """
+    kernel_means = _finite("means", means)
+    if kernel_means.ndim != 2 or 0 in kernel_means.shape:
+        raise ValueError(f"means must have shape (kernels, features), got {kernel_means.shape}.")
+    n_kernels, n_features = kernel_means.shape
+    square_roots = _square_roots(covariances, n_kernels, n_features)
+    class_weights = _check_weights(weights, n_kernels)
+    n_classes = class_weights.shape[1]
+    counts = _check_counts(n_per_class, n_classes)
+    random = check_random_state(random_state)
+
+    kernels = np.concatenate(
+        [random.choice(n_kernels, size=counts[c], p=class_weights[:, c]) for c in range(n_classes)]
+    )
+    X = random.standard_normal((len(kernels), n_features))
+    for k in range(n_kernels):
+        rows = kernels == k
+        X[rows] = kernel_means[k] + X[rows] @ square_roots[k]
+    return X, np.repeat(np.arange(n_classes, dtype=np.int64), counts)
+
+
+def _finite(name: str, values: ArrayLike) -> FloatArray:
+    """Return the values as floats; raise ValueError if any is not finite."""
+    checked = np.asarray(values, dtype=np.float64)
+    n_bad = int(np.count_nonzero(~np.isfinite(checked)))
+    if n_bad:
+        raise ValueError(f"{name} must be finite, but {n_bad} of its {checked.size} values are not.")
+    return checked
+
+
+def _square_roots(covariances: ArrayLike, n_kernels: int, n_features: int) -> FloatArray:
+    """Return the symmetric square roots of the covariances, shape (K, M, M)."""
+    checked = _finite("covariances", covariances)
+    expected = (n_kernels, n_features, n_features)
+    if checked.shape != expected:
+        raise ValueError(
+            f"covariances must have shape {expected} for {n_kernels} means of {n_features} feature(s), "
+            f"got {checked.shape}."
+        )
+    eigenvalues, eigenvectors = np.linalg.eigh(checked)
+    for k, (covariance, spectrum) in enumerate(zip(checked, eigenvalues, strict=True)):
+        asymmetry = float(np.abs(covariance - covariance.T).max())
+        if asymmetry > _ROUNDING * np.abs(covariance).max():
+            raise ValueError(
+                f"The covariance of kernel {k} is not symmetric: it differs from its transpose by "
+                f"up to {asymmetry:.3g}."
+            )
+        if spectrum[0] < -_ROUNDING * np.abs(spectrum).max():
+            raise ValueError(
+                f"The covariance of kernel {k} is not positive semidefinite: its smallest eigenvalue "
+                f"is {spectrum[0]:.3g}."
+            )
+    deviations = np.sqrt(np.maximum(eigenvalues, 0.0))
+    # The symmetric root exists for singular covariances and, unlike eigenvectors, has no arbitrary signs, so
+    # a seed gives the same sample with any linear algebra library.
+    return (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
+
+
+def _check_weights(weights: ArrayLike, n_kernels: int) -> FloatArray:
+    """Return the weights (K, L), with columns that sum to one up to rounding."""
+    checked = _finite("weights", weights)
+    if checked.ndim != 2 or checked.shape[0] != n_kernels or checked.shape[1] == 0:
+        raise ValueError(
+            f"weights must have shape (kernels, classes) with a row for each of the {n_kernels} means, "
+            f"got {checked.shape}."
+        )
+    if checked.min() < 0.0:
+        kernel, c = np.unravel_index(checked.argmin(), checked.shape)
+        raise ValueError(
+            f"weights must not be negative, but kernel {kernel} has {checked.min():.6g} in class {c}."
+        )
+    sums = checked.sum(axis=0)
+    worst = int(np.abs(sums - 1.0).argmax())
+    if abs(sums[worst] - 1.0) > _SUM_TOLERANCE:
+        hint = " The rows do: are they transposed?" if np.allclose(checked.sum(axis=1), 1.0) else ""
+        raise ValueError(
+            f"Every column of weights must sum to one, but column {worst} sums to {sums[worst]:.9g}.{hint}"
+        )
+    return checked / sums
+
+
+def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -> IntArray:
+    """Return the number of rows of each class, shape (L,)."""
+    given: list[Any] = np.atleast_1d(np.asarray(n_per_class, dtype=object)).tolist()
+    given *= n_classes if np.ndim(n_per_class) == 0 else 1
+    if len(given) != n_classes:
+        raise ValueError(
+            f"n_per_class has {len(given)} entries, but the weights have {n_classes} columns, one per class."
+        )
+    for c, count in enumerate(given):
+        if not isinstance(count, numbers.Integral) or isinstance(count, bool):
+            raise TypeError(f"n_per_class[{c}] must be an integer, got {count!r}.")
+        if count < 0:
+            raise ValueError(f"n_per_class[{c}] must be at least 0, got {count}.")
+    if not any(given):
+        raise ValueError(f"n_per_class is zero for all {n_classes} class(es).")
+    return np.array(given, dtype=np.int64)
+
+
+# ---------------------------------------------------------------- MNIST
+
+# How files begin: the third byte of an IDX file is the type of its numbers.
+_GZIP, _IDX_OF_BYTES = b"\x1f\x8b", b"\0\0\x08"
+_N_TRAINING = 60000
+
+
+@dataclass(frozen=True, eq=False)
+class SplitImages:
+    """Images with their labels, in the usual split."""
+
+    train_images: NDArray[np.uint8]  #: (n, height, width)
+    train_labels: IntArray  #: (n,)
+    test_images: NDArray[np.uint8]  #: (m, height, width)
+    test_labels: IntArray  #: (m,)
+
+
+def load_mnist(folder: str | os.PathLike[str] | None = None) -> SplitImages:
+    """Return the MNIST database of handwritten digits: 60000 training and 10000 test images.
+
+    Parameters
+    ----------
+    folder : path-like, default=None
+        Folder with the four IDX files under their usual names, with or without ``.gz``. None downloads the
+        data from OpenML, through scikit-learn, which caches them.
+
+    Returns
+    -------
+    SplitImages
+        Images of 28 × 28 pixels, from 0 (background) to 255, and their digits.
+    """
+    if folder is None:
+        from sklearn.datasets import fetch_openml
+
+        pixels, labels = fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False)
+        images = np.asarray(pixels).reshape(-1, 28, 28).astype(np.uint8)
+        codes = np.asarray(labels).astype(np.int64)
+        return SplitImages(
+            images[:_N_TRAINING], codes[:_N_TRAINING], images[_N_TRAINING:], codes[_N_TRAINING:]
+        )
+    parts: list[NDArray[Any]] = []
+    for part in ("train", "t10k"):
+        images, labels = (
+            _read_idx(_existing(Path(folder), f"{part}-{content}-ubyte"))
+            for content in ("images-idx3", "labels-idx1")
+        )
+        if images.ndim != 3 or labels.shape != images.shape[:1]:
+            raise ValueError(
+                f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not match."
+            )
+        parts += [images, labels.astype(np.int64)]
+    return SplitImages(*parts)
+
+
+def _existing(folder: Path, name: str) -> Path:
+    """Return the file of that name, plain or compressed."""
+    for candidate in (folder / name, folder / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(f"{folder} has neither {name} nor {name}.gz.")
+
+
+def _read_idx(path: Path) -> NDArray[np.uint8]:
+    """Return the bytes of an IDX file, plain or compressed by gzip, as an array of the shape it states."""
+    content = path.read_bytes()
+    if content.startswith(_GZIP):
+        content = gzip.decompress(content)
+    header = 4 + 4 * content[3] if content.startswith(_IDX_OF_BYTES) and len(content) > 3 else 0
+    if not header or len(content) < header:
+        raise ValueError(f"{path} is not an IDX file of bytes: it begins with {content[:4].hex(' ')}.")
+    shape = tuple(np.frombuffer(content[4:header], dtype=">u4").tolist())
+    n_bytes, n_found = math.prod(shape), len(content) - header
+    if n_found != n_bytes:
+        raise ValueError(f"{path} should have {n_bytes} bytes for shape {shape}, but has {n_found}.")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)

@@ -1,0 +1,1082 @@
+"""The E-step and log-densities in compiled code, without the interpreter's lock.
+
+Rows are taken in tiles of up to 256, feature by feature, so that a vector holds one feature of several rows.
+Differences from a kernel's mean are taken first and whitened afterwards, so that digits are kept wherever a
+kernel lies and however narrow it is. Second moments are about the means of the E-step for the same reason.
+Diagonal, spherical and tied kernels near the origin need no such care: their log-densities and moments are
+matrix products, for all kernels at once. The rows of a tile are ordered by class, so that a kernel can skip
+those of classes in which its weight is zero.
+
+Work is split into tasks by the sizes of the problem, never by the number of threads, and the sums of the
+tasks are added in order: results are bitwise the same for any number of threads.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+from numpy.lib.stride_tricks import as_strided
+
+from ..compute import simd
+from ..compute.arrays import FARTHEST_SQUARED
+from ..compute.simd import (
+    LANES,
+    ROWS,
+    add,
+    compiled,
+    fma,
+    inner,
+    larger,
+    load,
+    multiply,
+    smaller,
+    splat,
+    store,
+    subtract,
+)
+from ..compute.threads import Workers, aligned
+from ..model import BoolArray, FloatArray, IntArray, Statistics
+from ..records import join
+from ..structures import Structure
+from .coverage import POOLED_PRODUCTS, PRODUCTS
+from .reference import Kernels, Rows
+
+# Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
+_UNROLLED = 16
+# Log-densities in a tile; its largest size in rows, with loops unrolled and without; a tile is a multiple of
+# the last, for whole vectors.
+_TILE, _LARGEST_TILE, _LARGEST_BY_ROW, _SMALLEST_TILE = 1 << 14, 256, 160, 4 * LANES
+# Blocks of rows: how many at most, their smallest size, and numbers in the sums of all of them.
+_MOST_BLOCKS, _SMALLEST_BLOCK, _SUMS = 256, 2048, 1 << 24
+# Numbers in the sums of all starts that run together.
+_SUMS_TOGETHER = 1 << 25
+# Starts of a task, which share the rows of a tile.
+_GROUP = 4
+# Responsibilities below this share of a kernel's largest in a tile do not change its moments.
+_NEGLIGIBLE = 1e-22
+# A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
+_UNDERFLOW = 1e-150
+# If all means are within so many standard deviations of the origin, expanded log-densities and moments about
+# it keep nine digits; unless a kernel's new variance is less than this share of its mean square.
+_NEAR, _NARROW = 2.0**10, 2.0**-24
+# A kernel with less mass has no moments to speak of.
+_LEAST_MASS = 1e-130
+# How log-densities are computed: differences from a mean are whitened by a lower triangular matrix, or by
+# scales and factors, or log-densities and moments are matrix products with rows and powers of them.
+_TRIANGULAR, _FACTORS, _EXPANDED = 0, 1, 2
+
+
+@register_jitable
+def _padded(n):
+    """Return n rounded up to whole vectors."""
+    return -(-n // LANES) * LANES
+
+
+class Sizes(NamedTuple):
+    """The sizes of a problem and of its parts."""
+
+    n_rows: int
+    n_features: int
+    n_starts: int
+    n_kernels: int
+    n_classes: int
+    tile: int  # rows of a tile
+    block: int  # rows of a task, a multiple of `tile`
+    n_blocks: int
+    width: int  # numbers of a mean: M, padded to vectors unless loops are unrolled
+    depth: int  # number of factors, padded to vectors
+    white: int  # numbers of a whitener
+    moments: int  # numbers of a kernel's moments: `width` first ones, then the second ones
+    kind: int  # how log-densities are computed
+    rows: int  # number of kernels, padded to ROWS if they are expanded
+    step: int  # numbers of a row: M padded, after expansion the terms whose sums are needed
+    terms: int  # terms of an expanded log-density: M features, and their squares or the sum of them
+    heavy: bool  # whether kernels are Student's t
+
+
+class Data(NamedTuple):
+    """Rows and their frame; codes and weights are empty if there are none."""
+
+    flat: Any  # the memory that holds X
+    steps: Any  # (2,): distances of rows and of features in it
+    codes: Any  # (N,)
+    weights: Any  # (N,)
+    scale: Any  # (M,)
+    shift: Any  # (M,)
+    limit: float
+
+
+class Model(NamedTuple):
+    """Kernels as flat arrays, padded as `Sizes` tells."""
+
+    base: Any  # (R, K, C): log-joints at the means
+    means: Any  # (R, K, width)
+    origins: Any  # (R, K, width): of the moments
+    whitener: Any  # (R, rows, white): coefficients of the terms, if expanded
+    factors: Any  # (R, K, depth / ROWS, M, ROWS): V of each kernel
+    rotation: Any  # (R, M, M): whitens the rows for all kernels; empty if each has its own whitener
+    degrees: Any  # (R, K): degrees of freedom; empty for Gaussian kernels
+    background: Any  # (R, C): log-joints of the background; empty if there is none
+
+
+class Tiles(NamedTuple):
+    """Rows and kernels of each tile; all empty if tiles are of rows in their order and meet all kernels."""
+
+    order: Any  # (N,): rows, tile after tile
+    start: Any  # (T + 1,): first row of each tile in `order`
+    block: Any  # (blocks + 1,): first tile of each block
+    first: Any  # (T,): where the kernels of a tile begin
+    count: Any  # (T,): how many there are
+    kernels: Any  # kernels of the tiles
+    slots: Any  # where the sums of the tile's block for this kernel are
+    least: Any  # (K,): mass of a kernel in a tile up to which its moments do not matter
+
+    @classmethod
+    def none(cls) -> Tiles:
+        """Return no tiles."""
+        rows, kernels = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+        return cls(rows, rows, rows, rows, rows, kernels, kernels, np.empty(0))
+
+
+class Likeliest(NamedTuple):
+    """The most likely kernel of each row under one start; empty if it is not asked for."""
+
+    kernel: Any  # (N,)
+    log_joint: Any  # (N,): its log-joint
+
+    @classmethod
+    def empty(cls, n_rows: int) -> Likeliest:
+        """Return memory for that many rows."""
+        return cls(np.empty(n_rows, dtype=np.int64), np.empty(n_rows))
+
+
+class Sums(NamedTuple):
+    """The statistics of each block of rows, as flat arrays."""
+
+    likelihood: Any  # (blocks, R, C)
+    mass: Any  # (blocks, R, K, C)
+    moments: Any  # (blocks, R, rows, moments)
+    # Empty where they are not needed, as in `Statistics`.
+    scales: Any = np.empty(0)  # (blocks, R, K)
+    log_scales: Any = np.empty(0)  # (blocks, R, K): with log(1 + d² / ν) in place of log u
+    background: Any = np.empty(0)  # (blocks, R, C)
+
+
+class Scratch(NamedTuple):
+    """Memory of one thread."""
+
+    x: Any  # (step, tile): rows
+    white: Any  # (terms, tile): whitened rows
+    # (rows, tile): log-densities, then responsibilities; after the kernels' those of the background, if there
+    # is one, and a vector to spare
+    values: Any
+    scales: Any  # (K, tile): E[u] of t kernels, and a vector to spare
+    log_scales: Any  # (K, tile): logarithms of 1 + d² / ν
+    logs: Any  # (tile,): log-likelihoods
+    weights: Any  # (tile,): weights of the rows, zero beyond the last
+    joints: Any  # (K, LANES): densities of a vector of rows, relative to the largest
+    order: Any  # (tile,): the rows by class
+    places: Any  # (tile,): where they begin
+    bounds: Any  # (C + 1,): first row of each class
+    present: Any  # (C,): classes with rows
+    low: Any  # (K,): rows low … high − 1, in whole vectors, are those of classes in which
+    high: Any  # (K,): the kernel has a weight; its log-joints are not needed elsewhere
+    listed: Any  # (K + 1,): places of some kernels' log-joints
+    # The others are for any number of features, where loops are not unrolled.
+    few: Any  # (M, 2 · LANES): differences of two vectors of rows
+    by_row: Any  # (tile, step): rows
+    ahead: Any  # (tile, width): differences
+    weighted: Any  # (tile, width): differences times their weights
+    turned: Any  # (M, tile): differences, feature by feature
+    along: Any  # (tile, depth): differences projected on the factors
+    index: Any  # (tile + 1,): places of the rows whose weights are not negligible
+
+
+@inner
+def _sort(codes, rows, a, n, n_classes, order, bounds, present):
+    """Order some rows by class: order (n,), and bounds (C + 1,) of the classes in it.
+
+    They are rows[a : a + n], or a … a + n − 1 if `rows` is empty. Returns how many classes have rows there;
+    they are listed in `present`.
+    """
+    bounds[:] = 0
+    if n_classes == 1:
+        present[0], bounds[1] = 0, n
+        for i in range(n):
+            order[i] = rows[a + i] if len(rows) else a + i
+        return 1
+    for i in range(n):
+        bounds[codes[rows[a + i] if len(rows) else a + i] + 1] += 1
+    for c in range(n_classes):
+        bounds[c + 1] += bounds[c]
+    for i in range(n):
+        row = rows[a + i] if len(rows) else a + i
+        c = codes[row]
+        order[bounds[c]] = row
+        bounds[c] += 1
+    n_present = 0
+    for c in range(n_classes, 0, -1):
+        bounds[c] = bounds[c - 1]
+    bounds[0] = 0
+    for c in range(n_classes):
+        if bounds[c] < bounds[c + 1]:
+            present[n_present] = c
+            n_present += 1
+    return n_present
+
+
+@inner
+def take_tile(data, rows, a, n, tile, sizes, scratch, by_row):
+    """Write rows in the frame, by class, into x (step, tile) and, if it has memory, by_row (tile, step).
+
+    See `_sort`, whose number of classes is returned.
+    """
+    x, order, places, step = scratch.x, scratch.order, scratch.places, sizes.step
+    n_present = _sort(data.codes, rows, a, n, sizes.n_classes, order, scratch.bounds, scratch.present)
+    for i in range(0, _padded(n)):
+        places[i] = order[min(i, n - 1)] * data.steps[0]
+    for i in range(0, n, LANES):
+        simd.take(
+            data.flat, places, i, data.steps[1], data.scale, data.shift, data.limit, x, tile, sizes.n_features
+        )
+        if sizes.terms <= step:
+            _add_powers(x, i, tile, sizes)
+        if len(by_row):
+            for j in range(0, step, LANES):
+                simd.transpose(x, j * tile + i, tile, by_row, i * step + j, step)
+    return n_present
+
+
+@inner
+def _add_powers(x, r, tile, sizes):
+    """Write the squares of a vector of rows x (terms, tile), or their sums, below them."""
+    n_features, n_terms = sizes.n_features, sizes.terms
+    if not n_terms:
+        return
+    length = splat(0.0)
+    for j in range(n_features):
+        each = load(x, j * tile + r)
+        square = multiply(each, each)
+        length = add(length, square)
+        if n_terms == 2 * n_features:
+            store(x, (n_features + j) * tile + r, square)
+    if n_terms == n_features + 1:
+        store(x, n_features * tile + r, length)
+
+
+@inner
+def _whiten(x, tile, matrix, at, n_features, out):
+    """Write W x into out (M, tile), of rows x (M, tile), with W (M, M) lower triangular."""
+    for i in range(n_features):
+        for r in range(0, tile, 2 * LANES):
+            one, other = splat(0.0), splat(0.0)
+            for j in range(i + 1):
+                number = splat(matrix[at + i * n_features + j])
+                one = fma(number, load(x, j * tile + r), one)
+                other = fma(number, load(x, j * tile + r + LANES), other)
+            store(out, i * tile + r, one)
+            store(out, i * tile + r + LANES, other)
+
+
+@inner
+def _add_terms(x, sizes, model, start, values):
+    """Add the expanded log-densities of rows x (terms, tile) under all kernels."""
+    tile, n_terms = sizes.tile, sizes.terms
+    for r in range(0, tile, 2 * LANES):
+        for k in range(0, sizes.rows, ROWS):
+            at = (start * sizes.rows + k) * n_terms
+            simd.add_products(
+                model.whitener, at, n_terms, 1, x, r, tile, n_terms, values, k * tile + r, tile, ROWS, 2
+            )
+
+
+@inner
+def _fill_peaks(values, place, n, tile, base, at, scratch, n_present):
+    """Write the log-joints at a kernel's mean, base[at:] of each class, for n rows into values[place:].
+
+    Returns the first row of a class in which the kernel has a weight, and the end of the last.
+    """
+    bounds, begin, end = scratch.bounds, n, 0
+    for p in range(n_present):
+        c = scratch.present[p]
+        fill(values, place + bounds[c], place + bounds[c + 1], base[at + c])
+        if base[at + c] > -np.inf:
+            begin, end = min(begin, bounds[c]), bounds[c + 1]
+    fill(values, place + n, place + tile, 0.0)
+    return begin, end
+
+
+@inner
+def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
+    """Add −½ times the squared distances of rows x (M, tile) under one kernel to values[place:].
+
+    This is for any number of features, and tiles of pairs of vectors.
+    """
+    half, n_features, kind = splat(-0.5), sizes.n_features, sizes.kind
+    white, mean_at = kernel * sizes.white, kernel * sizes.width
+    for r in range(0, tile, 2 * LANES):
+        one, other = splat(0.0), splat(0.0)
+        if kind == _FACTORS:
+            found = simd.scaled(x, r, tile, model.means, mean_at, model.whitener, white, n_features, 2)
+            one, other = found[0], found[1]
+        for j in range(n_features):
+            mean = splat(model.means[mean_at + j])
+            store(ahead, j * 2 * LANES, subtract(load(x, j * tile + r), mean))
+            store(ahead, j * 2 * LANES + LANES, subtract(load(x, j * tile + r + LANES), mean))
+        if kind == _TRIANGULAR:
+            for i in range(0, sizes.width, ROWS):
+                count = min(i + ROWS, n_features)
+                found = simd.projected(model.whitener, white + i * sizes.width, ahead, 0, 2 * LANES, count, 2)
+                one, other = add(one, found[0]), add(other, found[1])
+        if kind == _FACTORS:
+            for i in range(0, sizes.depth, ROWS):
+                block = (kernel * sizes.depth + i) * n_features
+                found = simd.projected(model.factors, block, ahead, 0, 2 * LANES, n_features, 2)
+                one, other = subtract(one, found[0]), subtract(other, found[1])
+        one, other = smaller(one, splat(FARTHEST_SQUARED)), smaller(other, splat(FARTHEST_SQUARED))
+        if kind == _FACTORS:
+            one, other = larger(one, splat(0.0)), larger(other, splat(0.0))
+        store(values, place + r, fma(half, one, load(values, place + r)))
+        store(values, place + r + LANES, fma(half, other, load(values, place + r + LANES)))
+
+
+@inner
+def _add_tails(distances, a, b, degrees, n_features, values, scales, log_scales, place):
+    """Add the logarithms of t densities, relative to the peak, of rows a … b − 1 to values[place:].
+
+    `distances` are −½ times squared ones. E[u] is written into `scales`, which may be the same array, and
+    the logarithm of 1 + d² / ν into `log_scales`.
+    """
+    factor, power = splat(-2.0 / degrees), splat(-0.5 * (degrees + n_features))
+    peak, one = splat((degrees + n_features) / degrees), splat(1.0)
+    for r in range(place + a, place + b, LANES):
+        ratio = fma(factor, load(distances, r), one)
+        log = simd.log(ratio)
+        store(values, r, fma(power, log, load(values, r)))
+        store(scales, r, simd.divide(peak, ratio))
+        store(log_scales, r, log)
+
+
+@inner
+def _apply_scales(values, scales, log_scales, a, b):
+    """Multiply responsibilities a … b − 1, whole vectors, by E[u].
+
+    Returns the sum of the products, and that of responsibilities times the logarithms.
+    """
+    total, logs = splat(0.0), splat(0.0)
+    for r in range(a, b, LANES):
+        share = load(values, r)
+        logs = fma(share, load(log_scales, r), logs)
+        share = multiply(share, load(scales, r))
+        total = add(total, share)
+        store(values, r, share)
+    return simd.total(total), simd.total(logs)
+
+
+@inner
+def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
+    """Record the most likely of `count` kernels, all or those listed, of n rows by log-joints (K, tile)."""
+    highest, which, order = scratch.logs, scratch.index, scratch.order
+    for i in range(tile):
+        highest[i], which[i] = values[i], 0
+    for k in range(1, count):
+        for i in range(tile):
+            better = values[k * tile + i] > highest[i]
+            highest[i] = values[k * tile + i] if better else highest[i]
+            which[i] = k if better else which[i]
+    for i in range(n):
+        likeliest.kernel[order[i]] = kernels[which[i]] if len(kernels) else which[i]
+        likeliest.log_joint[order[i]] = highest[i]
+
+
+@inner
+def _normalise(values, tile, kernels, count, a, b, weights, logs):
+    """Turn log-joints (K, tile) of rows a … b − 1 into responsibilities times weights.
+
+    This is for the first `count` kernels, or of those in a list. Weighted log-likelihoods are written into
+    `logs`.
+    """
+    for r in range(a, b, LANES):
+        highest = splat(-np.inf)
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
+            highest = larger(highest, load(values, k * tile + r))
+        sums = splat(0.0)
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
+            joint = simd.exp(subtract(load(values, k * tile + r), highest))
+            store(values, k * tile + r, joint)
+            sums = add(sums, joint)
+        weight = load(weights, r)
+        store(logs, r, multiply(weight, add(highest, simd.log(sums))))
+        share = simd.divide(weight, sums)
+        for i in range(count):
+            k = i if kernels is None else kernels[i]
+            store(values, k * tile + r, multiply(load(values, k * tile + r), share))
+
+
+@inner
+def _normalise_listed(values, tile, n_kernels, n_present, scratch):
+    """Do the same for all rows, class by class, with the kernels that have a weight there."""
+    low, high, kernels, end = scratch.low, scratch.high, scratch.listed, 0
+    for p in range(n_present):
+        begin, end, count = end, _padded(scratch.bounds[scratch.present[p] + 1]), 0
+        for k in range(n_kernels):
+            kernels[count] = k
+            count += low[k] < end and begin < high[k]
+        _normalise(values, tile, kernels, count, begin, end, scratch.weights, scratch.logs)
+
+
+@inner
+def _sum(values, a, b):
+    """Return the sum of values a … b − 1, of which a vector beyond b can be read."""
+    some = splat(0.0)
+    while a + LANES <= b:
+        some = add(some, load(values, a))
+        a += LANES
+    return simd.total(add(some, simd.head(load(values, a), b - a)))
+
+
+@inner
+def fill(values, a, b, number):
+    """Set values a … b − 1 to a number, and some of the next LANES − 1."""
+    some = splat(number)
+    for i in range(a, b, LANES):
+        store(values, i, some)
+
+
+@inner
+def _choose(weights, at, n, index):
+    """List the rows whose weights matter in `index`; return their number."""
+    largest = splat(0.0)
+    for i in range(0, n, LANES):
+        largest = larger(largest, load(weights, at + i))
+    count, least = 0, _NEGLIGIBLE * simd.largest(largest)
+    for start in range(0, n, LANES):
+        if simd.any_above(load(weights, at + start), least):
+            for i in range(start, start + LANES):
+                index[count] = i
+                count += weights[at + i] > least
+    return count
+
+
+@inner
+def _add_products(sizes, scratch, n, own, moments):
+    """Add the moments of n rows about zero, for all kernels: products of responsibilities and rows."""
+    tile, step = sizes.tile, sizes.step
+    for k in range(0, sizes.rows, ROWS):
+        for j in range(0, step, 2 * LANES):
+            simd.add_products(
+                scratch.values, k * tile, tile, 1, scratch.by_row, j, step, n,
+                moments, (own + k) * step + j, step, ROWS, 2,
+            )  # fmt: skip
+
+
+@inner
+def _add_sums(sizes, model, kernel, scratch, n, weights, at, moments, first_at):
+    """Add the moments of n rows with weights[at:] about the kernel's origin, for any number of features."""
+    width, depth, kind, by_row, index = sizes.width, sizes.depth, sizes.kind, scratch.by_row, scratch.index
+    origin_at, second_at = kernel * width, first_at + width
+    count = _choose(weights, at, n, index)
+    ahead, weighted = scratch.ahead, scratch.weighted
+    for j in range(0, width, LANES):
+        origin, sums, squares = load(model.origins, origin_at + j), load(moments, first_at + j), splat(0.0)
+        for c in range(count):
+            each = subtract(load(by_row, index[c] * width + j), origin)
+            share = multiply(each, splat(weights[at + index[c]]))
+            store(ahead, c * width + j, each)
+            store(weighted, c * width + j, share)
+            sums = add(sums, share)
+            squares = fma(share, each, squares)
+        store(moments, first_at + j, sums)
+        if kind == _FACTORS:
+            store(moments, second_at + j, add(load(moments, second_at + j), squares))
+    if kind == _TRIANGULAR:
+        for i in range(0, width, ROWS):
+            j = 0
+            while j < i + ROWS:
+                place = second_at + i * width + j
+                if j + LANES < i + ROWS:
+                    simd.add_products(
+                        weighted, i, 1, width, ahead, j, width, count, moments, place, width, ROWS, 2
+                    )
+                    j += 2 * LANES
+                else:
+                    simd.add_products(
+                        weighted, i, 1, width, ahead, j, width, count, moments, place, width, ROWS, 1
+                    )
+                    j += LANES
+        return
+    if not depth:
+        return
+    n_features, tile, turned, along = sizes.n_features, sizes.tile, scratch.turned, scratch.along
+    for c in range(count):
+        for j in range(n_features):
+            turned[j * tile + c] = ahead[c * width + j]
+    along[:] = 0.0
+    for block in range(0, depth, LANES):
+        factors_at = (kernel * depth + block) * n_features
+        for c in range(0, count, ROWS):
+            simd.add_products(
+                turned, c, 1, tile, model.factors, factors_at, ROWS, n_features,
+                along, c * depth + block, depth, ROWS, 1,
+            )  # fmt: skip
+        for i in range(0, width, ROWS):
+            place = second_at + width + i * depth + block
+            simd.add_products(
+                weighted, i, 1, width, along, block, depth, count, moments, place, depth, ROWS, 1
+            )
+
+
+@inner
+def _write(values, a, n, sizes, mixing, scratch, out):
+    """Write the log-densities (K, tile) of rows a … a + n − 1, or of their mixtures, into `out`."""
+    n_kernels, tile, n_columns = sizes.n_kernels, sizes.tile, out.shape[1]
+    if not len(mixing):
+        for i in range(n):
+            for k in range(n_kernels):
+                out[a + i, k] = values[k * tile + i]
+        return
+    joints, sums, logs = scratch.joints, scratch.weights, scratch.logs
+    for r in range(0, n, LANES):
+        highest = load(values, r)
+        for k in range(1, n_kernels):
+            highest = larger(highest, load(values, k * tile + r))
+        for k in range(n_kernels):
+            store(joints, k * LANES, simd.exp(subtract(load(values, k * tile + r), highest)))
+        for c in range(n_columns):
+            found = splat(0.0)
+            for k in range(n_kernels):
+                found = fma(splat(mixing[k * n_columns + c]), load(joints, k * LANES), found)
+            store(sums, 0, found)
+            store(logs, 0, add(highest, simd.log(larger(found, splat(_UNDERFLOW)))))
+            for i in range(min(LANES, n - r)):
+                out[a + r + i, c] = logs[i]
+                if sums[i] < _UNDERFLOW:
+                    out[a + r + i, c] = _log_sum(values, r + i, sizes, mixing, c, n_columns)
+
+
+@inner
+def _log_sum(values, at, sizes, mixing, c, n_columns):
+    """Return log Σ_k w_kc e^v_k of one row whose nearest kernels have no weight in the class."""
+    highest, found = -np.inf, 0.0
+    for k in range(sizes.n_kernels):
+        if mixing[k * n_columns + c] > 0:
+            highest = max(highest, values[k * sizes.tile + at] + math.log(mixing[k * n_columns + c]))
+    for k in range(sizes.n_kernels):
+        if mixing[k * n_columns + c] > 0 and highest > -np.inf:
+            weight = math.log(mixing[k * n_columns + c])
+            found += math.exp(values[k * sizes.tile + at] + weight - highest)
+    return highest + math.log(found) if found > 0 else highest
+
+
+@compiled
+def _work(
+    counter, n_tasks, unrolled, sizes, data, model, tiles, with_moments, sums, likeliest, mixing, out, scratch
+):
+    """Do the work of a thread: the E-step, or write log-densities into `out` if that has rows.
+
+    `unrolled` has the addresses of the code for distances and for moments; see `simd.unrolled`. They are zero
+    if loops over features are not unrolled.
+    """
+    n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
+    n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if unrolled[0] else 2 * LANES
+    x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
+    order, bounds, present = scratch.order, scratch.bounds, scratch.present
+    low, high, heavy, noisy = scratch.low, scratch.high, sizes.heavy, len(model.background) > 0
+    by_row = scratch.by_row if with_moments else scratch.by_row[:0]
+    likelihood, mass, moments = sums.likelihood, sums.mass, sums.moments
+    listed, at, count, of_block = len(tiles.order) > 0, 0, n_kernels, sizes.block // tile
+    while True:
+        task = simd.take_numbers(counter, 1)
+        if task >= n_tasks:
+            break
+        part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
+        first, last = part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // sizes.tile))
+        if listed:
+            first, last = tiles.block[part], tiles.block[part + 1]
+        for t in range(first, last):
+            a, n = t * tile, min(tile, sizes.n_rows - t * tile)
+            if listed:
+                a, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
+                at, count, tile = tiles.first[t], tiles.count[t], -(-n // unit) * unit
+            n_present = take_tile(data, tiles.order, a, n, tile, sizes, scratch, by_row)
+            fill(weights, 0, n, 1.0)
+            fill(weights, n, tile, 0.0)
+            if len(data.weights):
+                for i in range(n):
+                    weights[i] = data.weights[order[i]]
+            for s in range(first_start, min(first_start + _GROUP, n_starts)):
+                seen = x
+                if len(model.rotation):
+                    seen = scratch.white
+                    _whiten(x, tile, model.rotation, s * n_features * n_features, n_features, seen)
+                    for r in range(0, tile, LANES):
+                        _add_powers(seen, r, tile, sizes)
+                skips = False
+                for i in range(count):
+                    kernel, place = s * n_kernels + (tiles.kernels[at + i] if listed else i), i * tile
+                    begin, end = _fill_peaks(
+                        values, place, n, tile, model.base, kernel * n_classes, scratch, n_present
+                    )
+                    if not unrolled[0]:
+                        begin, end = 0, n
+                    skips |= begin > 0 or end < n
+                    begin, end = begin // LANES * LANES, _padded(end)
+                    low[i], high[i] = begin, end
+                    into = values
+                    if heavy:
+                        into = scratch.scales
+                        fill(into, place, place + tile, 0.0)
+                    if unrolled[0]:
+                        simd.call(
+                            unrolled[0], x, begin, tile, end - begin, model.means, kernel * width,
+                            model.whitener, kernel * sizes.white, into, place + begin,
+                        )  # fmt: skip
+                    elif sizes.kind != _EXPANDED:
+                        add_distances(x, tile, sizes, model, kernel, scratch.few, into, place)
+                    if heavy:
+                        _add_tails(
+                            into, begin, end, model.degrees[kernel], n_features,
+                            values, into, scratch.log_scales, place,
+                        )  # fmt: skip
+                if sizes.kind == _EXPANDED:
+                    _add_terms(seen, sizes, model, s, values)
+                if len(out):
+                    _write(values, a, n, sizes, mixing, scratch, out)
+                if len(likeliest.kernel):
+                    _find_likeliest(values, count, n, tile, tiles.kernels[at:], scratch, likeliest)
+                if not len(likelihood):
+                    continue
+                joined = count
+                if noisy:
+                    joined, low[count], high[count] = count + 1, 0, _padded(n)
+                    _fill_peaks(
+                        values, count * tile, n, tile, model.background, s * n_classes, scratch, n_present
+                    )
+                if skips:
+                    _normalise_listed(values, tile, joined, n_present, scratch)
+                else:
+                    _normalise(values, tile, None, joined, 0, _padded(n), weights, logs)
+                batch = part * n_starts + s
+                for p in range(n_present):
+                    c = present[p]
+                    likelihood[batch * n_classes + c] += _sum(logs, bounds[c], bounds[c + 1])
+                if not with_moments:
+                    continue
+                if noisy:
+                    for p in range(n_present):
+                        c = present[p]
+                        sums.background[batch * n_classes + c] += _sum(
+                            values, count * tile + bounds[c], count * tile + bounds[c + 1]
+                        )
+                if sizes.kind == _EXPANDED:
+                    _add_products(sizes, scratch, n, batch * sizes.rows, moments)
+                for i in range(count):
+                    kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
+                    if listed:
+                        kernel, own = tiles.kernels[at + i], tiles.slots[at + i]
+                    begin, end, shares = n, 0, 0.0
+                    for p in range(n_present):
+                        c = present[p]
+                        if low[i] <= bounds[c] and bounds[c + 1] <= high[i]:
+                            share = _sum(values, place + bounds[c], place + bounds[c + 1])
+                            mass[own * n_classes + c] += share
+                            shares += share
+                            if share != 0.0:
+                                begin, end = min(begin, bounds[c]), bounds[c + 1]
+                    if shares <= (tiles.least[kernel] if listed else 0.0):
+                        continue
+                    if heavy:
+                        found = _apply_scales(
+                            values, scratch.scales, scratch.log_scales,
+                            place + begin // LANES * LANES, place + _padded(end),
+                        )  # fmt: skip
+                        sums.scales[own] += found[0]
+                        sums.log_scales[own] += found[1]
+                    if unrolled[0]:
+                        begin = begin // LANES * LANES
+                        simd.call(
+                            unrolled[1], x, begin, tile, _padded(end) - begin, values, place + begin,
+                            model.origins, kernel * width, moments, own * sizes.moments,
+                        )  # fmt: skip
+                    elif sizes.kind != _EXPANDED:
+                        _add_sums(
+                            sizes, model, kernel, scratch, n, values, place, moments, own * sizes.moments
+                        )
+
+
+def expect(
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    pool: Workers,
+    *,
+    with_moments: bool = True,
+    likeliest: Likeliest | None = None,
+) -> Statistics:
+    """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
+
+    The most likely kernels of one start are written into `likeliest`.
+    """
+    near = _are_near(kernels, origins)
+    options: dict[str, Any] = {"with_moments": with_moments, "likeliest": likeliest}
+    if (near == near[0]).all():
+        return _expect(rows, kernels, origins, pool, near=bool(near[0]), **options)
+    # The arithmetic of a start must not depend on the others.
+    parts = np.flatnonzero(near), np.flatnonzero(~near)
+    found = [
+        _expect(rows, kernels.take(part), origins[part], pool, near=bool(near[part[0]]), **options)
+        for part in parts
+    ]
+    return join(found).take(np.argsort(np.concatenate(parts)))
+
+
+def _expect(
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    pool: Workers,
+    *,
+    near: bool,
+    with_moments: bool,
+    likeliest: Likeliest | None,
+) -> Statistics:
+    """Do the E-step for starts that are all near the origin, or all not."""
+    options: dict[str, Any] = {"with_moments": with_moments, "likeliest": likeliest}
+    size, sizes, model = prepare(rows, kernels, origins, near=near)
+    n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
+    of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
+    together = max(_GROUP, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _GROUP * _GROUP)
+    if n_starts > together:
+        cuts = [slice(a, a + together) for a in range(0, n_starts, together)]
+        return join(
+            [_expect(rows, kernels.take(cut), origins[cut], pool, near=near, **options) for cut in cuts]
+        )
+    leading = (sizes.n_blocks, n_starts)
+    shapes = [
+        (*leading, n_classes),
+        (*leading, n_kernels, n_classes),
+        (*leading, sizes.rows, sizes.moments if with_moments else 0),
+        (*leading, n_kernels if len(model.degrees) else 0),
+        (*leading, n_kernels if len(model.degrees) else 0),
+        (*leading, n_classes if len(model.background) else 0),
+    ]
+    sums = Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
+    n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
+    run(pool, n_tasks, size, (sizes, data_of(rows), model), with_moments, sums, likeliest)
+    likelihood, mass, moments, scales, logs, background = (
+        array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
+        for array, shape in zip(sums, shapes, strict=True)
+    )
+    found = statistics_of(rows, kernels, origins, (size, sizes, model), (likelihood, mass, moments))
+    of_tail = kernels.tail.from_flat(mass, scales, logs, background, kernels.means.shape[-1])
+    found = replace(found, of_tail=of_tail)
+    if not near or not with_moments:
+        return found
+    again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
+    if len(again):
+        better = _expect(rows, kernels.take(again), origins[again], pool, near=False, **options)
+        found = found.put(again, better)
+    return found
+
+
+def _lost_digits(
+    rows: Rows, kernels: Kernels, mass: FloatArray, moments: FloatArray, sizes: Sizes
+) -> BoolArray:
+    """Return the starts (R,) with a kernel that is too narrow for moments about zero.
+
+    Kernels may narrow in one pass, so that those of the next one must be known.
+    """
+    structure, (_, n_kernels, n_features) = kernels.structure, kernels.means.shape
+    share = np.where(mass > _LEAST_MASS, 1.0 / np.maximum(mass, _LEAST_MASS), 0.0)[..., None]
+    means = moments[:, :n_kernels, :n_features] * share
+    if structure.shared:
+        whitener = kernels.factor.whitener[:, 0]
+        between = (means * mass[..., None]).mT @ means
+        raw, centred = (
+            np.einsum("rij,rjk,rik->ri", whitener, scatter, whitener)
+            for scatter in (np.broadcast_to(rows.scatter, between.shape), rows.scatter - between)
+        )
+        return np.any(centred < _NARROW * raw, axis=-1)
+    raw, squares = moments[:, :n_kernels, sizes.width :] * share, means**2
+    if structure.isotropic:
+        raw, squares = raw[..., :1], squares.sum(axis=-1, keepdims=True)
+    raw = raw[..., : squares.shape[-1]]
+    return np.any(raw - squares < _NARROW * raw, axis=(-2, -1))
+
+
+def statistics_of(
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    prepared: tuple[int, Sizes, Model],
+    sums: tuple[FloatArray, FloatArray, FloatArray],
+) -> Statistics:
+    """Return padded sums over all rows as statistics; moments without numbers have been left out."""
+    (size, sizes, _), (likelihood, mass, moments) = prepared, sums
+    n_starts, n_kernels, n_features = kernels.means.shape
+    if not moments.size:
+        return Statistics(likelihood, mass, np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1)))
+    first, second = moments[:, :n_kernels, :n_features], moments[:, :n_kernels, sizes.width :]
+    if sizes.kind == _EXPANDED:
+        about_zero, first = first, first - mass.sum(axis=-1)[..., None] * origins
+        if kernels.structure.shared:
+            second = _tied_second(rows, origins, mass.sum(axis=-1), first, kernels)
+        else:
+            away = origins * (about_zero + first)
+            if kernels.structure.isotropic:
+                # Only the sum over features has a meaning.
+                second = (second[..., :1] - away.sum(axis=-1, keepdims=True)) / n_features
+                second = np.repeat(second, n_features, axis=-1)
+            else:
+                second = second[..., :n_features] - away
+    elif sizes.kind == _TRIANGULAR:
+        second = moments.take(_places(kernels.structure, n_features, sizes.width, size), axis=-1)
+    else:
+        crossed: FloatArray = second[..., sizes.width :].reshape(
+            n_starts, n_kernels, sizes.width, sizes.depth
+        )
+        n_factors = kernels.factor.whitener.shape[-1] - 1 if sizes.depth else 0
+        crossed = crossed[..., :n_features, :n_factors].reshape(n_starts, n_kernels, -1)
+        second = np.concatenate([second[..., :n_features], crossed], axis=-1)
+    return Statistics(likelihood, mass, np.ascontiguousarray(first), np.ascontiguousarray(second))
+
+
+@lru_cache
+def _places(structure: Structure, n_features: int, width: int, size: int) -> IntArray:
+    """Return where the second-order terms (S,) of a structure are among the moments of a kernel."""
+    i, j = structure.pairs(n_features)
+    row, column = np.maximum(i, j), np.minimum(i, j)
+    return width + (row * (row + 1) // 2 + column if size else row * width + column)
+
+
+def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
+    """Return the starts (R,) whose moments may be taken about zero, if their structure has a use for it."""
+    structure, whitener = kernels.structure, kernels.factor.whitener
+    if all(each.lacks(structure, kernels.tail) for each in (PRODUCTS, POOLED_PRODUCTS)):
+        return np.zeros(len(origins), dtype=bool)
+    white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
+    near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _NEAR**2
+    # Origins other than the means are for kernels that lost digits.
+    return near & np.all(origins == kernels.means, axis=(1, 2))
+
+
+def _tied_second(
+    rows: Rows, origins: FloatArray, mass: FloatArray, first: FloatArray, kernels: Kernels
+) -> FloatArray:
+    """Return the second moments of all kernels together, stored in the heaviest one, as an array (R, K, S).
+
+    The others are zero: only the sum over kernels has a meaning, and only it matters to a tied covariance. It
+    follows from the scatter of the rows, which never changes.
+    """
+    crossed = np.swapaxes(first, -1, -2) @ origins
+    between = np.swapaxes(mass[..., None] * origins, -1, -2) @ origins
+    pooled = rows.scatter - crossed - np.swapaxes(crossed, -1, -2) - between
+    second = np.zeros((*mass.shape, kernels.structure.n_second(origins.shape[-1])))
+    second[np.arange(len(mass)), mass.argmax(axis=1)] = kernels.structure.pack(pooled)
+    return second
+
+
+def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
+    """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
+    alone = np.zeros((1, kernels.means.shape[1], 1))
+    unweighted = replace(kernels, log_weights=alone, tail=kernels.tail.of_kernels())
+    near = bool(_are_near(kernels, kernels.means)[0])
+    size, sizes, model = prepare(rows, unweighted, kernels.means, near=near)
+    out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
+    run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), mixing=weights, out=out)
+    return out
+
+
+def find_likeliest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
+    """Return the most likely kernel of each row under one start."""
+    near = bool(_are_near(kernels, kernels.means)[0])
+    size, sizes, model = prepare(rows, kernels, kernels.means, near=near)
+    found = Likeliest.empty(sizes.n_rows)
+    run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), likeliest=found)
+    return found
+
+
+def run(
+    pool: Workers,
+    n_tasks: int,
+    size: int,
+    problem: tuple[Sizes, Data, Model],
+    with_moments: bool = False,
+    sums: Sums | None = None,
+    likeliest: Likeliest | None = None,
+    mixing: FloatArray | None = None,
+    out: FloatArray | None = None,
+    tiles: Tiles | None = None,
+) -> None:
+    """Do all tasks on all threads, and write what is asked for; see `_work`."""
+    sizes, counter = problem[0], np.zeros(1, dtype=np.int64)
+    arguments = (
+        simd.unrolled(size),
+        *problem,
+        Tiles.none() if tiles is None else tiles,
+        with_moments,
+        Sums(*[np.empty(0)] * 6) if sums is None else sums,
+        Likeliest.empty(0) if likeliest is None else likeliest,
+        flat(np.empty(0) if mixing is None else mixing),
+        np.empty((0, 0)) if out is None else out,
+    )
+
+    common = sizes._replace(n_rows=0, block=0, n_blocks=0)  # memory does not depend on these
+
+    def work_in_thread() -> None:
+        # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
+        scratch = pool.workspace.kept((common, size), lambda: scratch_of(sizes, size))
+        _work(counter, n_tasks, *arguments, scratch)
+
+    pool.run(work_in_thread, n_tasks)
+
+
+def scratch_of(sizes: Sizes, size: int) -> Scratch:
+    """Return the memory of a thread; `size` is M if loops are unrolled, otherwise zero."""
+    tile, n_features, n_kernels = sizes.tile, sizes.n_features, sizes.n_kernels
+    by_row = 0 if size or sizes.kind == _EXPANDED else sizes.width * tile
+    lengths = {
+        "x": max(sizes.step, n_features) * tile,
+        "white": sizes.terms * tile if sizes.kind == _EXPANDED else 0,
+        "values": max(sizes.rows, n_kernels + 1) * tile + LANES,
+        "scales": n_kernels * tile + LANES if sizes.heavy else 0,
+        "log_scales": n_kernels * tile + LANES if sizes.heavy else 0,
+        "logs": tile + LANES,
+        "weights": tile + LANES,
+        "joints": n_kernels * LANES,
+        "few": n_features * 2 * LANES,
+        "by_row": 0 if size else sizes.step * tile,
+        "ahead": by_row,
+        "weighted": by_row,
+        "turned": n_features * tile if sizes.depth else 0,
+        "along": tile * sizes.depth,
+    }
+    numbers = {name: aligned(length) for name, length in lengths.items()}
+    for array in numbers.values():
+        array[:] = 0.0
+    places = {
+        "order": tile,
+        "places": tile,
+        "bounds": sizes.n_classes + 1,
+        "present": sizes.n_classes,
+        "low": n_kernels + 1,
+        "high": n_kernels + 1,
+        "listed": n_kernels + 2,
+        "index": tile + 1,
+    }
+    return Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
+
+
+def data_of(rows: Rows) -> Data:
+    """Return rows as a view of the memory that holds them, whatever the order of their axes."""
+    X = rows.X
+    steps = [step // X.itemsize for step in X.strides]
+    if min(steps) < 0 or any(step % X.itemsize for step in X.strides) or not X.flags.aligned:
+        X = np.ascontiguousarray(X)
+        steps = [X.shape[1], 1]
+    n_numbers = sum((n - 1) * step for n, step in zip(X.shape, steps, strict=True)) + 1
+    return Data(
+        as_strided(X, (n_numbers,), (X.itemsize,), writeable=False),
+        np.array(steps, dtype=np.int64),
+        flat(np.empty(0, dtype=np.int64) if rows.codes is None else rows.codes),
+        flat(np.empty(0) if rows.weights is None else rows.weights),
+        flat(rows.scale),
+        flat(rows.shift),
+        rows.limit,
+    )
+
+
+def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) -> tuple[int, Sizes, Model]:
+    """Return M if loops are unrolled or zero, the sizes, and the kernels as flat arrays."""
+    n_starts, n_kernels, n_features = kernels.means.shape
+    structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
+    nothing = np.empty(0)
+    factors, rotation, depth, size, n_terms = nothing, nothing, 0, 0, 0
+    kind, width = _FACTORS, _padded(n_features)
+    step, n_rows, constants = width, n_kernels, kernels.constants
+    if near:
+        kind, width, n_rows = _EXPANDED, n_features, -(-n_kernels // ROWS) * ROWS
+        if structure.shared:
+            rotation, means = whitener, means @ whitener[:, 0].mT
+            whitener = np.ones_like(means)
+        # −½ Σ s²(x − m)² = Σ s²m x − ½ Σ s²x² − ½ Σ s²m²
+        squares = whitener**2
+        constants = constants - 0.5 * (squares * means**2).sum(axis=-1)
+        last = -0.5 * (squares[..., :1] if structure.shared or structure.isotropic else squares)
+        whitener = np.concatenate([squares * means, last], axis=-1)
+        n_terms = whitener.shape[-1]
+        whitener = _filled(whitener, n_rows, n_terms)
+        step = -(-(n_features if structure.shared else n_terms) // (2 * LANES)) * 2 * LANES
+    elif structure.projects:
+        depth = _padded(whitener.shape[-1] - 1)
+        factors = np.zeros((n_starts, n_kernels, depth, n_features))
+        factors[:, :, : whitener.shape[-1] - 1] = np.swapaxes(whitener[..., :-1], -1, -2)
+        factors = _in_blocks(factors)
+        whitener = whitener[..., -1]
+    n_moments = step if near else width * (2 + depth)
+    if structure.triangular and not near:
+        kind, size = _TRIANGULAR, n_features if n_features <= _UNROLLED else 0
+        if size:
+            width, n_moments = n_features, n_features * (n_features + 3) // 2
+            numbers: FloatArray = whitener.reshape(*whitener.shape[:2], -1)
+            whitener = numbers.take(_lower_triangle(n_features), axis=-1)
+        else:
+            n_moments = width * (1 + width)
+            whitener = _in_blocks(_filled(whitener, width, width))
+        whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
+    n_classes = kernels.log_weights.shape[-1]
+    tile = max(3, min(_TILE // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE)
+    # Features must not lie a power of two apart: they would compete for the same lines of the cache.
+    tile = _SMALLEST_TILE * (tile - 1 + tile % 2)
+    of_block = n_classes + n_kernels * n_classes + n_rows * n_moments
+    n = len(rows.X)
+    n_blocks = max(1, min(_MOST_BLOCKS, n // _SMALLEST_BLOCK, max(2, _SUMS // of_block)))
+    block = tile * max(1, -(-n // (n_blocks * tile)))
+    sizes = Sizes(
+        n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
+        width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
+        kernels.tail.weighted,
+    )  # fmt: skip
+    base = constants[..., None] + kernels.log_weights
+    padded = _filled(means, width), _filled(origins, width)
+    model = Model(*map(flat, (base, *padded, whitener, factors, rotation, *kernels.tail.flat())))
+    return size, sizes, model
+
+
+def _filled(array: FloatArray, *shape: int) -> FloatArray:
+    """Return an array whose last axes are filled up with zeros to that shape."""
+    own = array.shape[-len(shape) :]
+    if own == shape:
+        return array
+    whole = np.zeros((*array.shape[: -len(shape)], *shape))
+    place: Any = (..., *map(slice, own))
+    whole[place] = array
+    return whole
+
+
+@lru_cache
+def _lower_triangle(n_features: int) -> IntArray:
+    """Return the places of the lower triangle in a flat matrix (M · M,)."""
+    return np.flatnonzero(np.tri(n_features))
+
+
+def flat(array: np.ndarray) -> np.ndarray:
+    """Return the numbers of an array; read-only ones, since code is compiled for each kind of array."""
+    flat = np.ascontiguousarray(array).reshape(-1).view()
+    flat.flags.writeable = False
+    return flat
+
+
+def _in_blocks(matrices: FloatArray) -> FloatArray:
+    """Return matrices (R, K, a, b) as (R, K, a / ROWS, b, ROWS): a column of ROWS numbers is contiguous."""
+    n_starts, n_kernels, a, b = matrices.shape
+    blocks = matrices.reshape(n_starts, n_kernels, a // ROWS, ROWS, b)
+    return np.ascontiguousarray(np.swapaxes(blocks, -1, -2))

@@ -1,0 +1,529 @@
+"""The E-step of many kernels: kernels that are provably irrelevant to a tile of rows are skipped.
+
+Rows are grouped by a home kernel, the most likely one when they were last sorted, and a group is cut into
+tiles of rows at similar distances from it. A row at the distance ρ from its home kernel a, in the metric of
+that kernel, is from kernel k at a distance of at least ‖W_k(μ_a − μ_k)‖ − s ρ, where s is the half-width of
+kernel a in the direction of the steepest ascent of that distance at μ_a. That bounds the responsibility of
+kernel k in all rows of a tile from above by the largest ρ in it. A pass has two steps:
+
+1. for each group, list the kernels that may matter to each of its tiles: first by distances of means and
+   largest widths only, then by the bound above;
+2. do the E-step of `compiled`, in which tiles meet the kernels of their lists.
+
+Whether that pays is estimated from a few rows and kernels first. Lists, the order of sums and that decision
+do not depend on the number of threads: results are bitwise the same for any. Which home a row has changes the
+cost and the order of sums, never what may be skipped.
+"""
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..compute import simd
+from ..compute.simd import LANES, ROWS, add, fma, inner, load, multiply, splat, store, subtract
+from ..compute.simd import compiled as _compile
+from ..compute.threads import Workers
+from ..model import BoolArray, FloatArray, IntArray, Statistics
+from ..structures import invert_lower
+from . import compiled
+from .compiled import Data, Likeliest, Model, Sizes, Sums, Tiles, add_distances, fill, take_tile
+from .reference import Kernels, Rows
+
+# Skipping kernel k in row n changes the kernel's own sums by r, r y and r y yᵀ, where r is its responsibility
+# and y the whitened row, ‖y‖ = d: by no more than r (1 + d²), in the kernel's own units. It is skipped only
+# if a bound of r (1 + d²) is below `SKIPPED` / K, so that all kernels skipped in a row change less than that.
+SKIPPED = 1e-13
+# With log(1 + d²) ≤ `LOG_SLOPE` d² + `LOG_RISE`, the logarithm of the bound is linear in d², and a lower
+# bound of d is all that is needed of the rows.
+LOG_SLOPE, LOG_RISE = 0.005, 4.32
+# Kernels of less than this times the average mass are never skipped: they would notice small changes.
+LIGHT = 1e-3
+# The mass of a weight whose rows were all skipped: a weight of zero would stay zero.
+LEAST_MASS = 1e-120
+# Relative errors of distances and widths are far below this, times their condition.
+ROUNDING = 1e-12
+# Less mass in a tile than this share of what a kernel has at least does not change its moments.
+_NEGLIGIBLE = 1e-22
+# A tile ends where distances exceed so many times its smallest one, plus so many widths.
+_STRETCH, _STEP = 1.4, 3.0
+# Tiles with more than this share of the kernels are mixed anew and evaluate all kernels.
+_MOST_KERNELS = 0.25
+# If tiles would meet more than this share of the kernels in all, skipping does not pay.
+_MOST_PAIRS = 0.5
+# It is tried if less than this share is expected from some rows and some kernels for each of them, where a
+# bound costs as much as so many rows of a kernel; and tried again after 1, 2, 4, … passes, up to so many.
+_EXPECTED_PAIRS, _SAMPLE, _KERNELS_OF_ROW, _BOUND, _MOST_WAITING = 0.35, 128, 64, 24, 4
+# Distances that are computed at a time to find the nearest means, and the largest value in them.
+_ASSIGNED, _FARTHEST = 1 << 20, 1e15
+# Kernels whose widths are computed at a time.
+_MEASURED = 256
+# Rows are sorted again if the most likely kernel of this share of them is another one.
+_STALE = 0.01
+
+
+class _Geometry(NamedTuple):
+    """What the bounds need of the kernels; K' is K, padded to vectors."""
+
+    limit: float  # of the logarithm of a responsibility that may be skipped
+    means: Any  # (K, M)
+    in_blocks: Any  # (K' / 2 LANES, M, 2 LANES): the same
+    opposite: Any  # (K', M): −2 times the same
+    norms: Any  # (K',): at most ‖μ‖²; infinite beyond the last kernel
+    ones: Any  # (M,)
+    peak: Any  # (K',): largest log-joint at the mean, of all classes
+    width: Any  # (K',): at least the largest standard deviation
+    whitener: Any  # (K, M, M)
+    root: Any  # (K, M, M): the inverses of the whiteners
+    steep: Any  # (K,): norm of the whitener
+    wide: Any  # (K,): norm of its inverse
+    always: Any  # (K,): whether a kernel is never skipped
+
+
+@inner
+def _far(geometry, a, k, ahead, white, along):
+    """Return a lower bound of kernel k's distance from the mean of kernel a, and an upper bound of s."""
+    n_features = len(ahead)
+    length = 0.0
+    for j in range(n_features):
+        ahead[j] = geometry.means[a, j] - geometry.means[k, j]
+        length += ahead[j] * ahead[j]
+        along[j] = 0.0
+    total, width = 0.0, 0.0
+    whitener, root = geometry.whitener[k], geometry.root[a]
+    for i in range(n_features):
+        each = 0.0
+        for j in range(i + 1):
+            each += whitener[i, j] * ahead[j]
+        total += each * each
+        for j in range(i + 1):
+            along[j] += each * whitener[i, j]
+    white[:] = 0.0
+    for i in range(n_features):
+        for j in range(i + 1):
+            white[j] += root[i, j] * along[i]
+    for j in range(n_features):
+        width += white[j] * white[j]
+    distance = math.sqrt(total)
+    if distance == 0.0:
+        return 0.0, np.inf
+    condition = geometry.steep[a] * geometry.wide[a]
+    width = math.sqrt(width) / distance + ROUNDING * geometry.steep[k] * geometry.wide[a]
+    return distance - ROUNDING * geometry.steep[k] * math.sqrt(length), width * (1.0 + ROUNDING * condition)
+
+
+@inner
+def _matters(peak, distance, radius, lowest, limit):
+    """Return whether a kernel so far from rows within `radius`, of log-joints ≥ lowest, may matter."""
+    square = max(distance, 0.0) ** 2
+    most = peak + LOG_RISE - (0.5 - LOG_SLOPE) * square - lowest
+    return not most + ROUNDING * (square + radius * radius + abs(lowest)) < limit
+
+
+@_compile
+def _expected_share(geometry, homes, radii, lowest, n_each):
+    """Return the share of kernels that may matter to rows of these homes, by `n_each` kernels for each."""
+    n_kernels, vectors = len(geometry.means), np.empty((3, geometry.means.shape[1]))
+    step, count, total = max(1, n_kernels // n_each), 0, 0
+    for i in range(len(homes)):
+        for k in range(i % step, n_kernels, step):
+            distance, width = _far(geometry, homes[i], k, vectors[0], vectors[1], vectors[2])
+            gap = distance - width * radii[i]
+            count += _matters(geometry.peak[k], gap, radii[i], lowest[i], geometry.limit)
+            total += 1
+    return count / total
+
+
+@inner
+def _add_squares(geometry, first, squares):
+    """Write squared distances (ROWS, K') of ROWS means from all, less the norms of the former."""
+    padded, n_features = len(geometry.peak), geometry.means.shape[1]
+    # ‖μ_a − μ_k‖² = ‖μ_a‖² + (‖μ_k‖² − 2 μ_a μ_k)
+    for i in range(ROWS):
+        squares[i * padded : (i + 1) * padded] = geometry.norms
+    for k in range(0, padded, 2 * LANES):
+        simd.add_products(
+            geometry.opposite, first * n_features, n_features, 1, geometry.in_blocks, k * n_features,
+            2 * LANES, n_features, squares, k, padded, ROWS, 2,
+        )  # fmt: skip
+
+
+@inner
+def _extent(values, lengths, base, at, scratch, n_present):
+    """Return the largest distance of rows from their home, in its metric and in none, and least log-joint.
+
+    `values` are −½ times the squared distances, `lengths` those of plain differences, base[at:] log-joints at
+    the mean for each class.
+    """
+    radius, reach, lowest = 0.0, 0.0, np.inf
+    for p in range(n_present):
+        c = scratch.present[p]
+        for i in range(scratch.bounds[c], scratch.bounds[c + 1]):
+            radius, reach = max(radius, -2.0 * values[i]), max(reach, lengths[i])
+            lowest = min(lowest, base[at + c] + values[i])
+    return math.sqrt(radius), (1.0 + ROUNDING) * math.sqrt(reach), lowest
+
+
+@inner
+def _screen(geometry, squares, norm, extent, highest, found):
+    """List kernels by the squared distances of their means from a home's, squares (K',) + norm.
+
+    Kernel k matters only if its mean is within reach + width √(2x), x = its peak − lowest − …; and
+    √x ≤ (s + x / s) / 2 for any s. Returns the length of the list.
+    """
+    radius, reach, lowest = extent
+    constant = LOG_RISE - geometry.limit - lowest + ROUNDING * (radius * radius + abs(lowest))
+    root, scale = math.sqrt(max(highest + constant, 1.0)), math.sqrt(0.5 - LOG_SLOPE - ROUNDING)
+    offset, slope, count = 0.5 * (root + constant / root) / scale, 0.5 / (root * scale), 0
+    offsets, slopes, reaches, norms = splat(offset), splat(slope), splat(reach), splat(norm)
+    for start in range(0, len(geometry.peak), LANES):
+        most = fma(fma(slopes, load(geometry.peak, start), offsets), load(geometry.width, start), reaches)
+        if simd.any_above(subtract(multiply(most, most), add(load(squares, start), norms)), 0.0):
+            for k in range(start, start + LANES):
+                own = (slope * geometry.peak[k] + offset) * geometry.width[k] + reach
+                found[count] = k
+                count += own * own > squares[k] + norm
+    return count
+
+
+@inner
+def _select(geometry, a, extent, known, distances, widths, vectors, n_found, found):
+    """Keep kernels of a list that may matter to rows of home a; return how many.
+
+    Bounds of a home are computed once: `known` tells which of `distances` and `widths` (K,) there are.
+    """
+    (radius, _, lowest), count = extent, 0
+    for place in range(n_found):
+        k = found[place]
+        if not known[k]:
+            known[k] = True
+            distances[k], widths[k] = _far(geometry, a, k, vectors[0], vectors[1], vectors[2])
+        gap = distances[k] - widths[k] * radius
+        found[count] = k
+        count += (
+            k == a or geometry.always[k] or _matters(geometry.peak[k], gap, radius, lowest, geometry.limit)
+        )
+    return count
+
+
+@_compile
+def _work(counter, n_tasks, unrolled, sizes, data, model, geometry, tiles, used, scratch):
+    """Do the work of a thread in the first step; `unrolled` is as in `compiled`."""
+    n_features, n_kernels, padded = sizes.n_features, sizes.n_kernels, len(geometry.peak)
+    x, values, lengths, unit = scratch.x, scratch.values, scratch.logs, LANES if unrolled[0] else 2 * LANES
+    squares, found = np.empty(ROWS * padded), np.empty(padded + 1, np.int32)
+    known, distances, widths = np.empty(n_kernels, np.bool_), np.empty(n_kernels), np.empty(n_kernels)
+    vectors, always = np.empty((3, n_features)), np.flatnonzero(geometry.always)
+    room, highest = len(tiles.kernels), geometry.peak.max()
+    while used[0] <= room:
+        task = simd.take_numbers(counter, 1)
+        if task >= n_tasks:
+            break
+        _add_squares(geometry, task * ROWS, squares)
+        for a in range(task * ROWS, min((task + 1) * ROWS, n_kernels)):
+            own, mean_at = squares[a % ROWS * padded : (a % ROWS + 1) * padded], a * sizes.width
+            own[a] = -np.inf
+            for k in always:
+                own[k] = -np.inf
+            known[:] = False
+            for t in range(tiles.block[a], tiles.block[a + 1]):
+                start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
+                tile = -(-n // unit) * unit
+                present = take_tile(data, tiles.order, start, n, tile, sizes, scratch, scratch.by_row[:0])
+                fill(values, 0, tile, 0.0)
+                if unrolled[0]:
+                    simd.call(
+                        unrolled[0], x, 0, tile, tile, model.means, mean_at, model.whitener, a * sizes.white,
+                        values, 0,
+                    )  # fmt: skip
+                else:
+                    add_distances(x, tile, sizes, model, a, scratch.few, values, 0)
+                for r in range(0, tile, LANES):
+                    length = simd.scaled(x, r, tile, model.means, mean_at, geometry.ones, 0, n_features, 1)
+                    store(lengths, r, length[0])
+                extent = _extent(values, lengths, model.base, a * sizes.n_classes, scratch, present)
+                count = n_kernels
+                if extent[2] > -np.inf:
+                    count = _screen(geometry, own, geometry.norms[a], extent, highest, found)
+                    count = _select(geometry, a, extent, known, distances, widths, vectors, count, found)
+                crowded = count > _MOST_KERNELS * n_kernels
+                if crowded:
+                    count = n_kernels
+                at = simd.take_numbers(used, count)
+                tiles.first[t], tiles.count[t] = at, count
+                if at + count <= room:
+                    for place in range(count):
+                        tiles.kernels[at + place] = place if crowded else found[place]
+
+
+@_compile
+def _assign_slots(tiles, n_kernels, kernels):
+    """Give each kernel that a block of tiles meets a place for its sums, in `tiles.slots`.
+
+    Writes the kernel of each place into `kernels`, and returns the number of places.
+    """
+    count, place = 0, np.full(n_kernels, -1, np.int64)
+    for b in range(len(tiles.block) - 1):
+        first = count
+        for t in range(tiles.block[b], tiles.block[b + 1]):
+            for i in range(tiles.first[t], tiles.first[t] + tiles.count[t]):
+                k = tiles.kernels[i]
+                if place[k] < first:
+                    place[k], kernels[count] = count, k
+                    count += 1
+                tiles.slots[i] = place[k]
+    return count
+
+
+@_compile
+def _add_slots(kernels, parts, totals):
+    """Add sums (S, n) of each place to those of its kernel (K, n)."""
+    for slot in range(len(kernels)):
+        for i in range(parts.shape[1]):
+            totals[kernels[slot], i] += parts[slot, i]
+
+
+@_compile
+def _cut(order, home, key, n_kernels, tile, start, group):
+    """Cut rows that are ordered by home and key into tiles, and write the first tile of each home (K + 1,).
+
+    Returns the number of tiles.
+    """
+    count, i, n_rows = 0, 0, len(order)
+    for a in range(n_kernels):
+        group[a], end = count, i
+        while end < n_rows and home[order[end]] == a:
+            end += 1
+        while i < end:
+            start[count] = i
+            count += 1
+            farthest, stop = _STRETCH * key[order[i]] + _STEP, min(i + tile, end)
+            while i < stop and key[order[i]] <= farthest:
+                i += 1
+            if i == start[count - 1]:  # a key that is not a number
+                i = stop
+    group[n_kernels], start[count] = count, n_rows
+    return count
+
+
+@dataclass
+class Grouping:
+    """How rows are grouped, from pass to pass, and when skipping kernels is tried again."""
+
+    always: BoolArray  # (K,): kernels that are never skipped
+    home: IntArray | None = None  # (N,): kernel of each row
+    tiles: Tiles | None = None  # their tiles, without kernels; a block for each home
+    evaluated: bool = False  # whether homes were the most likely kernels, not only the nearest means
+    wait: int = 0  # passes before skipping is tried again
+    patience: int = 1  # passes to wait after a failure
+
+    def group(self, likeliest: Likeliest, peak: FloatArray, tile: int, *, evaluated: bool) -> Tiles:
+        """Group rows by their most likely kernels, whose log-joints at the mean are `peak` (K,)."""
+        self.home, self.evaluated = likeliest.kernel, evaluated
+        key = np.sqrt(np.maximum(2.0 * (peak[self.home] - likeliest.log_joint), 0.0))
+        order, n_kernels = np.lexsort((key, self.home)), len(self.always)
+        start, block = np.empty(len(key) + 1, np.int64), np.empty(n_kernels + 1, np.int64)
+        count = _cut(order, self.home, key, n_kernels, tile, start, block)
+        self.tiles = Tiles.none()._replace(order=order, start=start[: count + 1].copy(), block=block)
+        return self.tiles
+
+    def give_up(self) -> None:
+        """Evaluate all kernels for some passes."""
+        self.tiles, self.wait = None, self.patience
+        self.patience = min(2 * self.patience, _MOST_WAITING)
+
+
+class _Job(NamedTuple):
+    """What all steps need."""
+
+    size: int  # M if loops are unrolled, otherwise zero
+    sizes: Sizes
+    model: Model
+    data: Data
+    pool: Workers
+
+
+def expect(
+    rows: Rows,
+    kernels: Kernels,
+    origins: FloatArray,
+    pool: Workers,
+    grouping: Grouping | None = None,
+    *,
+    with_moments: bool = True,
+) -> tuple[Statistics, Grouping | None]:
+    """Do the E-step of one start, without irrelevant kernels where it pays; see `compiled.expect`.
+
+    Returns the statistics and the grouping for the next pass.
+    """
+    options: dict[str, Any] = {"with_moments": with_moments}
+    dense = partial(compiled.expect, rows, kernels, origins, pool, **options)
+    n_kernels = kernels.means.shape[1]
+    if grouping is None or len(grouping.always) != n_kernels:
+        grouping = Grouping(np.zeros(n_kernels, dtype=bool))
+    if grouping.wait:
+        grouping.wait -= 1
+        return dense(), grouping
+    prepared = compiled.prepare(rows, kernels, origins, near=False)
+    job = _Job(*prepared, compiled.data_of(rows), pool)
+    geometry = _geometry(kernels, job, grouping.always)
+    tiles, size = grouping.tiles, job.sizes.tile
+    if tiles is None:
+        if not _pays(rows, kernels, geometry, pool):
+            grouping.give_up()
+            return dense(), grouping
+        tiles = grouping.group(_nearest(rows, kernels, pool), np.zeros(n_kernels), size, evaluated=False)
+    likeliest = Likeliest.empty(len(rows.X))
+    sums = _skip(job, geometry, tiles, likeliest, with_moments)
+    if sums is not None:
+        # A weight that is zero would stay zero: what was skipped is small, not nothing.
+        mass = np.where((sums[1] == 0) & (kernels.log_weights > -np.inf), LEAST_MASS, sums[1])
+        found = compiled.statistics_of(rows, kernels, origins, prepared, (sums[0], mass, sums[2]))
+    elif grouping.evaluated:
+        grouping.give_up()
+        return dense(), grouping
+    else:
+        # The most likely kernels may be better homes than the nearest means.
+        found = dense(likeliest=likeliest)
+    if not grouping.evaluated or np.count_nonzero(likeliest.kernel != grouping.home) > _STALE * len(rows.X):
+        grouping.group(likeliest, geometry.peak[:n_kernels], size, evaluated=True)
+    return found, grouping
+
+
+def _skip(
+    job: _Job, geometry: _Geometry, tiles: Tiles, likeliest: Likeliest, with_moments: bool
+) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+    """Do both steps, until no kernel of little mass was skipped; return None if too few can be skipped."""
+    weights, n_kernels, always = job.data.weights, job.sizes.n_kernels, geometry.always
+    light = LIGHT / n_kernels * (float(weights.sum()) if len(weights) else job.sizes.n_rows)
+    while True:
+        listed = _list(job, geometry, tiles)
+        if listed is None:
+            return None
+        least = np.where(always, 0.0, _NEGLIGIBLE * light)
+        sums = _sums(job, _arrange(listed, job.sizes)._replace(least=least), likeliest, with_moments)
+        more = (sums[1].sum(axis=(0, 2)) < light) & (geometry.peak[:n_kernels] > -np.inf) & ~always
+        if not with_moments or not np.any(more):
+            return sums
+        always |= more
+
+
+def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
+    """Return the nearest mean of each row as its most likely kernel, to a few digits."""
+    means = kernels.means[0].astype(np.float32)
+    # ½‖x‖² − ½‖x − μ‖² = xμ − ½‖μ‖²
+    points = np.column_stack([means, -0.5 * np.square(means).sum(axis=1)]).T
+    chunk = max(64, _ASSIGNED // len(means))
+
+    def work(a: int) -> tuple[IntArray, FloatArray]:
+        x = np.clip(rows.take(a, a + chunk).T, -_FARTHEST, _FARTHEST).astype(np.float32)
+        home = (np.column_stack([x, np.ones(len(x), np.float32)]) @ points).argmax(axis=1)
+        return home, -0.5 * np.square(x - means[home]).sum(axis=1, dtype=np.float64)
+
+    home, log_joint = map(np.concatenate, zip(*pool.map(work, range(0, len(rows.X), chunk)), strict=True))
+    if rows.codes is not None:
+        # Homes without weight in the row's class bound nothing: such rows get tiles of their own.
+        log_joint[kernels.log_weights[0][home, rows.codes] == -np.inf] = -np.inf
+    return Likeliest(home, log_joint)
+
+
+def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers) -> bool:
+    """Return whether skipping kernels is expected to pay, by some rows at even distances."""
+    n_rows, n_kernels = len(rows.X), kernels.means.shape[1]
+    n_some = min(_SAMPLE, n_rows)
+    some = np.arange(n_some) * n_rows // n_some
+    codes = None if rows.codes is None else rows.codes[some]
+    sample = replace(rows, X=rows.X[some], codes=codes, weights=None)
+    found = compiled.find_likeliest(sample, kernels, pool)
+    codes = np.zeros(n_some, dtype=np.int64) if codes is None else codes
+    peak = kernels.constants[0, found.kernel] + kernels.log_weights[0, found.kernel, codes]
+    with np.errstate(invalid="ignore"):
+        radii = np.sqrt(np.maximum(2.0 * (peak - found.log_joint), 0.0))
+    share = _expected_share(geometry, found.kernel, radii, found.log_joint, _KERNELS_OF_ROW)
+    return bool(share * (1.0 + _BOUND * n_kernels / n_rows) <= _EXPECTED_PAIRS)
+
+
+def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
+    """Return the inverses (K, M, M) of whiteners, bounds of their norms, and norms of both (K,)."""
+    root = invert_lower(whitener)
+    trace = np.square(root).sum(axis=(1, 2))
+    square = root @ root.mT / trace[:, None, None]
+    square = square @ square
+    # The largest eigenvalue of P² is at most any norm of it: for long kernels this one, for round ones that.
+    largest = np.minimum(np.linalg.norm(square, axis=(1, 2)), np.abs(square).sum(axis=2).max(axis=1))
+    width = (1.0 + ROUNDING) * np.sqrt(trace * np.sqrt(largest))
+    return root, width, np.linalg.norm(whitener, axis=(1, 2)), np.sqrt(trace)
+
+
+def _geometry(kernels: Kernels, job: _Job, always: BoolArray) -> _Geometry:
+    """Return what the bounds need of the kernels."""
+    means, n_kernels = np.ascontiguousarray(kernels.means[0]), len(always)
+    n_features, more = means.shape[1], -n_kernels % (2 * LANES)
+    whitener = np.ascontiguousarray(kernels.factor.whitener[0])
+    parts = [whitener[a : a + _MEASURED] for a in range(0, n_kernels, _MEASURED)]
+    root, width, steep, wide = map(np.concatenate, zip(*job.pool.map(_measure, parts), strict=True))
+    padded = np.pad(means, ((0, more), (0, 0)))
+    blocks = np.swapaxes(padded.reshape(-1, 2 * LANES, n_features), 1, 2)
+    norms = np.pad((1.0 - ROUNDING) * np.square(means).sum(axis=1), (0, more), constant_values=np.inf)
+    peak = np.pad(job.model.base.reshape(n_kernels, -1).max(axis=1), (0, more), mode="minimum")
+    width, flat, ones = np.pad(width, (0, more)), compiled.flat, np.ones(n_features)
+    return _Geometry(
+        math.log(SKIPPED / n_kernels), means, flat(blocks), flat(-2.0 * padded), flat(norms), flat(ones),
+        flat(peak), flat(width), whitener, root, steep, wide, always,
+    )  # fmt: skip
+
+
+def _list(job: _Job, geometry: _Geometry, tiles: Tiles) -> Tiles | None:
+    """Do the first step: return grouped tiles with kernels, or None if too few can be skipped."""
+    n_tiles, sizes = len(tiles.start) - 1, job.sizes
+    kernels = np.empty(int(_MOST_PAIRS * n_tiles * sizes.n_kernels), np.int32)
+    first, count = np.zeros((2, n_tiles), np.int64)
+    tiles = tiles._replace(kernels=kernels, first=first, count=count)
+    used, counter = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    n_tasks, few = -(-sizes.n_kernels // ROWS), sizes._replace(rows=1)
+    given = n_tasks, simd.unrolled(job.size), sizes, job.data, job.model, geometry, tiles, used
+    job.pool.run(lambda: _work(counter, *given, compiled.scratch_of(few, job.size)), n_tasks)
+    return tiles._replace(kernels=kernels[: used[0]]) if used[0] <= len(kernels) else None
+
+
+def _arrange(tiles: Tiles, sizes: Sizes) -> Tiles:
+    """Return tiles in blocks of about the same work; rows of crowded ones are mixed to full tiles."""
+    lengths, crowded = np.diff(tiles.start), tiles.count == sizes.n_kernels
+    mixed = np.repeat(crowded, lengths)
+    n_mixed = np.count_nonzero(mixed)
+    parts = np.diff(np.append(np.arange(0, n_mixed, sizes.tile), n_mixed))
+    chosen = np.concatenate([np.flatnonzero(~crowded), np.flatnonzero(crowded)[: len(parts)]])
+    lengths, count = np.concatenate([lengths[~crowded], parts]), tiles.count[chosen]
+    work = np.cumsum(lengths * count)
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, sizes.n_blocks) // sizes.n_blocks)
+    return tiles._replace(
+        order=np.concatenate([tiles.order[~mixed], tiles.order[mixed]]),
+        start=np.concatenate([[0], np.cumsum(lengths)]),
+        block=np.concatenate([[0], cuts, [len(work)]]),
+        first=tiles.first[chosen],
+        count=count,
+        slots=np.empty_like(tiles.kernels),
+    )
+
+
+def _sums(
+    job: _Job, tiles: Tiles, likeliest: Likeliest, with_moments: bool
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Do the second step: return likelihood (1, C), mass (1, K, C) and padded moments (1, K, moments)."""
+    sizes, n_blocks = job.sizes, len(tiles.block) - 1
+    kernels = np.empty(n_blocks * sizes.n_kernels, np.int64)
+    n_slots = _assign_slots(tiles, sizes.n_kernels, kernels)
+    n_moments = sizes.moments if with_moments else 0
+    parts = np.zeros((n_slots, sizes.n_classes)), np.zeros((n_slots, n_moments))
+    sums = Sums(np.zeros(n_blocks * sizes.n_classes), *(each.reshape(-1) for each in parts))
+    problem = sizes, job.data, job.model
+    compiled.run(job.pool, n_blocks, job.size, problem, with_moments, sums, likeliest, tiles=tiles)
+    totals = np.zeros((sizes.n_kernels, sizes.n_classes)), np.zeros((sizes.n_kernels, n_moments))
+    for part, total in zip(parts, totals, strict=True):
+        _add_slots(kernels[:n_slots], part, total)
+    return sums.likelihood.reshape(n_blocks, -1).sum(axis=0)[None], totals[0][None], totals[1][None]

@@ -1,0 +1,131 @@
+"""What E-steps share: logarithms of sums, how rows share in kernels, and moments about other origins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..compute.arrays import Array, clip, is_numpy, like, namespace, occurs
+from ..model import Factor, FloatArray, IntArray, Statistics
+from ..structures import Structure
+
+# A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
+_UNDERFLOW = 1e-280
+# Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
+_SMALLEST = 1e-200
+# The logarithm of zero in matrix products, where −inf would turn into NaN.
+_LOG_ZERO = -1e30
+
+
+def safe_log(weights: FloatArray) -> FloatArray:
+    """Return logarithms, −∞ for zero."""
+    with np.errstate(divide="ignore"):
+        return np.log(weights)
+
+
+def finite_log(weights: Array) -> Array:
+    """Return logarithms of weights; that of zero is finite, since −inf becomes NaN in matrix products."""
+    with np.errstate(divide="ignore"):
+        return clip(namespace(weights).log(weights), _LOG_ZERO, np.inf)
+
+
+def log_sum(log_joint: Array) -> Array:
+    """Return log Σ_j exp(a_nj), shape (n,), of log-joints a (n, m)."""
+    if is_numpy(log_joint):
+        return logsumexp(log_joint, axis=1)
+    xp = namespace(log_joint)
+    largest = xp.max(log_joint, axis=1)
+    finite = xp.where(largest > -np.inf, largest, 0.0)
+    return xp.log(xp.sum(xp.exp(log_joint - finite[:, None]), axis=1)) + finite
+
+
+def log_mix(values: Array, weights: FloatArray) -> Array:
+    """Return log Σ_k w_kj exp(v_kn), shape (L, n), of logarithms v (K, n) and weights w (K, L)."""
+    xp, shares = namespace(values), like(weights, values)
+    largest = xp.max(values, axis=0)
+    densities = xp.exp(values - largest)
+    sums = shares.T @ densities
+    lost = sums < _UNDERFLOW
+    logs = xp.log(xp.where(lost, 1.0, sums)) + largest
+    if not occurs(lost):
+        return logs
+    # In some class the rows' nearest kernels have no weight: sum over the other kernels.
+    log_weights = safe_log(weights)
+    if not is_numpy(values):
+        own = [log_sum((values + like(log_weights[:, c, None], values)).T) for c in range(weights.shape[1])]
+        return xp.where(lost, xp.stack(own), logs)
+    for c in np.flatnonzero(lost.any(axis=1)):
+        rows, kernels = np.flatnonzero(lost[c]), np.flatnonzero(weights[:, c])
+        logs[c, rows] = -np.inf
+        if len(kernels):
+            terms = values[np.ix_(kernels, rows)] + log_weights[kernels, c, None]
+            highest = terms.max(axis=0)
+            # A cumulative sum adds in the same order for any number of rows; a plain sum does not.
+            logs[c, rows] = np.log(np.cumsum(np.exp(terms - highest), axis=0)[-1]) + highest
+    return logs
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the rows of a chunk share in the kernels; all but the first are zero if moments are left out."""
+
+    likelihood: FloatArray  # (R, C)
+    mass: FloatArray  # (R, K, C)
+    outside: FloatArray | None  # (R, C): of the background; None if there is none
+    shares: FloatArray | None  # (R, K, n): responsibilities times weights of the rows; None instead of zero
+
+
+def share(
+    joint: FloatArray,
+    outside: FloatArray | None,
+    codes: IntArray | None,
+    weights: FloatArray | None,
+    n_classes: int,
+    with_moments: bool,
+) -> Shares:
+    """Return how n rows with log-joints (R, K, n), and (R, n) of a background, share in the kernels: (E).
+
+    Class codes and weights of the rows are (n,) or None.
+    """
+    n = joint.shape[-1]
+    codes = np.zeros(n, dtype=np.int64) if codes is None else codes
+    indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+    if weights is not None:
+        indicators *= weights[:, None]
+    n_kernels = joint.shape[1]
+    if outside is not None:
+        joint = np.concatenate([joint, outside[:, None]], axis=1)
+    largest = joint.max(axis=1)
+    shares = np.exp(joint - largest[:, None])
+    total = shares.sum(axis=1)
+    # One product per start, so that its rounding does not depend on the others.
+    likelihood = ((np.log(total) + largest)[:, None] @ indicators)[:, 0]
+    of_outside = None if outside is None else np.zeros_like(likelihood)
+    if not with_moments:
+        return Shares(likelihood, np.zeros((len(joint), n_kernels, n_classes)), of_outside, None)
+    shares /= total[:, None]
+    shares[shares < _SMALLEST] = 0.0
+    if outside is not None:
+        of_outside = (shares[:, -1:] @ indicators)[:, 0]
+        shares = shares[:, :-1]
+    mass = shares @ indicators
+    return Shares(likelihood, mass, of_outside, shares if weights is None else shares * weights)
+
+
+def moved(
+    statistics: Statistics,
+    origins: FloatArray,
+    new_origins: FloatArray,
+    structure: Structure,
+    factor: Factor | None = None,
+) -> Statistics:
+    """Return statistics whose moments are about `new_origins` (R, K, M) instead of `origins` (R, K, M).
+
+    The tail does not weight rows.
+    """
+    first, shift = statistics.first, origins - new_origins
+    weight = namespace(first).sum(statistics.mass, axis=-1)[..., None]
+    second = structure.moved(statistics.second, first, weight, shift, factor)
+    return replace(statistics, first=first + weight * shift, second=second)

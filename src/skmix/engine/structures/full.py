@@ -1,0 +1,468 @@
+"""Unrestricted covariances, of each kernel or of all: the structure that others are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ..compute.arrays import Array, constant, namespace, pick, take
+from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from .linalg import (
+    compiles,
+    factor_of,
+    index_of,
+    invert_lower,
+    lengths,
+    others,
+    unpack,
+    update_compiled,
+    where_chosen,
+    whiten_batch,
+    whiten_bounded,
+)
+
+# Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
+# likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
+ROWS_PER_NUMBER = 3.0
+# Numbers of the covariances of patterns of gaps that are factored together.
+_ORDERED = 1 << 21
+
+Pair = tuple[FloatArray, FloatArray]
+Triple = tuple[FloatArray, FloatArray, FloatArray]
+
+
+@dataclass(frozen=True)
+class Wishart:
+    """The Wishart distribution of the precisions of a structure, in variational fits."""
+
+    dimension: int  # size of the matrices: M, or 1 if features are independent
+    copies: int = 1  # number of independent matrices in a precision
+    repeats: int = 1  # how often each occurs in a precision: each row counts as that many observations
+    shared: bool = False  # whether all kernels have the same precision
+
+
+class Structure:
+    """A stateless covariance structure with S second-order terms.
+
+    This class is the unrestricted one, a matrix for every kernel: covariances of shape (R, K, M, M).
+    """
+
+    name = "full"
+    isotropic = False  # whether rescaling must use one scale for all features
+    shared = False  # whether all kernels have the same covariance
+    by_feature = False  # whether features are independent within kernels
+    triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals, or factors
+    projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
+    # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
+    pools_as: str | None = "tied"
+    # Largest magnitude of cancelling terms in a log-density; 2^24 leaves an accuracy of about 1e-9.
+    largest_cancellation = 2.0**24
+
+    def of(self, covariances: FloatArray) -> Structure:
+        """Return the structure with the number of factors of these covariances, if it has any."""
+        return self
+
+    def n_second(self, n_features: int) -> int:
+        """Return S."""
+        return n_features * (n_features + 1) // 2
+
+    def n_parameters(self, n_kernels: int, n_features: int) -> int:
+        """Return the number of free covariance parameters."""
+        return n_kernels * self.n_second(n_features)
+
+    def rows_wanted(self, n_features: int) -> float:
+        """Return the number of rows of a kernel above which its covariance should not be shrunk."""
+        return ROWS_PER_NUMBER * n_features
+
+    def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
+        """Return the two features, (S,) and (S,), of each second-order term."""
+        return index_of(n_features, "first"), index_of(n_features, "second")
+
+    def products(self, twice: FloatArray, out: FloatArray) -> list[Triple]:
+        """Return (left, right, out) of the products that make the second-order terms `out` (S, n).
+
+        All are views of `out` and of `twice` (2M, n), which holds the rows x (M, n) twice.
+        """
+        n_features, n_rows = len(twice) // 2, twice.shape[1]
+        row, column = twice.strides
+        whole = (n_features + 1) // 2
+        shifted = as_strided(twice, (whole, n_features, n_rows), (row, row, column))
+        terms = out[: whole * n_features].reshape(whole, n_features, n_rows)
+        products = [(twice[:n_features], shifted, terms)]
+        if n_features % 2 == 0:
+            # At an offset of M/2 every pair would occur twice.
+            half = n_features // 2
+            products.append((twice[:half], twice[half:n_features], out[whole * n_features :]))
+        return products
+
+    def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
+        """Return the shape of one model's covariances."""
+        return (n_kernels, n_features, n_features)
+
+    def from_full(self, covariances: FloatArray) -> FloatArray:
+        """Return the structure's approximation of full covariances (R, K, M, M), averaged if shared."""
+        return covariances
+
+    def common(self, covariance: FloatArray) -> FloatArray:
+        """Return a covariance (M, M), or variances (M,), as (M, M); as (M,) if features are independent."""
+        return np.diag(covariance) if covariance.ndim == 1 else covariance
+
+    def from_common(self, covariances: FloatArray, n_kernels: int) -> FloatArray:
+        """Return starting covariances of K kernels from a common one, (R, M, M) or (R, M) as by `common`."""
+        one = self.from_full(covariances[:, None])
+        return one if self.shared else np.repeat(one, n_kernels, axis=1)
+
+    def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        """Return full covariances (R, K, M, M)."""
+        return covariances
+
+    def correlate(
+        self, covariances: FloatArray, normal: FloatArray, random_state: np.random.RandomState
+    ) -> FloatArray:
+        """Return deviations (n, M) with the covariance of one kernel, from standard normal numbers (n, M)."""
+        return normal @ np.linalg.cholesky(self.to_full(covariances, 1, normal.shape[1])[0, 0]).T
+
+    def rescale(self, covariances: FloatArray, scale: FloatArray) -> FloatArray:
+        """Return the covariances of x · scale, scale (M,)."""
+        return covariances * scale[:, None] * scale
+
+    def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
+        """Return covariances (R, K, …) times a factor (K,) for each kernel."""
+        return covariances * factors.reshape((-1,) + (1,) * (covariances.ndim - 2))
+
+    def variances(self, covariances: FloatArray) -> FloatArray:
+        """Return variances (R, K or 1, M or 1) of the kernels."""
+        return namespace(covariances).linalg.diagonal(self._by_kernel(covariances))
+
+    def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        """Return the second-order terms (R, K, S), about the mean, of a unit mass with these covariances."""
+        return self.pack(self.to_full(covariances, n_kernels, n_features))
+
+    def factor(self, covariances: FloatArray, n_features: int) -> Factor:
+        """Return the whiteners and determinants of the covariances of R starts."""
+        stack = self._by_kernel(covariances)
+        flat = namespace(stack).reshape(stack, (-1, n_features, n_features))
+        return factor_of(whiten_batch(flat), stack.shape)
+
+    def _by_kernel(self, covariances: FloatArray) -> FloatArray:
+        """Return covariances with an axis of kernels, (R, K or 1, M, M)."""
+        return covariances[:, None, ...] if self.shared else covariances
+
+    def quadratic(self, factor: Factor) -> FloatArray:
+        """Return the coefficients (R, K or 1, S) of the second-order terms in the log-density."""
+        whitener = factor.whitener
+        precision = namespace(whitener).matrix_transpose(whitener) @ whitener
+        return self.pack(precision) * constant(
+            index_of, precision.shape[-1], "multiplicity", example=precision
+        )
+
+    def projections(self, factor: Factor) -> FloatArray | None:
+        """Return the V (R, K, q, M) of a structure that projects."""
+        return None
+
+    def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
+        """Return P⁻¹v for vectors (R, K, M)."""
+        whitener = factor.whitener
+        return (namespace(whitener).matrix_transpose(whitener) @ (whitener @ vectors[..., None]))[..., 0]
+
+    def trace(self, factor: Factor, covariance: FloatArray) -> FloatArray:
+        """Return tr(ΣP⁻¹), shape (R, K or 1), of one covariance Σ as by `common`."""
+        whitener = factor.whitener
+        return namespace(whitener).sum((whitener @ covariance) * whitener, axis=(-2, -1))
+
+    def distances(self, whitener: FloatArray, difference: FloatArray) -> FloatArray:
+        """Return squared Mahalanobis lengths (..., n) of differences (..., M, n) under kernels' whiteners."""
+        return lengths(whitener @ difference)
+
+    def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
+        """Return second moments from rows (..., n, M) and the same rows times their weights."""
+        return namespace(weighted).matrix_transpose(weighted) @ difference
+
+    def pack(self, moments: FloatArray) -> FloatArray:
+        """Return second moments of k kernels as second-order terms (k, S)."""
+        xp, n_features = namespace(moments), moments.shape[-1]
+        flat = xp.reshape(moments, (*moments.shape[:-2], n_features * n_features))
+        return take(flat, constant(index_of, n_features, "packed", example=moments), axis=-1)
+
+    def update(
+        self,
+        mass: FloatArray,
+        offset: FloatArray,
+        second: FloatArray,
+        regulariser: Regulariser,
+        previous: FloatArray | None = None,
+    ) -> tuple[FloatArray, Factor]:
+        """Return the covariances that maximise the expected log-likelihood, and their factor: (M3).
+
+        `mass` (R, K) is positive, `offset` (R, K, M) the new mean less the origin of the moments, `second`
+        (R, K, S) the second-order sums about that origin. For a structure that projects these are followed by
+        sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases the
+        expected log-likelihood without maximising it.
+        """
+        xp, n_features = namespace(mass), offset.shape[-1]
+        if not self.shared and compiles(mass, n_features):
+            covariances = update_compiled(mass, offset, second, regulariser)
+            return self.raised(covariances, regulariser.floor)
+        weighted = mass[..., None] * offset
+        if self.shared:
+            covariances = unpack(xp.sum(second, axis=1), n_features)
+            covariances = covariances - xp.matrix_transpose(weighted) @ offset
+            mass = xp.sum(mass, axis=1)
+        else:
+            covariances = unpack(second, n_features)
+            covariances -= weighted[..., None] * offset[..., None, :]
+        if regulariser.prior_rows:
+            covariances += regulariser.prior_rows * regulariser.prior_covariance
+            mass = mass + regulariser.prior_rows
+        covariances /= mass[..., None, None]
+        if regulariser.ridge is not None:
+            covariances += regulariser.ridge * constant(np.eye, n_features, example=covariances)
+        return self.raised(covariances, regulariser.floor)
+
+    def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
+        """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor; NumPy: in place."""
+        xp, stack = namespace(covariances), self._by_kernel(covariances)
+        flat, found = whiten_bounded(xp.reshape(covariances, (-1, *covariances.shape[-2:])), floor)
+        return xp.reshape(flat, covariances.shape), factor_of(found, stack.shape)
+
+    def where_alive(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+        """Return `new` covariances of kernels that are `alive` (R, K), and `old` ones of the others."""
+        alive = namespace(new).any(alive, axis=1) if self.shared else alive
+        return where_chosen(alive, new, old)
+
+    def factor_where_alive(self, alive: BoolArray, new: Factor, old: Factor) -> Factor:
+        """Return the `new` factor of kernels that are `alive` (R, K), and the `old` one of the others."""
+        alive = namespace(alive).any(alive, axis=1, keepdims=True) if self.shared else alive
+        return Factor(
+            where_chosen(alive, new.whitener, old.whitener),
+            where_chosen(alive, new.log_determinant, old.log_determinant),
+            new.usable,
+        )
+
+    def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
+        """Return the covariances of the chosen kernels (R, k) of each start."""
+        if self.shared:
+            return covariances
+        index = kernels.reshape(kernels.shape + (1,) * (covariances.ndim - 2))
+        return np.take_along_axis(covariances, index, axis=1)
+
+    def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
+        """Return the covariances of some features."""
+        return covariances[..., columns[:, None], columns]
+
+    def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
+        """Return the regression of the other G of M features on O known ones, `columns` (O,).
+
+        The slopes have the shape (R, K or 1, G, O), the remaining covariances that of the structure.
+        """
+        return next(self.given(covariances, [columns], n_features))[1:]
+
+    def given(
+        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+    ) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
+        """Yield, for each pattern of known features (O,), the factor of their covariances.
+
+        With it, yield what `conditional` returns.
+        """
+        stack = self._by_kernel(covariances)
+        step = max(1, _ORDERED // stack.size)
+        for start in range(0, len(patterns), step):
+            some = patterns[start : start + step]
+            orders = np.array([np.append(own, others(own, n_features)) for own in some])
+            ordered = np.moveaxis(stack[..., orders[:, :, None], orders[:, None, :]], 2, 0)
+            whitener, _, positive = whiten_batch(ordered.reshape(-1, n_features, n_features))
+            whitener = whitener.reshape(ordered.shape)
+            usable = positive.reshape(ordered.shape[:3]).all(axis=-1)
+            logs = np.cumsum(-2.0 * np.log(np.einsum("brkdd->brkd", whitener)), axis=-1)
+            for b, own in enumerate(some):
+                n = len(own)
+                # The last rows of W whiten the gaps given the known features. The inverse of their square is
+                # positive definite despite rounding, unlike the textbook's difference of two matrices.
+                root = invert_lower(whitener[b, ..., n:, n:])
+                slopes = -(root @ whitener[b, ..., n:, :n])
+                factor = Factor(whitener[b, ..., :n, :n], logs[b, ..., n - 1], usable[b])
+                yield factor, slopes, self.from_root(root)
+
+    def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
+        """Return the largest variance inflation (R,) of each start, infinite where it is not usable.
+
+        It is not more for some of the features.
+        """
+        found = self.variances(covariances) * np.square(factor.whitener).sum(axis=-2)
+        return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)
+
+    def spread(self, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
+        """Return the second-order terms (R, K or 1, S) of covariances (R, K or 1, G, G) of some features.
+
+        The others do not vary. The `factor` is that of all features.
+        """
+        n_features = factor.whitener.shape[-2]
+        whole = np.zeros((*remaining.shape[:2], n_features, n_features))
+        whole[..., gaps[:, None], gaps] = remaining
+        return self.pack(whole)
+
+    def moved(
+        self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
+    ) -> Array:
+        """Return second-order sums (R, K, S) about other origins: the old ones less `shift` (R, K, M).
+
+        `first` (R, K, M) and `mass` (R, K, 1) are the other sums; a structure that projects needs the factor.
+        """
+        one, other = first[..., None, :], shift[..., None, :]
+        moments = self.second_moment(one, other) + self.second_moment(other, one)
+        moments += self.second_moment(other, mass[..., None] * other)
+        return second + self.pack(moments)
+
+    def apart(self, covariances: Array, seen: Array) -> Array:
+        """Return covariances (B · R, …) in which features that are not `seen` (B, M) vary alone."""
+        xp = namespace(covariances)
+        together = (seen[:, :, None] & seen[:, None, :]) | constant(
+            index_of, seen.shape[-1], "diagonal", example=seen
+        )
+        shape = (seen.shape[0],) + (1,) * (covariances.ndim - 2) + together.shape[1:]
+        stack = xp.where(xp.reshape(together, shape), covariances[None, ...], 0.0)
+        return xp.reshape(stack, (-1, *covariances.shape[1:]))
+
+    def completed(
+        self,
+        seen: Array,
+        covariances: Array,
+        whiteners: Array,
+        mass: Array,
+        first: Array,
+        second: Array,
+        away: Array | None = None,
+    ) -> tuple[Array, Array]:
+        """Return expected moments of all features, first (R, K, M) and second (R, K, S), about some origins.
+
+        Given, for each of B patterns, are the features `seen` (B, M), whiteners (B, R, K or 1, …) of the
+        covariances `apart`, the mass (B, R, K), and the moments (B, R, K, M) and (B, R, K, …) of the
+        seen features about the origins. These are the means less `away` (R, K, M), or the means if it is
+        None. The result is summed over the patterns.
+        """
+        xp, stack = namespace(first), self._by_kernel(covariances)[None, ...]
+        eye = constant(np.eye, seen.shape[-1], example=first)
+        known = (seen[:, :, None] & seen[:, None, :])[:, None, None, ...]
+        precisions = xp.where(known, xp.matrix_transpose(whiteners) @ whiteners, 0.0)
+        # E[x − μ | x_seen] = G (x − μ), where x − μ is zero at gaps.
+        predict = xp.where(seen[:, None, None, :, None], eye, stack @ precisions)
+        # In this form the covariance of what is left cannot become negative.
+        left = eye - predict
+        remaining = left @ stack @ xp.matrix_transpose(left)
+        all_second = predict @ second @ xp.matrix_transpose(predict) + mass[..., None, None] * remaining
+        all_first = (predict @ first[..., None])[..., 0]
+        if away is not None:
+            # E[x − o | x_seen] = G (x − o) + c with c = (I − G)(μ − o), where x − o is zero at gaps.
+            offset = (left @ away[None, ..., None])[..., 0]
+            crossed = all_first[..., None] * offset[..., None, :]
+            squared = mass[..., None, None] * offset[..., None] * offset[..., None, :]
+            all_second = all_second + crossed + xp.matrix_transpose(crossed) + squared
+            all_first = all_first + mass[..., None] * offset
+        return xp.sum(all_first, axis=0), self.pack(xp.sum(all_second, axis=0))
+
+    def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
+        """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), (R,): the inverse-Wishart prior, up to a constant."""
+        terms = factor.log_determinant + self.trace(factor, regulariser.prior_covariance)
+        return -0.5 * regulariser.prior_rows * namespace(terms).sum(terms, axis=-1)
+
+    def wishart(self, n_features: int) -> Wishart:
+        """Return the distribution of precisions in variational fits; raise if none is conjugate."""
+        return Wishart(n_features, shared=self.shared)
+
+    def whitener_of(self, factor: Factor, r: int, k: int) -> FloatArray:
+        """Return the whitener of kernel k of start r."""
+        return factor.whitener[r, min(k, factor.whitener.shape[1] - 1)]
+
+    def whiteners_of(self, factor: Factor, kernels: Sequence[tuple[int, int]]) -> FloatArray:
+        """Return the whiteners (q, …) of q kernels, given as (start, kernel)."""
+        shape = factor.whitener.shape
+        flat = namespace(factor.whitener).reshape(factor.whitener, (-1, *shape[2:]))
+        return pick(flat, [r * shape[1] + min(k, shape[1] - 1) for r, k in kernels])
+
+    def coordinates(self, covariances: FloatArray) -> FloatArray:
+        """Return unconstrained numbers in the shape of covariances: any numbers are a positive definite one.
+
+        They are the whiteners with the logarithm of their diagonals, of variances the logarithms alone.
+        """
+        whitener, xp = self.factor(covariances, covariances.shape[-1]).whitener, namespace(covariances)
+        diagonal = constant(index_of, whitener.shape[-1], "diagonal", example=whitener)
+        numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
+        return xp.reshape(numbers, covariances.shape)
+
+    def from_coordinates(self, numbers: FloatArray) -> FloatArray:
+        """Return the covariances with these coordinates; not finite where they overflow."""
+        xp, n_features = namespace(numbers), numbers.shape[-1]
+        diagonal = constant(index_of, n_features, "diagonal", example=numbers)
+        whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
+        good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
+        root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, n_features, example=numbers)))
+        return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
+
+    # Coordinates around one model with whiteners W₀: W = VW₀. The numbers, Q for each of B covariances, are V
+    # with the logarithm of its diagonal. Zero is that model, and steps are in units of its kernels.
+
+    def root(self, factor: Factor) -> FloatArray:
+        """Return the inverses of whiteners."""
+        return invert_lower(factor.whitener)
+
+    def from_root(self, root: FloatArray) -> FloatArray:
+        """Return the covariances whose whiteners have these inverses."""
+        covariances = root @ root.mT
+        covariances = 0.5 * (covariances + covariances.mT)
+        return covariances[:, 0] if self.shared else covariances
+
+    def unwhiten(self, root: FloatArray, steps: FloatArray) -> FloatArray:
+        """Return W⁻¹s of steps (K, M)."""
+        return (root[0] @ steps[..., None])[..., 0]
+
+    def stretched(self, base: Factor, numbers: FloatArray) -> tuple[FloatArray, Factor]:
+        """Return V, (B, M, M) or (B, M or 1), of numbers (B, Q), and the factor of VW₀; `base` is W₀'s."""
+        n_features = base.whitener.shape[-1]
+        stretch = np.zeros((len(numbers), n_features * n_features))
+        stretch[:, index_of(n_features, "triangle")] = numbers
+        diagonal = stretch[:, :: n_features + 1]
+        log_determinant = base.log_determinant - 2.0 * diagonal.sum(axis=-1)
+        np.exp(diagonal, out=diagonal)
+        stretch = stretch.reshape(-1, n_features, n_features)
+        return stretch, Factor(stretch @ base.whitener, log_determinant, base.usable)
+
+    def gradients(self, base: Factor, stretch: FloatArray, factor: Factor, sums: Triple) -> Pair:
+        """Return the gradients with respect to steps of the means (K, M), and to coordinates (B, Q).
+
+        `stretch` is V and `factor` that of VW₀. The sums are those of the derivatives g_nk of the objective
+        with respect to log N(x_n; μ_k, P_k), (K,), of g_nk times x_n − μ_k, (K, M), and of g_nk times its
+        second-order terms, (K, S).
+        """
+        (mass, first, second), whitener, n_features = sums, factor.whitener[0], stretch.shape[-1]
+        of_steps = (stretch.mT @ (whitener @ first[..., None]))[..., 0]
+        if self.shared:
+            mass, second = mass.sum(keepdims=True), second.sum(axis=0, keepdims=True)
+        # ∂/∂V of −½ tr(VW₀ S (VW₀)ᵀ) + m log |V|, S the scatter.
+        whole = -(whitener @ unpack(second, n_features)) @ base.whitener[0].mT
+        diagonal = np.einsum("kdd->kd", whole)
+        diagonal *= np.einsum("kdd->kd", stretch)
+        diagonal += mass[:, None]
+        return of_steps, whole.reshape(len(whole), -1)[:, index_of(n_features, "triangle")]
+
+
+class Tied(Structure):
+    """One covariance matrix for all kernels: shape (R, M, M), with a kernel axis of one in factors."""
+
+    name = "tied"
+    pools_as = None
+    shared = True
+
+    def n_parameters(self, n_kernels: int, n_features: int) -> int:
+        return self.n_second(n_features)
+
+    def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
+        return (n_features, n_features)
+
+    def from_full(self, covariances: FloatArray) -> FloatArray:
+        return covariances.mean(axis=-3)
+
+    def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
+        return np.repeat(covariances[..., None, :, :], n_kernels, axis=-3)

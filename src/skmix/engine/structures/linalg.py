@@ -1,0 +1,330 @@
+"""Second-order terms, and whitening factors of batches of small matrices."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from scipy.linalg import lapack
+
+from ..compute.arrays import (
+    FARTHEST_SQUARED,
+    Array,
+    as_float64,
+    clip,
+    constant,
+    device_of,
+    is_numpy,
+    namespace,
+    occurs,
+    operations_of,
+    pick,
+    rare,
+    replaced,
+    take,
+    to_numpy,
+)
+from ..compute.compiling import can_compile, is_loaded
+from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
+
+# Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
+# of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
+_LARGEST_VECTORISED = 16
+# Numbers in a batch from which on compiled code is worth loading.
+_WORTH_COMPILING = 1 << 15
+# With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
+# it is recomputed in extended precision where the platform has it.
+INFLATED = 2e6
+# On a device this costs a copy to the host: such a factor keeps the digits that its products keep.
+_INFLATED_ON_DEVICE = 2.0**24
+# Pivots of a correlation matrix below this are zero to working precision.
+_SINGULAR = float(4 * np.finfo(np.float64).eps)
+# The largest squared distance in single precision.
+_FARTHEST_SQUARED_SINGLE = 1e30
+# Variances outside of these are not usable.
+TINY, HUGE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
+
+
+# ---------------------------------------------------------------- second-order terms
+
+
+@lru_cache(maxsize=256)
+def index_of(n_features: int, which: str) -> np.ndarray:
+    """Return indices of the pairs of features, and −½ times how often each (S,) occurs in x'Qx.
+
+    The pairs are (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋. In this order all products are one strided
+    elementwise product of the rows with themselves: one call instead of one per feature.
+    """
+    steps = np.arange(n_features * (n_features + 1) // 2) // n_features
+    i = np.arange(len(steps)) % n_features
+    j = (i + steps) % n_features
+    pair_of = np.empty((n_features, n_features), dtype=np.int64)
+    pair_of[i, j] = pair_of[j, i] = np.arange(len(i))
+    found: dict[str, np.ndarray] = {
+        "first": i,
+        "second": j,
+        "multiplicity": np.where(i == j, -0.5, -1.0),
+        "packed": i * n_features + j,  # (S,), of each pair in a flat matrix (M · M,)
+        "unpacked": pair_of.ravel(),  # (M · M,), the pair of each entry
+        "triangle": np.flatnonzero(np.tri(n_features)),  # the lower triangle in a flat matrix
+        "diagonal": np.eye(n_features, dtype=bool),
+    }
+    return found[which]
+
+
+def others(columns: IntArray, n_features: int) -> IntArray:
+    """Return the features that are not among `columns`, in increasing order."""
+    return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)
+
+
+def unpack(second: FloatArray, n_features: int) -> FloatArray:
+    """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
+    xp = namespace(second)
+    flat = take(second, constant(index_of, n_features, "unpacked", example=second), axis=-1)
+    return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
+
+
+def lengths(white: FloatArray) -> FloatArray:
+    """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
+    xp = namespace(white)
+    with np.errstate(over="ignore"):
+        found = xp.sum(white * white, axis=-2)
+    most = FARTHEST_SQUARED if found.dtype == xp.float64 else _FARTHEST_SQUARED_SINGLE
+    return xp.where(found < most, found, most)
+
+
+def where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
+    """Return `new` (R, …) or (R, K, …) where `chosen` (R,) or (R, K), otherwise `old`."""
+    return namespace(new).where(
+        namespace(new).reshape(chosen, chosen.shape + (1,) * (new.ndim - chosen.ndim)), new, old
+    )
+
+
+def with_crossed(squares: FloatArray, crossed: FloatArray) -> FloatArray:
+    """Concatenate sums of squares (R, K, M) and of x(Vx)ᵀ (R, K, M, q), as in `Statistics.second`."""
+    return np.concatenate([squares, crossed.reshape(*squares.shape[:2], -1)], axis=-1)
+
+
+# ---------------------------------------------------------------- batches of small matrices
+#
+# NumPy's batched Cholesky raises for the whole batch if one matrix is singular, and one LAPACK call for each
+# costs more than the arithmetic of a small matrix. A batch of starts has thousands of them.
+
+# For B matrices P (M, M): lower triangular whiteners W with W P Wᵀ = I, log-determinants (B,), and which are
+# numerically positive definite (B,). If one is not, its W is finite but undefined.
+Whitened = tuple[Array, Array, Array]
+
+
+def factor_of(found: Whitened, shape: tuple[int, ...]) -> Factor:
+    """Return the factor of covariances of that shape (R, K, M, M), given that of a batch of R · K."""
+    (whitener, log_determinant, positive), xp = found, namespace(found[0])
+    usable = xp.all(xp.reshape(positive, shape[:2]), axis=1)
+    return Factor(xp.reshape(whitener, shape), xp.reshape(log_determinant, shape[:2]), usable)
+
+
+def compiles(batch: Array, order: int) -> bool:
+    """Return whether small matrices, one for each entry of `batch`, are for compiled code."""
+    if not is_numpy(batch) or order > _LARGEST_VECTORISED:
+        return False
+    return is_loaded() or (batch.size * order**2 >= _WORTH_COMPILING and can_compile())
+
+
+def _read_only(array: FloatArray) -> FloatArray:
+    """Return an array as one that is contiguous and read-only: code is compiled for each kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def update_compiled(
+    mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
+) -> FloatArray:
+    """Return covariances (R, K, M, M) before they are raised to the floor; see `Structure.update`."""
+    from ..compute.matrices import normalise
+
+    n_features, rows = offset.shape[-1], float(regulariser.prior_rows)
+    ridge = np.zeros(n_features) if regulariser.ridge is None else regulariser.ridge
+    covariances = np.empty((*offset.shape, n_features))
+    normalise(
+        _read_only(second).reshape(-1, second.shape[-1]),
+        index_of(n_features, "unpacked"),
+        _read_only(mass).reshape(-1),
+        _read_only(offset).reshape(-1, n_features),
+        (rows * regulariser.prior_covariance).reshape(-1),
+        rows,
+        np.diag(ridge).reshape(-1),
+        covariances.reshape(-1, n_features**2),
+    )
+    return covariances
+
+
+def whiten_batch(matrices: Array) -> Whitened:
+    """Return the `Whitened` of symmetric matrices (B, M, M)."""
+    if not is_numpy(matrices):
+        return _whiten_on_device(matrices)
+    if compiles(matrices[:, 0, 0], matrices.shape[-1]):
+        return _eliminate_compiled(matrices)
+    # Scaling to a diagonal near one avoids overflow and underflow; powers of two make it exact.
+    diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    proper = np.all((diagonal > 0) & np.isfinite(diagonal), axis=1)
+    if not proper.all():
+        matrices = np.where(proper[:, None, None], matrices, np.eye(matrices.shape[-1]))
+        diagonal = np.diagonal(matrices, axis1=-2, axis2=-1)
+    _, exponents = np.frexp(diagonal)
+    units = np.ldexp(1.0, -(exponents // 2))
+    scaled = matrices * units[:, :, None] * units[:, None, :]
+    small = matrices.shape[-1] <= _LARGEST_VECTORISED
+    whiteners, log_determinants, positive = (_eliminate if small else _factor_each)(scaled)
+    variances = np.diagonal(scaled, axis1=-2, axis2=-1)
+    inflation = variances * _inverse_diagonals(whiteners)
+    again = np.flatnonzero(positive & (inflation > INFLATED).any(axis=1))
+    if len(again):
+        whiteners[again], log_determinants[again], positive[again] = _eliminate(
+            scaled[again].astype(np.longdouble)
+        )
+    whiteners *= units[:, None, :]
+    log_determinants -= 2.0 * np.log(units).sum(axis=1)
+    return whiteners, log_determinants, positive & proper
+
+
+def _eliminate_compiled(matrices: FloatArray) -> Whitened:
+    """Return the `Whitened` of matrices (B, M, M), bit by bit what NumPy makes of them."""
+    from ..compute.matrices import eliminate
+
+    n_matrices, order, _ = matrices.shape
+    whiteners, units, pivots = (
+        np.zeros_like(matrices, order="C"),
+        np.empty((n_matrices, order)),
+        np.empty((order, n_matrices)),
+    )
+    positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
+    eliminate(_read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
+    log_determinants = np.log(pivots).sum(axis=0)
+    positive &= np.isfinite(log_determinants)
+    if not positive.all():
+        whiteners[~positive] = np.eye(order) * units[~positive][:, None]
+        log_determinants[~positive] = 0.0
+    again = np.flatnonzero(positive & (inflation > INFLATED))
+    if len(again):
+        own = units[again]
+        scaled = matrices[again] * own[:, :, None] * own[:, None, :]
+        found = _eliminate(scaled.astype(np.longdouble))
+        whiteners[again], log_determinants[again], positive[again] = found[0] * own[:, None], *found[1:]
+    return whiteners, log_determinants - 2.0 * np.log(units).sum(axis=1), positive
+
+
+@np.errstate(over="ignore", invalid="ignore")  # matrices that are not positive definite
+def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Factor scaled matrices (B, M, M) together."""
+    n_matrices, order, _ = matrices.shape
+    # The batch is the last axis, so that each step works along contiguous memory.
+    rest = np.moveaxis(matrices, 0, -1).copy(order="C")
+    inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
+    positive = np.ones(n_matrices, dtype=bool)
+    least = _SINGULAR * np.abs(np.einsum("ddb->db", rest))
+    for j in range(order):
+        good = rest[j, j] > least[j]
+        positive &= good
+        pivots[j] = np.where(good, rest[j, j], 1.0)
+        root = 1.0 / np.sqrt(pivots[j])
+        inverse[j, :j] *= root
+        inverse[j, j] = root
+        if j < order - 1:
+            column = rest[j + 1 :, j] * root
+            rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
+            inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
+    log_determinants = np.log(pivots).sum(axis=0)
+    positive &= np.isfinite(log_determinants)
+    if not positive.all():
+        inverse[:, :, ~positive] = np.eye(order)[:, :, None]
+        log_determinants[~positive] = 0.0
+    return np.ascontiguousarray(np.moveaxis(inverse, -1, 0)), log_determinants, positive
+
+
+def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Factor scaled matrices (B, M, M) one by one."""
+    n_matrices, order, _ = matrices.shape
+    whiteners = np.tile(np.eye(order), (n_matrices, 1, 1))
+    log_determinants = np.zeros(n_matrices)
+    positive = np.zeros(n_matrices, dtype=bool)
+    for b, matrix in enumerate(matrices):
+        lower, info = lapack.dpotrf(matrix, lower=1)
+        pivots = np.diagonal(lower)
+        if info == 0 and np.all(pivots**2 > _SINGULAR * np.diagonal(matrix)):
+            whiteners[b] = lapack.dtrtri(lower, lower=1)[0]
+            log_determinants[b] = 2.0 * np.log(pivots).sum()
+            positive[b] = True
+    return whiteners, log_determinants, positive
+
+
+def _whiten_on_device(matrices: Array) -> Whitened:
+    """Return whiteners of matrices (B, M, M) on a device; those that lose digits are factored on the host."""
+    xp, operations = namespace(matrices), operations_of(matrices)
+    diagonal = xp.linalg.diagonal(matrices)
+    safe = clip(diagonal, TINY, HUGE)
+    proper = xp.all(safe == diagonal, axis=1)
+    eye = constant(np.eye, matrices.shape[-1], example=matrices)
+    unit = xp.reciprocal(xp.sqrt(safe))
+    scaled = xp.where(proper[:, None, None], matrices * unit[:, :, None] * unit[:, None, :], eye)
+    lower, good = operations.cholesky(scaled)
+    positive = proper & good & xp.all(xp.linalg.diagonal(lower) > math.sqrt(_SINGULAR), axis=1)
+    lower = xp.where(positive[:, None, None], lower, eye)
+    whiteners = operations.invert_lower(lower)
+    lengths = xp.linalg.vector_norm(whiteners, axis=-2)
+    inflated = positive & xp.any(lengths > math.sqrt(_INFLATED_ON_DEVICE), axis=1)
+    log_determinants = 2.0 * xp.sum(xp.log(xp.linalg.diagonal(lower) / unit), axis=1)
+    found = whiteners * unit[:, None, :], log_determinants, positive
+    if not occurs(inflated):
+        return found
+    index = np.flatnonzero(to_numpy(inflated))
+    whiteners, log_determinants, positive = whiten_batch(to_numpy(pick(matrices, index)))
+    better = as_float64(whiteners, matrices), as_float64(log_determinants, matrices)
+    return _replaced(found, index, (*better, xp.asarray(positive, device=device_of(matrices))))
+
+
+def _inverse_diagonals(whiteners: Array) -> Array:
+    """Return the diagonals (B, M) of the inverses WᵀW of the matrices with these whiteners (B, M, M)."""
+    if is_numpy(whiteners):
+        return np.einsum("bed,bed->bd", whiteners, whiteners)
+    return namespace(whiteners).sum(whiteners * whiteners, axis=-2)
+
+
+def _replaced(found: Whitened, index: IntArray, new: Whitened) -> Whitened:
+    """Return `found` with the entries of some matrices replaced."""
+    whiteners, log_determinants, positive = (replaced(a, index, b) for a, b in zip(found, new, strict=True))
+    return whiteners, log_determinants, positive
+
+
+def whiten_bounded(matrices: Array, floor: Array) -> tuple[Array, Whitened]:
+    """Return matrices (B, M, M) raised to P ⪰ diag(floor), and their whiteners; NumPy: in place."""
+    found, xp = whiten_batch(matrices), namespace(matrices)
+    # tr(P⁻¹ diag(floor)) < 1 proves that no eigenvalue relative to diag(floor) is below one.
+    low = (~found[2] | (_inverse_diagonals(found[0]) @ floor >= 1.0)) & xp.all(floor > 0)
+    index = rare(low)
+    if index is None:
+        return matrices, found
+    some = pick(matrices, index)
+    raised = xp.where(pick(low, index)[:, None, None], raise_eigenvalues(some, floor), some)
+    return replaced(matrices, index, raised), _replaced(found, index, whiten_batch(raised))
+
+
+def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
+    """Return symmetric matrices (B, M, M) raised to P ⪰ diag(floor), with a positive floor (M,).
+
+    This maximises the expected log-likelihood under that constraint, so that EM stays monotone.
+    """
+    xp, root = namespace(matrices), namespace(matrices).sqrt(floor)
+    unit = root[:, None] * root
+    raised = operations_of(matrices).raise_to_one(matrices / unit)
+    return 0.5 * (raised + xp.matrix_transpose(raised)) * unit
+
+
+def invert_lower(matrices: FloatArray) -> FloatArray:
+    """Return the inverses of lower triangular matrices (..., M, M) with nonzero diagonals."""
+    inverse = np.zeros_like(matrices)
+    for j in range(matrices.shape[-1]):
+        inverse[..., j, :] = -(matrices[..., j, None, :j] @ inverse[..., :j, :])[..., 0, :]
+        inverse[..., j, j] = 1.0
+        inverse[..., j, :] /= matrices[..., j, j, None]
+    return inverse

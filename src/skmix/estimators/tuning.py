@@ -1,0 +1,281 @@
+"""Discriminative tuning of a fitted classifier, and how far held-out rows let it go.
+
+The classifier's own training rows cannot judge it. So there are three ways to find out how far to tune:
+
+- Held-out rows that are in neither the fit nor the tuning judge the classifier itself.
+- Otherwise a second classifier is fitted without the held-out rows, which judge it while it is tuned. The
+  first one is then tuned on all rows, by as many rounds.
+- Few new rows are all judged, in turn, by copies that were tuned to the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+
+from ..engine.compute.blocks import Block
+from ..engine.estep.gaps import has_gaps
+from ..engine.model import FloatArray
+from ..engine.refine import discriminative
+from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score
+from ..engine.refine.temperature import log_losses
+from . import densities
+from ._settings import check_count
+from .crossfit import N_FOLDS_TO_TUNE, refit
+from .decisions import novelty_threshold
+from .holdout import rows_to_divide, single_split, stratified_folds
+from .rows import enter
+from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
+
+# Values of λ, from nearly the model that EM found to one that only separates classes.
+_TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
+# The same with mini-batches, whose rounds are longer.
+_TRADE_OFFS_OF_BATCHES = (0.001, 0.0)
+# Up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
+_ALL_AT_ONCE = 10_000
+# Rows of a mini-batch.
+_BATCH = 500
+# Largest number of rounds for each λ: steps of L-BFGS, or passes over mini-batches.
+_STEPS, _PASSES = 200, 20
+# Fewer held-out rows than these prefer some of many rounds by chance: then all rows are judged in turn.
+_ENOUGH_HELD_OUT = 100
+# Tuning must lower the log-loss of rows that are judged in turn by so many standard errors.
+_CLEARLY = 2.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to tune: values of λ with their largest numbers of rounds, and the rows of a mini-batch or None."""
+
+    stages: list[Stage]
+    max_iter: int
+    batch_size: int | None
+    random_state: np.random.RandomState
+
+    def run(
+        self,
+        classifier: Any,
+        training: Labelled,
+        held_out: Labelled | None,
+        stages: Sequence[Stage] | None = None,
+    ) -> tuple[Any, Judge]:
+        """Return a tuned copy of the classifier's only model, and what held-out rows say of it.
+
+        Other `stages` than those of the plan may be given.
+        """
+        model = copy(classifier.models_[0])
+        # Kernels move here even where the fit kept them and so had no floor.
+        options = replace(
+            fitted_options(model), floor=model.variance_floor, n_jobs=effective_n_jobs(classifier.n_jobs)
+        )
+        found = discriminative.tune(
+            model._parameters,
+            classifier.class_prior_,
+            training,
+            held_out,
+            options,
+            stages=self.stages if stages is None else stages,
+            max_iter=self.max_iter,
+            batch_size=self.batch_size,
+            random_state=self.random_state,
+        )
+        if found.trade_off is not None:
+            model._store_parameters(found.best)
+        return model, found
+
+
+def tune(
+    classifier: Any,
+    rows: Labelled,
+    random: np.random.RandomState,
+    *,
+    trade_off: Any,
+    validation: Any,
+    max_iter: int | None,
+    batch_size: int | None,
+    new_rows: bool,
+) -> None:
+    """Tune a classifier to rows, and store its model, temperature, threshold and `tuned_`."""
+    training, held_out = split_rows(classifier, rows, validation, random)
+    plan = make_plan(len(training.codes), trade_off, max_iter, batch_size, random)
+    if held_out is None or isinstance(validation, (tuple, list)):
+        model, found = plan.run(classifier, training, held_out)
+    elif not new_rows:
+        model, found = _as_far_as_a_second_fit(classifier, rows, training, held_out, plan)
+    elif len(held_out.codes) >= _ENOUGH_HELD_OUT:
+        model, found = plan.run(classifier, training, held_out)
+    else:
+        model, found = _if_all_rows_gain(classifier, rows, validation, plan)
+    if found.trade_off is not None:
+        # Sums of a stream, a posterior and populations belong to the kernels before tuning.
+        for name in ("stream_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
+            model.__dict__.pop(name, None)
+    classifier.models_ = [model]
+    if found.after is not None:
+        classifier.temperature_ = found.after.temperature
+    classifier.tuned_ = {
+        "trade_off": found.trade_off,
+        "before": found.before and vars(found.before).copy(),
+        "after": found.after and vars(found.after).copy(),
+        "rounds": [{"trade_off": value, **vars(scores)} for value, scores in found.rounds],
+    }
+    if classifier.reject_below is not None:
+
+        def finish(other: Any, own: Block) -> None:
+            assert own.y is not None
+            other.models_ = [plan.run(other, Labelled(own.X, own.y, own.weights), None, found.stages)[0]]
+
+        classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows.block(), finish)
+
+
+# ---------------------------------------------------------------- who decides how far
+
+
+def _as_far_as_a_second_fit(
+    classifier: Any, rows: Labelled, training: Labelled, held_out: Labelled, plan: Plan
+) -> tuple[Any, Judge]:
+    """Tune to all rows as far as it helped a second fit, to the training rows alone."""
+    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
+    if not counts.all():
+        label = classifier.classes_.tolist()[int(np.argmin(counts))]
+        raise ValueError(
+            f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
+            "rows of all classes, or new_rows=True if no row was in the fit."
+        )
+    _, found = plan.run(refit(classifier, training.block()), training, held_out)
+    model, _ = plan.run(classifier, rows, None, found.stages)
+    return model, found
+
+
+def _if_all_rows_gain(classifier: Any, rows: Labelled, validation: float, plan: Plan) -> tuple[Any, Judge]:
+    """Tune to all rows if copies that were tuned to some of them predict the others clearly better."""
+    before, after, rounds, stages = cross_fit(classifier, rows, validation, plan)
+    model, found = plan.run(classifier, rows, None, stages)
+    found.before, found.after, found.rounds = before, after, rounds
+    return model, found
+
+
+def cross_fit(
+    classifier: Any, rows: Labelled, validation: float, plan: Plan
+) -> tuple[Scores, Scores, list[tuple[float, Scores]], list[Stage]]:
+    """Return scores of rows before and after tuning, all rounds, and the stages to take.
+
+    Each fold of the rows, which are new to the classifier, is judged by a copy tuned to the others. Where
+    there are more errors, or the log-loss is not lower by more than two standard errors, no stage is taken;
+    otherwise those of the copy with the fewest rounds.
+    """
+    random, fitted = plan.random_state, densities.log_joint(classifier, rows.X)
+    tuned, rounds, paths = fitted.copy(), [], []
+    for others, held in stratified_folds(rows.codes, N_FOLDS_TO_TUNE, random.randint(np.iinfo(np.int32).max)):
+        other = copy(classifier)
+        try:
+            split = split_rows(classifier, rows.take(others), validation, random)
+        except ValueError:
+            continue  # too few rows are left: the held-out ones stay as they are
+        model, found = plan.run(classifier, *split)
+        other.models_ = [model]
+        rounds += found.rounds
+        paths.append(found.stages)
+        tuned[held] = densities.log_joint(other, rows.X[held])
+    before, after = score(fitted, rows), score(tuned, rows)
+    gains = log_losses(fitted, rows.codes, before.temperature) - log_losses(
+        tuned, rows.codes, after.temperature
+    )
+    weights: FloatArray = np.ones(len(gains)) if rows.weights is None else rows.weights
+    mean = before.log_loss - after.log_loss
+    error = np.sqrt(np.sum((weights * (gains - mean)) ** 2)) / weights.sum()
+    if not mean > _CLEARLY * error or after.error > before.error:
+        return before, before, rounds, []
+    return before, after, rounds, min(paths, key=lambda path: sum(n_rounds for _, n_rounds in path))
+
+
+# ---------------------------------------------------------------- rows and settings
+
+
+def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
+    """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
+    given = enter(classifier, X, y, sample_weight)
+    rows = given.values(on_cpu=True)
+    codes = given.codes(len(rows), unlabelled=True)
+    if np.any(codes < 0):
+        raise ValueError(
+            f"{np.sum(codes < 0)} rows of {name} have no label and cannot be used to tune: leave them out."
+        )
+    if has_gaps(rows):
+        raise ValueError(f"tune needs rows without missing values, but {name} has NaN: see `impute`.")
+    impossible = np.flatnonzero(classifier.class_prior_[codes] == 0)
+    if len(impossible):
+        label = classifier.classes_.tolist()[codes[impossible[0]]]
+        raise ValueError(
+            f"{len(impossible)} rows of {name} have a label of class prior zero, such as {label!r}: "
+            "no tuning makes them possible."
+        )
+    weights = given.weights(len(rows))
+    found = Labelled(rows, codes, weights)
+    return found if weights is None else found.take(np.flatnonzero(weights))
+
+
+def split_rows(
+    classifier: Any, rows: Labelled, validation: Any, random: np.random.RandomState
+) -> tuple[Labelled, Labelled | None]:
+    """Return rows to tune to, and held-out rows: a share of the rows, given ones, or None."""
+    if validation is None:
+        return rows, None
+    if isinstance(validation, (tuple, list)):
+        if len(validation) != 2:
+            raise ValueError(f"validation as a tuple is (X, y), got {len(validation)} entries.")
+        return rows, labelled_rows(classifier, validation[0], validation[1], name="validation")
+    if not _is_number(validation) or not 0 < validation < 1:
+        raise ValueError(
+            f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
+        )
+    some = rows_to_divide(rows.codes)
+    n_classes, n_held = len(np.unique(rows.codes[some])), int(np.ceil(validation * len(some)))
+    if not n_classes or len(some) - max(n_held, n_classes) < n_classes:
+        raise ValueError(
+            f"{len(rows.codes)} rows of {len(np.unique(rows.codes))} classes are too few to hold out "
+            f"{validation:g} of them: give held-out rows as validation=(X, y)."
+        )
+    training, held = single_split(rows.codes, n_held, random)
+    return rows.take(training), rows.take(held)
+
+
+def make_plan(
+    n_rows: int, trade_off: Any, max_iter: Any, batch_size: Any, random: np.random.RandomState
+) -> Plan:
+    """Return how to tune to so many rows; refuse settings that make no sense."""
+    for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
+        if count is not None:
+            check_count(count, f"{name} must be", ", or None")
+    if batch_size is None and n_rows > _ALL_AT_ONCE:
+        batch_size = _BATCH
+    if batch_size is not None and batch_size >= n_rows:
+        batch_size = None
+    trade_offs = _check_trade_offs(trade_off, batch_size is not None)
+    max_iter = int(max_iter or (_STEPS if batch_size is None else _PASSES))
+    return Plan([(value, max_iter) for value in trade_offs], max_iter, batch_size, random)
+
+
+def _check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:
+    """Return the values of λ to go through."""
+    if isinstance(trade_off, str):
+        if trade_off != "auto":
+            raise ValueError(f"trade_off must be a number, a list of them or 'auto', got {trade_off!r}.")
+        return _TRADE_OFFS_OF_BATCHES if in_batches else _TRADE_OFFS
+    several = trade_off if isinstance(trade_off, (Sequence, np.ndarray)) else [trade_off]
+    if not len(several):
+        raise ValueError("trade_off is an empty list.")
+    for value in several:
+        if not _is_number(value) or not 0 <= value < np.inf:
+            raise ValueError(f"trade_off must be finite and not negative, got {value!r}.")
+    return tuple(float(value) for value in several)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

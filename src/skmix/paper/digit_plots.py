@@ -1,0 +1,229 @@
+"""Plots of seven-segment digits: layout, points, images and features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skmix.paper.digits import sample_points, segment_layout
+from skmix.plots._common import (
+    CLASS_COLOURS,
+    INK,
+    MEDIUM,
+    ROWS_COLOUR,
+    SMALL,
+    Axes,
+    Figure,
+    dots,
+    ellipses,
+    finish,
+    panels_for,
+)
+
+_GAP = 2
+"""Pixels between the images of a sheet."""
+
+
+def plot_segments(
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    *,
+    axes: Axes | None = None,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot the layout of the seven segments with their numbers.
+
+    Parameters
+    ----------
+    half_length, half_width : float, default=2.0, 0.5
+        Half the length and half the width of a segment.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    """
+    layout = segment_layout(half_length, half_width)
+    (panel,) = panels_for(1, axes, figure, size=(3.9, 4.8))
+    from matplotlib.patches import Rectangle
+
+    for number, (centre, lies) in enumerate(zip(layout.centres, layout.horizontal, strict=True), start=1):
+        half = np.array((half_length, half_width) if lies else (half_width, half_length))
+        panel.add_patch(Rectangle(tuple(centre - half), *(2 * half), fc="#dbe6f1", ec=INK, lw=1.2))
+        panel.annotate(str(number), tuple(centre), ha="center", va="center", color=INK, fontsize=12)
+    step = half_length + half_width
+    panel.set(
+        xlim=(-1.6 * step, 2.4 * step),
+        ylim=(-2.6 * step, 2.9 * step),
+        aspect="equal",
+        xticks=[-step, 0.0, step],
+        yticks=[-2 * step, -step, 0.0, step, 2 * step],
+        xlabel="x",
+        ylabel="y",
+    )
+    # Lines between two points, each with its length above it or to its right.
+    top, right = 2 * step + 1.8 * half_width, step + 2.2 * half_width
+    bar = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "color": "0.4", "shrinkA": 0, "shrinkB": 0}
+    text: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "color": "0.3"}
+    panel.annotate("", (-half_length, top), (half_length, top), arrowprops=bar)
+    panel.annotate(f"2D = {2 * half_length:g}", (0.0, top), (0, 4), ha="center", va="bottom", **text)
+    panel.annotate("", (right, -half_width), (right, half_width), arrowprops=bar)
+    panel.annotate(f"2d = {2 * half_width:g}", (right, 0.0), (6, 0), ha="left", va="center", **text)
+    finish(panel)
+    return panel
+
+
+def plot_digit_points(
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    *,
+    digits: Sequence[int] = tuple(range(10)),
+    n_points: int = 100,
+    variance_scale: float = 1.2,
+    n_std: float = 3.0,
+    random_state: int | np.random.RandomState | None = 0,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot sampled points of digits with the ellipses of their segments.
+
+    Parameters
+    ----------
+    half_length, half_width, n_points, variance_scale
+        As in `skmix.paper.make_seven_segment_digits`.
+    digits : sequence of int, default=(0, …, 9)
+        The digits to show.
+    n_std : float, default=3.0
+        Distance of the ellipses from the centres, in standard deviations.
+    random_state : int, RandomState instance or None, default=0
+        Determines the points.
+    axes, figure : default=None
+        Axes to draw into, one for each digit, or an empty figure for new axes. By default a new figure.
+    """
+    shown = list(digits)
+    points, index = sample_points(
+        shown,
+        half_length=half_length,
+        half_width=half_width,
+        n_points=n_points,
+        variance_scale=variance_scale,
+        random_state=random_state,
+    )
+    layout = segment_layout(half_length, half_width, variance_scale)
+    panels = panels_for(len(shown), axes, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
+    line = {"color": CLASS_COLOURS[1], "lw": 1.0}
+    for position, (digit, panel) in enumerate(zip(shown, panels, strict=True)):
+        dots(panel, points[index == position], size=1.3, color=INK, alpha=0.6)
+        centres, covariances = layout.of_digit(digit)
+        ellipses(panel, centres, covariances, [line] * len(centres), n_std)
+        limits = (-layout.bound, layout.bound)
+        panel.set(title=str(digit), aspect="equal", xlim=limits, ylim=limits)
+        panel.locator_params(nbins=3)
+    finish(*panels)
+    return panels
+
+
+def plot_digits(
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    n_columns: int | None = None,
+    axes: Axes | None = None,
+    figure: Figure | None = None,
+) -> Axes:
+    """Plot a sheet of images, row by row in the given order.
+
+    Parameters
+    ----------
+    images : array-like of shape (n, height, width), or (n, side * side)
+        Images, at least one; dark is high.
+    labels : array-like of shape (n,), default=None
+        Their labels. If each row of the sheet has one label, it is on the left; otherwise each image has its
+        own.
+    n_columns : int, default=None
+        Images in a row; None makes the sheet about square, with at least ten columns.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    """
+    tiles = np.asarray(images, dtype=np.float64)
+    if tiles.ndim == 2 and (side := round(np.sqrt(tiles.shape[1]))) ** 2 == tiles.shape[1]:
+        tiles = tiles.reshape(len(tiles), side, side)
+    if tiles.ndim != 3 or 0 in tiles.shape:
+        raise ValueError(f"images must have shape (n, height, width) or (n, side * side), got {tiles.shape}.")
+    names = None if labels is None else np.asarray(labels)
+    if names is not None and names.shape != (len(tiles),):
+        raise ValueError(f"there are {len(tiles)} images but labels of shape {names.shape}.")
+    n, height, width = tiles.shape
+    across = n_columns if n_columns is not None else max(10, round(np.sqrt(n)))
+    if across < 1:
+        raise ValueError(f"n_columns must be at least 1, got {across}.")
+    across = min(across, n)
+    down = -(-n // across)
+    # Each image is scaled to its own brightest pixel, and followed by a gap on the right and below.
+    brightest = np.maximum(tiles.max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
+    padded = np.full((down * across, height + _GAP, width + _GAP), np.nan)
+    padded[:n, :height, :width] = tiles / brightest
+    sheet = padded.reshape(down, across, height + _GAP, width + _GAP).swapaxes(1, 2)
+    sheet = sheet.reshape(down * (height + _GAP), -1)[:-_GAP, :-_GAP]
+    inches = float(np.clip(9.0 / across, 0.3, 0.8))
+    size = (inches * across + 0.4, inches * height / width * down + 0.2)
+    (panel,) = panels_for(1, axes, figure, size=size)
+    panel.imshow(sheet, cmap="gray_r", vmin=0.0, vmax=1.0)
+    # A light grey background separates the images from the gaps.
+    panel.set(xticks=[], yticks=[], facecolor="0.85")
+    panel.spines[:].set_visible(False)
+    firsts = range(0, n, across)
+    if names is None:
+        return panel
+    if all(len(set(names[first : first + across].tolist())) == 1 for first in firsts):
+        # If several rows have the same label, the first shows it.
+        new = [first for first in firsts if first == 0 or names[first] != names[first - across]]
+        middles = [first // across * (height + _GAP) + height / 2 for first in new]
+        panel.set_yticks(middles, [str(names[first]) for first in new])
+        panel.tick_params(left=False, labelsize=MEDIUM)
+    else:
+        for place, name in enumerate(names.tolist()):
+            corner = (place % across * (width + _GAP) + 1, place // across * (height + _GAP) + 1)
+            panel.annotate(str(name), corner, ha="left", va="top", fontsize=6, color=CLASS_COLOURS[1])
+    return panel
+
+
+def plot_feature_overlay(
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    n_samples: int = 10,
+    n_entries: int = 10,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Overlay the principal-axis features of a few images of each class.
+
+    Parameters
+    ----------
+    features : array-like of shape (n, M)
+        Features, the entries of the axis first, as `skmix.paper.digit_features` has them.
+    labels : array-like of shape (n,)
+        Labels.
+    n_samples : int, default=10
+        Images of each class to show, the first ones.
+    n_entries : int, default=10
+        Features to show, the first ones.
+    axes, figure : default=None
+        Axes to draw into, one for each class in the order of the sorted labels, or an empty figure for new
+        axes. By default a new figure.
+    """
+    values, known = np.asarray(features, dtype=np.float64), np.asarray(labels)
+    if values.ndim != 2 or values.shape[1] < n_entries:
+        raise ValueError(f"features must have shape (rows, at least {n_entries}), got {values.shape}.")
+    if known.shape != (len(values),):
+        raise ValueError(f"features have {len(values)} rows but labels have shape {known.shape}.")
+    classes = np.unique(known)
+    panels = panels_for(len(classes), axes, figure, n_columns=5, size=(1.9, 1.7), sharex=True, sharey=True)
+    entries = np.arange(1, n_entries + 1)
+    for label, panel in zip(classes.tolist(), panels, strict=True):
+        panel.axhline(0.0, color=ROWS_COLOUR, lw=0.6, zorder=0)
+        panel.plot(entries, values[known == label][:n_samples, :n_entries].T, color=INK, lw=0.8, alpha=0.55)
+        panel.set(title=str(label), xticks=entries[::3], xlabel="pca", ylabel="entry")
+    finish(*panels, outer=axes is None)
+    return panels

@@ -1,0 +1,256 @@
+"""Simulated images of seven-segment digits: points are drawn for each lit segment and counted in pixels.
+
+The steps are public: the positions of the segments (`segment_layout`), points drawn from them
+(`sample_points`), and images of points (`bin_points`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from skmix.paper._validation import finite, positive, whole_number
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Images = NDArray[np.uint8]
+RandomState = int | np.random.RandomState | None
+
+IMAGE_SIDE = 28
+"""Pixels of an image in each direction."""
+
+LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
+    (1, 2, 3, 4, 5, 6),
+    (1, 2),
+    (1, 3, 4, 6, 7),
+    (1, 2, 3, 6, 7),
+    (1, 2, 5, 7),
+    (2, 3, 5, 6, 7),
+    (2, 3, 4, 5, 6, 7),
+    (1, 2, 6),
+    (1, 2, 3, 4, 5, 6, 7),
+    (1, 2, 3, 5, 6, 7),
+)
+"""Lit segments, numbered from 1, of the digits 0 to 9; those of digit 1 are drawn in the middle."""
+
+# Segment centres in units of half length + half width, and which segments are horizontal.
+_CENTRES = ((1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 2), (0, 0))
+_HORIZONTAL = (False, False, True, False, False, True, True)
+# Half the width of an image, relative to the distance of the outermost edge of the segments from the middle.
+_MARGIN = 1.8
+# Images simulated at a time, to limit memory; it does not affect the random numbers.
+_IMAGES_AT_A_TIME = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentLayout:
+    """Positions of segments 1 to 7 in the plane, where y points up, and covariances of their points."""
+
+    half_length: float  #: the paper's D
+    half_width: float  #: the paper's d
+    centres: FloatArray  #: (7, 2), points (x, y)
+    covariances: FloatArray  #: (7, 2, 2)
+    horizontal: NDArray[np.bool_]  #: (7,), whether the segment is a horizontal bar
+    bound: float  #: an image shows the square from -bound to bound in both directions
+
+    def of_digit(self, digit: int) -> tuple[FloatArray, FloatArray]:
+        """Return the centres (s, 2) and covariances (s, 2, 2) of the s lit segments of a digit."""
+        if not 0 <= digit < len(LIT_SEGMENTS):
+            raise ValueError(f"digit must be between 0 and 9, got {digit}.")
+        return self._of_digits(np.array([digit]))[1:]
+
+    def _of_digits(self, digits: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return index in `digits`, centre and covariance of all lit segments of digits (n,)."""
+        lit = np.array([[segment in own for segment in range(1, 8)] for own in LIT_SEGMENTS])
+        index, segment = np.nonzero(lit[digits])
+        centres = self.centres[segment]
+        centres[digits[index] == 1, 0] = 0.0
+        return index, centres, self.covariances[segment]
+
+
+def segment_layout(
+    half_length: float = 2.0, half_width: float = 0.5, variance_scale: float = 1.2
+) -> SegmentLayout:
+    """Return the positions of the seven segments and the covariances of their points.
+
+    Parameters
+    ----------
+    half_length, half_width, variance_scale : float
+        As for `make_seven_segment_digits`.
+
+    Examples
+    --------
+    >>> from skmix.paper import segment_layout
+    >>> segment_layout().centres[5].tolist()  # the top bar
+    [0.0, 5.0]
+    """
+    length, width = positive("half_length", half_length), positive("half_width", half_width)
+    scale = positive("variance_scale", variance_scale)
+    horizontal = np.array(_HORIZONTAL)
+    variances = scale * np.where(horizontal[:, None], (length, width), (width, length))
+    return SegmentLayout(
+        half_length=length,
+        half_width=width,
+        centres=(length + width) * np.array(_CENTRES, dtype=np.float64),
+        covariances=variances[:, :, None] * np.eye(2),
+        horizontal=horizontal,
+        bound=_MARGIN * (2.0 * length + 3.0 * width),
+    )
+
+
+def sample_points(
+    digits: ArrayLike,
+    *,
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    n_points: int = 100,
+    variance_scale: float = 1.2,
+    random_state: RandomState = None,
+) -> tuple[FloatArray, IntArray]:
+    """Draw points of digits, the same number from each lit segment.
+
+    Parameters
+    ----------
+    digits : array-like of shape (n,), int
+        The digits, 0 to 9.
+    half_length, half_width, n_points, variance_scale, random_state
+        As for `make_seven_segment_digits`.
+
+    Returns
+    -------
+    points : ndarray of shape (N, 2)
+        Points (x, y), digit by digit and, within a digit, in the order of `LIT_SEGMENTS`.
+    image_index : ndarray of shape (N,)
+        Position in `digits` that each point belongs to.
+    """
+    checked = _integers("digits", digits)
+    wrong = checked[(checked < 0) | (checked >= len(LIT_SEGMENTS))]
+    if len(wrong):
+        raise ValueError(f"digits must lie between 0 and 9, got {wrong[0]}.")
+    layout = segment_layout(half_length, half_width, variance_scale)
+    count = whole_number("n_points", n_points, least=1)
+    index, centres, covariances = layout._of_digits(checked)
+    points = check_random_state(random_state).standard_normal((len(index), count, 2))
+    points *= np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[:, None]
+    points += centres[:, None]
+    return points.reshape(-1, 2), np.repeat(index, count)
+
+
+def bin_points(
+    points: ArrayLike,
+    image_index: ArrayLike,
+    *,
+    n_images: int | None = None,
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+) -> Images:
+    """Count points in pixels, and scale each image so that its largest count becomes 255.
+
+    Points outside the image count in the nearest pixel of its border.
+
+    Parameters
+    ----------
+    points : array-like of shape (N, 2)
+        Points (x, y).
+    image_index : array-like of shape (N,), int
+        The image each point belongs to, 0 to n_images - 1, in any order.
+    n_images : int, default=None
+        Number of images; None means one more than the largest index.
+    half_length, half_width : float, default=2.0, 0.5
+        Size of a segment, which determines the extent of an image: see `segment_layout`.
+
+    Returns
+    -------
+    ndarray of shape (n_images, 28, 28), uint8
+        Images, the first row on top. An image without points is all zero.
+    """
+    checked = finite("points", points)
+    if checked.ndim != 2 or checked.shape[1] != 2:
+        raise ValueError(f"points must have shape (points, 2), got {checked.shape}.")
+    index = _integers("image_index", image_index)
+    if len(index) != len(checked):
+        raise ValueError(f"there are {len(checked)} points but {len(index)} entries of image_index.")
+    lowest, highest = (int(index.min()), int(index.max())) if len(index) else (0, -1)
+    n = highest + 1 if n_images is None else whole_number("n_images", n_images, least=0)
+    if lowest < 0 or highest >= n:
+        raise ValueError(f"image_index must lie between 0 and {n - 1}, got {lowest} to {highest}.")
+    bound = segment_layout(half_length, half_width).bound
+    clamped = np.clip(checked, -bound, bound)
+    clamped += bound
+    # Multiply first, so that the origin is exactly on the border between pixels.
+    clamped *= IMAGE_SIDE
+    clamped /= 2.0 * bound
+    # Pixels include their left and their upper border, as in the published code.
+    column = np.minimum(np.floor(clamped[:, 0]), IMAGE_SIDE - 1).astype(np.int64)
+    from_below = np.clip(np.ceil(clamped[:, 1]), 1, IMAGE_SIDE).astype(np.int64)
+    pixel = (index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
+    counts = np.bincount(pixel, minlength=n * IMAGE_SIDE**2).reshape(n, IMAGE_SIDE, IMAGE_SIDE)
+    fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
+    # Integers make halves exact; they are rounded up.
+    return ((510 * counts + fullest) // (2 * fullest)).astype(np.uint8)
+
+
+def make_seven_segment_digits(
+    n_per_digit: int = 100,
+    *,
+    half_length: float = 2.0,
+    half_width: float = 0.5,
+    n_points: int = 100,
+    variance_scale: float = 1.2,
+    random_state: RandomState = None,
+) -> tuple[Images, IntArray]:
+    """Simulate images of the digits 0 to 9 on a seven-segment display.
+
+    Parameters
+    ----------
+    n_per_digit : int, default=100
+        Images of each digit.
+    half_length, half_width : float, default=2.0, 0.5
+        Half the length and half the width of a segment; also the variances of its points along and across
+        it, before scaling.
+    n_points : int, default=100
+        Points drawn for each lit segment.
+    variance_scale : float, default=1.2
+        Factor of the variances: the larger, the more the segments blur.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness; an int gives reproducible results.
+
+    Returns
+    -------
+    images : ndarray of shape (10 * n_per_digit, 28, 28), uint8
+        Images in the order of the digits; the brightest pixel of each is 255.
+    labels : ndarray of shape (10 * n_per_digit,), int
+        Their digits.
+
+    Examples
+    --------
+    >>> from skmix.paper import make_seven_segment_digits
+    >>> images, labels = make_seven_segment_digits(2, random_state=0)
+    >>> images.shape, labels[:6].tolist()
+    ((20, 28, 28), [0, 0, 1, 1, 2, 2])
+    """
+    n_each = whole_number("n_per_digit", n_per_digit, least=1)
+    random = check_random_state(random_state)
+    size = {"half_length": half_length, "half_width": half_width}
+    labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_each)
+    images = np.empty((len(labels), IMAGE_SIDE, IMAGE_SIDE), dtype=np.uint8)
+    for start in range(0, len(labels), _IMAGES_AT_A_TIME):
+        own = labels[start : start + _IMAGES_AT_A_TIME]
+        points, index = sample_points(
+            own, n_points=n_points, variance_scale=variance_scale, random_state=random, **size
+        )
+        images[start : start + len(own)] = bin_points(points, index, n_images=len(own), **size)
+    return images, labels
+
+
+def _integers(name: str, values: ArrayLike) -> IntArray:
+    """Return the values as a vector of integers."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one dimension, got shape {array.shape}.")
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"{name} must be integers, got {array.dtype}.")
+    return array.astype(np.int64)

@@ -1,0 +1,391 @@
+"""The paper's figures: its illustration, the runs of its study, and all others in the paper's order."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from skmix.paper.illustration import IllustrationRecord
+from skmix.paper.published_values import published_sweep
+from skmix.paper.records import (
+    FAILED_BELOW,
+    BestRun,
+    GroupModel,
+    Run,
+    StudyResults,
+    counted_in_sweep,
+    features_of,
+)
+from skmix.paper.variants import (
+    FEATURES,
+    LABELS,
+    MAIN_KERNELS,
+    METHODS,
+    PRINTED,
+    SWEEP_RUNS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    Method,
+    variant_of,
+)
+from skmix.plots._common import (
+    CLASS_COLOURS,
+    LEGEND,
+    MEDIUM,
+    SMALL,
+    Figure,
+    FloatArray,
+    Line,
+    colour_of,
+    dots,
+    ellipses,
+    finish,
+    handles_of,
+    new_figure,
+    panels_for,
+)
+from skmix.plots.classifiers import plot_confusion
+from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
+
+__all__ = [
+    "paper_figures",
+    "plot_accuracy_against_kernels",
+    "plot_accuracy_distribution",
+    "plot_illustration",
+]
+
+_SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
+"""Half lengths and half widths of the segments in the paper's figures of points."""
+_PROJECTED = ("4D", "6D")
+_IMAGES_OF_A_DIGIT = 10
+_ROWS_OF_A_CLASS = 100
+"""Rows beneath the kernels: enough to see the class, few enough for a small file."""
+_STYLES: dict[Method, Line] = {
+    "published": {"color": CLASS_COLOURS[1], "marker": "o"},
+    "robust": {"color": CLASS_COLOURS[0], "marker": "s"},
+    "class-wise": {"color": CLASS_COLOURS[2], "marker": "^"},
+}
+_MAX_DOTS = 500
+_LANE = 0.36
+"""Half the height of the band that the dots of one configuration fill."""
+
+
+def paper_figures(
+    results: StudyResults, *, projected_methods: tuple[Method, ...] = ("class-wise",)
+) -> dict[str, Callable[[], Figure]]:
+    """Return a function that draws it for every figure of the paper and of the study.
+
+    No model is fitted. Drawn one at a time, each can be discarded once saved.
+
+    Parameters
+    ----------
+    results : StudyResults
+        The study; figures of missing parts are skipped.
+    projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
+        The methods whose best 4-D and 6-D models are shown, for every class.
+
+    Returns
+    -------
+    dict of str to callable
+        By a file name without suffix, in the paper's order: functions that draw and return a figure.
+    """
+    return dict(_figures(results, projected_methods))
+
+
+def _figures(
+    results: StudyResults, projected_methods: tuple[Method, ...]
+) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    data, runs, best = results.data, results.runs, results.best
+    yield "fig1_segments", partial(_drawn, (3.9, 4.8), plot_segments)
+    for number, (name, size) in enumerate(_SIZES.items(), start=2):
+        title = f"D = {size[0]:g}, d = {size[1]:g}: points and 3σ ellipses"
+        look: dict[str, Any] = {"random_state": results.settings.seed, "title": title}
+        yield f"fig{number}_points_{name}", partial(_drawn, (8.5, 4.0), plot_digit_points, *size, **look)
+    digits = [np.flatnonzero(data.train_labels == digit) for digit in np.unique(data.train_labels)]
+    chosen = np.concatenate([rows[:_IMAGES_OF_A_DIGIT] for rows in digits])
+    images, labels = data.train_images[chosen], data.train_labels[chosen]
+    shown = partial(plot_digits, images, labels, n_columns=_IMAGES_OF_A_DIGIT)
+    yield "fig4_images", partial(_drawn, (6.5, 6.4), shown)
+    features = data.train_features[chosen]
+    yield "fig5_pca_features", partial(_drawn, (9.5, 3.6), plot_feature_overlay, features, labels)
+    for cell in itertools.product(_PROJECTED, projected_methods):
+        if cell in best:
+            yield from _projections(best[cell], results)
+    if any(run.n_kernels == MAIN_KERNELS for run in runs):
+        yield "accuracy_distribution", partial(_drawn, (9.5, 7.6), plot_accuracy_distribution, runs)
+    sweep = [run for run in runs if run.run < SWEEP_RUNS and run.variant in SWEEP_VARIANTS]
+    if len({run.n_kernels for run in sweep}) > 1:
+        draw = partial(_drawn, (10.0, 4.6), plot_accuracy_against_kernels, sweep, published_sweep())
+        yield "accuracy_against_kernels", draw
+    for variant in (each.name for each in VARIANTS):
+        own = [best[variant, method].run for method in METHODS if (variant, method) in best]
+        if own:
+            yield f"confusion_{variant}", partial(_drawn, (3.9 * len(own), 4.3), _plot_confusions, own)
+
+
+def _drawn(
+    size: tuple[float, float], plot: Callable[..., Any], *args: Any, title: str | None = None, **settings: Any
+) -> Figure:
+    """Return a figure of that size with a plot in it."""
+    figure = new_figure(*size)
+    plot(*args, figure=figure, **settings)
+    if title is not None:
+        figure.suptitle(title, fontsize=11)
+    # Lay out once here, instead of once for each format it is saved in.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def _plot_confusions(runs: Sequence[Run], *, figure: Figure) -> None:
+    """Plot the confusion matrices of runs side by side."""
+    for run, panel in zip(runs, figure.subplots(1, len(runs), squeeze=False)[0], strict=True):
+        title = f"{run.variant}, {LABELS[run.method]}: {run.accuracy:.3f}"
+        plot_confusion(run.confusion, title=title, axes=panel)
+
+
+def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Yield functions that draw the kernels of a run's first mixture in all planes, class by class."""
+    model, run = best.groups[0], best.run
+    columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
+    features, _ = features_of(results.data, variant_of(run.variant), results.settings)
+    for label in model.classes_.tolist():
+        rows = features[results.data.train_labels == label][:_ROWS_OF_A_CLASS, columns]
+        draw = partial(_projection, model, rows, label, f"{run.variant}, {LABELS[run.method]}: digit {label}")
+        yield f"projections_{run.variant}_{run.method}_class{label}", draw
+
+
+def _projection(model: GroupModel, rows: FloatArray, label: int, title: str) -> Figure:
+    """Draw the kernels of a mixture and rows (n, M) of one class in all planes."""
+    from matplotlib.figure import Figure
+
+    side = 1.75 * (rows.shape[1] - 1) + 0.7
+    margins = {"left": 0.62 / side, "right": 1 - 0.08 / side, "bottom": 0.5 / side, "top": 1 - 0.45 / side}
+    # Fixed margins: laying out dozens of panels automatically takes longer than drawing them.
+    figure = Figure(figsize=(side, side))
+    figure.subplots_adjust(**margins, wspace=0.08, hspace=0.08)
+    for panel in plot_projections(model, label, rows, figure=figure):
+        panel.locator_params(nbins=3)
+    figure.suptitle(title, x=0.62 / side, y=1 - 0.12 / side, ha="left", va="top", fontsize=11)
+    return figure
+
+
+def plot_accuracy_distribution(
+    runs: Iterable[Run],
+    *,
+    n_kernels: int = MAIN_KERNELS,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot the accuracy of every run, and how many runs failed.
+
+    Each variant has a panel, in the order of the study. A dot is a run (at most 500 are drawn), a bar the
+    median; in the grey area a run counts as failed.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Runs of any variants and methods.
+    n_kernels : int, default=10
+        Only runs with this K are shown.
+    axes, figure : default=None
+        Axes to draw into, one for each variant, or an empty figure for new axes. By default a new figure.
+    """
+    cells = _cells(run for run in runs if run.n_kernels == n_kernels)
+    variants = [each.name for each in VARIANTS if any((each.name, method) in cells for method in METHODS)]
+    if not variants:
+        raise ValueError(f"there are no runs with {n_kernels} kernels to plot.")
+    panels = panels_for(len(variants), axes, figure, n_columns=2, size=(4.6, 1.25), sharex=True)
+    for variant, panel in zip(variants, panels, strict=True):
+        panel.axvspan(0.0, FAILED_BELOW, color="0.94", lw=0, zorder=-2)
+        for lane, method in enumerate(METHODS):
+            if (variant, method) not in cells:
+                continue
+            own, colour = cells[variant, method][n_kernels], _STYLES[method]["color"]
+            accuracies = _accuracies(own)
+            shown = accuracies[:_MAX_DOTS]
+            # Golden-ratio steps spread the dots over the lane without clumps.
+            heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
+            dots(panel, np.column_stack([shown, heights]), size=2.2, color=colour, alpha=0.45, zorder=2)
+            # Behind the dots, to keep them visible where all runs coincide.
+            panel.vlines(np.median(accuracies), lane - 0.47, lane + 0.47, color="black", lw=1.2, zorder=1)
+            n_failed = sum(run.failed for run in own)
+            look = {"fontweight": "bold", "color": colour} if n_failed else {"color": "0.35"}
+            note = f"{n_failed} of {len(own)} failed" if n_failed else "none failed"
+            # Beside the panel, where no run lies.
+            panel.annotate(note, (1.03, lane), va="center", fontsize=SMALL, annotation_clip=False, **look)
+        panel.set(xlim=(-0.02, 1.02), ylim=(len(METHODS) - 0.45, -0.55), xlabel="accuracy on the test set")
+        panel.set_yticks(range(len(METHODS)), [LABELS[each].replace(", ", ",\n") for each in METHODS])
+        panel.set_title(variant, fontsize=MEDIUM, loc="left", pad=2)
+        panel.tick_params(axis="y", length=0)
+    finish(*panels, outer=True)
+    return panels
+
+
+def plot_accuracy_against_kernels(
+    runs: Iterable[Run],
+    printed: Mapping[tuple[str, int], tuple[float, float]] | None = None,
+    *,
+    axes: Any = None,
+    figure: Figure | None = None,
+) -> NDArray[Any]:
+    """Plot accuracy and the share of lost runs against the number of kernels.
+
+    As in the paper's table 5 the accuracy is the mean over the runs that were not lost, that is, whose
+    accuracy is above one half; with three kernels, which cannot reach that, all runs count.
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Runs of any variants and methods; variants with only one K are left out.
+    printed : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
+        The paper's values, shown for comparison.
+    axes, figure : default=None
+        Axes to draw into, one for each variant for accuracies and then one for each for shares of lost runs,
+        or an empty figure for new axes. By default a new figure.
+
+    Returns
+    -------
+    ndarray of axes, shape (2, variants)
+        Accuracies above, shares of lost runs below. Error bars are one standard deviation.
+    """
+    cells = _cells(runs)
+    several = {variant for (variant, _), own in cells.items() if len(own) > 1}
+    variants = [each.name for each in VARIANTS if each.name in several]
+    if not variants:
+        raise ValueError("accuracy against K needs a variant with runs for two numbers of kernels or more.")
+    share: dict[str, Any] = {"sharex": True, "sharey": "row", "height_ratios": (2, 1)}
+    n = len(variants)
+    panels = panels_for(2 * n, axes, figure, n_columns=n, size=(2.5, 1.9), **share).reshape(2, n)
+    for variant, (above, below) in zip(variants, panels.T, strict=True):
+        for place, method in enumerate(METHODS):
+            by_kernels = sorted(cells.get((variant, method), {}).items())
+            if not by_kernels:
+                continue
+            # Offsets in K, so that error bars do not cover one another.
+            ks = np.array([k for k, _ in by_kernels]) + 0.15 * (place - 1)
+            means, deviations, lost = np.array([_summary(own) for _, own in by_kernels]).T
+            look = {"ms": 3.5, "lw": 1.2, "label": LABELS[method], **_STYLES[method]}
+            above.errorbar(ks, means, deviations, elinewidth=0.8, **look)
+            below.plot(ks, lost, **look)
+        points = sorted((k, *value) for (name, k), value in (printed or {}).items() if name == variant)
+        for panel, column in ((above, 1), (below, 2)):
+            if points:
+                across, up = np.array(points)[:, [0, column]].T
+                panel.plot(across, up, "D", mfc="none", mec="black", ms=5, label=PRINTED, zorder=5)
+            panel.set(ylim=(-0.03, 1.03), axisbelow=True)
+            panel.grid(axis="y", color="0.92", lw=0.6)
+        above.set_title(variant)
+        below.set(
+            xlabel="kernels K",
+            xticks=sorted({k for cell in cells if cell[0] == variant for k in cells[cell]}),
+        )
+    panels[0, 0].set_ylabel("mean accuracy")
+    panels[1, 0].set_ylabel("share of runs lost")
+    entries = handles_of(panels[0], (*LABELS.values(), PRINTED))
+    panels[0, 0].legend(*entries, **LEGEND | {"fontsize": SMALL - 1}, loc="lower right")
+    finish(*panels.flat)
+    return panels
+
+
+def _cells(runs: Iterable[Run]) -> dict[tuple[str, Method], dict[int, list[Run]]]:
+    """Return runs by variant and method, and then by their number of kernels."""
+    cells: dict[tuple[str, Method], dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        cells[run.variant, run.method][run.n_kernels].append(run)
+    return cells
+
+
+def _accuracies(runs: list[Run]) -> FloatArray:
+    """Return accuracies (n,); a run without one counts as zero."""
+    return np.nan_to_num(np.array([run.accuracy for run in runs], dtype=np.float64), nan=0.0)
+
+
+def _summary(runs: list[Run]) -> tuple[float, float, float]:
+    """Return mean and standard deviation over the runs not lost, NaN if there is none, and the share lost."""
+    kept = _accuracies(counted_in_sweep(runs))
+    if not len(kept):
+        return float("nan"), float("nan"), 1.0
+    return float(kept.mean()), float(kept.std()), 1.0 - len(kept) / len(runs)
+
+
+def plot_illustration(
+    record: IllustrationRecord, figure: Figure | None = None, *, axes: Any = None
+) -> NDArray[Any]:
+    """Plot a run of the paper's two-dimensional illustration.
+
+    Parameters
+    ----------
+    record : IllustrationRecord
+        What `skmix.paper.run_illustration` returned.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. None makes one without a window, ready for ``savefig``.
+    axes : array of 1 + L axes, default=None
+        Axes to draw into instead: the overview, then one for each class. The legend of the lines is left out.
+
+    Returns
+    -------
+    ndarray of 1 + L axes
+        First the rows with the true and the estimated kernels, then the kernels with each class's weights.
+    """
+    model, example = record.model, record.example
+    classes = model.classes_.tolist()
+    own = None
+    if axes is not None:
+        overview, *panels = panels_for(1 + len(classes), axes, figure)
+    else:
+        own = new_figure(10.0, 3.6) if figure is None else figure
+        # The overview on the left, two classes in each row beside it, and then the key.
+        names = [*map(str, range(len(classes))), "key", *("." for _ in range(1 - len(classes) % 2))]
+        layout: list[Any] = [["overview", *names[first : first + 2]] for first in range(0, len(names), 2)]
+        placed = own.subplot_mosaic(layout, sharex=True, sharey=True, width_ratios=(2.34, 1.0, 1.0))
+        overview, *panels = (placed[name] for name in ("overview", *names[: len(classes)]))
+        placed["key"].axis("off")
+        weight_key(placed["key"], style="accessible", loc="center", **LEGEND)
+    from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
+
+    colours = [colour_of(c) for c in range(len(classes))]
+    codes = np.searchsorted(model.classes_, record.y)
+    # Shuffled, so that no class covers the others.
+    order = np.random.RandomState(0).permutation(len(record.y))
+    shades = np.array(colours)[codes[order]]
+    overview.scatter(*record.X[order].T, c=shades, s=5, alpha=0.3, lw=0, rasterized=True, zorder=0)
+    estimated: Line = {"color": "black", "lw": 1.6}
+    true: Line = {"color": "#ff5fa8", "lw": 1.6, "ls": (0, (2.5, 2.5))}
+    for n_std in (1.0, 2.0):
+        ellipses(overview, model.means_, model.covariances_, [estimated] * len(model.means_), n_std)
+        ellipses(overview, example.means, example.covariances, [true] * len(example.means), n_std)
+    handles = [
+        Line2D([], [], marker="o", ls="", ms=4, color=colour, label=f"class {label}")
+        for colour, label in zip(colours, classes, strict=True)
+    ]
+    handles.append(Line2D([], [], label="estimated, 1σ and 2σ", **estimated))
+    handles.append(Line2D([], [], label="true", **true))
+    overview.legend(handles=handles, loc="lower right", borderpad=0.2, **LEGEND)
+    overview.set(title="Kernels, true and estimated", xlabel="feature 0", ylabel="feature 1")
+
+    tops = model.means_ + np.sqrt(model.covariances_[:, 1, 1])[:, None] * (0.0, 1.0)
+    halo: dict[str, Any] = {"path_effects": [withStroke(linewidth=2.5, foreground="white")]}
+    for c, (label, panel) in enumerate(zip(classes, panels, strict=True)):
+        dots(panel, record.X[codes == c], size=1.2)
+        draw_kernels(model, label, panel, style="accessible")
+        for top, weight in zip(tops, model.weights_[:, c], strict=True):
+            place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
+            panel.annotate(f"{weight:.3f}", top, fontsize=SMALL, **place, **halo)
+        panel.set_title(f"Weights of class {label}", color=colours[c])
+        panel.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)
+    for panel in (overview, *panels):
+        panel.set_aspect("equal", anchor="N")
+    finish(overview, *panels)
+    if own is not None:
+        # Axes with equal scales are placed by a first drawing, and their labels by the second.
+        own.draw_without_rendering()
+    return np.array([overview, *panels], dtype=object)

@@ -1,0 +1,605 @@
+"""Shared by all experiments: cells keyed by their settings, a resumable store, a runner, tables and claims.
+
+It does not depend on any particular experiment. Keys and random generators are hashes of settings: cells can
+run in any order, batch and process, and each can be repeated alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import multiprocessing
+import os
+import platform
+import re
+import signal
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+import skmix
+from skmix.engine.compute.dask import ClusterError, map_tasks
+from skmix.io import replacing
+
+__all__ = [
+    "Cell",
+    "Claim",
+    "ExperimentError",
+    "Row",
+    "Store",
+    "StoreError",
+    "Table",
+    "bold_best",
+    "cell_key",
+    "claims_table",
+    "generator",
+    "library",
+    "missing",
+    "plain_table",
+    "processor",
+    "read_lines",
+    "run_cells",
+    "spread",
+    "writable_folder",
+    "write_json",
+    "write_lines",
+]
+
+# Packages and modules whose code affects the results of an experiment.
+_CODE = ("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py")
+
+
+def cell_key(settings: Mapping[str, Any]) -> str:
+    """Return a hash, 32 hexadecimal digits, of all settings of a cell; their order does not matter."""
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@cache
+def library(*files: str) -> str:
+    """Return the version of skmix and a digest of its source and of further files.
+
+    As a setting of a cell, it separates results of edited code from earlier results.
+    """
+    root = Path(skmix.__file__).parent
+    digest = hashlib.sha256()
+    own = [file for pattern in _CODE for file in sorted(root.glob(pattern))]
+    for file in [*own, *map(Path, files)]:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return f"{skmix.__version__}+{digest.hexdigest()[:16]}"
+
+
+@cache
+def processor() -> str:
+    """Return the processor's name; times of different processors cannot be compared."""
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        found = None
+    return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def generator(seed: int, *names: str | int) -> np.random.RandomState:
+    """Return a new generator seeded by a hash of the seed and names, the same on every machine.
+
+    `names` identify what is drawn; they must not contain line breaks, which separate them.
+    """
+    text = "\n".join(["skmix study", str(seed), *map(str, names)])
+    entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(entropy)))
+
+
+# ---------------------------------------------------------------- store
+
+# "SKMX" in the file header, which distinguishes stores from other SQLite files.
+_APPLICATION = 0x534B4D58
+# Increase when the tables change.
+_VERSION = 3
+# Longest wait for the transaction of another process, which takes milliseconds.
+_PATIENCE_SECONDS = 60.0
+_CREATE = (
+    "CREATE TABLE cells (key TEXT PRIMARY KEY, settings TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE results (key TEXT NOT NULL, replicate INTEGER NOT NULL, record TEXT NOT NULL, "
+    "PRIMARY KEY (key, replicate)) WITHOUT ROWID",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_VERSION}",
+)
+
+
+class StoreError(ValueError):
+    """The file is not a store of this version."""
+
+
+class Store:
+    """Results of cells in one SQLite file, found by a hash of all settings of their cell.
+
+    Results of other settings are never used by mistake, and one file can hold several experiments. A batch is
+    one transaction: a process killed at any moment leaves all finished batches and no part of an unfinished
+    one. Several processes may write to one file.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; created if missing, in an existing folder.
+
+    Raises
+    ------
+    StoreError
+        If the file is not a store, or one of another version.
+    OSError
+        If the file cannot be opened.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        with ExitStack() as undo:
+            try:
+                self._connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
+                undo.callback(self.close)
+                self._open()
+            except sqlite3.OperationalError as error:
+                raise OSError(f"cannot use the store {self.path}: {error}") from error
+            except sqlite3.DatabaseError as error:
+                raise StoreError(
+                    f"{self.path} is not a store of results ({error}). Move it, or choose another folder."
+                ) from error
+            undo.pop_all()
+
+    def _open(self) -> None:
+        """Create the tables in an empty file, or check that an existing file is a store."""
+        with self._transaction() as execute:
+            if execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,):
+                # PRAGMAs are part of the transaction too, so another process sees all or nothing.
+                for statement in _CREATE:
+                    execute(statement)
+            (application,) = execute("PRAGMA application_id").fetchone()
+            (version,) = execute("PRAGMA user_version").fetchone()
+            wrong = ""
+            if application != _APPLICATION:
+                wrong = "is an SQLite file of another program"
+            elif version != _VERSION:
+                versions = f"store version {version}, expected {_VERSION}"
+                wrong = f"was written by another version of skmix ({versions})"
+            if wrong:
+                raise StoreError(f"{self.path} {wrong}. Move it away, or choose another folder.")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        # The connection commits, or rolls back after an exception.
+        with self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield self._connection.execute
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        (count,) = self._connection.execute("SELECT COUNT(*) FROM results").fetchone()
+        return int(count)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def add(self, settings: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> None:
+        """Store results of one cell by replicate, all or, if interrupted, none.
+
+        Records are values for JSON. Replicates that are already stored are not replaced.
+        """
+        key = cell_key(settings)
+        rows = [(key, replicate, json.dumps(record)) for replicate, record in records.items()]
+        try:
+            with self._transaction() as execute:
+                execute("INSERT OR IGNORE INTO cells VALUES (?, ?)", (key, json.dumps(settings)))
+                for row in rows:
+                    execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?)", row)
+        except sqlite3.OperationalError as error:
+            # A full disk, or another process that locks the file for a minute.
+            raise OSError(f"cannot write to the store {self.path}: {error}") from error
+
+    def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, dict[str, Any]]:
+        """Return the stored results of one cell by replicate, in order, the first `most` replicates."""
+        query = "SELECT replicate, record FROM results WHERE key = ? AND replicate < ? ORDER BY replicate"
+        found = self._connection.execute(query, (cell_key(settings), most))
+        return {replicate: json.loads(record) for replicate, record in found}
+
+    def replicates(self, settings: Mapping[str, Any]) -> set[int]:
+        """Return the stored replicates of one cell."""
+        found = self._connection.execute("SELECT replicate FROM results WHERE key = ?", (cell_key(settings),))
+        return {replicate for (replicate,) in found}
+
+
+# ---------------------------------------------------------------- runner
+
+Record = dict[str, Any]
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+# From what all cells share, a cell's task and some replicates to a record of each replicate.
+Work = Callable[[Any, Any, Sequence[int]], list[Record]]
+
+
+class ExperimentError(RuntimeError):
+    """The experiment could not continue; finished results are in the store."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of an experiment, repeated a number of times."""
+
+    settings: Mapping[str, Any]  # everything that affects the results, as values for JSON
+    task: Any  # argument of the work function
+    n_replicates: int  # replicates wanted, numbered from 0
+    batch: int = 1  # replicates that are run and stored together
+
+
+_Batch = tuple[Cell, list[int]]  # a cell and some of its replicates
+_Done = tuple[Cell, list[int], list[Record]]
+
+
+def missing(cells: Iterable[Cell], store: Store) -> int:
+    """Return how many replicates the store lacks."""
+    return sum(len(replicates) for _, replicates in _missing_batches(cells, store))
+
+
+def run_cells(
+    cells: Iterable[Cell],
+    work: Work,
+    shared: Any,
+    store: Store,
+    *,
+    n_jobs: int = 1,
+    cluster: Any = None,
+    progress: Callable[[list[Record]], None] | None = None,
+) -> None:
+    """Run what the store lacks, and store each batch as soon as it is finished.
+
+    After an interrupt (Ctrl-C) or an error the store has all finished batches, and the same call continues
+    from there. Cells take turns, so that all of them grow together.
+
+    Parameters
+    ----------
+    cells : iterable of Cell
+        Cells to run. If their run times differ, long ones should come first.
+    work : callable
+        A module-level function of (shared, task, replicates) that returns one record for each replicate. Its
+        result must not depend on the batch or the process.
+    shared : object
+        Sent to each process once.
+    store : Store
+        Store for the results.
+    n_jobs : int, default=1
+        Number of processes; 1 runs everything in this process.
+    cluster : distributed.Client, optional
+        Client of a Dask cluster that runs the batches instead.
+    progress : callable, optional
+        Called with the records of each batch once they are stored.
+    """
+    batches = _missing_batches(cells, store)
+    common = (work, shared)
+    if cluster is not None:
+        results = _on_cluster(batches, common, cluster)
+    else:
+        results = spread(_run, common, batches, n_jobs)
+    for cell, replicates, records in results:
+        store.add(cell.settings, dict(zip(replicates, records, strict=True)))
+        if progress is not None:
+            progress(records)
+
+
+def _missing_batches(cells: Iterable[Cell], store: Store) -> list[_Batch]:
+    turns: list[tuple[int, _Batch]] = []
+    for cell in cells:
+        stored = store.replicates(cell.settings)
+        lacking = [replicate for replicate in range(cell.n_replicates) if replicate not in stored]
+        for turn, first in enumerate(range(0, len(lacking), cell.batch)):
+            turns.append((turn, (cell, lacking[first : first + cell.batch])))
+    return [batch for _, batch in sorted(turns, key=lambda pair: pair[0])]
+
+
+def _run(common: tuple[Work, Any], batch: _Batch) -> _Done:
+    """Return a batch and its records."""
+    (work, shared), (cell, replicates) = common, batch
+    return cell, replicates, work(shared, cell.task, replicates)
+
+
+def _on_cluster(batches: list[_Batch], common: tuple[Work, Any], cluster: Any) -> Iterator[_Done]:
+    """Yield batches with their records as a cluster finishes them."""
+    try:
+        yield from map_tasks(cluster, _run, common, batches)
+    except ClusterError as error:
+        raise ExperimentError(
+            f"{error} Finished runs are stored: run the same command again to continue."
+        ) from error
+
+
+def spread(
+    work: Callable[[Any, Task], Answer], shared: Any, tasks: Sequence[Task], n_jobs: int
+) -> Iterator[Answer]:
+    """Yield ``work(shared, task)`` of each task as processes finish them; with one job, in this process.
+
+    Parameters
+    ----------
+    work : callable
+        A module-level function of (shared, task).
+    shared : object
+        Sent to each process once.
+    tasks : sequence
+        Tasks, in the order in which they are begun.
+    n_jobs : int
+        Number of processes.
+    """
+    if n_jobs <= 1 or len(tasks) < 2:
+        yield from (work(shared, task) for task in tasks)
+        return
+    # Fresh interpreters: a fork would inherit the threads of BLAS in an unknown state.
+    pool = ProcessPoolExecutor(
+        max_workers=min(n_jobs, len(tasks)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin_worker,
+        initargs=(work, shared),
+    )
+    try:
+        with _interrupts_ignored():
+            futures = [pool.submit(_run_in_worker, task) for task in tasks]
+        for future in as_completed(futures):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise ExperimentError(
+            "A worker process ended unexpectedly, perhaps because memory ran out. Finished runs are stored: "
+            "run the same command again to continue, with fewer jobs if this happens again."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Make processes started in the body ignore Ctrl-C; this process shuts them down."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_in_worker: Callable[[Any], Any]
+
+
+def _begin_worker(work: Callable[[Any, Any], Any], shared: Any) -> None:
+    global _in_worker
+    _in_worker = partial(work, shared)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Exit this worker when its parent process has ended for any reason."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _run_in_worker(task: Any) -> Any:
+    return _in_worker(task)
+
+
+# ---------------------------------------------------------------- tables and claims
+
+Value = float | int | str | None
+# One value for each source of the table, or a single one.
+Entry = tuple[Value, ...]
+
+_NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
+_LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table."""
+
+    keys: tuple[str, ...]  # one for each of the table's key_names
+    entries: tuple[Entry, ...]  # one for each column
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose entries hold one value from each of several sources, or a single value."""
+
+    name: str  # of its files
+    title: str
+    key_names: tuple[str, ...]
+    column_name: str  # what the columns are
+    columns: tuple[str, ...]
+    sources: tuple[str, ...]  # where the values of an entry come from; empty for a single value
+    rows: tuple[Row, ...]
+    note: str = ""
+    compared: tuple[str, ...] = ()  # columns of which the least value of a line is bold in Markdown
+
+    def value(self, keys: str | tuple[str, ...], column: str, source: str = "") -> Value:
+        """Return one value by the names of its row, column and source."""
+        wanted = (keys,) if isinstance(keys, str) else keys
+        row = next(row for row in self.rows if row.keys == wanted)
+        place = self.sources.index(source) if self.sources else 0
+        return row.entries[self.columns.index(column)][place]
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Headings of `lines`."""
+        return (*self.key_names, *(("source",) if self.sources else ()), *self.columns)
+
+    @property
+    def lines(self) -> tuple[tuple[str, ...], ...]:
+        """The table as text: a line for each row and source."""
+        return tuple(
+            (*row.keys, *((source,) if self.sources else ()), *values)
+            for row in self.rows
+            for source, values in self.source_lines(row)
+        )
+
+    def source_lines(self, row: Row) -> list[tuple[str, list[str]]]:
+        """Return the values of a row as text, source by source."""
+        return [
+            (source, [text_of(entry[place]) for entry in row.entries])
+            for place, source in enumerate(self.sources or ("",))
+        ]
+
+    def text(self) -> str:
+        """Return the table in columns of plain text."""
+        rows = [self.headings, *self.lines]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        signs = [">" if is_number else "<" for is_number in self._numeric()]
+        shown = [
+            "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True))
+            for row in rows
+        ]
+        return "\n".join([self.title, *map(str.rstrip, shown), *([self.note] if self.note else [])])
+
+    def markdown(self, heading: str = "###") -> str:
+        """Return the table in Markdown, under a heading if one is given."""
+        rule = ["--:" if is_number else "---" for is_number in self._numeric()]
+        places = [self.headings.index(name) for name in self.compared]
+        lines = [bold_best([cell.replace("|", "\\|") for cell in line], places) for line in self.lines]
+        above = [f"{heading} {self.title}", ""] if heading else []
+        shown = [*above, *("| " + " | ".join(row) + " |" for row in (self.headings, rule, *lines))]
+        return "\n".join([*shown, *(["", self.note] if self.note else [])])
+
+    def csv(self) -> str:
+        """Return the table as CSV in full precision: with sources, a line for each cell."""
+        if not self.sources:
+            return csv_text([self.headings, *self.lines])
+        cells = [
+            (*row.keys, column, *entry)
+            for row in self.rows
+            for column, entry in zip(self.columns, row.entries, strict=True)
+        ]
+        return csv_text([(*self.key_names, self.column_name, *self.sources), *cells])
+
+    def _numeric(self) -> list[bool]:
+        """Return for each heading whether its column holds numbers, which are right-aligned."""
+        columns = list(zip(*self.lines, strict=True)) or [()] * len(self.headings)
+        return [
+            place >= len(self.key_names)
+            and any(column)
+            and all(_NUMBER.fullmatch(cell.strip("*")) for cell in column)
+            for place, column in enumerate(columns)
+        ]
+
+
+def plain_table(
+    title: str,
+    headings: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    name: str = "",
+    compared: Sequence[str] = (),
+) -> Table:
+    """Return a table of text whose first column has the keys of its rows."""
+    rows = tuple(Row((key,), tuple((cell,) for cell in cells)) for key, *cells in lines)
+    columns = tuple(headings[1:])
+    return Table(name, title, (headings[0],), "column", columns, (), rows, compared=tuple(compared))
+
+
+def bold_best(
+    cells: Sequence[str], places: Iterable[int], choose: Callable[[Iterable[float]], float] = min
+) -> list[str]:
+    """Return the cells of a line in Markdown, with the best of those at `places` bold.
+
+    Numbers are compared as they are shown, without what follows them, and equal ones are all bold. Cells with
+    words take no part.
+    """
+    shown = {place: cells[place] for place in places if _NUMBER.fullmatch(cells[place])}
+    values = {place: float(found[0]) for place, cell in shown.items() if (found := _LEADING.match(cell))}
+    best = choose(values.values()) if values else None
+    return [
+        f"**{cell}**" if best is not None and values.get(place) == best else cell
+        for place, cell in enumerate(cells)
+    ]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something an experiment should show, checked on its results."""
+
+    claim: str
+    target: str  # what it means in numbers
+    measured: str
+    holds: bool
+    note: str = ""
+
+
+def claims_table(claims: Iterable[Claim], title: str = "Claims") -> Table:
+    """Return checked claims as a table."""
+    lines = [(each.claim, each.target, each.measured, "yes" if each.holds else "**no**") for each in claims]
+    return plain_table(title, ("claim", "target", "measured", "holds"), lines)
+
+
+def text_of(value: Value) -> str:
+    """Return a value as text: floats with three decimals, nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def csv_text(lines: Iterable[Sequence[Value]]) -> str:
+    """Return lines of values as CSV."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
+    return out.getvalue()
+
+
+# ---------------------------------------------------------------- files
+
+
+def write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write numbers, strings and lists as JSON; NaN and infinities, which JSON lacks, raise ValueError."""
+    text = json.dumps(content, indent=2, allow_nan=False)
+    with replacing(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]]) -> None:
+    """Write records as JSON, one on each line."""
+    lines = [json.dumps(record, allow_nan=False).encode() + b"\n" for record in records]
+    with replacing(path) as file:
+        file.writelines(lines)
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return the records of a file written by `write_lines`; raise ValueError if a line is not one."""
+    records = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            records.append(dict(json.loads(line)))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"line {number} of {path} is not a record in JSON: {error}") from error
+    return records
+
+
+def writable_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the folder, created if missing; raise OSError if no file can be written into it.
+
+    Called before long work, so that it does not fail at the end.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        return folder

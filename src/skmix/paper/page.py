@@ -1,0 +1,540 @@
+"""The study's page: its results as one dictionary of plain values, then as HTML."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from skmix.io import replacing
+from skmix.paper import claims
+from skmix.paper.harness import Table, Value
+from skmix.paper.published import REASONS
+from skmix.paper.published_values import OK_RUNS, PublishedValues, published_values
+from skmix.paper.records import (
+    BestRun,
+    Beyond,
+    GroupModel,
+    Run,
+    Runs,
+    Settings,
+    StudyData,
+    StudyResults,
+    counted_in_sweep,
+    statistics,
+)
+from skmix.paper.tables import METHOD_OF_SOURCE, TAU, make_tables
+from skmix.paper.variants import (
+    FEATURES,
+    LABELS,
+    MAIN_KERNELS,
+    MAIN_RUNS,
+    METHODS,
+    PRINTED,
+    SWEEP_KERNELS,
+    SWEEP_RUNS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    variant_of,
+)
+from skmix.report.rendering import decimals, kernel_values, line_styles, render_page, text
+
+__all__ = ["render", "report_data", "write_report"]
+
+_BIN = 0.01
+"""Width of the histograms' bins."""
+_ROWS_PER_DIGIT = 150
+"""Training rows in the explorer: more would make the page larger, but not clearer."""
+_MIN_FAILED = 10
+"""With fewer failed runs, means printed with three decimals are too coarse to infer theirs."""
+
+
+def write_report(
+    results: StudyResults,
+    path: str | os.PathLike[str],
+    *,
+    figures: Mapping[str, bytes] | None = None,
+    tables: Iterable[Table] | None = None,
+    verdicts: Iterable[Any] | None = None,
+) -> Path:
+    """Write the study's report: one HTML file that opens offline and fetches nothing.
+
+    Parameters
+    ----------
+    results : StudyResults
+        The study.
+    path : path-like
+        The file to create or replace.
+    figures : mapping of str to bytes, optional
+        PNG or SVG pictures by the names that `skmix.paper.figures.paper_figures` gives them, in the order
+        they are shown. Those that the page draws itself are left out.
+    tables : iterable of Table, optional
+        By default those of `skmix.paper.make_tables`.
+    verdicts : iterable of Claim, optional
+        Checked claims; by default those of `skmix.paper.check_claims`.
+
+    Returns
+    -------
+    Path
+        Where it was written. The same arguments give the same bytes.
+    """
+    page = render(report_data(results, figures=figures, tables=tables, verdicts=verdicts))
+    with replacing(path) as file:
+        file.write(page.encode())
+    return Path(path)
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """Render the output of `report_data`."""
+    return render_page("report.html.j2", data, "skmix.paper")
+
+
+def report_data(
+    results: StudyResults,
+    *,
+    figures: Mapping[str, bytes] | None = None,
+    tables: Iterable[Table] | None = None,
+    verdicts: Iterable[Any] | None = None,
+) -> dict[str, Any]:
+    """Return what the report shows as strings, numbers, lists and dictionaries, ready for JSON.
+
+    Parameters are those of `write_report`. The result depends only on them and the versions of the libraries.
+    """
+    paper, runs = published_values(), Runs(results.runs)
+    checked = claims.check_claims(results) if verdicts is None else verdicts
+    pictures = [
+        _picture(name, content)
+        for name, content in (figures or {}).items()
+        # The page shows these as charts of its own.
+        if not name.startswith(("accuracy_", "confusion_"))
+    ]
+    return {
+        "title": "Shared kernel models: the whole paper, run again",
+        "methods": [{"key": method, "label": LABELS[method]} for method in METHODS],
+        "digits": list(range(10)),
+        "main_kernels": MAIN_KERNELS,
+        "sources": _sources(runs, paper),
+        "headline": claims.headline(results),
+        "claims": [
+            {name: str(getattr(each, name)) for name in ("claim", "target", "measured", "note")}
+            | {"holds": bool(each.holds)}
+            for each in checked
+        ],
+        "bin": _BIN,
+        "variants": [_variant(name, results, runs, paper) for name in runs.variants],
+        "sweep": {
+            "kernels": list(SWEEP_KERNELS),
+            "variants": [
+                _sweep(name, runs, paper)
+                for name in SWEEP_VARIANTS
+                if any(runs.of(name, K, m) for K in SWEEP_KERNELS if K != MAIN_KERNELS for m in METHODS)
+            ],
+        },
+        "explorer": _rows(results.data),
+        **line_styles(),
+        "tables": [
+            _table(table)
+            for table in (make_tables(results) if tables is None else tables)
+            if table.name.startswith("table")
+        ],
+        "figures": [picture for picture in pictures if not picture["chosen_by"]],
+        "projections": [picture for picture in pictures if picture["chosen_by"]],
+        "failures": _failures(runs, paper),
+        "differences": _differences(results),
+        "level": claims.LEVEL,
+        "beyond": [
+            {name: getattr(row, name) for name in ("name", "description", "ours", "accuracy", "mean_iou")}
+            | {"errors": int(row.confusion.sum() - row.confusion.trace())}
+            for row in results.beyond
+        ],
+        "beaten": _beaten(results.beyond),
+        "made": {
+            "settings": asdict(results.settings),
+            "versions": {name: version(name) for name in ("skmix", "numpy", "scipy", "scikit-learn")}
+            | {"Python": platform.python_version()},
+            "commands": [
+                _repeat_all(runs, results.settings),
+                *(_repeat(best.run, results.settings) for best in list(results.best.values())[-1:]),
+            ],
+        },
+    }
+
+
+def _repeat_all(runs: Runs, settings: Settings) -> str:
+    """Return the command that makes the study again, with the same variants, methods and number of runs."""
+    most = {
+        method: max((len(runs.of(variant, MAIN_KERNELS, method)) for variant in runs.variants), default=0)
+        for method in METHODS
+    }
+    parts = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
+    n_runs = max(most.values())
+    if n_runs not in (0, MAIN_RUNS):
+        parts.append(f"--runs {n_runs}")
+    if len(runs.variants) < len(VARIANTS):
+        parts += [f"--only {variant}" for variant in runs.variants]
+    methods = [method for method in METHODS if most[method]]
+    if len(methods) < len(METHODS):
+        parts += [f"--method {method}" for method in methods]
+    return " ".join(parts)
+
+
+def _repeat(run: Run, settings: Settings) -> str:
+    """Return the command that repeats one run."""
+    which = f"{run.variant!r}, {run.n_kernels}, {run.method!r}, {run.run}"
+    return (
+        f'python -c "from skmix import paper as s; t = s.{settings!r}; '
+        f'print(s.run_one(s.make_data(t), {which}, t))"'
+    )
+
+
+def _failed_in_paper(paper: PublishedValues, variant: str) -> int:
+    return MAIN_RUNS - int(paper.ok_runs[OK_RUNS, variant])
+
+
+def _sources(runs: Runs, paper: PublishedValues) -> dict[str, dict[str, Any]]:
+    """Return the headline numbers of the paper and of each method: failures, mean and best accuracy."""
+
+    def source(failures: int, n_runs: int, means: list[float], bests: list[float]) -> dict[str, Any]:
+        mean, best = (text(float(np.mean(values)) if values else None) for values in (means, bests))
+        return {"failures": failures, "runs": n_runs, "mean": mean, "best": best}
+
+    variants = runs.variants
+    sources = {
+        "paper": source(
+            sum(_failed_in_paper(paper, variant) for variant in variants),
+            MAIN_RUNS * len(variants),
+            [paper.all_runs["Mean Acc", variant] for variant in variants],
+            [paper.max_accuracy[variant] for variant in variants],
+        )
+    }
+    for method in METHODS:
+        groups = list(filter(None, (runs.of(variant, MAIN_KERNELS, method) for variant in variants)))
+        accuracies = [[run.accuracy for run in own] for own in groups]
+        if groups:
+            sources[method] = source(
+                sum(run.failed for own in groups for run in own),
+                sum(map(len, groups)),
+                [float(np.mean(own)) for own in accuracies],
+                list(map(max, accuracies)),
+            )
+    return sources
+
+
+# ---------------------------------------------------------------- variants: histograms, matrices, kernels
+
+
+def _variant(name: str, results: StudyResults, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
+    """Return a variant at the paper's K: of the paper and of each method, its accuracies and its best run."""
+    design = variant_of(name)
+    return {
+        "name": name,
+        "groups": [list(group) for group in design.groups],
+        "dithered": design.dithered or results.settings.dither == "all",
+        "paper": {
+            "n": MAIN_RUNS,
+            "failed": _failed_in_paper(paper, name),
+            "median": paper.ok_runs["Med Acc", name],
+            "max": paper.max_accuracy[name],
+            "best": _confusion(paper.confusion[name]),
+        },
+        "methods": {
+            method: _histogram(own) | {"best": _best(results.best.get((name, method)))}
+            for method in METHODS
+            if (own := runs.of(name, MAIN_KERNELS, method))
+        },
+    }
+
+
+def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
+    accuracies = np.array([run.accuracy for run in runs])
+    # Many accuracies lie exactly on a border between bins; they count in the upper bin.
+    bins = np.floor(accuracies[np.isfinite(accuracies)] / _BIN + 1e-6).astype(int)
+    counts = Counter(np.minimum(bins, round(1 / _BIN) - 1).tolist())
+    return {
+        "n": len(runs),
+        "failed": sum(run.failed for run in runs),
+        "counts": [[number, counts[number]] for number in sorted(counts)],
+    }
+
+
+def _best(best: BestRun | None) -> dict[str, Any] | None:
+    """Return the confusion matrix (10, 10) of a best run, and its mixtures."""
+    if best is None:
+        return None
+    return {
+        **_confusion(best.run.confusion),
+        "run": best.run.run,
+        "groups": [_mixture(group) for group in best.groups],
+    }
+
+
+def _confusion(counts: Any) -> dict[str, Any]:
+    return {"matrix": counts.tolist(), "accuracy": decimals(np.trace(counts) / counts.sum(), 4)}
+
+
+def _mixture(group: GroupModel) -> dict[str, Any] | None:
+    """Return a mixture; None if it is not finite."""
+    if not all(np.isfinite(array).all() for array in (group.weights_, group.means_, group.covariances_)):
+        return None
+    prior = decimals(group.class_prior_, 5)
+    return {"prior": prior, **kernel_values(group.weights_, group.means_, group.covariances_)}
+
+
+def _rows(data: StudyData) -> dict[str, Any]:
+    """Return the first training rows of each digit."""
+    labels = data.train_labels
+    first = [np.flatnonzero(labels == digit)[:_ROWS_PER_DIGIT] for digit in np.unique(labels)]
+    kept = np.sort(np.concatenate(first))
+    return {
+        "features": list(FEATURES),
+        "n_rows": len(labels),
+        "labels": labels[kept].tolist(),
+        "plain": decimals(data.train_features[kept], 4),
+        "dithered": decimals(data.train_dithered[kept], 4),
+    }
+
+
+def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
+    """Return mean accuracy and lost runs of a variant against K, of the paper and of each method."""
+
+    def point(n_kernels: int, mean: float, std: float, lost: int, n_runs: int) -> dict[str, Any]:
+        mean, std = decimals([mean, std], 4)
+        return {"K": n_kernels, "mean": mean, "std": std, "lost": lost, "n": n_runs}
+
+    def rerun(n_kernels: int, own: Sequence[Run]) -> dict[str, Any]:
+        counted = counted_in_sweep(own)
+        mean, std = (statistics(counted).get(each, np.nan) for each in ("Mean Acc", "Std Acc"))
+        return point(n_kernels, mean, std, len(own) - len(counted), len(own))
+
+    return {
+        "name": name,
+        "paper": [
+            point(K, printed.mean, printed.std, SWEEP_RUNS - printed.counted, SWEEP_RUNS)
+            for K in SWEEP_KERNELS
+            if (printed := paper.sweep.get((K, name))) is not None
+        ],
+        "methods": {
+            method: [rerun(K, own) for K in SWEEP_KERNELS if (own := runs.of(name, K, method, SWEEP_RUNS))]
+            for method in METHODS
+        },
+    }
+
+
+# ---------------------------------------------------------------- failures and differences
+
+
+def _failures(runs: Runs, paper: PublishedValues) -> dict[str, Any]:
+    """Return how often each reason ended a run of the paper's algorithm, and how many failed, by variant."""
+    made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
+    made = {variant: own for variant, own in made.items() if own}
+
+    def counted(chosen: Callable[[Run], bool]) -> list[int]:
+        return [sum(map(chosen, own)) for own in made.values()]
+
+    found = sorted({run.reason for own in made.values() for run in own if run.singular})
+    return {
+        "variants": list(made),
+        "reasons": [
+            {"name": reason, "counts": [sum(run.reason == reason for run in own) for own in made.values()]}
+            for reason in dict.fromkeys([*REASONS, *found])
+        ],
+        "singular": counted(lambda run: run.singular),
+        "above": counted(lambda run: run.singular and not run.failed),
+        "finite": counted(lambda run: run.failed and not run.singular),
+        "totals": counted(lambda run: run.failed),
+        "runs": sum(map(len, made.values())),
+        "paper": [_failed_in_paper(paper, variant) for variant in made],
+        "paper_runs": MAIN_RUNS,
+        "means": _failed_means(made, paper),
+    }
+
+
+def _failed_means(made: Mapping[str, Sequence[Run]], paper: PublishedValues) -> dict[str, str] | None:
+    """Return the accuracy of the variants' failed runs, and the value that tables 1 and 3 imply."""
+    implied, ours = [], []
+    for variant, own in made.items():
+        lost = _failed_in_paper(paper, variant)
+        if lost >= _MIN_FAILED:
+            succeeded = (MAIN_RUNS - lost) * paper.ok_runs["Mean Acc", variant]
+            implied.append((MAIN_RUNS * paper.all_runs["Mean Acc", variant] - succeeded) / lost)
+        failed = [run.accuracy for run in own if run.failed]
+        if len(failed) >= _MIN_FAILED:
+            ours.append(float(np.mean(failed)))
+    if not implied or not ours:
+        return None
+    pairs = {"paper": implied, "ours": ours}
+    return {source: f"{min(means):.2f} to {max(means):.2f}" for source, means in pairs.items()}
+
+
+def _differences(results: StudyResults) -> list[dict[str, str]]:
+    """Return where the paper's algorithm, rerun, differs from the paper, and the likely reasons."""
+    rows = []
+    for found in claims.differences(results):
+        share = found.quantity.startswith("share")
+        paper, ours = (
+            f"{100 * value:.1f} %" if share else text(value) for value in (found.printed, found.rerun)
+        )
+        what = f"{found.variant}: {found.quantity}"
+        gap = found.rerun - found.printed
+        difference = f"{100 * gap:+.1f} points" if share else f"{gap:+.3f}"
+        if found.p_value is not None:
+            difference += f", p = {found.p_value:.1g}" if found.p_value >= 1e-6 else ", p < 10⁻⁶"
+        rows.append(
+            {"what": what, "paper": paper, "ours": ours, "difference": difference, "reason": found.reason}
+        )
+    return rows
+
+
+def _beaten(beyond: Sequence[Beyond]) -> str:
+    """Return a sentence for each set of features on which another classifier is better than ours."""
+    sentences = []
+    pairs = [(one, other) for one in beyond for other in beyond if one.ours and not other.ours]
+    for ours, other in pairs:
+        # Names are the classifier and, after the last comma, the features.
+        (name, _, on), (peer, _, same) = (each.name.rpartition(", ") for each in (ours, other))
+        if on == same and other.accuracy > ours.accuracy:
+            wrong, fewer = (each.confusion.sum() - each.confusion.trace() for each in (ours, other))
+            sentences.append(
+                f"On {on.replace('paper', 'the paper')} the {peer} is better than {name}: accuracy "
+                f"{other.accuracy:.4f} against {ours.accuracy:.4f}, {fewer} errors against {wrong}."
+            )
+    return " ".join(sentences)
+
+
+# ---------------------------------------------------------------- the paper's tables
+
+_SWEEP = "table5"
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """Return a numbered table as lists of strings: under the label of each group, a row for each source.
+
+    Rows that share their first key, the K of table 5, go into one group, with their values in one cell.
+    """
+    number = int(table.name.removeprefix("table"))
+    title = table.title.removeprefix(f"Table {number}:").strip()
+    groups = []
+    for key, grouped in itertools.groupby(table.rows, key=lambda row: row.keys[0]):
+        entries = list(zip(*(row.entries for row in grouped), strict=True))
+        rows = []
+        for place, source in enumerate(table.sources):
+            method = METHOD_OF_SOURCE.get(source)
+            # The paper prints these tables with varying numbers of digits, all others with three decimals.
+            printed = method is None and table.name in (_SWEEP, "table6")
+            rows.append(
+                {
+                    "source": method or "paper",
+                    "label": LABELS[method] if method else PRINTED,
+                    "cells": [_cell([entry[place] for entry in each], printed) for each in entries],
+                }
+            )
+        rows[2:2] = _gaps(entries, table)
+        groups.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})
+    brackets = "Mean ± standard deviation of accuracy, and in brackets the runs counted. "
+    return {
+        "number": number,
+        "title": title[:1].upper() + title[1:],
+        "note": (brackets if table.name == _SWEEP else "") + table.note,
+        "columns": ["τ" if column == TAU else column for column in table.columns],
+        "groups": groups,
+    }
+
+
+def _gaps(entries: Sequence[Sequence[tuple[Value, ...]]], table: Table) -> list[dict[str, Any]]:
+    """Return the line of differences, the paper's algorithm rerun minus the printed value, if there are any.
+
+    Of table 5 it has the means. Counts have none, since the numbers of runs may differ.
+    """
+    rerun = next((place for place, s in enumerate(table.sources) if METHOD_OF_SOURCE.get(s) == METHODS[0]), 0)
+    pairs = [(each[0][0], each[0][rerun]) for each in entries]
+    gaps = [b - a if isinstance(a, float) and isinstance(b, float) else None for a, b in pairs]
+    # The agreement of two rankings is a difference already.
+    if all(gap is None for gap in gaps) or TAU in table.columns:
+        return []
+    # Adding zero turns -0.000 into +0.000.
+    cells = ["–" if gap is None else f"{round(gap, 3) + 0.0:+.3f}" for gap in gaps]
+    return [{"source": "difference", "label": "rerun − printed", "cells": cells}]
+
+
+def _cell(values: Sequence[Value], printed: bool) -> str:
+    """Return a value, or the mean, standard deviation and number of runs of table 5, as text."""
+    first, *rest = (_number(value, printed) for value in values)
+    if not rest or values[-1] is None:
+        return first
+    return f"{first} ({rest[1]})" if values[0] is None else f"{first} ± {rest[0]} ({rest[1]})"
+
+
+def _number(value: Value, printed: bool) -> str:
+    if not isinstance(value, float):
+        return "–" if value is None else str(value)
+    if printed:
+        return f"{value:.2f}" if round(value, 2) == value else str(value)
+    return f"{value:.3f}"
+
+
+# ---------------------------------------------------------------- pictures
+
+_PER_INCH = 100
+"""Pixels of the page for an inch of a picture: text of 8 points is as high as small print."""
+_WIDEST = 1200
+"""Pixels; wider pictures are scaled down, as are those of twice the size at which they are shown."""
+_COLOURS = 128
+"""Size of the palette, which reduces files to a third."""
+_PROJECTIONS = re.compile(r"projections_(?P<variant>[^_]+)_(?P<method>[^_]+)_class(?P<digit>\w+)")
+
+
+def _picture(name: str, content: bytes) -> dict[str, Any]:
+    """Return a PNG or SVG file as a data URI, with its size on the page in pixels, None for SVG.
+
+    ``chosen_by`` has the model and the digit by which one of many projections is chosen, None for others.
+    """
+    width = height = chosen_by = None
+    if content.startswith(b"\x89PNG"):
+        kind = "image/png"
+        content, width, height = _smaller(content)
+    elif b"<svg" in content[:2000]:
+        kind = "image/svg+xml"
+    else:
+        raise ValueError(f"figure {name!r} is neither PNG nor SVG: it begins with {content[:8]!r}.")
+    if found := _PROJECTIONS.fullmatch(name):
+        label = LABELS.get(found["method"], found["method"])
+        chosen_by = found.groupdict() | {"method": label, "model": f"{found['variant']}, {label}"}
+    return {
+        "name": name,
+        "uri": f"data:{kind};base64,{base64.b64encode(content).decode()}",
+        "width": width,
+        "height": height,
+        "chosen_by": chosen_by,
+    }
+
+
+def _smaller(content: bytes) -> tuple[bytes, int, int]:
+    """Return a PNG with a palette, scaled down if it is very wide, and its size on the page."""
+    # Installed with matplotlib, which drew the pictures.
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content)) as opened:
+        # Transparent pixels become white.
+        picture = Image.new("RGB", opened.size, "white")
+        shown = _PER_INCH / opened.info.get("dpi", (_PER_INCH,))[0]
+        layered = opened.convert("RGBA")
+        picture.paste(layered, mask=layered.getchannel("A"))
+    width, height = picture.size
+    scale = min(1.0, 2.0 * shown, _WIDEST / width)
+    if scale < 1.0:
+        picture = picture.resize((round(scale * width), round(scale * height)), Image.Resampling.LANCZOS)
+    shown = min(shown, scale)
+    small = io.BytesIO()
+    picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(small, "PNG")
+    return min(small.getvalue(), content, key=len), round(shown * width), round(shown * height)

@@ -1,0 +1,236 @@
+"""The published algorithm: its arithmetic in the linear domain, full covariances, no safeguards.
+
+To fit data, use the engine. This module repeats the paper's numbers and shows how its arithmetic fails: once
+a covariance is singular its density is infinite or undefined, the normalisation (E) turns that into NaN, and
+the pooled sums (M2), (M3) spread it to every kernel. A run ends there, with the parameters that entered the
+failing pass and the reason.
+
+The labels in comments are those of ``docs/notation.md``: (E) the responsibilities, (M1) the weights,
+(M2) the means, (M3) the covariances, (LL) the log-likelihood of a class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skmix.engine.compute.threads import Workspace
+from skmix.engine.model import BoolArray, FloatArray, IntArray, Parameters
+
+Reason = Literal["", "constant feature", "too few rows", "overflow"]
+REASONS: tuple[Reason, ...] = ("constant feature", "too few rows", "overflow")
+
+# The paper's: a class has converged once its log-likelihood changes by less than this between passes.
+TOLERANCE = 0.1
+# A feature is constant within a kernel if its variance there is below this share of its overall variance.
+_CONSTANT = 1e-8
+# Half a row on top of the number of features: responsibilities rarely add up to a whole number.
+_HALF_A_ROW = 0.5
+# Responsibilities below this share of a kernel's mass are lost in the rounding of its sums. They are left
+# out, since products with subnormal numbers are slow.
+_NEGLIGIBLE = 1e-200
+# Unless a variance would be below this.
+_COLLAPSED = 1e-100
+# Allocating large arrays in every pass would take as long as filling them.
+_memory = Workspace()
+
+
+@dataclass(frozen=True)
+class PublishedPass:
+    """The result of one pass."""
+
+    number: int  # from 1
+    parameters: Parameters  # after the pass: weights (K, L), means (K, M), covariances (K, M, M)
+    class_log_likelihood: FloatArray  # (L,) under the parameters before the pass
+    converged: BoolArray  # (L,) classes that have converged in this pass or an earlier one
+
+    @property
+    def finite(self) -> bool:
+        """Whether parameters and log-likelihoods are finite."""
+        after = self.parameters
+        arrays = (after.weights, after.means, after.covariances, self.class_log_likelihood)
+        return all(bool(np.isfinite(array).all()) for array in arrays)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted run."""
+
+    # The model of each feature set; of a failed published run that before the failing pass.
+    groups: tuple[Parameters, ...]
+    n_iter: int  # passes, the failing one included, the most over the groups
+    converged: bool
+    failing_pass: int | None  # the pass, from 1, that gave a NaN or an infinity
+    reason: Reason
+    log_likelihood: float  # of all training rows, summed over the groups; NaN for a failed run
+
+
+def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100) -> Fit:
+    """Run the published algorithm until all classes have converged, it fails, or `max_iter` is reached.
+
+    Parameters
+    ----------
+    X : ndarray of shape (N, M)
+        Rows.
+    classes : ndarray of shape (N,)
+        Class of each row, 0 to L - 1.
+    start : Parameters
+        Weights (K, L), means (K, M), covariances (K, M, M).
+    max_iter : int, default=100
+        Largest number of passes.
+
+    Returns
+    -------
+    Fit
+        With one group. Its log-likelihood is that of the parameters before the last pass.
+    """
+    before, done = start, None
+    for done in published_passes(X, classes, start, max_iter=max_iter):
+        if not done.finite:
+            sizes = np.bincount(classes, minlength=start.weights.shape[1])
+            reason = failure_reason(before, np.ascontiguousarray(X.T), sizes)
+            return Fit((before,), done.number, False, done.number, reason, math.nan)
+        before = done.parameters
+    if done is None:
+        return Fit((start,), 0, False, None, "", math.nan)
+    total = float(done.class_log_likelihood.sum())
+    return Fit((before,), done.number, bool(done.converged.all()), None, "", total)
+
+
+def published_passes(
+    X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100
+) -> Iterator[PublishedPass]:
+    """Yield after every pass, until all classes have converged or `max_iter` passes are done.
+
+    A class that has converged once counts as converged, even if it moves again. A comparison with NaN is
+    false, so a failed run continues to `max_iter`, as the published code does. Parameters as in
+    `published_run`.
+    """
+    order = np.argsort(classes, kind="stable")
+    sizes = np.bincount(classes, minlength=start.weights.shape[1])
+    rows = np.ascontiguousarray(X[order].T)
+    parameters = start
+    converged = np.zeros(len(sizes), dtype=bool)
+    previous = np.full(len(sizes), np.nan)
+    for number in range(1, max_iter + 1):
+        parameters, log_likelihood = published_pass(rows, sizes, parameters)
+        with np.errstate(invalid="ignore"):
+            converged = converged | (np.abs(log_likelihood - previous) < TOLERANCE)
+        yield PublishedPass(number, parameters, log_likelihood, converged)
+        if converged.all():
+            return
+        previous = log_likelihood
+
+
+def published_pass(
+    rows: FloatArray, sizes: IntArray, parameters: Parameters
+) -> tuple[Parameters, FloatArray]:
+    """Do one pass of the published algorithm.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (M, N)
+        Rows ordered by class, one feature after the other.
+    sizes : ndarray of shape (L,)
+        Number of rows of each class.
+    parameters : Parameters
+        Weights (K, L), means (K, M), covariances (K, M, M) before the pass.
+
+    Returns
+    -------
+    parameters : Parameters
+        After the pass; possibly not finite.
+    log_likelihood : ndarray of shape (L,)
+        Of each class under the parameters before the pass.
+    """
+    from . import loops as _loops
+
+    bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    with np.errstate(all="ignore"):
+        responsibilities, evidence = _exponentials(rows, parameters), np.empty(rows.shape[1])
+        normalisers = _normalisers(parameters)
+        _loops.normalise(responsibilities, normalisers, parameters.weights, sizes, evidence)  # (E)
+        log_likelihood = np.add.reduceat(np.log(evidence), bounds)  # (LL)
+        mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
+        mass = mass_in_class.sum(axis=1)
+        deviations, weighted = _memory.array("pass", (2, *parameters.means.shape, rows.shape[1]))
+        # A kernel that collapses onto a row needs the shares of the others, however small.
+        for used in (_loops.without(responsibilities, _NEGLIGIBLE * mass), responsibilities):
+            means = (used @ rows.T) / mass[:, None]  # (M2)
+            _loops.weigh(used, rows, means, deviations, weighted)  # about the new means
+            covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
+            if np.all(np.diagonal(covariances, axis1=1, axis2=2) > _COLLAPSED):
+                break
+        return Parameters(mass_in_class / sizes, means, covariances), log_likelihood  # (M1)
+
+
+def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
+    """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain, finite or not."""
+    return _exponentials(rows, parameters) / _normalisers(parameters)[:, None]
+
+
+def _normalisers(parameters: Parameters) -> FloatArray:
+    """Return √((2π)^M |P_k|), shape (K,)."""
+    n_features = parameters.means.shape[1]
+    return np.sqrt((2.0 * math.pi) ** n_features * np.linalg.det(parameters.covariances))
+
+
+def published_likelihoods(
+    rows: FloatArray, parameters: Parameters
+) -> NDArray[np.complexfloating | np.float64]:
+    """Return p(x_n | class j) of rows (M, n) in the published arithmetic, shape (L, n), finite or not.
+
+    As in Matlab, the square root of a negative determinant, which only a failed run has, is imaginary, and so
+    are the densities of its kernel.
+    """
+    determinants = np.linalg.det(parameters.covariances).astype(complex)
+    normalisers = np.sqrt((2.0 * math.pi) ** len(rows) * determinants)
+    if not normalisers.imag.any():
+        normalisers = normalisers.real
+    return parameters.weights.T @ (_exponentials(rows, parameters) / normalisers[:, None])
+
+
+def _exponentials(rows: FloatArray, parameters: Parameters) -> FloatArray:
+    """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
+    from . import loops as _loops
+
+    deviations, projected = _memory.array("pass", (2, *parameters.means.shape, rows.shape[1]))
+    _loops.deviate(rows, parameters.means, deviations)
+    np.matmul(_inverses(parameters.covariances), deviations, out=projected)
+    exponents = np.empty((len(parameters.means), rows.shape[1]))
+    _loops.exponents(projected, deviations, exponents)
+    return np.exp(exponents, out=exponents)
+
+
+def _inverses(covariances: FloatArray) -> FloatArray:
+    """Return the inverses of matrices (K, M, M); all infinite, as in Matlab, where none exists."""
+    try:
+        return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        if len(covariances) == 1:
+            return np.full_like(covariances, np.inf)
+        return np.concatenate([_inverses(covariance[None]) for covariance in covariances])
+
+
+def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:
+    """Return why a pass of rows (M, N), with `sizes` (L,) of the classes, failed.
+
+    The kernels that cause a failure are those whose density is not finite at some row. Their covariance is
+    singular up to rounding, for one of two reasons: a feature is constant among the rows of the kernel, or
+    the kernel has no more rows than features. Any other cause is called "overflow".
+    """
+    with np.errstate(all="ignore"):
+        failing = ~np.isfinite(published_densities(rows, before)).all(axis=1)
+    few = before.weights @ sizes <= len(rows) + _HALF_A_ROW
+    variances = np.diagonal(before.covariances, axis1=1, axis2=2)
+    constant = (variances <= _CONSTANT * rows.var(axis=1)).any(axis=1)
+    if np.any(failing & constant & ~few):
+        return "constant feature"
+    if np.any(failing & few):
+        return "too few rows"
+    return "overflow"

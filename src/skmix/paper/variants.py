@@ -1,0 +1,132 @@
+"""The design of the paper's study: variants, methods, numbers of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from .images import DIGIT_FEATURES
+
+Method = Literal["published", "robust", "class-wise"]
+Dither = Literal["paper", "all"]
+
+# In this order in tables, figures and report.
+METHODS: tuple[Method, ...] = ("published", "robust", "class-wise")
+# Where a number comes from: the paper's pages, or runs by one of the methods.
+PRINTED = "paper, printed"
+LABELS: dict[str, str] = {
+    "published": "paper's algorithm, rerun",
+    "robust": "robust",
+    "class-wise": "class-wise",
+}
+# The methods on our engine.
+OURS: tuple[Method, Method] = ("robust", "class-wise")
+
+FEATURES = DIGIT_FEATURES
+
+MAIN_KERNELS = 10
+MAIN_RUNS = 500
+# Table 5: the effect of K.
+SWEEP_VARIANTS = ("3D", "6D", "9D", "10D")
+SWEEP_KERNELS = (3, 6, 8, 10, 12, 15, 18)
+SWEEP_RUNS = 100
+# Our methods are compared on several simulated data sets, with fewer runs.
+DATA_SETS = 5
+DATA_SET_RUNS = 100
+# Claims about averages need at least this many runs of a cell.
+ENOUGH_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the paper's classifiers."""
+
+    name: str  # the paper's name for it
+    groups: tuple[tuple[str, ...], ...]  # features of each factor of the product form; one is the joint form
+    dithered: bool = False  # whether the paper replaces zero features by small random numbers
+
+    @property
+    def columns(self) -> list[list[int]]:
+        """Columns of the 14 features that each group uses."""
+        return [[FEATURES.index(name) for name in group] for group in self.groups]
+
+
+def _pca(*numbers: int) -> tuple[str, ...]:
+    return tuple(f"pca {j}" for j in numbers)
+
+
+_MASS = ("q2", "q3", "q4")
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("3D", (_MASS,)),
+    Variant("3x1D", (("q2",), ("q3",), ("q4",))),
+    Variant("4D", ((*_MASS, *_pca(4)),)),
+    Variant("5D", ((*_MASS, *_pca(4, 5)),)),
+    Variant("2Dx3D", (_pca(4, 5), _MASS)),
+    Variant("6D", ((*_MASS, *_pca(2, 4, 5)),)),
+    Variant("3Dx3D", (_MASS, _pca(2, 4, 5))),
+    Variant("9D", ((*_MASS, *_pca(2, 3, 4, 5, 6, 7)),)),
+    Variant("10D", (_pca(*range(1, 11)),), dithered=True),
+    Variant("13D", ((*_pca(*range(1, 11)), *_MASS),), dithered=True),
+)
+
+
+def variant_of(name: str) -> Variant:
+    """Return the variant of that name."""
+    for variant in VARIANTS:
+        if variant.name == name:
+            return variant
+    raise ValueError(f"there is no variant {name!r}; choose from {', '.join(v.name for v in VARIANTS)}.")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variant with K kernels, fitted a number of times by one method."""
+
+    variant: str
+    n_kernels: int
+    method: Method
+    n_runs: int  # runs differ in their starts only
+    data_set: int = 0  # number of the simulated data set; its seed is that of the study plus this number
+
+
+def study_cells(
+    n_runs: int = MAIN_RUNS, variants: Iterable[str] | None = None, methods: Iterable[Method] = METHODS
+) -> list[Cell]:
+    """List the cells of the study: all variants at K = 10, the sweep over K, and further data sets.
+
+    Parameters
+    ----------
+    n_runs : int, default=500
+        Runs of each cell at K = 10; sweep and further data sets have at most 100.
+    variants, methods : iterable of str, optional
+        Only these variants and methods.
+
+    Returns
+    -------
+    list of Cell
+        The runs of the sweep at K = 10 are the first of the main study. On further data sets robust and
+        class-wise runs are compared, if there are enough runs.
+    """
+    chosen = VARIANTS if variants is None else {variant_of(name) for name in variants}
+    names = [variant.name for variant in VARIANTS if variant in chosen]
+    methods = list(methods)
+    # Neighbours have different numbers of features: processes then compile code for different ones.
+    cells = [Cell(name, MAIN_KERNELS, method, n_runs) for method in methods for name in names]
+    cells += [
+        Cell(name, n_kernels, method, min(n_runs, SWEEP_RUNS))
+        for name in names
+        if name in SWEEP_VARIANTS
+        for n_kernels in SWEEP_KERNELS
+        if n_kernels != MAIN_KERNELS
+        for method in methods
+    ]
+    if n_runs >= ENOUGH_RUNS and set(OURS) <= set(methods):
+        cells += [
+            Cell(name, MAIN_KERNELS, method, min(n_runs, DATA_SET_RUNS), data_set)
+            for data_set in range(1, DATA_SETS)
+            for name in names
+            for method in OURS
+        ]
+    return cells

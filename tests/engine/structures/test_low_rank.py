@@ -1,0 +1,352 @@
+"""Factors and variances against the dense matrices they stand for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from calls import Listed, fit
+from libraries import needs_torch, torch
+from numpy.testing import assert_allclose
+from oracles import expected_pass, random_covariances, random_model, random_rows
+from scipy.stats import multivariate_normal
+
+from skmix.engine import density as scoring
+from skmix.engine.compute.blocks import Block
+from skmix.engine.density import condition, draw
+from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
+from skmix.engine.sources.summary import measure
+from skmix.engine.starts import class_wise, uniform
+from skmix.engine.structures import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
+
+FULL = STRUCTURES["full"]
+
+
+def dense(covariances: FloatArray) -> FloatArray:
+    """Return P = WWᵀ + diag(d), by its definition."""
+    factors, own = covariances[..., :-1], covariances[..., -1]
+    return np.einsum("...dq,...eq->...de", factors, factors) + own[..., None] * np.eye(own.shape[-1])
+
+
+def random_factors(random: np.random.Generator, *shape: int) -> FloatArray:
+    """Return covariances (..., M, q + 1) far from diagonal ones."""
+    found = random.normal(size=shape)
+    found[..., -1] = random.uniform(0.2, 1.5, size=shape[:-1])
+    return found
+
+
+def random_low_rank_model(
+    random: np.random.Generator, n_kernels: int, n_classes: int, n_features: int, n_factors: int
+) -> Parameters:
+    model = random_model(random, n_kernels, n_classes, n_features)
+    return replace(model, covariances=random_factors(random, n_kernels, n_features, n_factors + 1))
+
+
+def with_gaps(random: np.random.Generator, X: FloatArray) -> FloatArray:
+    """Return the rows with one of four patterns of missing values each; one is that of complete rows."""
+    patterns = random.uniform(size=(4, X.shape[1])) < 0.4
+    patterns[0], patterns[:, 0] = False, False
+    return np.where(patterns[random.integers(0, 4, size=len(X))], np.nan, X)
+
+
+def factor_analysis_step(scatter: FloatArray, covariances: FloatArray) -> FloatArray:
+    """Return the P (M, M) that one step of parameter-expanded EM makes, all of it with dense matrices."""
+    factors = covariances[:, :-1]
+    slopes = factors.T @ np.linalg.inv(dense(covariances))  # E[z | x] = slopes · (x − μ)
+    spread = np.eye(factors.shape[1]) - slopes @ factors + slopes @ scatter @ slopes.T
+    loadings = scatter @ slopes.T @ np.linalg.inv(spread)
+    own = np.diag(scatter - loadings @ slopes @ scatter)
+    return loadings @ spread @ loadings.T + np.diag(own)
+
+
+def expected_step(
+    X: FloatArray, classes: IntArray, model: Parameters, row_weights: FloatArray | None = None
+) -> tuple[Parameters, FloatArray, float]:
+    """Return the next weights and means, dense covariances (K, M, M), and the log-likelihood before."""
+    as_full = replace(model, covariances=dense(model.covariances))
+    found, log_likelihood = expected_pass(X, classes, as_full, "full", row_weights)
+    pairs = zip(found.covariances, model.covariances, strict=True)
+    return found, np.stack([factor_analysis_step(*pair) for pair in pairs]), log_likelihood
+
+
+def test_the_number_of_factors_is_twice_the_root_of_that_of_features() -> None:
+    assert [automatic_factors(m) for m in (1, 2, 3, 16, 64, 784)] == [1, 1, 2, 8, 16, 56]
+    assert [most_factors(m) for m in (1, 2, 784)] == [1, 1, 783]
+    assert structure_of("low_rank").shape(5, 16) == (5, 16, 9)
+    assert structure_of("low_rank", 7).shape(5, 16) == (5, 16, 8)
+    assert structure_of("low_rank").of(np.ones((2, 3, 16, 4))).shape(3, 16) == (3, 16, 4)
+
+
+@pytest.mark.parametrize(("n_features", "n_factors"), [(1, 1), (2, 1), (5, 2), (5, 7), (30, 20)])
+def test_woodbury_is_the_dense_inverse(n_features: int, n_factors: int) -> None:
+    random = np.random.default_rng(0)
+    structure = LowRank()
+    own = random_factors(random, 2, 3, n_features, n_factors + 1)
+    factor = structure.factor(own, n_features)
+    assert factor.usable.all()
+    assert_allclose(factor.log_determinant, np.linalg.slogdet(dense(own))[1], rtol=1e-11, atol=1e-12)
+    precision = np.linalg.inv(dense(own))
+    vectors = random.normal(size=(2, 3, n_features))
+    expected = np.einsum("rkde,rke->rkd", precision, vectors)
+    assert_allclose(structure.precision_times(factor, vectors), expected, rtol=1e-9, atol=1e-10)
+    x = random.normal(size=(n_features, 6))
+    expected = np.einsum("dn,rkde,en->rkn", x, precision, x)
+    projected = structure.projections(factor) @ x
+    found = -2.0 * structure.quadratic(factor) @ x**2 - (projected**2).sum(axis=2)
+    assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
+    assert_allclose(structure.distances(factor.whitener, x), expected, rtol=1e-9, atol=1e-10)
+    prior = random_covariances(random, 1, n_features)[0]
+    regulariser = Regulariser(np.zeros(n_features), np.zeros(n_features), 3.0, prior, 1.0)
+    expected = FULL.log_prior(FULL.factor(dense(own), n_features), regulariser)
+    assert_allclose(structure.log_prior(factor, regulariser), expected, rtol=1e-10)
+
+
+def test_a_variance_that_is_not_positive_spoils_its_start_alone() -> None:
+    own = random_factors(np.random.default_rng(1), 3, 2, 4, 3)
+    own[0, 1, 2, -1] = 0.0
+    own[1, 0, 0, -1], own[1, 0, 0, 0] = 1e-300, 1e200
+    assert LowRank().factor(own, 4).usable.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("n_features", [1, 2, 3, 6])
+def test_with_all_factors_every_covariance_can_be_written(n_features: int) -> None:
+    full = random_covariances(np.random.default_rng(2), 4, n_features)[None]
+    structure = LowRank(most_factors(n_features))
+    own = structure.from_full(full)
+    assert own.shape[1:] == structure.shape(4, n_features)
+    assert_allclose(dense(own), full, rtol=1e-12, atol=1e-13)
+    assert_allclose(structure.to_full(own, 4, n_features), full, rtol=1e-12, atol=1e-13)
+    assert_allclose(structure.variances(own), np.diagonal(full, axis1=2, axis2=3), rtol=1e-12)
+    assert structure.n_parameters(3, n_features) == FULL.n_parameters(3, n_features)
+
+
+def test_few_factors_keep_the_variances_and_count_up_to_rotations() -> None:
+    full = random_covariances(np.random.default_rng(3), 4, 9)[None]
+    own = LowRank(2).from_full(full)
+    assert_allclose(
+        np.diagonal(dense(own), axis1=2, axis2=3), np.diagonal(full, axis1=2, axis2=3), rtol=1e-12
+    )
+    assert LowRank(2).n_parameters(5, 9) == 5 * (9 * 2 + 9 - 1)
+
+
+def test_no_factor_starts_at_zero_where_it_would_stay() -> None:
+    random = np.random.RandomState(0)
+    start = uniform(2, 3, 1, 6, LowRank(3), random)
+    assert ((start.covariances[..., :-1] ** 2).sum(axis=-2) > 0).all()
+    assert_allclose(np.diagonal(dense(start.covariances), axis1=2, axis2=3), 0.3, rtol=1e-12)
+
+
+def test_rescaling_and_coordinates() -> None:
+    random = np.random.default_rng(4)
+    structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
+    scale = random.uniform(0.1, 10.0, size=4)
+    assert_allclose(dense(structure.rescale(own, scale)), dense(own) * np.outer(scale, scale), rtol=1e-13)
+    numbers = structure.coordinates(own)
+    assert numbers.shape == own.shape
+    assert_allclose(structure.from_coordinates(numbers), own, rtol=1e-14)
+
+
+def test_marginals_and_conditionals_are_those_of_dense_covariances() -> None:
+    random = np.random.default_rng(5)
+    structure, own = LowRank(), random_factors(random, 2, 3, 6, 3)
+    columns = np.array([4, 0, 3])
+    assert_allclose(
+        dense(structure.marginal(own, columns)), FULL.marginal(dense(own), columns), rtol=1e-13, atol=1e-14
+    )
+    slopes, remaining = structure.conditional(own, columns, 6)
+    expected_slopes, expected = FULL.conditional(dense(own), columns, 6)
+    assert_allclose(slopes, expected_slopes, rtol=1e-10, atol=1e-12)
+    assert_allclose(dense(remaining), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["plain", "gaps", "weights", "unlabelled"])
+@pytest.mark.parametrize("n_factors", [1, 3])
+def test_one_pass_is_a_step_of_factor_analysis(kind: str, n_factors: int) -> None:
+    random = np.random.default_rng(6)
+    X, classes = random_rows(random, 40, 3, 5)
+    model = random_low_rank_model(random, 4, 3, 5, n_factors)
+    row_weights = random.uniform(0.5, 2.0, size=40) if kind == "weights" else None
+    if kind == "gaps":
+        X = with_gaps(random, X)
+    if kind == "unlabelled":
+        classes[random.permutation(40)[:15]] = -1
+        model = replace(model, class_prior=np.array([0.2, 0.5, 0.3]))
+    expected, covariances, log_likelihood = expected_step(X, classes, model, row_weights)
+    options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
+    result = fit(X, classes, model.batch(), options, row_weights=row_weights)
+    found = result.parameters.take(0)
+    assert_allclose(result.path[0][0].sum(), log_likelihood, rtol=1e-11)
+    assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-12)
+    assert_allclose(found.means, expected.means, rtol=1e-9, atol=1e-11)
+    assert_allclose(dense(found.covariances), covariances, rtol=1e-8, atol=1e-10)
+
+
+def test_a_pass_with_prior_and_ridge_is_a_step_with_the_priors_rows() -> None:
+    """A prior counts as rows with its covariance, correlations included; the ridge is added at the end."""
+    random = np.random.default_rng(11)
+    X, classes = random_rows(random, 40, 3, 5)
+    model = random_low_rank_model(random, 4, 3, 5, 2)
+    prior, rows, ridge = 3.0 * random_covariances(random, 1, 5)[0], 7.0, 0.3
+    plain, _ = expected_pass(X, classes, replace(model, covariances=dense(model.covariances)), "full")
+    mass = plain.weights @ np.bincount(classes)
+    scatters = (mass[:, None, None] * plain.covariances + rows * prior) / (mass + rows)[:, None, None]
+    pairs = zip(scatters, model.covariances, strict=True)
+    expected = np.stack([factor_analysis_step(*pair) for pair in pairs]) + ridge * np.eye(5)
+    options = Options(
+        covariance_type="low_rank",
+        max_iter=1,
+        tol=0.0,
+        floor=0.0,
+        ridge=ridge,
+        covariance_prior=rows,
+        covariance_prior_scale=prior,
+    )
+    found = fit(X, classes, model.batch(), options).parameters.take(0)
+    assert_allclose(dense(found.covariances), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_delicate_kernels_take_the_same_step() -> None:
+    """Far from the others' origin and narrow, a kernel is computed from differences."""
+    random = np.random.default_rng(7)
+    X = np.concatenate([random.normal(size=(30, 4)), 1.0 + 1e-5 * random.normal(size=(30, 4))])
+    classes = np.zeros(60, dtype=np.int64)
+    covariances = random_factors(random, 2, 4, 3)
+    covariances[1, :, :-1] *= 1e-5
+    covariances[1, :, -1] *= 1e-10
+    model = Parameters(np.full((2, 1), 0.5), np.array([np.zeros(4), np.ones(4)]), covariances)
+    options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
+    found = fit(X, classes, model.batch(), options)
+    expected, step, log_likelihood = expected_step(X, classes, model)
+    assert_allclose(found.path[0][0].sum(), log_likelihood, rtol=1e-9)
+    assert_allclose(dense(found.parameters.take(0).covariances)[1], step[1], rtol=1e-6, atol=1e-16)
+    assert_allclose(found.parameters.take(0).means, expected.means, rtol=1e-12)
+
+
+def test_densities_are_scipys() -> None:
+    random = np.random.default_rng(8)
+    X, _ = random_rows(random, 50, 1, 6)
+    model = random_low_rank_model(random, 3, 2, 6, 2)
+    found = scoring.kernel_log_densities(X, model, "low_rank")
+    pairs = zip(model.means, dense(model.covariances), strict=True)
+    expected = np.stack([multivariate_normal(m, c).logpdf(X) for m, c in pairs], axis=1)
+    assert_allclose(found, expected, rtol=1e-10)
+    gaps = with_gaps(random, X)
+    as_full = replace(model, covariances=dense(model.covariances))
+    assert_allclose(
+        scoring.class_log_likelihood(gaps, model, "low_rank"),
+        scoring.class_log_likelihood(gaps, as_full, "full"),
+        rtol=1e-9,
+    )
+    known, values = np.array([1, 4]), np.array([0.3, -0.2])
+    one, other = (condition(*pair, known, values) for pair in ((model, "low_rank"), (as_full, "full")))
+    assert_allclose(one.means, other.means, rtol=1e-9)
+    assert_allclose(one.weights, other.weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(floor=1e-6),
+        Options(floor=0.2),
+        Options(covariance_prior=5.0),
+        Options(accelerate=True),
+    ],
+    ids=["plain", "floor", "prior", "accelerated"],
+)
+def test_the_objective_never_falls(options: Options, gaps: bool) -> None:
+    random = np.random.default_rng(9)
+    X, classes = random_rows(random, 120, 2, 8)
+    X[:, 4:] += X[:, :4] @ random.normal(size=(4, 4))
+    if gaps:
+        X = with_gaps(random, X)
+    structure = LowRank(2)
+    given = np.where(np.isnan(X), 0.0, X)
+    frame = measure(X, structure)
+    starts = class_wise(given, classes, 2, 3, 4, frame, structure, np.random.RandomState(0))
+    options = replace(options, covariance_type="low_rank", tol=0.0, max_iter=1)
+    values, current = [], starts
+    if options.accelerate:
+        path = fit(X, classes, starts, replace(options, max_iter=40)).path
+        assert all((np.diff(p.sum(axis=1)) > -1e-9 * abs(p.sum(axis=1)[0])).all() for p in path)
+        return
+    for _ in range(12):
+        result = fit(X, classes, current, options)
+        values.append(result.objective)
+        current = result.parameters
+    steps = np.diff(np.array(values), axis=0)
+    assert (steps > -1e-9 * np.abs(values[0])).all()
+    assert (values[-1] > values[0] + 1.0).all()
+    floor = options.floor * np.nanvar(X, axis=0)
+    assert (current.covariances[..., -1] >= floor * (1 - 1e-9)).all()
+
+
+def test_with_all_factors_it_is_the_full_model() -> None:
+    """A fit of full covariances is a fixed point, and fits from the same start reach its likelihood."""
+    random = np.random.default_rng(10)
+    X, classes = random_rows(random, 200, 2, 3)
+    structure = LowRank(most_factors(3))
+    start = class_wise(X, classes, 2, 1, 3, measure(X, FULL), FULL, np.random.RandomState(0))
+    full = fit(X, classes, start, Options(max_iter=500, tol=1e-10))
+    own = replace(full.parameters, covariances=structure.from_full(full.parameters.covariances))
+    stay = fit(X, classes, own, Options(covariance_type="low_rank", max_iter=20, tol=0.0))
+    assert_allclose(stay.log_likelihood, full.log_likelihood, rtol=1e-7)
+    assert_allclose(dense(stay.parameters.covariances), full.parameters.covariances, rtol=1e-3, atol=1e-4)
+    begin = replace(start, covariances=structure.from_full(start.covariances))
+    options = Options(covariance_type="low_rank", max_iter=500, tol=1e-7)
+    assert_allclose(fit(X, classes, begin, options).objective, full.objective, rtol=1e-4)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_blocks_have_the_sums_of_rows_in_memory(gaps: bool) -> None:
+    random = np.random.default_rng(11)
+    X, classes = random_rows(random, 90, 2, 5)
+    if gaps:
+        X = with_gaps(random, X)
+    model = random_low_rank_model(random, 3, 2, 5, 2).batch()
+    options = Options(covariance_type="low_rank", max_iter=5, tol=0.0)
+    cuts = [slice(0, 20), slice(20, 20), slice(20, 90)]
+    blocks = Listed([Block(X[cut], classes[cut]) for cut in cuts])
+    found, expected = fit(blocks, None, model, options), fit(X, classes, model, options)
+    assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-10)
+    assert_allclose(found.parameters.covariances, expected.parameters.covariances, rtol=1e-7, atol=1e-9)
+
+
+def test_threads_and_batches_change_no_bit() -> None:
+    random = np.random.default_rng(12)
+    X, classes = random_rows(random, 3000, 2, 20)
+    starts = class_wise(X, classes, 2, 3, 40, measure(X, FULL), LowRank(4), np.random.RandomState(0))
+    options = Options(covariance_type="low_rank", max_iter=2, tol=0.0)
+    together = fit(X, classes, starts, options)
+    threaded = fit(X, classes, starts, replace(options, n_jobs=2))
+    alone = fit(X, classes, starts.take(slice(1, 2)), options)
+    assert np.array_equal(together.parameters.covariances, threaded.parameters.covariances)
+    assert np.array_equal(together.parameters.covariances[1:2], alone.parameters.covariances)
+
+
+@needs_torch
+def test_devices_are_refused() -> None:
+    X = torch.as_tensor(np.random.default_rng(15).normal(size=(20, 4)))
+    model = random_low_rank_model(np.random.default_rng(16), 2, 1, 4, 2)
+    with pytest.raises(ValueError, match="do not cover covariance_type='low_rank'"):
+        fit(X, None, model.batch(), Options(covariance_type="low_rank"))
+
+
+def test_rows_drawn_have_the_covariance() -> None:
+    model = random_low_rank_model(np.random.default_rng(13), 2, 1, 3, 1)
+    X, kernels = draw(model, "low_rank", np.zeros(40_000, dtype=np.int64), np.random.RandomState(0))
+    for k in range(2):
+        found = np.cov(X[kernels == k].T)
+        assert_allclose(found, dense(model.covariances)[k], atol=0.1 * np.abs(found).max())
+
+
+def test_a_kernel_without_rows_keeps_its_covariance() -> None:
+    random = np.random.default_rng(14)
+    X, classes = random_rows(random, 30, 1, 4)
+    model = random_low_rank_model(random, 2, 1, 4, 2)
+    model.means[1] = 1e4
+    options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
+    found = fit(X, classes, model.batch(), options).parameters.take(0)
+    assert_allclose(found.covariances[1], model.covariances[1], rtol=1e-12)
+    assert found.weights[1, 0] == 0.0

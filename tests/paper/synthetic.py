@@ -1,0 +1,138 @@
+"""A made-up study: small, plausible, and the same every time. It knows nothing of how a study is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skmix.paper.records import (
+    BestRun,
+    Beyond,
+    GroupModel,
+    Run,
+    Settings,
+    StudyData,
+    StudyResults,
+)
+from skmix.paper.variants import (
+    FEATURES,
+    MAIN_KERNELS,
+    METHODS,
+    SWEEP_KERNELS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    Method,
+    Variant,
+)
+
+REASONS = ("constant feature", "too few rows", "overflow")
+LEVELS = dict(
+    zip([v.name for v in VARIANTS], [0.84, 0.83, 0.9, 0.9, 0.95, 0.9, 0.95, 0.9, 0.7, 0.8], strict=True)
+)
+TEST_PER_DIGIT = 20
+
+
+@cache
+def synthetic_results(n_runs: int = 24, *, sweep: bool = True, seed: int = 7) -> StudyResults:
+    rng = np.random.default_rng(seed)
+    runs = [
+        _run(rng, variant.name, MAIN_KERNELS, method, number)
+        for variant in VARIANTS
+        for method in METHODS
+        for number in range(n_runs)
+    ]
+    if sweep:
+        runs += [
+            _run(rng, name, n_kernels, method, number)
+            for name in SWEEP_VARIANTS
+            for n_kernels in SWEEP_KERNELS
+            if n_kernels != MAIN_KERNELS
+            for method in METHODS
+            for number in range(n_runs // 2)
+        ]
+    data = _data(rng)
+    best = {
+        (variant.name, method): BestRun(
+            max(
+                (
+                    r
+                    for r in runs
+                    if (r.variant, r.n_kernels, r.method) == (variant.name, MAIN_KERNELS, method)
+                ),
+                key=lambda run: run.accuracy,
+            ),
+            tuple(_groups(rng, variant, data)),
+        )
+        for variant in VARIANTS
+        for method in METHODS
+    }
+    beyond = (
+        Beyond("shared pixels", "many <b>kernels</b>", True, 0.9975, 0.995, _confusion(rng, 0.995)),
+        Beyond("SVM", "20 components & a radial kernel", False, 1.0, 1.0, _confusion(rng, 1.0)),
+    )
+    settings = Settings(train_per_digit=30, test_per_digit=TEST_PER_DIGIT)
+    return StudyResults(settings, data, tuple(runs), best, beyond)
+
+
+def _run(rng: np.random.Generator, variant: str, n_kernels: int, method: Method, number: int) -> Run:
+    reason = ""
+    accuracy = min(LEVELS[variant] + (0.05 if method == "class-wise" else 0.0), n_kernels / 10)
+    accuracy += rng.normal(0.0, 0.002 if method == "class-wise" else 0.03)
+    if method == "published" and rng.random() < 0.02 * n_kernels:
+        reason = REASONS[rng.integers(3)]
+        accuracy = 0.1
+    confusion = _confusion(rng, float(np.clip(accuracy, 0.0, 1.0)))
+    exact = float(np.trace(confusion) / confusion.sum())
+    return Run(
+        variant=variant,
+        n_kernels=n_kernels,
+        method=method,
+        run=number,
+        accuracy=exact,
+        mean_iou=exact**1.5,
+        reason=reason,
+        failing_pass=int(rng.integers(3, 40)) if reason else None,
+        n_iter=40,
+        converged=not reason,
+        log_likelihood=np.nan if reason else float(rng.normal(5000.0, 50.0)),
+        confusion=confusion,
+    )
+
+
+def _confusion(rng: np.random.Generator, accuracy: float) -> NDArray[np.int64]:
+    """Return a matrix (10, 10) whose errors lie in random places."""
+    matrix = np.zeros((10, 10), dtype=np.int64)
+    for digit in range(10):
+        right = int(rng.binomial(TEST_PER_DIGIT, accuracy))
+        matrix[digit, digit] = right
+        for wrong in rng.integers(1, 10, size=TEST_PER_DIGIT - right):
+            matrix[digit, (digit + wrong) % 10] += 1
+    return matrix
+
+
+def _data(rng: np.random.Generator) -> StudyData:
+    labels = np.repeat(np.arange(10), 30)
+    test_labels = np.repeat(np.arange(10), TEST_PER_DIGIT)
+    centres = rng.uniform(0.05, 0.6, (10, len(FEATURES)))
+    features = centres[labels] + rng.normal(0.0, 0.03, (len(labels), len(FEATURES)))
+    features[labels == 7, FEATURES.index("q3")] = 0.0
+    dithered = np.where(features == 0.0, rng.normal(0.0, 0.01, features.shape), features)
+    test = centres[test_labels] + rng.normal(0.0, 0.03, (len(test_labels), len(FEATURES)))
+    images = rng.integers(0, 256, (len(labels), 28, 28), dtype=np.uint8)
+    test_images = rng.integers(0, 256, (len(test_labels), 28, 28), dtype=np.uint8)
+    return StudyData(images, labels, features, dithered, test_images, test_labels, test, test)
+
+
+def _groups(rng: np.random.Generator, variant: Variant, data: StudyData) -> Iterator[GroupModel]:
+    for names, columns in zip(variant.groups, variant.columns, strict=True):
+        rows = data.train_features[:, columns]
+        means = rows[rng.choice(len(rows), MAIN_KERNELS, replace=False)]
+        roots = rng.normal(0.0, 0.03, (MAIN_KERNELS, len(columns), len(columns)))
+        covariances = roots @ roots.transpose(0, 2, 1) + 0.0004 * np.eye(len(columns))
+        weights = rng.dirichlet(np.full(MAIN_KERNELS, 0.3), size=10).T
+        yield GroupModel(
+            np.array(names, dtype=object), np.arange(10), np.full(10, 0.1), weights, means, covariances
+        )

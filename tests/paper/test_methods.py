@@ -1,0 +1,205 @@
+"""A run is the same alone, in a batch and in any order, and does what its method says."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn import metrics
+from sklearn.exceptions import ConvergenceWarning
+from study_runs import same_runs
+
+from skmix import SharedKernelMixture
+from skmix.engine import starts
+from skmix.engine.density import class_log_likelihood
+from skmix.engine.model import Parameters, Status
+from skmix.engine.sources.summary import measure
+from skmix.engine.structures import structure_of
+from skmix.paper import METHODS, Method, Settings, StudyData, methods, run_batch, run_one
+from skmix.paper.harness import generator
+from skmix.paper.methods import _joined, fit_batch, predict, predict_published, scores_of
+from skmix.paper.published import Fit
+from skmix.paper.records import features_of
+from skmix.paper.study import fitted_groups
+from skmix.paper.variants import FEATURES, variant_of
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["2Dx3D", "10D"])
+def test_a_run_alone_has_the_bits_it_has_in_company(
+    data: StudyData, settings: Settings, name: str, method: Method
+) -> None:
+    together = run_batch(data, name, 10, method, range(7), settings)
+    shuffled = run_batch(data, name, 10, method, [5, 2, 6], settings)
+    for number in (2, 5, 6):
+        alone = run_one(data, name, 10, method, number, settings)
+        assert same_runs(alone, together[number])
+        assert same_runs(alone, shuffled[[5, 2, 6].index(number)])
+    assert len({run.log_likelihood for run in together if not run.reason}) > 1
+
+
+def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, settings: Settings) -> None:
+    variant = variant_of("4D")
+    (fitted,) = fit_batch(data, variant, 10, "robust", [3], settings)
+    X = data.train_dithered[:, variant.columns[0]]
+    model = SharedKernelMixture(
+        init={
+            "means": generator(settings.seed, "run", "4D", 10, "robust", 3).uniform(size=(10, 4)),
+            "covariances": np.tile(0.3 * np.eye(4), (10, 1, 1)),
+            "weights": np.full((10, 10), 0.1),
+        },
+        covariance_prior=None,
+        tol=("per-class", 0.1),
+        max_iter=settings.max_iter,
+    ).fit(X, data.train_labels)
+    np.testing.assert_allclose(fitted.groups[0].means, model.means_, atol=1e-10)
+    assert fitted.n_iter == model.n_iter_
+    assert fitted.log_likelihood == pytest.approx(model.log_likelihood_)
+
+
+def test_the_class_wise_way_is_the_mixture_with_a_start_and_a_stopping_rule_of_its_own(
+    data: StudyData, settings: Settings
+) -> None:
+    variant, full = variant_of("9D"), structure_of("full")
+    (fitted,) = fit_batch(data, variant, 10, "class-wise", [3], settings)
+    X = np.ascontiguousarray(data.train_dithered[:, variant.columns[0]])
+    random = generator(settings.seed, "run", "9D", 10, "class-wise", 3)
+    start = starts.class_wise(X, data.train_labels, 10, 1, 10, measure(X, full), full, random).take(0)
+    init = {name: getattr(start, name) for name in ("means", "covariances", "weights")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = SharedKernelMixture(init=init, covariance_prior=None, max_iter=settings.max_iter)
+        model.fit(X, data.train_labels)
+    assert model.tol == 1e-4
+    np.testing.assert_allclose(fitted.groups[0].means, model.means_, atol=1e-10)
+    assert (fitted.n_iter, fitted.converged) == (model.n_iter_, model.converged_)
+    assert fitted.log_likelihood == pytest.approx(model.log_likelihood_)
+
+
+def test_what_the_engine_says_of_a_start_is_what_the_run_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = SimpleNamespace(
+        parameters=SimpleNamespace(take=lambda r: f"model {r}"),
+        n_iter=np.array([4, 9, 40]),
+        status=np.array([Status.CONVERGED, Status.FAILED, Status.STOPPED]),
+        log_likelihood=np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
+    )
+    monkeypatch.setattr(methods, "fit", lambda *_: ended)
+    monkeypatch.setattr(methods, "open_source", lambda *_: None)
+    assert methods._fit_engine(None, None, None, None) == [  # type: ignore[arg-type]
+        Fit(("model 0",), 4, True, None, "", 3.0),  # type: ignore[arg-type]
+        Fit(("model 1",), 9, False, 9, "overflow", 7.0),  # type: ignore[arg-type]
+        Fit(("model 2",), 40, False, None, "", 11.0),  # type: ignore[arg-type]
+    ]
+
+
+def test_ways_end_differently(data: StudyData, settings: Settings) -> None:
+    """The class-wise start is near its end at once; the published method alone fails."""
+    runs = {method: run_batch(data, "6D", 10, method, range(15), settings) for method in METHODS}
+    assert any(run.reason for run in runs["published"])
+    assert all(run.failing_pass == run.n_iter for run in runs["published"] if run.reason)
+    assert not any(run.reason for method in ("robust", "class-wise") for run in runs[method])
+    means = {method: np.mean([run.accuracy for run in own]) for method, own in runs.items()}
+    assert means["class-wise"] > means["robust"] > means["published"]
+    for run in (run for own in runs.values() for run in own):
+        assert run.confusion.sum(axis=1).tolist() == [10] * 10
+        assert run.accuracy == pytest.approx(np.trace(run.confusion) / 100)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_are_those_of_scikit_learn(seed: int) -> None:
+    random = np.random.RandomState(seed)
+    truth, predicted = random.randint(10, size=200), random.randint(10, size=200)
+    found = scores_of(truth, predicted)
+    np.testing.assert_array_equal(found["confusion"], metrics.confusion_matrix(truth, predicted))
+    assert found["accuracy"] == metrics.accuracy_score(truth, predicted)
+    expected = metrics.jaccard_score(truth, predicted, average="macro")
+    assert found["mean_iou"] == pytest.approx(expected, abs=1e-15)
+
+
+def test_a_class_that_is_never_predicted_counts_as_zero() -> None:
+    found = scores_of(np.repeat(np.arange(10), 3), np.zeros(30, dtype=np.int64))
+    assert found["accuracy"] == 0.1
+    # Class 0: 3 correct of 30 that belong to it or were predicted as it.
+    assert found["mean_iou"] == pytest.approx((3 / 30) / 10)
+
+
+def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> None:
+    paper = Settings(seed=settings.seed, dither="paper")
+    masses = [column for column, name in enumerate(FEATURES) if name.startswith("q")]
+    axis = [column for column, name in enumerate(FEATURES) if name.startswith("pca")]
+    for mine, raw, noisy in zip(
+        features_of(data, variant_of("13D"), paper),
+        (data.train_features, data.test_features),
+        (data.train_dithered, data.test_dithered),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine[:, masses], raw[:, masses])
+        np.testing.assert_array_equal(mine[:, axis], noisy[:, axis])
+        assert (raw != noisy).any()
+    assert features_of(data, variant_of("3D"), paper)[0] is data.train_features
+    assert features_of(data, variant_of("3D"), Settings(dither="all"))[1] is data.test_dithered
+
+
+def test_group_models_carry_the_names_of_their_features(data: StudyData, settings: Settings) -> None:
+    run = run_one(data, "2Dx3D", 10, "class-wise", 0, settings)
+    first, second = fitted_groups(run, data, settings)
+    assert first.feature_names_in_.tolist() == ["pca 4", "pca 5"]
+    assert second.feature_names_in_.tolist() == ["q2", "q3", "q4"]
+    np.testing.assert_allclose(second.weights_.sum(axis=0), 1.0)
+    assert second.covariances_.shape == (10, 3, 3)
+
+
+def test_predictions_are_those_of_the_engine(data: StudyData, settings: Settings) -> None:
+    variant = variant_of("3Dx3D")
+    rows = [np.ascontiguousarray(data.test_dithered[:, columns].T) for columns in variant.columns]
+    for fitted in fit_batch(data, variant, 10, "class-wise", range(3), settings):
+        scores = sum(
+            class_log_likelihood(x.T, model, "full") for x, model in zip(rows, fitted.groups, strict=True)
+        )
+        np.testing.assert_array_equal(predict(rows, fitted.groups), np.argmax(scores, axis=1))
+        np.testing.assert_array_equal(predict_published(rows, fitted.groups), np.argmax(scores, axis=1))
+
+
+def test_a_class_beyond_underflow_can_still_win() -> None:
+    """Group one makes class 1 hopeless at first sight, group two makes class 0 more so."""
+    narrow = np.array([[[1e-4]], [[1e-4]]])
+    weights = np.array([[1.0, 0.0], [0.0, 1.0]])
+    first = Parameters(weights, np.array([[0.0], [0.5]]), narrow)
+    second = Parameters(weights, np.array([[0.9], [0.0]]), narrow)
+    rows = [np.zeros((1, 1)), np.zeros((1, 1))]
+    # log-likelihoods but for constants: class 0: 0 − 0.81/2e-4, class 1: −0.25/2e-4 + 0.
+    assert predict(rows, [first, second]).tolist() == [1]
+    assert predict(rows, [first, first]).tolist() == [0]
+
+
+def test_nan_is_passed_over_and_nothing_but_nan_is_the_first_class() -> None:
+    weights = np.array([[0.2, 0.8], [0.5, 0.5]])
+    rows = [np.array([[0.0, 3.0]])]
+    good = Parameters(weights, np.array([[0.0], [3.0]]), np.ones((2, 1, 1)))
+    assert predict_published(rows, [good])[0] == 1
+    singular = Parameters(weights, np.array([[0.0], [3.0]]), np.array([[[1.0]], [[0.0]]]))
+    assert predict_published(rows, [singular]).tolist() == [0, 0]
+    # A class without numbers loses to one that has them.
+    lost = Parameters(np.array([[np.nan, 0.8], [np.nan, 0.2]]), good.means, good.covariances)
+    assert predict_published(rows, [lost]).tolist() == [1, 1]
+
+
+def test_the_root_of_a_negative_determinant_is_imaginary() -> None:
+    """At x = 0 the kernels' densities are 1 and 1/i times the same number: |0.5 − 0.5i| < |0.79 − 0.2i|."""
+    model = Parameters(np.array([[0.5, 0.79], [0.5, 0.2]]), np.zeros((2, 1)), np.array([[[1.0]], [[-1.0]]]))
+    assert predict_published([np.zeros((1, 1))], [model]).tolist() == [1]
+
+
+def test_a_run_is_what_all_of_its_groups_are() -> None:
+    """It has converged when all have, and failed with the first that did."""
+    one = Fit((), 7, True, None, "", -2.0)
+    other = Fit((), 9, False, None, "", -3.0)
+    lost = Fit((), 4, False, 4, "overflow", np.nan)
+    assert _joined([one, one]).converged
+    joined = _joined([one, other])
+    assert (joined.n_iter, joined.converged, joined.reason, joined.log_likelihood) == (9, False, "", -5.0)
+    failed = _joined([one, lost, other])
+    assert (failed.n_iter, failed.converged, failed.failing_pass, failed.reason) == (9, False, 4, "overflow")
+    assert np.isnan(failed.log_likelihood)

@@ -1,0 +1,125 @@
+"""A store returns results for the same settings only, and survives other writers."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from skmix.paper.harness import Store, StoreError
+
+SETTINGS = {"model": "a", "seed": 0}
+
+WRITER = """
+import sys
+from skmix.paper.harness import Store
+path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+with Store(path) as store:
+    for number in range(first, last):
+        store.add({"model": "a", "seed": 0}, {number: {"value": number}})
+"""
+
+
+def test_results_come_back_as_they_were(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        store.add(SETTINGS, {1: {"accuracy": 0.1 + 0.2, "counts": [[1, 2]]}, 0: {"accuracy": math.nan}})
+    with Store(tmp_path / "store") as store:
+        found = store.get({"seed": 0, "model": "a"})
+        assert list(found) == [0, 1]
+        assert math.isnan(found[0]["accuracy"])
+        assert found[1] == {"accuracy": 0.1 + 0.2, "counts": [[1, 2]]}
+        assert list(store.get(SETTINGS, 1)) == [0]
+        assert store.replicates(SETTINGS) == {0, 1}
+        assert len(store) == 2
+
+
+def test_results_of_other_settings_are_other_results(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        store.add(SETTINGS, {0: {"value": 1}})
+        for other in ({**SETTINGS, "seed": 1}, {**SETTINGS, "model": "b"}, {**SETTINGS, "n_kernels": 3}):
+            assert store.get(other) == {}
+            store.add(other, {0: {"value": 2}})
+        assert store.get(SETTINGS) == {0: {"value": 1}}
+        assert len(store) == 4
+
+
+def test_a_result_is_stored_once(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        store.add(SETTINGS, {0: {"value": 1}})
+        store.add(SETTINGS, {0: {"value": 2}, 1: {"value": 3}})
+        assert [record["value"] for record in store.get(SETTINGS).values()] == [1, 3]
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        with pytest.raises(TypeError, match="not JSON serializable"):
+            store.add(SETTINGS, {0: {"value": 1}, 1: {"value": object()}})
+        assert len(store) == 0
+
+
+def test_files_of_other_programs_are_refused_and_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "text.sqlite"
+    text.write_text("not a database, but long enough to be read as the header of one" * 20)
+    database = tmp_path / "other.sqlite"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE results (whose TEXT)")
+    connection.close()
+    before = text.read_bytes(), database.read_bytes()
+    with pytest.raises(StoreError, match="is not a store of results"):
+        Store(text)
+    with pytest.raises(StoreError, match="an SQLite file of another program"):
+        Store(database)
+    assert (text.read_bytes(), database.read_bytes()) == before
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    Store(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    with pytest.raises(StoreError, match="store version 2, expected 3"):
+        Store(path)
+
+
+def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="cannot use the store"):
+        Store(tmp_path / "missing" / "store")
+
+
+def test_a_store_that_is_locked_for_long_is_an_os_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skmix.paper.harness._PATIENCE_SECONDS", 0.01)
+    with Store(tmp_path / "store") as store:
+        other = sqlite3.connect(tmp_path / "store", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OSError, match="cannot write to the store"):
+            store.add(SETTINGS, {0: {"value": 1}})
+        with pytest.raises(OSError, match="cannot use the store"):
+            Store(tmp_path / "store")
+        other.execute("ROLLBACK")
+        other.close()
+        store.add(SETTINGS, {0: {"value": 1}})
+        assert len(store) == 1
+
+
+@pytest.mark.slow
+def test_processes_write_to_one_store(tmp_path: Path) -> None:
+    """Two processes create one store at the same time; their results overlap."""
+    path = tmp_path / "store"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), str(first), str(last)], stderr=subprocess.PIPE
+        )
+        for first, last in [(0, 90), (60, 120)]
+    ]
+    for writer in writers:
+        _, errors = writer.communicate()
+        assert writer.returncode == 0, errors.decode()
+    with Store(path) as store:
+        assert store.get(SETTINGS) == {number: {"value": number} for number in range(120)}

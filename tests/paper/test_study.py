@@ -1,0 +1,212 @@
+"""The study's cells, its runs in a store, and its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import multivariate_normal
+from study_runs import same_runs
+
+from skmix.paper import (
+    METHODS,
+    VARIANTS,
+    Cell,
+    GroupModel,
+    Run,
+    Settings,
+    StudyData,
+    harness,
+    make_study,
+    run_one,
+    run_study,
+    stored_runs,
+    study,
+    study_cells,
+    study_results,
+)
+from skmix.paper.harness import Store
+from skmix.paper.variants import FEATURES
+
+CELLS = [Cell("3D", 10, "robust", 7), Cell("3x1D", 10, "class-wise", 7), Cell("3D", 12, "published", 7)]
+
+
+def test_the_study_has_the_papers_cells() -> None:
+    cells = [cell for cell in study_cells() if cell.data_set == 0]
+    main = [cell for cell in cells if cell.n_kernels == 10]
+    assert len(main) == 10 * 3
+    assert {cell.n_runs for cell in main} == {500}
+    sweep = [cell for cell in cells if cell.n_kernels != 10]
+    assert len(sweep) == 4 * 6 * 3
+    assert {cell.n_runs for cell in sweep} == {100}
+    assert {cell.variant for cell in sweep} == {"3D", "6D", "9D", "10D"}
+    few = study_cells(7, ["9D", "4D"], ["robust"])
+    assert {(cell.variant, cell.method) for cell in few} == {("4D", "robust"), ("9D", "robust")}
+    assert {cell.n_runs for cell in few} == {7}
+    with pytest.raises(ValueError, match="there is no variant '7D'"):
+        study_cells(7, ["7D"])
+
+
+def test_variants_have_the_papers_features() -> None:
+    """Ten entries of the principal axis, then four quadrants, of which the first is left out."""
+    masses = [11, 12, 13]
+    assert {each.name: (each.columns, each.dithered) for each in VARIANTS} == {
+        "3D": ([masses], False),
+        "3x1D": ([[11], [12], [13]], False),
+        "4D": ([[*masses, 3]], False),
+        "5D": ([[*masses, 3, 4]], False),
+        "2Dx3D": ([[3, 4], masses], False),
+        "6D": ([[*masses, 1, 3, 4]], False),
+        "3Dx3D": ([masses, [1, 3, 4]], False),
+        "9D": ([[*masses, 1, 2, 3, 4, 5, 6]], False),
+        "10D": ([list(range(10))], True),
+        "13D": ([[*range(10), *masses]], True),
+    }
+    # Of the paper: a hundred training and 250 test images of each digit, at most a hundred passes.
+    assert Settings() == Settings(0, "all", 100, 250, 100)
+
+
+def test_the_class_wise_start_is_compared_on_five_data_sets() -> None:
+    further = [cell for cell in study_cells() if cell.data_set]
+    assert {cell.data_set for cell in further} == {1, 2, 3, 4}
+    assert {(cell.method, cell.n_kernels, cell.n_runs) for cell in further} == {
+        ("robust", 10, 100),
+        ("class-wise", 10, 100),
+    }
+    assert len({cell.variant for cell in further}) == 10
+    # Too few runs, or one of the methods alone, have nothing to compare.
+    assert not [cell for cell in study_cells(19) if cell.data_set]
+    assert not [cell for cell in study_cells(methods=["robust"]) if cell.data_set]
+    assert {cell.n_runs for cell in study_cells(20) if cell.data_set} == {20}
+    assert Settings().seed == 0
+
+
+def test_every_setting_is_part_of_the_key(data: StudyData, settings: Settings) -> None:
+    cell = Cell("4D", 10, "robust", 3)
+
+    def key(cell: Cell, settings: Settings, data: StudyData = data) -> str:
+        (planned,) = make_study([cell], settings, data).planned()
+        return harness.cell_key(planned.settings)
+
+    other_images = dataclasses.replace(data, test_images=255 - data.test_images)
+    keys = {
+        key(cell, settings),
+        key(dataclasses.replace(cell, variant="3D"), settings),
+        key(dataclasses.replace(cell, n_kernels=12), settings),
+        key(dataclasses.replace(cell, method="class-wise"), settings),
+        key(cell, dataclasses.replace(settings, seed=9)),
+        key(cell, dataclasses.replace(settings, dither="paper")),
+        key(cell, dataclasses.replace(settings, max_iter=7)),
+        key(cell, settings, other_images),
+    }
+    assert len(keys) == 8
+    assert key(dataclasses.replace(cell, n_runs=9), settings) == key(cell, settings)
+
+
+def test_batches_and_the_store_do_not_change_a_bit(
+    tmp_path: Path, data: StudyData, settings: Settings
+) -> None:
+    study = make_study(CELLS, settings, data)
+    with Store(tmp_path / "study.sqlite") as store:
+        seen: list[object] = []
+        run_study(study, store, progress=seen.extend)
+        assert len(seen) == 21
+        run_study(study, store, progress=lambda runs: pytest.fail("made again"))
+        for cell, runs in stored_runs(study, store).items():
+            assert [run.run for run in runs] == list(range(7))
+            for number in (0, 5):
+                alone = run_one(data, cell.variant, cell.n_kernels, cell.method, number, settings)
+                assert same_runs(runs[number], alone)
+
+
+def test_further_data_sets_have_the_next_seeds(tmp_path: Path, settings: Settings) -> None:
+    cells = [Cell("3D", 10, method, 20, number) for number in (0, 1) for method in ("robust", "class-wise")]
+    study = make_study(cells, settings)
+    with Store(tmp_path / "study.sqlite") as store:
+        run_study(study, store)
+        results = study_results(study, store, beyond=())
+        runs = stored_runs(study, store)
+    assert len(results.runs) == 40
+    assert [(each.seed, each.variant, each.n_runs) for each in results.margins] == [
+        (5, "3D", 20),
+        (6, "3D", 20),
+    ]
+    following = dataclasses.replace(settings, seed=6)
+    alone = run_one(study.data[1], "3D", 10, "robust", 3, following)
+    assert same_runs(runs[cells[2]][3], alone)
+    margin = results.margins[1]
+    assert margin.best_robust == max(run.accuracy for run in runs[cells[2]])
+    assert margin.mean_class_wise == pytest.approx(np.mean([run.accuracy for run in runs[cells[3]]]))
+
+
+def test_results_hold_the_best_run_and_its_model(tmp_path: Path, data: StudyData, settings: Settings) -> None:
+    study = make_study(study_cells(5, ["2Dx3D"], METHODS), settings, data)
+    with Store(tmp_path / "study.sqlite") as store:
+        run_study(study, store)
+        results = study_results(study, store, beyond=())
+    assert len(results.runs) == 15
+    assert results.margins == ()
+    for method in METHODS:
+        own = [run for run in results.runs if run.method == method and not run.reason]
+        best = results.best["2Dx3D", method]
+        assert best.run.accuracy == max(run.accuracy for run in own)
+        # The model fitted again is the one that made the run's predictions.
+        scores = np.zeros((len(data.test_labels), 10))
+        for model in best.groups:
+            columns = [list(FEATURES).index(name) for name in model.feature_names_in_]
+            scores += log_likelihoods(data.test_dithered[:, columns], model)
+        confusion = np.zeros((10, 10), dtype=np.int64)
+        np.add.at(confusion, (data.test_labels, scores.argmax(axis=1)), 1)
+        np.testing.assert_array_equal(confusion, best.run.confusion)
+
+
+def log_likelihoods(rows: NDArray[np.float64], model: GroupModel) -> NDArray[np.float64]:
+    """Return log p(x | class) by the textbook, shape (n, 10)."""
+    densities = np.stack(
+        [
+            multivariate_normal(mean, covariance).pdf(rows)
+            for mean, covariance in zip(model.means_, model.covariances_, strict=True)
+        ],
+        axis=1,
+    )
+    with np.errstate(divide="ignore"):
+        return np.log(densities @ model.weights_)
+
+
+def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
+    data: StudyData, settings: Settings, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell("3D", 10, method, 30) for method in ("robust", "class-wise")]
+    accuracies = np.linspace(0.6, 0.9, 30)
+    # Two robust runs and a class-wise one fail, an accuracy of one half included.
+    lost = {"robust": {0: 0.5, 1: 0.2}, "class-wise": {3: 0.3}}
+    runs = {
+        cell: [
+            make_run(
+                method=cell.method,
+                run=r,
+                accuracy=lost[cell.method].get(r, each),
+                reason="overflow" if r == 29 else "",
+            )
+            for r, each in enumerate(accuracies)
+        ]
+        for cell in cells
+    }
+    monkeypatch.setattr(study, "stored_runs", lambda *_: runs)
+    monkeypatch.setattr(study, "fitted_groups", lambda *_: ())
+    results = study_results(make_study(cells, settings, data), None, beyond=())  # type: ignore[arg-type]
+    assert [best.run.run for best in results.best.values()] == [28, 28]
+    (margin,) = results.margins
+    assert margin.best_robust == 0.9
+    mean = 0.75 - (accuracies[3] - 0.3) / 30
+    assert margin.mean_class_wise == pytest.approx(mean)
+    assert margin.shortfall == pytest.approx(0.9 - mean)
+    assert (margin.seed, margin.variant, margin.n_runs, margin.n_failed) == (settings.seed, "3D", 30, 3)
+    # The first runs count, as many on every data set.
+    monkeypatch.setattr(study, "DATA_SET_RUNS", 20)
+    (margin,) = study_results(make_study(cells, settings, data), None, beyond=()).margins  # type: ignore[arg-type]
+    assert (margin.n_runs, margin.best_robust) == (20, accuracies[19])

@@ -1,0 +1,108 @@
+"""One table as text, Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from skmix.paper.harness import Claim, Row, Table, bold_best, claims_table, plain_table
+
+TABLE = Table(
+    "t",
+    "Title",
+    ("metric",),
+    "variant",
+    ("3D", "9D"),
+    ("paper", "ours"),
+    (Row(("Acc",), ((0.5, 0.25 + 0.1), (None, 3))), Row(("Name",), (("a|b", "c"), ("d", "e")))),
+    "A note.",
+)
+
+
+def test_values_are_found_by_name() -> None:
+    assert TABLE.value("Acc", "9D", "ours") == 3
+    assert TABLE.value(("Name",), "3D", "paper") == "a|b"
+
+
+def test_csv_has_a_line_for_each_cell_in_full_precision() -> None:
+    lines = list(csv.DictReader(io.StringIO(TABLE.csv())))
+    assert len(lines) == 4
+    assert lines[0] == {"metric": "Acc", "variant": "3D", "paper": "0.5", "ours": "0.35"}
+    assert lines[1]["paper"] == ""
+    assert TABLE.headings == ("metric", "source", "3D", "9D")
+    # Without sources, a line is a row.
+    plain = plain_table("Errors", ("data", "LDA"), [("a", "1"), ("b", "2")], name="errors")
+    assert (plain.csv(), plain.name) == ("data,LDA\na,1\nb,2\n", "errors")
+    assert plain.value("b", "LDA") == "2"
+
+
+def test_markdown_has_a_line_for_each_source() -> None:
+    assert TABLE.markdown().splitlines() == [
+        "### Title",
+        "",
+        "| metric | source | 3D | 9D |",
+        "| --- | --- | --- | --- |",
+        "| Acc | paper | 0.500 |  |",
+        "| Acc | ours | 0.350 | 3 |",
+        "| Name | paper | a\\|b | d |",
+        "| Name | ours | c | e |",
+        "",
+        "A note.",
+    ]
+
+
+def test_columns_of_numbers_are_aligned_at_the_right() -> None:
+    table = plain_table("Errors", ("data", "LDA", "comment"), [("a", "5.0 ± 1.0", "good"), ("bcd", "", "")])
+    assert table.markdown().splitlines()[3] == "| --- | --: | --- |"
+    assert table.text().splitlines() == [
+        "Errors",
+        "data        LDA  comment",
+        "a     5.0 ± 1.0  good",
+        "bcd",
+    ]
+    assert table.csv().splitlines()[1] == "a,5.0 ± 1.0,good"
+    assert plain_table("Empty", ("a", "b"), []).text() == "Empty\na  b"
+    assert TABLE.text().splitlines() == [
+        "Title",
+        "metric  source  3D     9D",
+        "Acc     paper   0.500",
+        "Acc     ours    0.350  3",
+        "Name    paper   a|b    d",
+        "Name    ours    c      e",
+        "A note.",
+    ]
+
+
+def test_the_least_of_the_compared_columns_is_bold() -> None:
+    lines = [
+        ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
+        ("b", "2", "2 of 3 failed", "30.0 ms"),
+        ("c", "3", "-1", ""),
+        ("d", "4", "1.9 ± 0.1", "1.2 ± 0.3"),
+        ("e", "5", "+10.25", "9.5"),
+    ]
+    table = plain_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
+    assert table.markdown("").splitlines()[2:] == [
+        "| a | 1 | **5.0 ± 1.0** | **5.0 ± 0.2** |",
+        "| b | 2 | 2 of 3 failed | **30.0 ms** |",
+        "| c | 3 | **-1** |  |",
+        "| d | 4 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
+        "| e | 5 | +10.25 | **9.5** |",
+    ]
+    assert "**" not in table.text()
+    assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]
+
+
+def test_columns_with_units_are_numbers_and_columns_with_words_are_not() -> None:
+    table = plain_table(
+        "", ("a", "b", "c", "d"), [("x", "3 ms", "**1.2×**", "3 of 4"), ("y", "", "4e-05", "2")]
+    )
+    assert table.markdown("").splitlines()[1] == "| --- | --: | --: | --- |"
+    # Names of rows are words, even where they are numbers.
+    assert plain_table("", ("K", "b"), [("3", "1")]).markdown("").splitlines()[1] == "| --- | --: |"
+
+
+def test_claims_show_whether_they_hold() -> None:
+    table = claims_table([Claim("c", "t", "m", True), Claim("d", "t", "n", False)])
+    assert table.lines == (("c", "t", "m", "yes"), ("d", "t", "n", "**no**"))
+    assert (table.title, table.headings) == ("Claims", ("claim", "target", "measured", "holds"))

@@ -1,0 +1,458 @@
+"""Plots of models show every kernel with the line its weight asks for, on the axes they were given."""
+
+from __future__ import annotations
+
+import itertools
+from copy import copy
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from documented import assert_defaults
+from matplotlib.axes import Axes
+from matplotlib.colors import same_color
+from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse
+from numpy.testing import assert_allclose
+from scipy.stats import binomtest
+from sklearn.datasets import load_iris, load_wine
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+
+from skmix import (
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelClassifierCV,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    plots,
+)
+from skmix.plots import (
+    draw_kernels,
+    plot_confusion,
+    plot_projections,
+    plot_reliability,
+    plot_search,
+    weight_key,
+)
+from skmix.plots._models import feature_names, groups_of, kernels_of
+
+SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
+# One weight in each step of the paper's table 7, and what the table says about it.
+WEIGHTS = np.array([0.55, 0.45, 0.35, 0.25, 0.15, 0.05, 0.005])
+TABLE_7 = [
+    (5.0, "black", "-"),
+    (4.0, "blue", "-"),
+    (3.0, "red", "-"),
+    (2.0, "magenta", "-"),
+    (1.0, "cyan", "-"),
+    (0.5, "green", "-"),
+    (0.5, "yellow", "--"),
+]
+
+
+def model_of(means: Any, covariances: Any, weights: Any, classes: Any = ("a", "b")) -> SharedKernelMixture:
+    """Return a model with these parameters, classes of equal priors."""
+    model = SharedKernelMixture(len(means), covariance_type="full")
+    model.weights_, model.means_ = np.array(weights, dtype=float), np.array(means, dtype=float)
+    model.covariances_ = np.array(covariances, dtype=float)
+    model.classes_ = np.array(classes)
+    model.class_prior_ = np.full(len(classes), 1.0 / len(classes))
+    return model
+
+
+def with_weights(weights: Any) -> SharedKernelMixture:
+    """Return a model of one class with kernels at (0, 0), (1, 1), … and the given weights."""
+    n = len(weights)
+    return model_of(
+        np.repeat(np.arange(n)[:, None], 2, axis=1), [np.eye(2)] * n, np.transpose([weights]), ["only"]
+    )
+
+
+def rows(n_features: int, labels: Any = ("a", "b", "c"), n: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.RandomState(0)
+    y = np.repeat(np.array(labels), n // len(labels))
+    return random.normal(size=(len(y), n_features)) + 3.0 * np.arange(len(y))[:, None] / len(y), y
+
+
+def fitted(n_features: int = 2, **settings: Any) -> SharedKernelMixture:
+    return SharedKernelMixture(**{"n_kernels": 3} | SETTINGS | settings).fit(*rows(n_features))
+
+
+def ellipses(axes: Axes) -> list[Ellipse]:
+    return [patch for patch in axes.patches if isinstance(patch, Ellipse)]
+
+
+# ---------------------------------------------------------------- what is known of a model
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical", "low_rank"])
+def test_kernels_of_any_structure_are_projected(covariance_type: str) -> None:
+    model = fitted(4, covariance_type=covariance_type)
+    stored = model.covariances_
+    full = {
+        "full": lambda k: stored[k],
+        "tied": lambda k: stored,
+        "diag": lambda k: np.diag(stored[k]),
+        "spherical": lambda k: stored[k] * np.eye(4),
+        "low_rank": lambda k: stored[k][:, :-1] @ stored[k][:, :-1].T + np.diag(stored[k][:, -1]),
+    }[model.covariance_type_]
+    directions = np.random.RandomState(0).normal(size=(2, 4))
+    means, covariances = kernels_of(model).project(directions)
+    for k in range(3):
+        assert_allclose(means[k], directions @ model.means_[k])
+        assert_allclose(covariances[k], directions @ full(k) @ directions.T)
+
+
+def test_shares_of_classes_leave_the_background_out() -> None:
+    model = model_of([[0.0], [1.0]], [[[1.0]], [[1.0]]], [[0.5, 0.5], [0.5, 0.5]])
+    # Of ten rows, five in each class, one of the first class and five of the second are not background.
+    model.background_weights_ = np.array([0.8, 0.0])
+    assert_allclose(kernels_of(model).shares, [1 / 6, 5 / 6])
+
+
+def test_models_of_feature_sets_know_their_columns_and_names() -> None:
+    X, y = load_iris(return_X_y=True)
+    table = pd.DataFrame(X, columns=list("pqrs"))
+    model = SharedKernelClassifier(
+        3, feature_sets=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
+    ).fit(table, y)
+    first, second = groups_of(model)
+    assert (first.names, first.columns) == (["s", "p"], [3, 0])
+    assert (second.names, second.columns) == (["q"], [1])
+    assert_allclose(second.prior, [0.5, 0.3, 0.2])
+    assert len(plot_projections(model.models_[0], 0)) == 1
+    with pytest.raises(ValueError, match="2 feature "):
+        plot_projections(model, 0)
+
+
+def random_kernels(n_kernels: int, n_features: int, seed: int = 0) -> Any:
+    random = np.random.RandomState(seed)
+    roots = random.normal(size=(n_kernels, n_features, n_features))
+    covariances = roots @ np.swapaxes(roots, 1, 2) + 0.5 * np.eye(n_features)
+    weights = random.dirichlet(np.ones(n_kernels), size=2).T
+    # Features of different units.
+    scale = 10.0 ** np.arange(n_features)
+    means = 3.0 * random.normal(size=(n_kernels, n_features)) * scale
+    return kernels_of(model_of(means, covariances * np.outer(scale, scale), weights))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_directions_of_difference_are_discriminants(seed: int) -> None:
+    kernels = random_kernels(4, 3, seed)
+    weights = kernels.weights.mean(axis=1)
+    within = np.tensordot(weights, kernels.stored, axes=1)
+    centred = kernels.means - weights @ kernels.means
+    directions = kernels.directions_of_difference(3)
+    # Of unit variance within kernels, apart from a ridge of 1e-4.
+    assert_allclose(directions @ within @ directions.T, np.eye(3), atol=0.01)
+    # The kernels differ most along the first, where a kernel far away counts no more than its weight.
+    white = centred @ directions.T
+    bounded = white / np.sqrt(1.0 + (white**2).sum(axis=1, keepdims=True))
+    spread = weights @ bounded**2
+    assert np.all(np.diff(spread) < 0.0)
+    assert_allclose((bounded * weights[:, None]).T @ bounded, np.diag(spread), atol=0.01)
+    # The largest entry, in standard deviations of the features, is positive.
+    entries = directions * np.sqrt(weights @ centred**2 + np.diagonal(within))
+    assert np.all(entries[np.arange(3), np.abs(entries).argmax(axis=1)] > 0.0)
+    # At most one less than kernels, and as many as features.
+    assert len(random_kernels(3, 3).directions_of_difference(4)) == 2
+    assert len(random_kernels(6, 2).directions_of_difference(4)) == 2
+
+
+def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:
+    """Heavy kernels differ in the first feature; one of weight 0.001 is far away in the second."""
+    means = [[-2.0, 0.0, 0.0], [2.0, 0.0, 0.1], [0.0, 1000.0, 0.0]]
+    kernels = kernels_of(model_of(means, [np.eye(3)] * 3, [[0.899, 0.1], [0.1, 0.899], [0.001, 0.001]]))
+    assert kernels.most_separate(1) == [0]
+    first = kernels.directions_of_difference(2)[0]
+    assert abs(first[0]) > 10 * np.abs(first[1:]).max()
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def test_lines_follow_the_papers_table() -> None:
+    axes = draw_kernels(with_weights(WEIGHTS), "only", style="paper")
+    # The heaviest comes last, and so lies on top.
+    for ellipse, (width, colour, dash) in zip(reversed(ellipses(axes)), TABLE_7, strict=True):
+        assert ellipse.get_linewidth() == width
+        assert same_color(ellipse.get_edgecolor(), colour)
+        assert ellipse.get_linestyle() in (dash, {"-": "solid", "--": "dashed"}[dash])
+        assert not ellipse.get_fill()
+    weight_key(axes, style="paper")
+    for line, (width, colour, dash) in zip(axes.get_legend().get_lines(), TABLE_7, strict=True):
+        assert (line.get_linewidth(), line.get_linestyle()) == (width, dash)
+        assert same_color(line.get_color(), colour)
+    # A step begins at its lower edge.
+    edges = draw_kernels(with_weights([0.0, 0.01, 0.1, 0.5, 1.0]), "only", style="paper")
+    assert [ellipse.get_linewidth() for ellipse in ellipses(edges)] == [0.5, 0.5, 1.0, 5.0, 5.0]
+
+
+def test_accessible_lines_grow_thicker_and_darker_with_the_weight() -> None:
+    drawn = ellipses(draw_kernels(with_weights(WEIGHTS), "only"))
+    assert np.all(np.diff([ellipse.get_linewidth() for ellipse in drawn]) > 0)
+    luminance = [np.dot(ellipse.get_edgecolor()[:3], [0.2126, 0.7152, 0.0722]) for ellipse in drawn]
+    assert np.all(np.diff(luminance) < 0)
+
+
+def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> None:
+    model = fitted(4)
+    axes = draw_kernels(model, "b", features=(3, 1), n_std=1.5)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("feature 3", "feature 1")
+    by_centre = {tuple(np.round(mean[[3, 1]], 9)): k for k, mean in enumerate(model.means_)}
+    reach = []
+    for ellipse in ellipses(axes):
+        k = by_centre[tuple(np.round(ellipse.center, 9))]
+        # Vertices are in display units; take them back to data units.
+        vertices = axes.transData.inverted().transform(ellipse.get_verts())
+        outline = vertices - ellipse.center
+        precision = np.linalg.inv(model.covariances_[k][np.ix_([3, 1], [3, 1])])
+        distance = np.sqrt(np.einsum("nd,de,ne->n", outline, precision, outline))
+        assert_allclose(distance, 1.5, rtol=1e-2)
+        reach.append(vertices)
+    # All of it lies within the limits.
+    for limits, values in zip((axes.get_xlim(), axes.get_ylim()), np.concatenate(reach).T, strict=True):
+        assert limits[0] < values.min() < values.max() < limits[1]
+
+
+def test_without_a_label_weights_are_those_of_all_classes() -> None:
+    model = model_of([[0.0, 0.0], [1.0, 1.0]], [np.eye(2)] * 2, np.eye(2))
+    model.class_prior_ = np.array([0.75, 0.25])
+    assert [each.get_linewidth() for each in ellipses(draw_kernels(model, style="paper"))] == [2.0, 5.0]
+    mixture = GaussianMixture(2, random_state=0).fit(rows(2)[0])
+    assert len(ellipses(draw_kernels(mixture))) == 2
+
+
+def test_one_feature_gives_the_density_and_its_parts() -> None:
+    model = model_of([[0.0, 9.0], [4.0, 9.0]], [np.eye(2)] * 2, [[0.25, 1.0], [0.75, 0.0]])
+    axes = draw_kernels(model, "a", features=[0])
+    *parts, total = axes.get_lines()
+    across, up = total.get_data()
+    assert_allclose(up, sum(part.get_ydata() for part in parts))
+    # Four standard deviations around both, from nothing at the bottom.
+    assert (across.min(), across.max(), axes.get_ylim()[0]) == (-4.0, 8.0, 0.0)
+    # The larger mode is that of the heavier kernel, three quarters of a standard normal.
+    assert across[up.argmax()] == pytest.approx(4.0, abs=0.05)
+    assert up.max() == pytest.approx(0.75 / np.sqrt(2 * np.pi), rel=1e-3)
+    # A very narrow kernel is not lost between points.
+    model.covariances_[1] *= 1e-8
+    *_, total = draw_kernels(model, "a", features=[0]).get_lines()
+    assert total.get_ydata().max() == pytest.approx(0.75 / (np.sqrt(2 * np.pi) * 1e-4), rel=1e-3)
+    # Rows are a histogram, which is a density of those without gaps.
+    X = np.random.RandomState(0).normal(size=(50, 2))
+    X[3] = np.nan
+    (panel,) = plot_projections(model, X=X, features=[0])
+    assert sum(bar.get_width() * bar.get_height() for bar in panel.patches) == pytest.approx(1.0)
+
+
+# ---------------------------------------------------------------- projections
+
+
+@pytest.mark.parametrize("estimator", [SharedKernelMixture, SharedKernelClassifier])
+def test_a_panel_for_every_pair_of_features(estimator: Any) -> None:
+    X, y = rows(4)
+    model = estimator(3, **SETTINGS).fit(pd.DataFrame(X, columns=list("uvwx")), y)
+    pairs = list(itertools.combinations(range(4), 2))
+    axes = plot_projections(model, "c", X, y)
+    assert len(axes[0].figure.axes) == len(axes) == len(pairs)
+    for panel, pair in zip(axes, pairs, strict=True):
+        centres = sorted(tuple(ellipse.center) for ellipse in ellipses(panel))
+        assert_allclose(centres, sorted(map(tuple, model.means_[:, pair])))
+        (shown,) = panel.get_lines()
+        assert_allclose(np.column_stack(shown.get_data()), X[y == "c"][:, pair])
+    for (panel, (i, j)), (other, (k, m)) in itertools.combinations(zip(axes, pairs, strict=True), 2):
+        assert panel.get_shared_x_axes().joined(panel, other) == (i == k)
+        assert panel.get_shared_y_axes().joined(panel, other) == (j == m)
+    # Without a label, or without labels, all rows are shown; features are chosen by name or number.
+    for label, labels in ((None, y), ("a", None)):
+        (panel,) = plot_projections(model, label, X, labels, features=["x", 1])
+        assert (panel.get_xlabel(), panel.get_ylabel()) == ("x", "v")
+        assert_allclose(np.column_stack(panel.get_lines()[0].get_data()), X[:, [3, 1]])
+
+
+@pytest.mark.parametrize("labels", [("x", "yy"), (3, 7), (False, True), (-1.0, 1.0)])
+def test_labels_of_any_type(labels: Any) -> None:
+    X, y = rows(2, labels)
+    model = SharedKernelMixture(2, random_state=0, tol=1e-2).fit(X, y)
+    (shown,) = plot_projections(model, labels[1], X, y)[0].get_lines()
+    assert len(shown.get_xdata()) == np.sum(y == labels[1])
+
+
+def test_a_new_figure_has_a_key_to_the_lines_it_shows() -> None:
+    (legend,) = plot_projections(with_weights([0.05, 0.95]), "only")[0].figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["≥ 0.5", "0.01 – 0.1"]
+
+
+def test_thirty_features_show_the_eight_that_tell_most() -> None:
+    means = 0.01 * np.random.RandomState(0).normal(size=(2, 30))
+    telling = [1, 4, 9, 16, 17, 20, 25, 29]
+    means[0, telling] += 5.0
+    model = model_of(means, [np.eye(30)] * 2, np.eye(2))
+    axes = plot_projections(model, "a")
+    assert len(axes) == 28
+    assert [panel.get_ylabel() for panel in axes[:7]] == [f"feature {d}" for d in telling[1:]]
+    assert "8 of 30 features" in axes[0].figure.get_suptitle()
+
+
+# ---------------------------------------------------------------- classifiers
+
+
+def test_confusion_shows_counts_where_they_are() -> None:
+    axes = plot_confusion([[9, 1, 0], [0, 5, 0], [2, 0, 3]], labels=["a", "b", "c"])
+    # Across are predictions, down is the truth; zeros are left out.
+    written = {text.get_position(): text.get_text() for text in axes.texts}
+    assert written == {(0, 0): "9", (1, 0): "1", (1, 1): "5", (0, 2): "2", (2, 2): "3"}
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b", "c"]
+    assert axes.get_title() == "accuracy 0.850"
+    shades = axes.get_images()[0].get_array()
+    assert_allclose(shades, np.sqrt([[0.9, 0.1, 0.0], [0.0, 1.0, 0.0], [0.4, 0.0, 0.6]]))
+    # A class may have no rows, and shares are written in place of counts.
+    shares = plot_confusion([[0.25, 0.75], [0.0, 0.0]], ["a", "a very long name"], title="shares")
+    assert [text.get_text() for text in shares.texts] == ["0.25", "0.75"]
+    assert {tick.get_rotation() for tick in shares.get_xticklabels()} == {90.0}
+    # Sixty classes are shades alone, with the names of evenly spaced ones.
+    many = plot_confusion(np.eye(60, dtype=int))
+    assert len(many.texts) == 0
+    assert len(many.get_xticks()) <= 45
+    assert [text.get_text() for text in many.get_xticklabels()] == [str(int(at)) for at in many.get_xticks()]
+
+
+def curves(axes: Any) -> list[np.ndarray]:
+    """Return the points of each curve of a reliability plot."""
+    return [c.lines[0].get_xydata() for c in axes.containers if c.get_label()[0] != "_"]
+
+
+def test_reliability_is_the_share_of_correct_rows() -> None:
+    random = np.random.default_rng(0)
+    y = random.choice(["a", "b", "c"], size=400)
+    X = np.searchsorted(["a", "b", "c"], y)[:, None] * 1.5 + random.normal(size=(400, 2))
+
+    def expected(model: Any, n_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        probabilities = model.predict_proba(X)
+        sure, right = probabilities.max(axis=1), model.predict(X) == y
+        own = [np.minimum((n_bins * sure).astype(int), n_bins - 1) == each for each in range(n_bins)]
+        own = [each for each in own if each.any()]
+        points = np.array([(sure[each].mean(), right[each].mean()) for each in own])
+        return points, np.array([each.sum() for each in own]), np.array([right[each].sum() for each in own])
+
+    model = SharedKernelClassifier(random_state=0, max_iter=500).fit(X[:200], y[:200])
+    axes = plot_reliability(model, X, y, n_bins=5)
+    points, counts, right = expected(model, 5)
+    assert_allclose(curves(axes)[0], points, rtol=1e-12)
+    bars = axes.containers[0].lines[2][0].get_segments()
+    for bar, n, k in zip(bars, counts, right, strict=True):
+        interval = binomtest(int(k), int(n)).proportion_ci(method="wilson")
+        assert_allclose(bar[:, 1], interval)
+    assert_allclose([bar.get_height() for bar in axes.patches], counts / 400)
+    error = np.abs(points[:, 0] - points[:, 1]) @ counts / 400
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [f"classifier: {error:.3f}"]
+    # After calibration, both curves.
+    before = curves(plot_reliability(model, X, y))[0]
+    found = curves(plot_reliability(model.calibrate(X[200:], y[200:]), X, y))
+    assert_allclose(found[0], before, rtol=1e-9)
+    assert_allclose(found[1], expected(model, 10)[0])
+    assert len(curves(plot_reliability(LogisticRegression().fit(X, y), X, y))) == 1
+
+
+def test_every_candidate_of_a_search_is_drawn_and_members_have_a_ring() -> None:
+    search = SharedKernelClassifierCV(covariance_type="tied", tune=False, n_members=3, cv=2, random_state=0)
+    search = copy(search.fit(*load_iris(return_X_y=True)))
+    results = search.cv_results_ = dict(search.cv_results_)
+    # Two that were only screened, one of them far below the others.
+    screened = np.isin(np.arange(len(results["params"])), np.flatnonzero(~results["member"])[:2])
+    results["stage"] = np.where(screened, "screening", results["stage"])
+    scores = results["mean_test_score"] = np.array(results["mean_test_score"])
+    scores[screened.argmax()] = -1e3
+    axes = plot_search(search)
+    order = list(dict.fromkeys((params["transform"], params["reduction"]) for params in results["params"]))
+    names = [text.get_text() for text in axes.get_xticklabels()]
+    assert names[order.index(("none", "none"))] == "features\nas they are"
+    # Each family of features has a place, own kernels on its left and shared ones on its right.
+    places, sizes = np.empty((len(scores), 2)), np.empty(len(scores))
+    for dots, own in zip(axes.collections[:2], (True, False), strict=True):
+        chosen = [i for i, params in enumerate(results["params"]) if (params["kernels"] == "own") is own]
+        family = [order.index((p["transform"], p["reduction"])) for p in np.take(results["params"], chosen)]
+        places[chosen], sizes[chosen] = dots.get_offsets(), dots.get_sizes()
+        beside = places[chosen, 0] - family
+        assert np.all((beside > -0.5) & (beside < 0.0) if own else (beside > 0.0) & (beside < 0.5))
+    assert sizes[screened].max() < sizes[~screened].min()
+    assert_allclose(places[~screened, 1], scores[~screened])
+    assert_allclose(axes.collections[-1].get_offsets(), places[results["member"]])
+    # Those far below are drawn at the lower end.
+    assert axes.get_ylim()[0] < places[:, 1].min() < scores[~screened].min()
+
+
+def test_features_of_a_search_are_named_after_its_map() -> None:
+    wine = load_wine(as_frame=True)
+    search = SharedKernelClassifierCV(n_kernels=3, time_limit=0.0, tune=False, random_state=0)
+    search.fit(wine.data, wine.target)
+    names = list(wine.data.columns)
+    M = len(names)
+    search.feature_maps_ = [None]
+    assert feature_names(search) == names
+    search.feature_maps_ = [(np.zeros(M), np.ones(M), np.full(M, 0.5), None, None, None)]
+    assert feature_names(search) == [f"{name}, transformed" for name in names]
+    search.feature_maps_ = [(np.zeros(M), np.ones(M), np.ones(M), None, np.zeros(M), np.ones((M, 2)))]
+    assert feature_names(search) == ["component 1", "component 2"]
+
+
+# ---------------------------------------------------------------- manners
+
+
+def test_given_axes_are_drawn_into_and_settings_left_alone() -> None:
+    X, y = rows(2)
+    model = SharedKernelClassifier(**SETTINGS).fit(X, y)
+    before = dict(mpl.rcParams)
+    grid = Figure().subplots(2, 2).ravel()
+    assert plot_reliability(model, X, y, axes=grid[0]) is grid[0]
+    assert draw_kernels(model, "a", grid[1]) is grid[1]
+    assert plot_confusion(np.eye(3, dtype=int), axes=grid[2]) is grid[2]
+    assert list(plot_projections(model, "a", axes=grid[3])) == [grid[3]]
+    figure = Figure(layout="constrained")
+    assert list(plot_projections(model, "a", figure=figure)) == figure.axes
+    assert plt.get_fignums() == []
+    assert dict(mpl.rcParams) == before
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    X, y = rows(2)
+    model = fitted(2)
+    classifier = SharedKernelClassifier(random_state=0, max_iter=500).fit(X, y)
+    alone = SharedKernelClassifierCV(random_state=0).fit(np.array([[0.0], [10.0]]), [0, 1])
+    other = SharedKernelMixtureCV(n_kernels=1, covariance_type="full").fit(np.arange(9.0)[:, None])
+    two = Figure().subplots(1, 2)
+    for call, message in (
+        (lambda: plot_projections(model, "z"), r"label='z' is not one of .*\['a', 'b', 'c'\]"),
+        (lambda: plot_projections(model, "a", axes=two), "1 axes are needed, got 2"),
+        (lambda: plot_projections(model, axes=two, figure=Figure()), "either axes or a figure, not both"),
+        (lambda: plot_projections(model, "a", X[:, :1], y), r"shape \(rows, 2\), got \(60, 1\)"),
+        (lambda: plot_projections(model, "a", X, y[:-1]), "X has 60 rows but y has 59 labels"),
+        (lambda: plot_projections(model, "a", features=[0, 2]), "feature 2 does not exist: the model has 2"),
+        (lambda: draw_kernels(model, features=[0, -1]), "feature -1 does not exist: the model has 2"),
+        (lambda: draw_kernels(model, features=[0, 1, 0]), "one feature or in two, got 3"),
+        (lambda: plot_projections(model, features=["height"]), "feature 'height' is not one of"),
+        (lambda: plot_projections(model, features=[]), "features is empty"),
+        (lambda: draw_kernels(model, style="pretty"), "style='pretty' is not one of 'paper', 'accessible'"),
+        (lambda: plot_confusion(np.ones((2, 3))), r"a confusion matrix is square, got shape \(2, 3\)"),
+        (lambda: plot_confusion(np.eye(2), labels="abc"), "2 classes but there are 3 labels"),
+        (lambda: plot_confusion([[1, -1], [0, 1]]), "finite counts that are not negative"),
+        (lambda: plot_reliability(classifier, X, y[:3]), "X has 60 rows but y has 3 labels"),
+        (lambda: plot_reliability(classifier, X, y, n_bins=0), "n_bins must be at least 1, got 0"),
+        (lambda: plot_search(alone), "no candidate has a score"),
+        (lambda: plot_search(other), "needs a SharedKernelClassifierCV, got SharedKernelMixtureCV"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        plot_projections(SharedKernelMixture())
+
+
+def test_defaults_are_as_documented() -> None:
+    assert_defaults(plots, 20)

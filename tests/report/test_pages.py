@@ -1,0 +1,399 @@
+"""Pages of models and evaluations say what these say, and escape what comes from data."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from browsing import PHONE, WIDE, choose, fits, visit, wait_for
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
+
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix.metrics import ReliabilityBin
+from skmix.plots._models import kernels_of
+from skmix.report import Evaluation, evaluation_page, model_page
+from skmix.report.evaluation import evaluation_data
+from skmix.report.model_page import mixture_values, model_data, offered_planes
+from skmix.report.rendering import decimals, joined, significant, text
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
+NAN = float("nan")
+NUMBERS = Evaluation(
+    n_rows=20,
+    classes=("cat", "dog", "yeti"),
+    accuracy=0.75,
+    mean_iou=0.40625,
+    log_loss=0.5,
+    calibration_error=0.125,
+    confusion=np.array([[9, 1, 0], [4, 6, 0], [0, 0, 0]]),
+    precision=np.array([9 / 13, 6 / 7, NAN]),
+    recall=np.array([0.9, 0.6, NAN]),
+    iou=np.array([9 / 14, 6 / 11, NAN]),
+    reliability=[ReliabilityBin(0.55, 0.5, 8), ReliabilityBin(0.95, 11 / 12, 12)],
+)
+
+
+def labelled(n_features: int, labels: Any = ("a", "b", "c")) -> tuple[np.ndarray, np.ndarray]:
+    y = np.repeat(np.array(labels), 40)
+    centres = 3.0 * np.random.RandomState(1).normal(size=(len(labels), n_features))
+    return np.random.RandomState(0).normal(size=(len(y), n_features)) + np.repeat(centres, 40, axis=0), y
+
+
+def fitted(n_features: int = 3, **settings: Any) -> SharedKernelClassifier:
+    return SharedKernelClassifier(4, **SETTINGS, **settings).fit(*labelled(n_features))
+
+
+def embedded(page: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
+    return json.loads(found)
+
+
+# ---------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
+def test_the_page_of_a_model_has_its_numbers(covariance_type: str) -> None:
+    X, y = labelled(3)
+    model = SharedKernelClassifier(4, covariance_type=covariance_type, **SETTINGS).fit(X, y)
+    page = model_page(model, title="model", X=X, y=y)
+    assert model_page(model, title="model", X=X, y=y) == page
+    data = embedded(page)
+    (group,) = data["groups"]
+    assert group["features"] == ["feature 0", "feature 1", "feature 2"]
+    # Beside the features, the axes along which kernels differ: means and rows are projected alike.
+    assert group["axes"] == ["axis 1", "axis 2", "axis 3"]
+    kernels = kernels_of(model)
+    directions = np.concatenate([np.eye(3), kernels.directions_of_difference(3)])
+    means, covariances = kernels.project(directions)
+    assert_allclose(group["weights"], model.weights_, atol=5e-6)
+    assert_allclose(group["means"], means, rtol=1e-4, atol=1e-4)
+    assert_allclose(group["covariances"], covariances[(..., *np.triu_indices(6))], rtol=1e-3, atol=1e-4)
+    assert_allclose(data["rows"]["values"][0], directions @ X.T, rtol=1e-4, atol=1e-4)
+    assert [data["classes"][c] for c in data["rows"]["labels"]] == y.tolist()
+
+
+def test_classes_and_settings() -> None:
+    model = fitted(2, priors=[0.5, 0.25, 0.25])
+    data = model_data(model, title="model")
+    assert [row["prior"] for row in data["class_rows"]] == ["0.500", "0.250", "0.250"]
+    assert [row["count"] for row in data["class_rows"]] == ["40", "40", "40"]
+    for c, row in enumerate(data["class_rows"]):
+        own = model.weights_[:, c]
+        assert row["heaviest"] == f"k{own.argmax()} ({own.max():.2f})"
+        assert int(row["used"]) == (own >= 0.01).sum()
+        assert row["effective"] == f"{np.prod(own**-own):.1f}"
+    # Four kernels of two means, three entries of a covariance; three weights for each of three classes.
+    page = model_page(model, title="model")
+    assert '<div class="number">29</div><div class="note">free parameters</div>' in page
+    settings = dict(data["settings"])
+    assert settings["estimator"] == "SharedKernelClassifier"
+    assert settings["priors"] == "[0.5, 0.25, 0.25]"
+    assert settings["covariances"] == model.covariance_type_
+    assert (settings["converged"], settings["passes"]) == ("yes", str(model.n_iter_))
+    assert settings["log-likelihood of the training rows"] == f"{model.log_likelihood_:.6g}"
+    # A threshold, a temperature and a fit that did not converge are said too.
+    assert not {"temperature", "rows are rejected below a log-density of"} & settings.keys()
+    (part,) = model.models_
+    part.converged_, model.temperature_, model.threshold_ = False, 1.25, -7.5
+    settings = dict(model_data(model, title="model")["settings"])
+    assert (settings["converged"], settings["temperature"]) == ("no", "1.25")
+    assert settings["rows are rejected below a log-density of"] == "-7.5"
+    # Without classes, no rows are counted.
+    data = model_data(GaussianMixture(2, random_state=0).fit(labelled(2)[0]), title="model")
+    assert (data["counted"], data["class_rows"][0]["count"]) == (False, "–")
+
+
+def test_feature_sets_have_their_own_kernels_and_columns() -> None:
+    model = fitted(4, feature_sets=[[3, 0], [2]])
+    X, y = labelled(4)
+    data = model_data(model, title="model", X=X, y=y)
+    assert [group["features"] for group in data["groups"]] == [["feature 3", "feature 0"], ["feature 2"]]
+    assert (data["n_kernels"], data["n_features"]) == ([4, 4], [2, 1])
+    settings = dict(data["settings"])
+    assert settings["passes"] == " and ".join(str(part.n_iter_) for part in model.models_)
+    for group, part in zip(data["groups"], model.models_, strict=True):
+        assert_allclose(group["means"], part.means_, rtol=1e-4)
+    assert_allclose(data["rows"]["values"][0], X[:, [3, 0]].T, rtol=1e-4)
+    assert_allclose(data["rows"]["values"][1], X[:, [2]].T, rtol=1e-4)
+
+
+def test_planes_are_those_in_which_kernels_are_furthest_apart() -> None:
+    """Features 5, 1, 3, 0, 2, 4, 6 in the order of the distance of the kernels in them."""
+    order = [5, 1, 3, 0, 2, 4, 6]
+    for n_features, first, planes in (
+        (1, [0], []),
+        (2, [0, 1], []),
+        (6, [1, 5], [0, 1, 2, 3, 4, 5]),
+        # Beyond six features two axes are shown first, and six features side by side.
+        (7, [7, 8], [0, 1, 2, 3, 4, 5]),
+    ):
+        means = np.zeros((3, n_features))
+        for place, d in enumerate(each for each in order if each < n_features):
+            means[:, d] = np.array([-1.0, 0.0, 1.0]) * (10.0 - place)
+        model = SharedKernelMixture(3, covariance_type="full")
+        model.means_, model.covariances_ = means, np.tile(np.eye(n_features), (3, 1, 1))
+        model.weights_, model.classes_, model.class_prior_ = np.full((3, 1), 1 / 3), np.zeros(1), np.ones(1)
+        kernels = kernels_of(model)
+        values = mixture_values(kernels, *offered_planes(kernels, 1), name="")
+        assert (values["first"], values["planes"]) == (first, planes)
+
+
+def test_pages_have_room_for_so_many_features_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = SharedKernelMixture(3, covariance_type="diag", **SETTINGS).fit(labelled(300)[0])
+    (group,) = model_data(wide, title="model")["groups"]
+    assert len(group["features"]) + len(group["axes"]) == 40
+    assert group["note"].startswith("38 of the 300 features are offered")
+    # Feature sets share the room.
+    monkeypatch.setitem(model_data.__globals__, "_MAX_ENTRIES", 200)
+    model = fitted(20, feature_sets=[list(range(10)), list(range(10, 20))], covariance_type="diag")
+    groups = model_data(model, title="model")["groups"]
+    numbers = [len(group["features"]) + len(group["axes"]) for group in groups]
+    assert min(numbers) > 4
+    assert sum(4 * n * (n + 1) / 2 for n in numbers) <= 200
+    # 2000 rows at most, from all of the table; a label that is no class of the model is none.
+    X, y = np.random.RandomState(0).normal(size=(5000, 2)), np.array(["a", "z"] * 2500)
+    X[:, 0] = np.arange(5000) * np.where(y == "a", 1.0, -1.0)
+    X[7, 1] = np.nan
+    data = model_data(fitted(2), title="model", X=X, y=y)
+    drawn = np.array(data["rows"]["values"][0][0])
+    assert len(drawn) == 2000
+    assert data["rows"]["labels"] == [0 if value >= 0.0 else None for value in drawn]
+    assert np.all(np.diff(np.abs(drawn)) > 0)
+    assert np.abs(drawn[-1]) > 4900
+    assert data["rows_note"] == "2000 of the 5000 rows are drawn, chosen at random."
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    X, y = labelled(2)
+    model = fitted(2)
+    named = SharedKernelMixture(3, **SETTINGS).fit(pd.DataFrame(X, columns=["u", "v"]), y)
+    other = pd.DataFrame(X, columns=["u", "w"])
+    for call, message in (
+        (lambda: model_page(model, title="m", X=X[:, :1]), "X has 1 features, but the model was fitted to 2"),
+        (lambda: model_page(model, title="m", X=X, y=y[1:]), "X has 120 rows but y has 119 labels"),
+        (lambda: model_page(model, title="m", y=y), "y was given without X"),
+        (lambda: model_page(named, title="m", X=other), "feature names"),
+        (
+            lambda: evaluation_page(replace(NUMBERS, confusion=np.eye(2)), title="m"),
+            r"3 classes but the confusion matrix has shape \(2, 2\)",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        model_page(SharedKernelMixture(), title="m")
+    # Rows without names are taken in the order of the model's features.
+    assert '"features":["u","v"]' in model_page(named, title="m", X=X)
+
+
+def test_numbers_are_rounded_and_words_joined() -> None:
+    assert decimals([[0.123456, -0.00001], [np.nan, np.inf]], 3) == [[0.123, 0.0], [None, None]]
+    assert str(decimals(-0.00001, 3)) == "0.0"
+    assert significant([[123456.0, 0.00123456], [np.nan, -np.inf]]) == [[123460.0, 0.0012346], [None, None]]
+    assert [text(None), text(np.inf), text(1.23456), text(1.23456, 1)] == ["–", "–", "1.235", "1.2"]
+    assert [joined(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
+
+
+# ---------------------------------------------------------------- evaluations
+
+
+def test_the_numbers_of_the_evaluation() -> None:
+    data, page = (make(NUMBERS, title="animals") for make in (evaluation_data, evaluation_page))
+    assert dict(re.findall(r'<h3>([^<]+)</h3><div class="number">([^<]+)</div>', page)) == {
+        "accuracy": "0.7500",
+        "mean IoU": "0.4062",
+        "log-loss": "0.5000",
+        "calibration error": "0.1250",
+    }
+    assert "20 rows of 3 classes; 5 are misclassified." in page
+    assert [(row["true"], row["predicted"], row["count"], row["share"]) for row in data["mistakes"]] == [
+        ("dog", "cat", 4, "40.0 %"),
+        ("cat", "dog", 1, "10.0 %"),
+    ]
+    assert data["classes"][0] == {
+        "label": "cat",
+        "n_rows": 10,
+        "precision": 9 / 13,
+        "recall": 0.9,
+        "iou": 9 / 14,
+    }
+    assert data["classes"][2]["precision"] is None
+    # Refused rows are errors, and rows of their class.
+    refusing = replace(NUMBERS, refused=np.array([0, 10, 0]))
+    assert "5 are misclassified, and 10 are refused as outliers." in evaluation_page(refusing, title="")
+    data = evaluation_data(refusing, title="")
+    assert [(row["n_rows"], row["refused"]) for row in data["classes"]] == [(10, 0), (20, 10), (0, 0)]
+    assert data["mistakes"][0]["share"] == "20.0 %"
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+def hostile_page() -> str:
+    X, y = labelled(3, (HOSTILE, "b & c", "plain"))
+    table = pd.DataFrame(X, columns=[HOSTILE, "x'\"", "y"])
+    model = SharedKernelClassifier(3, **SETTINGS).fit(table, y)
+    return model_page(model, title=HOSTILE, X=table, y=y)
+
+
+def test_what_comes_from_data_is_escaped() -> None:
+    hostile = replace(NUMBERS, classes=(HOSTILE, "b", "c"))
+    for page in (hostile_page(), evaluation_page(hostile, title=HOSTILE)):
+        assert "<img" not in page
+        assert page.count("</script>") == page.count("<script")
+
+
+def drawn(browser: Any) -> str:
+    return wait_for(browser, "return document.querySelector('#model-plot svg')?.innerHTML")
+
+
+def opened(browser: Any, folder: Path, page: str, *how: Any) -> None:
+    path = folder / "page.html"
+    path.write_text(page, encoding="utf-8")
+    visit(browser, path, *how)
+
+
+def test_pages_load_without_errors_and_fit(chromium: Any, tmp_path: Path) -> None:
+    X, y = labelled(7)
+    one = labelled(1)[0]
+    many = np.random.RandomState(0).uniform(size=(1200, 2))
+    crowd = SharedKernelMixture(150, max_iter=9, tol=100.0, random_state=0).fit(many)
+    for name, page in {
+        "classes": model_page(fitted(7), title="classes", X=X, y=y),
+        "feature sets": model_page(fitted(4, feature_sets=[[3, 0], [2]]), title="sets"),
+        "one feature": model_page(GaussianMixture(1).fit(one), title="one", X=one),
+        "many kernels": model_page(crowd, title="many", X=many),
+        "hostile": hostile_page(),
+        "evaluation": evaluation_page(replace(NUMBERS, classes=(HOSTILE, "dog", "yeti")), title="animals"),
+    }.items():
+        for size, scheme in ((WIDE, "light"), (PHONE, "dark")):
+            opened(chromium, tmp_path, page, size, scheme)
+            wait_for(chromium, "return document.querySelector('#model-plot svg, #reliability-chart svg')")
+            assert chromium.get_log("browser") == [], name
+            assert fits(chromium, size), name
+            assert chromium.execute_script("return document.images.length") == 0
+        nameless = chromium.execute_script(
+            "return [...document.querySelectorAll('select, input')].filter((c) => !c.labels.length).length"
+        )
+        assert nameless == 0, name
+    messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
+    wanted = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    assert [url for url in wanted if not url.startswith(("data:", "file:"))] == []
+
+
+def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    model = fitted(4, priors=[0.5, 0.3, 0.2])
+    X, y = labelled(4)
+    opened(chromium, tmp_path, model_page(model, title="m", X=X, y=y))
+    before = drawn(chromium)
+    # The heaviest kernel tells its weight to the keyboard, and arrows lead to the next.
+    overall = model.weights_ @ model.class_prior_
+    by_weight = np.argsort(-overall)
+    kernel = chromium.find_element("css selector", "#model-plot .kernel-group[tabindex='0']")
+    chromium.execute_script("arguments[0].focus()", kernel)
+    tip = chromium.find_element("id", "tip")
+    assert f"kernel k{by_weight[0]}, weight {overall[by_weight[0]]:.3f} in all classes" in tip.text
+    kernel.send_keys(Keys.ARROW_RIGHT)
+    assert f"kernel k{by_weight[1]}, weight" in tip.text
+    for control, value in (
+        ("model-measure", "share"),
+        ("model-class", "1"),
+        ("model-across", "2"),
+        ("model-up", "1"),
+        ("model-up", "density"),
+        ("model-style", "paper"),
+    ):
+        choose(chromium, control, value)
+        assert drawn(chromium) != before, control
+        before = drawn(chromium)
+    shown = chromium.execute_script(
+        "return [...document.querySelectorAll('#model-weights tr')]"
+        ".map((r) => [Number(r.children[0].textContent.slice(1)), Number(r.children[1].textContent)])"
+    )
+    assert_allclose([dict(shown)[k] for k in range(4)], model.weights_[:, 1], atol=5.6e-4)
+    # A plane is chosen among the projections, and ellipses reach one standard deviation in it.
+    buttons = chromium.find_elements("css selector", "#model-planes button")
+    chromium.execute_script("arguments[0].click()", buttons[4])
+    paths = chromium.execute_script(
+        "return [...document.querySelectorAll('#model-plot .kernel-group')]"
+        ".map((g) => [Number(g.dataset.kernel), g.querySelector('.kernel').getAttribute('d')])"
+    )
+    for axis, feature in enumerate((1, 3)):
+        values, pixels = [], []
+        for k, path in paths:
+            points = np.array(re.findall(r"-?[\d.]+", path), dtype=float).reshape(-1, 2)[:, axis]
+            sigma = np.sqrt(model.covariances_[k, feature, feature])
+            values += [model.means_[k, feature] - sigma, model.means_[k, feature] + sigma]
+            pixels += [points.min(), points.max()] if axis == 0 else [points.max(), points.min()]
+        slope, intercept = np.polyfit(values, pixels, 1)
+        assert_allclose(intercept + slope * np.array(values), pixels, atol=0.4)
+    assert chromium.get_log("browser") == []
+
+
+def test_the_map_of_weights_takes_the_keyboard(chromium: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    model = fitted(3)
+    opened(chromium, tmp_path, model_page(model, title="m"))
+    drawn(chromium)
+    # Something is painted.
+    assert chromium.execute_script(
+        "const c = document.getElementById('heat-body'); const d = c.getContext('2d')"
+        ".getImageData(0, 0, c.width, c.height).data; return d.some((v) => v > 0)"
+    )
+    choose(chromium, "heat-order", "number")
+    heat = chromium.find_element("id", "heat")
+    chromium.execute_script("arguments[0].focus()", heat)
+    for key in (Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_RIGHT):
+        heat.send_keys(key)
+    told = chromium.execute_script("return document.getElementById('tip').textContent")
+    assert told.startswith(f"kernel k1 in class b: weight {model.weights_[1, 1]:.4f}")
+    heat.send_keys(Keys.ENTER)
+    assert chromium.execute_script("return document.getElementById('model-class').value") == "1"
+
+
+def test_the_page_of_an_evaluation_is_read_and_sorted(chromium: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    opened(chromium, tmp_path, evaluation_page(replace(NUMBERS, classes=(HOSTILE, "dog", "yeti")), title="a"))
+    cell = wait_for(chromium, "return document.querySelector('#matrix td[tabindex=\"0\"]')")
+    shown = chromium.execute_script(
+        "return [...document.querySelectorAll('#matrix tbody tr')].map((r) => "
+        "[...r.querySelectorAll('td')].map((c) => Number(c.textContent)))"
+    )
+    assert_array_equal(shown, NUMBERS.confusion)
+    assert len(chromium.find_elements("css selector", "#reliability-chart .point")) == 2
+    chromium.execute_script("arguments[0].focus()", cell)
+    cell.send_keys(Keys.ARROW_DOWN)
+    assert chromium.find_element("id", "tip").text.splitlines() == [
+        f"4 rows of dog taken for {HOSTILE}",
+        "40.0 % of the 10 rows of dog",
+        f"30.8 % of the 13 predictions of {HOSTILE}",
+    ]
+    button = chromium.find_element("css selector", "th[data-key=recall] button")
+    for names in (["dog", HOSTILE, "yeti"], [HOSTILE, "dog", "yeti"]):
+        chromium.execute_script("arguments[0].click()", button)
+        found = [each.text for each in chromium.find_elements("css selector", "#class-body th")]
+        assert found == names
+    # Mistakes alone: the most frequent one has the deepest shade.
+    chromium.execute_script("document.getElementById('mistakes-only').click()")
+    shades = chromium.execute_script(
+        "return [...document.querySelectorAll('#matrix td[data-i]')]"
+        ".map((c) => c.style.getPropertyValue('--share'))"
+    )
+    assert [shades[0], shades[4]] == ["0", "0"]
+    assert max(map(float, shades)) == float(shades[3])

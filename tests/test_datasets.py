@@ -1,0 +1,191 @@
+"""Samples of shared-kernel mixtures have the moments they promise; MNIST is read as its format is defined."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.datasets
+from documented import assert_defaults
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix import datasets
+from skmix.datasets import load_mnist, make_shared_kernel_data
+
+MEANS = [[0.0, 0.0], [40.0, 0.0], [0.0, 40.0]]
+COVARIANCES = [[[2.0, 0.9], [0.9, 1.0]], [[1.0, 0.0], [0.0, 3.0]], [[0.5, -0.4], [-0.4, 0.8]]]
+WEIGHTS = [[0.2, 0.5], [0.3, 0.0], [0.5, 0.5]]
+VALID: dict[str, Any] = {
+    "means": MEANS,
+    "covariances": COVARIANCES,
+    "weights": WEIGHTS,
+    "n_per_class": 10,
+    "random_state": 0,
+}
+
+
+def test_sample_has_the_moments_of_the_mixture() -> None:
+    """The kernels are so far apart that every row tells its kernel."""
+    n_per_class = [20_000, 30_000]
+    X, y = make_shared_kernel_data(MEANS, COVARIANCES, WEIGHTS, n_per_class, random_state=1)
+    kernels = ((X[:, np.newaxis, :] - np.array(MEANS)) ** 2).sum(axis=2).argmin(axis=1)
+    for c in range(2):
+        shares = np.bincount(kernels[y == c], minlength=3) / n_per_class[c]
+        assert_allclose(shares, np.array(WEIGHTS)[:, c], atol=0.015)
+    for k in range(3):
+        assert_allclose(X[kernels == k].mean(axis=0), MEANS[k], atol=0.1)
+        assert_allclose(np.cov(X[kernels == k].T), COVARIANCES[k], atol=0.15)
+    assert not (kernels[y == 1] == 1).any()
+
+
+@pytest.mark.parametrize("counts", [4, np.int32(4), [4, 4], np.array([4, 4]), [0, 3]])
+def test_rows_come_class_by_class(counts: Any) -> None:
+    X, y = make_shared_kernel_data(**VALID | {"n_per_class": counts})
+    expected = np.repeat([0, 1], counts if np.ndim(counts) else [counts] * 2)
+    assert_array_equal(y, expected)
+    assert (X.shape, X.dtype, y.dtype) == ((len(expected), 2), np.float64, np.int64)
+
+
+def test_random_state_decides_the_sample() -> None:
+    first, again, from_generator, other = (
+        make_shared_kernel_data(**VALID | {"random_state": state})[0]
+        for state in (0, 0, np.random.RandomState(0), 1)
+    )
+    assert_array_equal(first, again)
+    assert_array_equal(first, from_generator)
+    assert not np.array_equal(first, other)
+
+
+def test_a_singular_covariance_gives_rows_in_its_subspace() -> None:
+    X, _ = make_shared_kernel_data([[1.0, 2.0]], [[[1.0, 2.0], [2.0, 4.0]]], [[1.0]], 50, random_state=3)
+    assert_allclose(X[:, 1], 2.0 * X[:, 0], atol=1e-6)
+    assert X[:, 0].std() > 0.5
+    constant, _ = make_shared_kernel_data([[1.0, 2.0]], np.zeros((1, 2, 2)), [[1.0]], 3, random_state=3)
+    assert_array_equal(constant, [[1.0, 2.0]] * 3)
+    # Asymmetry, negative eigenvalues and sums of weights within rounding error are accepted.
+    weights = [[0.333333], [0.666667 - 9e-7]]
+    assert len(make_shared_kernel_data([[0.0], [1.0]], [[[1.0]]] * 2, weights, 5, random_state=0)[0]) == 5
+    rounded = [[1.0, 2.0 + 1e-9], [2.0, 4.0 - 1e-9]]
+    again, _ = make_shared_kernel_data([[1.0, 2.0]], [rounded], [[1.0]], 50, random_state=3)
+    assert_allclose(again, X, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"means": [0.0, 1.0, 2.0]}, r"means must have shape \(kernels, features\), got \(3,\)"),
+        ({"means": [[0.0, np.nan]] * 3}, "means must be finite, but 3 of its 6 values are not"),
+        ({"covariances": np.ones((3, 2))}, r"shape \(3, 2, 2\) for 3 means of 2 feature.*got \(3, 2\)"),
+        ({"covariances": [[[1.0, 0.5], [0.2, 1.0]]] * 3}, "kernel 0 is not symmetric: .* 0.3"),
+        (
+            {"covariances": [COVARIANCES[0], [[1.0, 0.0], [0.0, -1e-6]], COVARIANCES[2]]},
+            "kernel 1 is not positive semidefinite: its smallest eigenvalue is -1e-06",
+        ),
+        ({"covariances": np.full((3, 2, 2), np.inf)}, "covariances must be finite, but 12 of its 12"),
+        ({"means": np.zeros((0, 2))}, r"means must have shape \(kernels, features\), got \(0, 2\)"),
+        ({"weights": np.zeros((3, 0))}, r"a row for each of the 3 means, got \(3, 0\)"),
+        ({"weights": [[np.nan], [0.5], [0.5]]}, "weights must be finite, but 1 of its 3"),
+        ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.5, 0.500003]]}, r"column 1 sums to 1\.000003\.$"),
+        ({"weights": [0.2, 0.3, 0.5]}, r"a row for each of the 3 means, got \(3,\)"),
+        ({"weights": [[0.2, 0.5], [0.3, 0.0], [0.4, 0.5]]}, r"column 0 sums to 0\.9\.$"),
+        ({"weights": [[0.2, 0.8, 0.0], [0.3, 0.7, 0.0], [0.5, 0.4, 0.1]]}, r"sums to 0\.1\. The rows do"),
+        ({"weights": [[1.2, 0.5], [-0.2, 0.0], [0.0, 0.5]]}, r"kernel 1 has -0\.2 in class 0"),
+        ({"n_per_class": [1, 2, 3]}, "n_per_class has 3 entries, but the weights have 2 columns"),
+        ({"n_per_class": [1, -2]}, r"n_per_class\[1\] must be at least 0, got -2"),
+        ({"n_per_class": 0}, r"is zero for all 2 class"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_numbers(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_shared_kernel_data(**VALID | changed)
+
+
+@pytest.mark.parametrize("counts", [2.5, [1, 2.0], "3", True, None])
+def test_counts_that_are_no_integers_are_refused(counts: Any) -> None:
+    with pytest.raises(TypeError, match=r"n_per_class\[[01]\] must be an integer"):
+        make_shared_kernel_data(**VALID | {"n_per_class": counts})
+
+
+def test_defaults_are_as_documented() -> None:
+    assert_defaults(datasets, 2)
+
+
+# ---------------------------------------------------------------- MNIST
+
+
+def idx_bytes(values: np.ndarray) -> bytes:
+    """Return an IDX file of bytes, as its definition has it."""
+    header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
+    return header + bytes(values.ravel().tolist())
+
+
+def write_mnist(folder: Path, n_train: int = 5, n_test: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Write a small database in the four files of the large one; two of them are compressed."""
+    random = np.random.RandomState(0)
+    n = n_train + n_test
+    images, labels = random.randint(256, size=(n, 28, 28)), random.randint(10, size=n)
+    for part, rows in {"train": slice(0, n_train), "t10k": slice(n_train, n)}.items():
+        for content, name in (
+            (idx_bytes(images[rows]), f"{part}-images-idx3-ubyte"),
+            (idx_bytes(labels[rows]), f"{part}-labels-idx1-ubyte"),
+        ):
+            if part == "train":
+                (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+            else:
+                (folder / name).write_bytes(content)
+    return images, labels
+
+
+def test_mnist_from_a_folder(tmp_path: Path) -> None:
+    images, labels = write_mnist(tmp_path)
+    # A file that is there both plain and compressed is read plain.
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
+    data = load_mnist(tmp_path)
+    assert data.train_images.dtype == np.uint8
+    assert_array_equal(np.concatenate([data.train_images, data.test_images]), images)
+    assert_array_equal(np.concatenate([data.train_labels, data.test_labels]), labels)
+    assert len(data.test_images) == len(data.test_labels) == 3
+    assert data.train_labels.dtype == data.test_labels.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not an IDX file of bytes"),
+        (b"label,x\n1,2\n", "is not an IDX file of bytes: it begins with 6c 61 62 65"),
+        (b"\0\0\x0d\x01\0\0\0\x01\0", "is not an IDX file of bytes"),
+        (b"\0\0\x08\x02\0\0\0\x01", "is not an IDX file of bytes"),
+        (b"\0\0\x08\x01\0\0\0\x03\1\2", r"should have 3 bytes for shape \(3,\), but has 2"),
+        (b"\0\0\x08\x01\0\0\0\x01\1\2", r"should have 1 bytes for shape \(1,\), but has 2"),
+        (idx_bytes(np.arange(4)), r"images of shape \(3, 28, 28\) and labels of shape \(4,\) in .* do not"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    write_mnist(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load_mnist(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(FileNotFoundError, match="neither t10k-labels-idx1-ubyte nor t10k-labels"):
+        load_mnist(tmp_path)
+
+
+def test_without_a_folder_mnist_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(name: str, **options: object) -> tuple[np.ndarray, np.ndarray]:
+        assert (name, options["version"]) == ("mnist_784", 1)
+        pixels = np.zeros((60001, 784), dtype=np.float32)
+        pixels[60000] = np.arange(784) % 256
+        return pixels, np.array(["3"] * 60000 + ["9"])
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    data = load_mnist()
+    assert data.train_images.shape == (60000, 28, 28)
+    assert data.test_labels.tolist() == [9]
+    assert (data.train_labels == 3).all()
+    assert data.test_images.dtype == np.uint8
+    # Row after row.
+    assert data.test_images[0, 1, :3].tolist() == [28, 29, 30]
