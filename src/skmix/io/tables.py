@@ -411,8 +411,8 @@ def with_common_kinds(parts: Sequence[ArrowRows]) -> list[ArrowRows]:
         return list(parts)
     union: dict[str, Kind] = {}
     for name in parts[0].column_names:
-        kinds = [kind for part in parts if (kind := part.found[name]) is not None]
-        union[name] = sorted({*chain.from_iterable(kinds)}) if kinds else None
+        own = [kind for part in parts if (kind := part.found[name]) is not None]
+        union[name] = sorted({*chain.from_iterable(own)}) if own else None
     if not any(union.values()):
         return list(parts)
     kinds = without_constants(union)[0]
@@ -585,6 +585,8 @@ def read_rows(
     name = str(source) if isinstance(source, str | os.PathLike) else "standard input"
     with naming(name, notation):
         is_fcs = format_of(path) == "fcs"
+        table: TextFile | Table
+        prepared: Preparation | None
         if is_fcs:
             table, prepared = _fcs(path, preparation, features or ())
         else:

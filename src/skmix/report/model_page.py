@@ -12,6 +12,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from skmix.estimators.rows import enter
+from skmix.io.labels import check_length
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, chosen_model, groups_of, part_label
 from skmix.plots.kernels import STEPS
@@ -204,8 +205,7 @@ def _rows(
     codes: list[int | None] | None = None
     if y is not None:
         labels = np.asarray(y).ravel().tolist()
-        if len(labels) != len(rows):
-            raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+        check_length(len(labels), len(rows), "y", "labels")
         places = {label: c for c, label in enumerate(groups[0].classes)}
         codes = [places.get(labels[row]) for row in chosen]
     rows = rows[chosen]
