@@ -80,37 +80,6 @@ def test_each_file_is_a_group(tmp_path: Path, suffix: str, chunk_rows: int | Non
     assert gathered(source.unlabelled())[1] is None
 
 
-def test_a_folder_may_have_files_of_any_format(tmp_path: Path) -> None:
-    for suffix in (
-        ".csv",
-        ".tsv",
-        ".csv.gz",
-        ".tsv.gz",
-        ".parquet",
-        ".pq",
-        ".npy",
-        ".fcs",
-        ".CSV",
-        ".Parquet",
-    ):
-        own = {".pq": ".parquet", ".CSV": ".csv", ".Parquet": ".parquet"}.get(suffix, suffix)
-        path = write(tmp_path / own[1:] / f"a.b{own}", ROWS["a"])
-        path.rename(path.with_name(f"a.b{suffix}"))
-        (path.parent / "notes.txt").write_text("x")
-        source = open_rows(path.parent)
-        assert source.shape == (70, 2)
-        assert source.row_labels().tolist() == ["a.b"] * 70
-        for each in path.parent.iterdir():
-            each.unlink()
-
-
-def test_hidden_files_of_a_folder_are_not_groups(tmp_path: Path) -> None:
-    study(tmp_path, ".parquet")
-    for name in ("_metadata.parquet", ".a.parquet", "_SUCCESS"):
-        write(tmp_path / name, ROWS["a"])
-    assert_array_equal(gathered(open_rows(tmp_path))[1], Y)
-
-
 def test_features_go_by_name_in_every_file(tmp_path: Path) -> None:
     first = write(tmp_path / "1.csv", ROWS["a"], ["x", "y"])
     second = write(tmp_path / "2.parquet", ROWS["c"][:, ::-1], ["y", "x"])
@@ -140,6 +109,16 @@ def test_channels_go_by_marker_where_panels_differ(tmp_path: Path) -> None:
     assert open_rows(times, columns=["FL1", "Time"]).shape == (400, 2)
     source = open_rows([one, other], columns=["CD3", "CD4"], transform=None)
     assert_array_equal(gathered(source)[0], np.concatenate([X, X]).astype(np.float32))
+
+
+def test_which_files_of_a_folder_are_groups(tmp_path: Path) -> None:
+    for suffix, own in ((".pq", ".parquet"), (".CSV", ".csv"), (".tsv.gz", ".tsv.gz")):
+        folder = tmp_path / suffix[1:]
+        write(folder / f"a.b{own}", ROWS["a"]).rename(folder / f"a.b{suffix}")
+        for hidden in (f"_metadata{suffix}", f".a{suffix}", "notes.txt"):
+            (folder / hidden).write_text("x")
+        assert open_rows(folder).shape == (70, 2)
+        assert open_rows(folder).row_labels().tolist() == ["a.b"] * 70
 
 
 def test_names_of_groups_differ(tmp_path: Path) -> None:
@@ -293,19 +272,6 @@ def test_files_in_folders_of_folders(tmp_path: Path) -> None:
     odd = write(tmp_path / "a[1].csv", ROWS["a"])
     assert_array_equal(gathered(open_rows(odd))[0], ROWS["a"])
     assert open_rows([odd]).row_labels()[0] == "a[1]"
-
-
-def test_record_batches_are_tables() -> None:
-    pa = pytest.importorskip("pyarrow")
-    batch = pa.record_batch({"x": X[:, 0], "y": X[:, 1]})
-    source = open_rows(batch, chunk_rows=150)
-    assert source.feature_names == ["x", "y"]
-    assert_array_equal(gathered(source)[0], X)
-    # In pieces of other sizes than the blocks.
-    pieces = pa.Table.from_batches([batch[:7], batch[7:7], batch[7:160], batch[160:]])
-    assert [len(block.X) for block in open_rows(pieces, chunk_rows=150).blocks()] == [150, 50]
-    assert_array_equal(gathered(open_rows(pieces, chunk_rows=150))[0], X)
-    assert repr(source) == "<200 rows of the table>"
 
 
 class Annotated:
