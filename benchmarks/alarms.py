@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file of the numbers")
     parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
     arguments = parser.parse_args()
-    n_studies, n_whole = (40, 3) if arguments.small else (arguments.studies, arguments.whole)
+    n_studies, n_whole = (10, 1) if arguments.small else (arguments.studies, arguments.whole)
     results: dict[str, list[Any]] = {"alarms": [], "found": [], "whole": []}
     names = ("groups", "rows", "concentration", "populations")
     for cell, some in cells(arguments.work, n_studies, small=arguments.small):

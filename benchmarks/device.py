@@ -28,7 +28,7 @@ import skmix
 from skmix.engine import em, starts
 from skmix.engine.compute.arrays import operations_of
 from skmix.engine.compute.threads import Workers
-from skmix.engine.em import expect, fit, one_pass, rule_of
+from skmix.engine.em import Passes, fit, rule_of
 from skmix.engine.frame import Setting
 from skmix.engine.model import Factor, Options, Parameters
 from skmix.engine.sources import open_source
@@ -100,7 +100,8 @@ class Pass:
         )
         self.source: Any = open_source(X)
         self.setting = Setting(frame, FULL, Workers(1), precision)
-        self.rule: Any = rule_of(options, self.setting, n_kernels, self.source)
+        rule = rule_of(options, self.setting, n_kernels, self.source.to_device)
+        self.passes = Passes(self.source, self.setting, rule, np.zeros(1))
         self.parameters: Parameters = frame.enter(found, FULL).map(self.source.to_device)
         self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
         self.quick: Any = self.source.wrap_step(self.careful, self.setting)
@@ -109,7 +110,7 @@ class Pass:
 
     def careful(self, parameters: Parameters, factor: Factor) -> Any:
         """Make one pass that asks about every rare case."""
-        return one_pass(self.source, self.setting, self.rule, parameters, factor)
+        return self.passes.step(parameters, factor)
 
     def step(self) -> Any:
         """Make one pass as the loop does: parameters in, parameters out, log-likelihoods on the host."""
@@ -297,10 +298,10 @@ def profile(device: str, sizes: list[tuple[int, int, int, float]]) -> None:
     """Print where the time of a pass goes."""
     for n_rows, n_features, n_kernels, _ in sizes:
         here = Pass(*clusters(n_rows, n_features, n_kernels, device), "float64")
-        given = here.source, here.parameters, here.factor, here.setting
-        half = milliseconds(lambda: expect(*given))  # noqa: B023
-        collected = expect(*given)
-        other = milliseconds(lambda: here.rule.improve(*collected, here.parameters, here.factor))  # noqa: B023
+        given = here.parameters, here.factor
+        half = milliseconds(lambda: here.passes.expect(*given))  # noqa: B023
+        collected = here.passes.expect(*given)
+        other = milliseconds(lambda: here.passes.rule.improve(*collected, here.parameters, here.factor))  # noqa: B023
         print(f"{n_rows} x {n_features}, K={n_kernels}: expect {half[0]:.2f} ms, maximise {other[0]:.2f} ms")
         print(f"  an optimistic pass {milliseconds(here.step)[0]:.2f} ms")
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:

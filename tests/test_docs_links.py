@@ -123,19 +123,3 @@ def test_every_public_package_has_its_page() -> None:
     assert listed == modules | {f"skmix.{name}" for name in skmix.__all__}
     for name in modules:
         assert importlib.import_module(name).__all__, name
-
-
-def test_every_page_is_in_a_table_of_contents() -> None:
-    entries: set[Path] = set()
-    for page in PAGES[3:]:
-        text = page.read_text(encoding="utf-8")
-        for block in re.findall(r"^```\{toctree\}\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-            for line in block.splitlines():
-                name = re.sub(r".*<(.+)>$", r"\1", line.strip())
-                if name and not name.startswith(":"):
-                    pattern = (page.parent / name).resolve()
-                    entries |= {path.with_suffix("") for path in pattern.parent.glob(pattern.name + ".*")}
-        entries |= {page.parent / name for name in re.findall(r"^   (engine)$", text, re.MULTILINE)}
-    pages = {page.with_suffix("").resolve() for page in PAGES[3:]}
-    lost = pages - {path.resolve() for path in entries} - {DOCS / "index"}
-    assert lost == set(), "list these in the toctree of their section's index"

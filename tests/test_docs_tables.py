@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,49 +51,6 @@ def test_only_what_is_between_the_comments_is_replaced(
         assert tables.fill(text.format(old)) == text.format("\n\n| 1 ±\u00a02 |\n\n")
     with pytest.raises(ValueError, match="no part is named sped; there are accuracy"):
         tables.fill("<!-- sped:begin -->\n<!-- sped:end -->\n")
-
-
-def test_times_are_those_of_the_results(tables: ModuleType) -> None:
-    study = json.loads((RESULTS / "study.json").read_text())["one_process"]
-    shown = cells(tables.study())
-    assert [row[0] for row in shown[1:]] == [row["variant"] for row in study]
-    column = shown[0].index("robust")
-    assert [float(row[column]) for row in shown[1:]] == pytest.approx(
-        [row["robust"] for row in study], abs=0.5
-    )
-
-    device = json.loads((RESULTS / "device.json").read_text())
-    passes = [row for row in device["passes"] if row["clusters"] == "of unit variance"]
-    shown = cells(tables.device())
-    for precision in ("float64", "tf32"):
-        times = [float(row[shown[0].index(precision)].removesuffix(" ms")) for row in shown[1:]]
-        measured = [row["median_ms"] for row in passes if row["precision"] == precision]
-        assert times == pytest.approx(measured, abs=0.05, rel=0)
-    assert device["device"] in tables.device()
-    shown = cells(tables.fits())
-    apart = [row["pass_ms"] for row in device["fits"] if row["clusters"] == "apart"]
-    assert [float(row[2].removesuffix(" ms")) for row in shown[1:]] == pytest.approx(apart, abs=0.05, rel=0)
-    sizes = json.loads((RESULTS / "device_features.json").read_text())["streaming"].values()
-    shown = cells(tables.streaming())
-    assert [row[2] for row in shown[1:]] == [f"{own['array']['ms']:.0f} ms" for own in sizes]
-    several = json.loads((RESULTS / "cores.json").read_text())["cases"]
-    shown = cells(tables.cores())
-    assert [row[1] for row in shown[1:]] == [f"{row['ms']['1']:.1f} ms" for row in several]
-
-    out_of_core = json.loads((RESULTS / "out_of_core.json").read_text())
-    shown = cells(tables.files())
-    assert [row[2] for row in shown[1:]] == [
-        f"{row['speed_of_memory']['npy']:.0%}" for row in out_of_core["speed"]
-    ]
-    assert f"{out_of_core['memory']['peak_mb']:.0f} MB" in tables.files()
-    peers = json.loads((RESULTS / "peers.json").read_text())
-    shown = cells(tables.other_libraries())
-    assert len(shown) == 1 + len(peers["cases"])
-    assert shown[1][1] == f"{peers['cases'][0]['ms']['skmix']['one']:.1f} ms"
-    for name, version in peers["versions"].items():
-        assert version is None or f"{name} {version}" in tables.other_libraries() or name == "skmix"
-    cluster = json.loads((RESULTS / "cluster.json").read_text())
-    assert f"{cluster['passes'][0]['seconds']:.2f} s" in tables.cluster()
 
 
 def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
@@ -153,23 +111,16 @@ def test_examples_of_help_texts_keep_their_lines(tables: ModuleType) -> None:
     )
 
 
-def test_gains_in_density_are_those_of_the_results(tables: ModuleType) -> None:
-    measured = {row["data"]: row for row in json.loads((RESULTS / "densities.json").read_text())}
-    text = tables.densities()
-    shown = [row for row in cells(text) if row[0] in measured]
-    assert len(shown) == len(measured) == 21
-    for row in shown:
-        assert float(row[5].split(" ± ")[0]) == pytest.approx(measured[row[0]]["gain"], abs=0.005)
-    gains = [row["gain"] for row in measured.values() if row["half"] == "judging"]
-    assert f"Mean gain {sum(gains) / len(gains):+.2f}" in text
+def read(name: str) -> Any:
+    """Return what a benchmark has written."""
+    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
 
-def test_errors_with_outliers_are_those_of_the_results(tables: ModuleType) -> None:
-    measured = json.loads((RESULTS / "robust.json").read_text())
-    shown = cells(tables.robust())[1:]
+def test_outliers_cost_what_the_page_says() -> None:
+    """With a background less than 1 % of accuracy and 5 % of any error; Gaussian kernels ten times."""
+    measured = read("robust.json")
     for case in measured["outliers"]:
         for name in case["runs"][0]:
-            row = next(row for row in shown if row[0] == case["start"] and row[2].lower() == name)
             clean, far = (
                 {
                     key: np.mean([run[name][kind][key] for run in case["runs"]])
@@ -177,54 +128,23 @@ def test_errors_with_outliers_are_those_of_the_results(tables: ModuleType) -> No
                 }
                 for kind in ("clean", "outliers")
             )
-            assert row[3] == f"{100 * clean['accuracy']:.1f} → {100 * far['accuracy']:.1f}"
-            assert row[4] == f"{clean['means']:.3f} → {far['means']:.3f}"
-            if "background" in name:
-                # Outliers cost less than 1 % of accuracy and 5 % of any error.
+            if "background" in name or (name == "t" and case["start"] == "near"):
                 assert far["accuracy"] > clean["accuracy"] - 0.01
-                assert all(far[key] < 1.05 * clean[key] for key in ("means", "weights", "shapes"))
-            elif name == "t" and case["start"] == "near":
-                assert far["accuracy"] > clean["accuracy"] - 0.01
-                assert far["means"] < 1.05 * clean["means"]
+                errors = ("means", "weights", "shapes") if "background" in name else ("means",)
+                assert all(far[key] < 1.05 * clean[key] for key in errors)
             elif name == "gaussian":
                 assert far["means"] > 10.0 * clean["means"]
     seconds = measured["seconds_of_a_pass"]
     assert max(seconds.values()) < 1.5 * seconds["gaussian"]
 
 
-def test_errors_of_populations_are_those_of_the_results(tables: ModuleType) -> None:
-    measured = json.loads((RESULTS / "populations.json").read_text())["merging"]
-    shown = cells(tables.populations())
-    assert shown[0][4:] == [
-        "BIC's kernels", "three kernels", "entropy", "overlap", "elbow", "three by entropy"
-    ]  # fmt: skip
-    assert len(shown) == len(measured) + 1
-    for row, case in zip(shown[1:], measured, strict=True):
-        assert row[:3] == [str(case[name]) for name in ("features", "rows", "distance")]
-        errors = [100 * run["entropy"] for run in case["runs"]]
-        populations = [run["entropy_populations"] for run in case["runs"]]
-        assert row[6] == f"{np.mean(errors):.1f} ({np.max(errors):.1f}), {np.mean(populations):.1f}"
-        # What merging is for: tens of per cent become at most seven, in every data set.
-        assert float(row[4].split()[0]) > 20.0
+def test_merging_and_the_number_of_kernels_do_what_the_page_says() -> None:
+    measured = read("populations.json")
+    for case in measured["merging"]:
+        # Tens of per cent become at most seven, in every data set.
+        assert np.mean([run["bic"] for run in case["runs"]]) > 0.2
         assert max(run[name] for run in case["runs"] for name in ("entropy", "overlap")) <= 0.07
-
-
-def test_numbers_of_kernels_are_those_of_the_results(tables: ModuleType) -> None:
-    measured = json.loads((RESULTS / "populations.json").read_text())["numbers"]
-    shown = cells(tables.numbers())
-    assert len(shown) == len(measured) + 1
-    for row, case in zip(shown[1:], measured, strict=True):
+    for case in measured["numbers"]:
+        # At least nine of ten numbers are right.
         chosen = [run["stability"] for run in case["runs"]]
-        counts = dict(map(int, part.split(": ")) for part in row[3].split(", "))
-        assert counts == {number: chosen.count(number) for number in chosen}
-        # What the rule is for: at least nine of ten numbers are right.
-        assert case["kernels"] is None or counts[case["kernels"]] >= 0.9 * len(chosen)
-
-
-def test_errors_on_mnist_are_those_of_the_results(tables: ModuleType) -> None:
-    measured = json.loads((RESULTS / "mnist.json").read_text())["outcomes"]
-    shown = {row[0].partition(":")[0]: row for row in cells(tables.mnist())[1:]}
-    assert shown.keys() - {"---"} == measured.keys()
-    for name, outcomes in measured.items():
-        mean = 100 * sum(each["error"] for each in outcomes) / len(outcomes)
-        assert float(shown[name][2]) == pytest.approx(mean, abs=0.005)
+        assert case["kernels"] is None or chosen.count(case["kernels"]) >= 0.9 * len(chosen)

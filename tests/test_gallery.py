@@ -27,8 +27,10 @@ SMALLER = {
         "(60, 200)": "(20, 20)",
         "ClassifierCV(random": "ClassifierCV(n_kernels=[10], cv=2, random",
     },
+    "calibration": {"9000": "2600"},
     "choosing": {"n_init=8": "n_init=1", "range(4, 10)": "(4, 6)"},
     "digits_and_features": {"(60, random": "(20, random"},
+    "larger_than_memory": {"(12, 18, 24)": "(2, 3, 4)"},
     "high_dimension": {"train_size=1000": "train_size=200"},
     "missing_values": {", 8))": ", 2))", "range(8)": "range(2)"},
     "mnist": {"test_size=0.5": "train_size=300, test_size=100", "max_iter=500, tol=1e-3": "tol=0.1"},
@@ -40,15 +42,15 @@ SMALLER = {
         "n_init=3": "n_init=1",
         'criterion="bic"': 'criterion="bic", n_kernels=[4, 8]',
     },
+    "projections": {"(100, random": "(30, random"},
     "published_failures": {"range(18)": "range(6)"},
     "samples": {"3000": "500"},
     "slow_fits": {"(False, 420), (True, 150)": "(False, 42), (True, 15)"},
     "starts": {"range(15)": "range(3)", "size=15": "size=3"},
     "streams": {"weights, 2000,": "weights, 400,", "6000": "1200"},
+    "tuning": {"(4000,": "(400,", ", 150)": ", 30)"},
     "variational": {"(1, 2, 4, 6)": "(1, 2)"},
 }
-
-of_each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 
 
 def cells_of(example: Path) -> list[str]:
@@ -67,7 +69,7 @@ def marks_of(axes: Axes) -> int:
 
 
 @pytest.mark.slow
-@of_each_example
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []
     monkeypatch.setattr(plt, "show", lambda: shown.extend(plt.get_fignums()))
@@ -90,7 +92,6 @@ def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyP
         assert shown, "plt.show() did not come last, or there was nothing to show"
         for number in shown:
             figure = plt.figure(number)
-            figure.draw_without_rendering()
             empty = [axes.get_title() or axes for axes in figure.axes if not marks_of(axes)]
             assert figure.axes
             assert not empty, f"nothing was drawn into {empty}"
@@ -98,25 +99,20 @@ def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyP
         plt.close("all")
 
 
-@of_each_example
-def test_an_example_is_written_for_the_gallery(example: Path) -> None:
-    source = example.read_text(encoding="utf-8")
-    title, line, empty, *paragraph = (ast.get_docstring(ast.parse(source)) or "").splitlines()
-    assert line == "=" * len(title), "the docstring begins with a title and a line of = as long"
-    assert empty == ""
-    assert any(paragraph)
-    assert len(source.splitlines()) < MOST_LINES
-    assert source.endswith("plt.show()\n")
-    for cell in CELL.split(source)[1:]:
-        assert cell.startswith("\n# "), "a cell begins with a comment"
-
-
-def test_names_are_unique_and_folders_have_headers() -> None:
+def test_examples_are_written_for_the_gallery() -> None:
     names = [example.stem for example in EXAMPLES]
     assert len(set(names)) == len(names) >= 12
     for folder in {example.parent for example in EXAMPLES} | {ROOT / "examples"}:
         assert (folder / "GALLERY_HEADER.rst").is_file(), folder.name
-    assert {example.parents[1] for example in EXAMPLES} == {ROOT / "examples"}
+    for example in EXAMPLES:
+        source = example.read_text(encoding="utf-8")
+        title, line, empty, *paragraph = (ast.get_docstring(ast.parse(source)) or "").splitlines()
+        assert (line, empty) == ("=" * len(title), ""), f"{example}: a title and a line of = as long"
+        assert any(paragraph)
+        assert len(source.splitlines()) < MOST_LINES
+        assert source.endswith("plt.show()\n")
+        for cell in CELL.split(source)[1:]:
+            assert cell.startswith("\n# "), f"{example}: a cell begins with a comment"
 
 
 def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,29 +129,3 @@ def test_every_example_that_the_guide_names_exists() -> None:
     named = {name for page in pages for name in re.findall(r"examples/[\w/]+\.py", page.read_text("utf-8"))}
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
-
-
-def test_a_thumbnail_shows_the_largest_panel_with_its_labels() -> None:
-    pictures = runpy.run_path(str(ROOT / "docs" / "extensions" / "pictures.py"))
-    figure, (small, large) = plt.subplots(1, 2, figsize=(10, 4), width_ratios=[1, 3])
-    large.set_ylabel("kernels")
-    sheet, _ = plt.subplots(5, 5)
-    box = pictures["panel_of"](figure)
-    frame = large.get_position()
-    # With its label left of the frame, but without the other panel.
-    assert 10 * small.get_position().x1 < box.x0 < 10 * frame.x0 - 0.2
-    assert box.x1 >= 10 * frame.x1
-    assert pictures["panel_of"](sheet) is None
-    plt.close("all")
-
-
-def test_pictures_of_pages_lead_to_their_files() -> None:
-    link = runpy.run_path(str(ROOT / "docs" / "extensions" / "pictures.py"))["link"]
-    picture = '<p><img alt="a" src="../_images/start.png" /></p>'
-    assert link(picture) == f'<p><a class="picture" href="../_images/start.png">{picture[3:-4]}</a></p>'
-    for other in (
-        '<a href="b"><img src="_images/b.png"></a>',
-        '<img src="_images/sphx_glr_b_thumb.png">',
-        '<img src="_static/logo.png">',
-    ):
-        assert link(other) == other

@@ -67,7 +67,7 @@ import sys
 sys.path.insert(0, {str(tmp_path)!r})
 import skmix
 from skmix.report import model_page
-from skmix.paper.published_values import published_values
+from skmix.paper.printed import published_values
 assert skmix.__file__.startswith({str(tmp_path)!r})
 model = skmix.SharedKernelClassifier(2, random_state=0).fit([[0.0], [0.1], [5.0], [5.2]], list("aabb"))
 print(model.predict([[0.05]]), "</html>" in model_page(model, title="two classes"))

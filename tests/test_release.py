@@ -133,7 +133,7 @@ def test_numbers_of_the_paper_are_those_that_were_measured() -> None:
     covered = [
         100 * case["coverage"]
         for case in read_results("composition.json")["coverage"]
-        if not case["weight_prior"]
+        if not case["settings"]
     ]
     assert f"{min(covered):.1f} to {max(covered):.1f} %" in paper
     outcomes = [

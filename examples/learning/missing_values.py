@@ -24,7 +24,7 @@ complete, _ = make_shared_kernel_data(
 model = SharedKernelMixture(3, random_state=0).fit(complete)
 seen = np.linspace(-4.0, 10.0, 300)
 rows = np.column_stack([seen, np.full_like(seen, np.nan)])
-draws = model.sample_conditional(rows, 2)[..., 1]
+draws = model.impute(rows, n_draws=2)[..., 1]
 # %%
 # What gaps cost: how far estimates are from the truth, averaged over eight data sets of three features.
 # Dropping every row with a gap is the usual alternative. Fits start at the truth, so that every kernel
@@ -62,7 +62,7 @@ left.plot(
     color=orange,
     ms=3,
     mew=0,
-    label="sample_conditional",
+    label="draws",
 )
 left.plot(*model.impute(rows).T, color=blue, lw=2.6, label="impute")
 left.set(

@@ -55,7 +55,7 @@ figure, every = plt.subplots(
     1, 3, figsize=(13, 4.4), layout="constrained", sharex=True, sharey=True
 )
 for axes, (name, model) in zip(every, models.items(), strict=True):
-    noise = 1.0 - model.responsibilities(X).sum(axis=1) > 0.5
+    noise = 1.0 - model.predict_proba(X).sum(axis=1) > 0.5
     axes.scatter(*X[~noise].T, s=3, color="0.6")
     axes.scatter(*X[noise].T, s=24, color="#d55e00", marker="x")
     draw_kernels(model, axes=axes, style="accessible", n_std=2.0)

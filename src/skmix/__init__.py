@@ -13,8 +13,8 @@ if TYPE_CHECKING:
         SharedKernelClassifierCV,
         SharedKernelMixture,
         SharedKernelMixtureCV,
-        load,
     )
+    from .groups import Study, compose, load
     from .io import open_rows
 
 __all__ = [
@@ -24,11 +24,13 @@ __all__ = [
     "SharedKernelClassifierCV",
     "SharedKernelMixture",
     "SharedKernelMixtureCV",
+    "Study",
+    "compose",
     "load",
     "open_rows",
 ]
 _ROOMS = (
-    *("datasets", "engine", "estimators", "features", "io"),
+    *("datasets", "engine", "estimators", "features", "groups", "io"),
     *("metrics", "paper", "plots", "report", "theory"),
 )
 
@@ -39,7 +41,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(".io" if name == "open_rows" else ".estimators", __name__), name)
+    room = {"Study": ".groups", "compose": ".groups", "load": ".groups", "open_rows": ".io"}
+    found = getattr(import_module(room.get(name, ".estimators"), __name__), name)
     globals()[name] = found
     return found
 

@@ -1,4 +1,4 @@
-"""Refusals and notes that name arguments, which each front end words in its own way."""
+"""Errors and warnings that know which argument they are about, so that each front end can word it."""
 
 from __future__ import annotations
 
@@ -6,49 +6,53 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Advice:
-    """A problem, and which arguments would help.
+class Argument(str):
+    """An argument in a message: worded as Python has it, and known by its name.
 
-    Parameters
-    ----------
-    problem : str
-        What is wrong.
-    remedy : str, default=""
-        What to do about it, with a place ``{name}`` for each argument.
-    **arguments : Any
-        Values by the names of the library's arguments.
+    ``Argument("n_kernels", 9)`` reads ``n_kernels=9``; another wording may be given, such as
+    ``open_rows(..., columns=[...])``.
     """
 
-    def __init__(self, problem: str, remedy: str = "", **arguments: Any) -> None:
-        self.problem = problem
-        self.remedy = remedy
-        self.arguments = arguments
+    name: str
+    value: Any
 
-    def worded(self, word: Callable[[str, Any], str]) -> str:
-        """Return the whole text; `word` makes text of an argument's name and its value."""
-        words = {name: word(name, value) for name, value in self.arguments.items()}
-        return self.problem + self.remedy.format(**words)
-
-    def __str__(self) -> str:
-        return self.worded(_in_python)
+    def __new__(cls, name: str, value: Any = None, *, wording: str | None = None) -> Argument:
+        """Return the wording as a string that keeps name and value."""
+        self = super().__new__(cls, wording or (name if value is None else f"{name}={value!r}"))
+        self.name, self.value = name, value
+        return self
 
 
-def _in_python(name: str, value: Any) -> str:
-    """Return an argument as in a call; ... and [...] stand for some value or list."""
-    return f"{name}={'...' if value is ... else '[...]' if value == [...] else repr(value)}"
+class _Message:
+    """A message in parts, of which some are arguments."""
 
+    parts: tuple[str, ...]
 
-class ArgumentError(ValueError):
-    """A refusal with an `Advice`; its text has the arguments as in Python."""
-
-    def __init__(self, problem: str, remedy: str = "", **arguments: Any) -> None:
-        super().__init__(problem)
-        self.advice = Advice(problem, remedy, **arguments)
+    def __init__(self, *parts: str) -> None:
+        super().__init__("".join(parts))
+        self.parts = parts
 
     @property
     def argument(self) -> str | None:
-        """Name of the first argument that would help, if any does."""
-        return next(iter(self.advice.arguments), None)
+        """Name of the first argument that the message is about."""
+        return next((part.name for part in self.parts if isinstance(part, Argument)), None)
 
-    def __str__(self) -> str:
-        return str(self.advice)
+    def worded(self, word: Callable[[Argument], str]) -> str:
+        """Return the message with arguments in other words."""
+        return "".join(word(part) if isinstance(part, Argument) else part for part in self.parts)
+
+
+class ArgumentError(_Message, ValueError):
+    """A value of an argument that cannot be used.
+
+    ``raise ArgumentError(Argument("n_kernels", 9), " is more than the 5 cells there are.")``
+    """
+
+
+class ArgumentWarning(_Message, UserWarning):
+    """A warning that names an argument."""
+
+
+def parts_of(error: BaseException) -> tuple[str, ...]:
+    """Return the parts of an error's message, to make them part of another."""
+    return error.parts if isinstance(error, _Message) else (str(error),)

@@ -714,7 +714,7 @@ def test_help_has_the_exit_codes() -> None:
     assert set(listed) == {command.name for command in get_command(app).commands.values()}
 
 
-@pytest.mark.parametrize("command", [["fit"], ["bench", "accuracy"]])
+@pytest.mark.parametrize("command", [["fit"], ["compose"]])
 def test_help_has_no_value_after_flags(command: list[str]) -> None:
     text = run(*command, "--help").stdout
     assert re.search(r"--json {3,}Print", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.features import Arcsinh, Logicle
+from skmix.groups import composition, merge_kernels, unusual_samples, write_labels
 from skmix.io import read_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
@@ -51,8 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def fitted(rows: Any) -> SharedKernelMixture:
     """Return what `skmix compose --kernels 2` fits."""
-    model = SharedKernelMixture(2, init="k-means", random_state=0).fit(rows)
-    return model.sort_kernels().merge_kernels()
+    return SharedKernelMixture(2, init="k-means", random_state=0).fit(rows)
 
 
 def per_channel(folder: Path, files: list[Path]) -> Path:
@@ -67,7 +68,7 @@ WAYS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "arcsinh": (["--transform", "arcsinh:5"], {"transform": Arcsinh(5.0)}),
     "logicle": (["--transform", "logicle", "--no-compensate"], {"transform": Logicle(), "compensate": False}),
     "raw": (["--transform", "none"], {"transform": None}),
-    "compensated": (["--compensate", "--channels", "CD4"], {"compensate": True, "columns": ["CD4"]}),
+    "compensated": (["--compensate", "--markers", "CD4"], {"compensate": True, "columns": ["CD4"]}),
 }
 
 
@@ -75,7 +76,7 @@ WAYS: dict[str, tuple[list[str], dict[str, Any]]] = {
 def test_a_fit_is_that_of_the_command_line(files: list[Path], tmp_path: Path, way: str) -> None:
     options, opening = WAYS[way]
     run("compose", *files, "--kernels", 2, *options, "-o", tmp_path / "m", "--table", tmp_path / "t.csv")
-    stored, table = load(tmp_path / "m"), pd.read_csv(tmp_path / "t.csv")
+    stored, table = load(tmp_path / "m").model, pd.read_csv(tmp_path / "t.csv")
     rows: list[Any] = [open_rows(files, **opening)]
     if way == "default":
         rows += [files, str(files[0].parent / "*.fcs"), files[0].parent]
@@ -84,7 +85,8 @@ def test_a_fit_is_that_of_the_command_line(files: list[Path], tmp_path: Path, wa
         assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist()
         assert here.preparation_ == stored.preparation_
         assert_array_equal(here.means_, stored.means_)
-        assert_allclose(here.composition()["share"], table["share"], rtol=1e-12)
+        found = composition(here, populations=merge_kernels(here))
+        assert_allclose(found["proportion"], table["proportion"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("way", [*WAYS, "per channel"])
@@ -94,7 +96,9 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
         per_channel(tmp_path, files)
     else:
         run("compose", *files, "--kernels", 2, *WAYS[way][0], "-o", path)
-    model = load(path)
+    loaded = load(path)
+    model = loaded if way == "per channel" else loaded.model
+    merged = merge_kernels(model)
     columns = [NAMES.index(dict(zip(MARKERS, NAMES, strict=True)).get(n, n)) for n in model.feature_names_in_]
     compensated = model.preparation_["compensate"]
     raw = [read_fcs(file, channels=NAMES, compensate=compensated).X[:, columns] for file in files]
@@ -112,15 +116,16 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     for given in (files, [str(file) for file in files], files[0].parent, open_rows(files)):
         assert_array_equal(model.predict(given), model.predict(expected))
         assert_allclose(model.score_samples(given), model.score_samples(expected), rtol=1e-3)
-        composition = model.composition(given)
-        assert_allclose(composition["share"], model.composition(expected, groups)["share"], rtol=1e-5)
+        found = composition(model, given)["proportion"]
+        assert_allclose(found, composition(model, expected, groups)["proportion"], rtol=1e-5)
     assert_array_equal(model.predict(files[3]), model.predict(expected)[600:800])
-    model.write_labels(files, tmp_path / "labels.csv", populations=True)
+    write_labels(model, files, tmp_path / "labels.csv", populations=merged)
     labels = pd.read_csv(tmp_path / "labels.csv")
-    assert_array_equal(labels["population"], model.predict(expected, groups=groups, populations=True))
+    assert_array_equal(labels["population"], merged.predict(model, expected, groups=groups))
     # And so does the command line.
     run("compose", *files, "--model", path, "--table", tmp_path / "t.csv")
-    assert_allclose(pd.read_csv(tmp_path / "t.csv")["share"], composition["share"], rtol=1e-12)
+    own = composition(model, files, populations=None if way == "per channel" else merged)["proportion"]
+    assert_allclose(pd.read_csv(tmp_path / "t.csv")["proportion"], own, rtol=1e-12)
     run("predict", path, files[3], "-o", tmp_path / "p.csv")
     table = pd.read_csv(tmp_path / "p.csv")
     assert_array_equal(table["kernel"], model.predict(files[3]))
@@ -133,18 +138,18 @@ def test_unusual_groups_of_a_loaded_model_are_those_of_the_command_line(
     run("compose", *files, "--kernels", 2, "-o", tmp_path / "m")
     odd = write(tmp_path / "odd.fcs", events(0.99, 9), SPILLOVER=SPILLOVER)
     told = run("compose", odd, files[0], "--model", tmp_path / "m", "--json").stdout
-    marked = [each["unusual"] for each in json.loads(told)["groups"]]
-    found = load(tmp_path / "m").unusual_groups([odd, files[0]]).set_index("group")
+    marked = [each["unusual"] for each in json.loads(told)["samples"]]
+    found = load(tmp_path / "m").apply_to([odd, files[0]]).unusual().set_index("sample")
     assert found.loc[["odd", "a"], "unusual"].tolist() == marked
     share = np.round(np.mean(np.arange(200) < 198), 2)
-    assert min(abs(found.loc["odd", "share"] - each) for each in (share, 1.0 - share)) < 0.02
+    assert min(abs(found.loc["odd", "proportion"] - each) for each in (share, 1.0 - share)) < 0.02
 
 
 def test_a_table_has_the_scale_of_the_fit_too(files: list[Path], tmp_path: Path) -> None:
     run("compose", *files, "--kernels", 2, "--no-compensate", "-o", tmp_path / "m")
     pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
     write(tmp_path / "t.fcs", events(0.3, 5))
-    model = load(tmp_path / "m")
+    model = load(tmp_path / "m").model
     assert_array_equal(model.predict(tmp_path / "t.csv"), model.predict(tmp_path / "t.fcs"))
     run("predict", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
     assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], model.predict(tmp_path / "t.csv"))
@@ -194,10 +199,10 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
     groups = np.repeat(["a", "b"], 200)
     frame.assign(group=groups).to_csv(tmp_path / "t.csv", index=False)
     model = fitted(open_rows(tmp_path / "t.csv", label="group", transform="arcsinh:150"))
-    expected = model.composition(open_rows(tmp_path / "t.csv", label="group"))["share"]
+    expected = composition(model, open_rows(tmp_path / "t.csv", label="group"))["proportion"]
     several = dask.from_pandas(frame, npartitions=2)
     for given in ((frame, groups), (several, groups), ((frame.assign(group=groups), "group"),)):
-        assert_allclose(model.composition(*given)["share"], expected, rtol=1e-9)
+        assert_allclose(composition(model, *given)["proportion"], expected, rtol=1e-9)
     assert_allclose(
         model.score_samples(several).compute(), model.score_samples(tmp_path / "t.csv"), rtol=1e-9
     )
@@ -219,14 +224,15 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
 
 def test_rows_of_a_data_frame_are_drawn_on_the_scale_of_the_model(tmp_path: Path) -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
-    from skmix.plots import draw_populations, plot_projections
+    from skmix.groups import draw_populations
+    from skmix.plots import plot_projections
     from skmix.report.model_page import checked_rows
 
     frame = pd.DataFrame(events(0.3, 5)[:, :2], columns=NAMES[:2])
     frame.to_csv(tmp_path / "t.csv", index=False)
     model = fitted(open_rows(tmp_path / "t.csv", transform="arcsinh:150"))
     assert_allclose(checked_rows(model, frame), np.arcsinh(frame / 150.0), rtol=1e-9)
-    for draw in (plot_projections, draw_populations):
+    for draw in (plot_projections, partial(draw_populations, populations=merge_kernels(model))):
         panel = np.ravel(draw(model, X=frame))[0]
         assert panel.get_xlim()[1] < 20.0
         pyplot.close(panel.figure)
@@ -267,18 +273,22 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
         ({"compensate": False}, "was opened without compensation for spill-over, unlike the rows of the fit"),
     ):
         rows = open_rows(files, **wrong)  # type: ignore[arg-type]
-        for using in (model.predict, model.composition, model.unusual_groups, model.score_samples):
+        for using in (
+            model.predict,
+            model.score_samples,
+            partial(composition, model),
+            partial(unusual_samples, model),
+            lambda rows: write_labels(model, rows, tmp_path / "labels.csv"),
+        ):
             with pytest.raises(ValueError, match=words):
                 using(rows)
-        with pytest.raises(ValueError, match=words):
-            model.write_labels(rows, tmp_path / "labels.csv")
     # What was chosen as in the fit is not asked for again.
     assert_array_equal(model.predict(open_rows(files, transform=Arcsinh(150))), model.predict(files))
     spilt = fitted(open_rows(files, compensate=False))
     with pytest.raises(ValueError, match="was opened with compensation for spill-over, unlike"):
         spilt.predict(open_rows(files, compensate=True))
     pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(ValueError, match=r"t\.csv is no FCS file.*compensate=True needs"):
+    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*t\.csv is not one"):
         model.predict(tmp_path / "t.csv")
     model.save(tmp_path / "m")
     result = run("predict", tmp_path / "m", tmp_path / "t.csv", code=1)

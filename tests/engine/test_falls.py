@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +13,10 @@ from oracles import random_rows, stack
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, open_rows
+from skmix.engine import em
 from skmix.engine.em import fit
 from skmix.engine.model import Options, Status
+from skmix.engine.refine import shift
 from skmix.engine.rules.likelihood import Likelihood
 from skmix.engine.rules.variational import Variational
 from skmix.engine.sources import open_source
@@ -114,28 +115,24 @@ FELL = r"objective fell from -?\d+\.\d+ to -?\d+\.\d+ in one pass"
 @pytest.mark.parametrize(
     ("estimator", "place"),
     [
-        (SharedKernelMixture(3, random_state=0), "skmix.engine.em.one_pass"),
-        (SharedKernelMixture(3, random_state=0, group_shift=5.0), "skmix.engine.refine.shift.improve"),
-        (
-            SharedKernelClassifier(2, feature_sets=[[0, 1], [2]], random_state=0),
-            "skmix.estimators.solving.one_pass",
-        ),
+        (SharedKernelMixture(3, random_state=0), (em.Passes, "step")),
+        (SharedKernelMixture(3, random_state=0, group_shift=5.0), (shift, "improve")),
+        (SharedKernelClassifier(2, feature_sets=[[0, 1], [2]], random_state=0), (em.Passes, "step")),
     ],
     ids=["mixture", "shifts", "feature sets"],
 )
 def test_estimators_say_that_the_objective_fell(
-    estimator: Any, place: str, monkeypatch: pytest.MonkeyPatch
+    estimator: Any, place: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = Y if isinstance(estimator, SharedKernelMixture) else np.where(np.arange(len(Y)) % 4, Y + 3, -1)
-    module, _, name = place.rpartition(".")
-    whole, calls = getattr(importlib.import_module(module), name), [0]
+    whole, calls = getattr(*place), [0]
 
     def worse(*given: Any) -> Any:
         found, *others = whole(*given)
         calls[0] += 1
         return (replace(found, means=0.5 * found.means) if calls[0] == 2 else found), *others
 
-    monkeypatch.setattr(place, worse)
+    monkeypatch.setattr(*place, worse)
     with pytest.raises(ValueError, match=FELL):
         estimator.fit(X, labels)
 
@@ -157,7 +154,7 @@ def test_a_start_that_fell_is_left_out_with_a_warning(monkeypatch: pytest.Monkey
 def test_degrees_of_freedom_begin_within_their_range() -> None:
     """A start beyond the range would be moved into it by the first pass, which might lower the objective."""
     start = {"means": X.mean(axis=0)[None], "covariances": np.cov(X.T)[None], "degrees": [1e6]}
-    model = SharedKernelMixture(1, kernel="t", init=start, tol=1e-9).fit(X)
+    model = SharedKernelMixture(1, tail="t", init=start, tol=1e-9).fit(X)
     assert model.converged_
     assert model.kernel_degrees_[0] <= 200.0
 

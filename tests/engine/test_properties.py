@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -16,19 +15,15 @@ from oracles import (
     COVARIANCE_TYPES,
     as_full,
     as_structure,
-    next_model,
     random_model,
     random_rows,
-    responsibilities,
     stack,
     total_log_likelihood,
 )
 
 from skmix.engine import starts
-from skmix.engine.density import log_responsibilities
-from skmix.engine.estep import reference
+from skmix.engine.estep import memory, reference
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
-from skmix.engine.sources import memory
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 
@@ -79,13 +74,6 @@ def assert_never_falls(result: Result, n_rows: int) -> None:
         assert (change >= -1e-9 * (np.abs(totals[1:]) + n_rows)).all(), change.min()
 
 
-def largest_condition(model: Parameters, covariance_type: str) -> float:
-    """Return the largest condition number of the covariances of one model."""
-    found = np.linalg.eigvalsh(as_full(model.covariances, covariance_type, *model.means.shape))
-    smallest = np.maximum(found[..., 0], np.finfo(np.float64).tiny)
-    return float((found[..., -1] / smallest).max())
-
-
 def assert_finite(result: Result) -> None:
     parameters = result.parameters
     for array in (parameters.weights, parameters.means, parameters.covariances, result.objective):
@@ -95,77 +83,6 @@ def assert_finite(result: Result) -> None:
 
 
 # ---------------------------------------------------------------- one pass
-
-
-@many
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_one_pass_is_the_papers(seed: int, covariance_type: str, size: dict[str, int]) -> None:
-    """Against equations (E), (M1), (M2), (M3) in plain NumPy with scipy's densities."""
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=1)
-    result = fit(X, classes, models, options)
-    for r in range(3):
-        before = models.take(r)
-        expected = next_model(X, classes, before, covariance_type)
-        assert_allclose(
-            result.path[r], [total_log_likelihood(X, classes, before, covariance_type)], rtol=1e-10
-        )
-        if result.status[r] == Status.FAILED:
-            full = as_full(expected.covariances, covariance_type, *expected.means.shape)
-            assert np.linalg.eigvalsh(full).min() < 1e-12
-            continue
-        found = result.parameters.take(r)
-        assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-13)
-        assert_allclose(found.means, expected.means, rtol=1e-9, atol=1e-11)
-        assert_allclose(found.covariances, expected.covariances, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("distance", [0.5, 20.0])
-@pytest.mark.parametrize(("n_features", "n_kernels", "n_classes"), [(20, 12, 3), (3, 5, 60), (16, 6, 1)])
-def test_one_pass_of_larger_problems(
-    covariance_type: str, distance: float, n_features: int, n_kernels: int, n_classes: int
-) -> None:
-    """Many features or classes; kernels that overlap, or so far apart that densities underflow."""
-    random = np.random.default_rng(6)
-    centres = distance * random.normal(size=(n_kernels, n_features))
-    X = centres[np.arange(600) % n_kernels] + random.normal(size=(600, n_features))
-    classes = random.permutation(np.arange(600) % n_classes)
-    model = random_model(random, n_kernels, n_classes, n_features, covariance_type)
-    model = replace(model, means=centres + 0.3 * random.normal(size=centres.shape))
-    options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=1)
-    result = fit(X, classes, model.batch(), options)
-    expected = next_model(X, classes, model, covariance_type)
-    assert_allclose(result.path[0], [total_log_likelihood(X, classes, model, covariance_type)], rtol=1e-10)
-    assert_allclose(result.parameters.weights[0], expected.weights, rtol=1e-9, atol=1e-13)
-    assert_allclose(result.parameters.means[0], expected.means, rtol=1e-9, atol=1e-11)
-    assert_allclose(result.parameters.covariances[0], expected.covariances, rtol=1e-9, atol=1e-11)
-
-
-@many
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_total_log_likelihood_never_falls_without_a_floor(
-    seed: int, covariance_type: str, size: dict[str, int]
-) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = Options(covariance_type=covariance_type, floor=0.0, tol=0.0, max_iter=25)
-    result = fit(X, classes, models, options)
-    # Rounding decides the likelihood of a kernel that collapses, and such a kernel stays singular.
-    sound = [r for r in range(3) if largest_condition(result.parameters.take(r), covariance_type) < 1e5]
-    sound_paths = [result.path[r] for r in sound]
-    assert_never_falls(replace(result, path=sound_paths, log_likelihood=result.log_likelihood[sound]), len(X))
-
-
-@many
-@given(seed=seeds, covariance_type=covariance_types, size=sizes, floor=st.sampled_from([1e-6, 1e-2, 0.3]))
-def test_total_log_likelihood_never_falls_with_a_floor(
-    seed: int, covariance_type: str, size: dict[str, int], floor: float
-) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = Options(covariance_type=covariance_type, floor=floor, tol=0.0, max_iter=25)
-    result = fit(X, classes, models, options)
-    assert (result.status == Status.STOPPED).all()
-    assert_never_falls(result, len(X))
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -188,145 +105,7 @@ def test_total_log_likelihood_never_falls_when_kernels_are_retired(covariance_ty
     assert_array_equal(result.parameters.weights[0, 2:], 0.0)
 
 
-@reproducible
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_weights_and_responsibilities_sum_to_one(
-    seed: int, covariance_type: str, size: dict[str, int]
-) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    for n_passes in (1, 2, 7):
-        options = Options(covariance_type=covariance_type, tol=0.0, max_iter=n_passes)
-        result = fit(X, classes, models, options)
-        assert_allclose(result.parameters.weights.sum(axis=1), 1.0, rtol=1e-13)
-        assert (result.parameters.weights >= 0.0).all()
-        for r in range(3):
-            model = result.parameters.take(r)
-            found = np.exp(log_responsibilities(X, classes, model, covariance_type))
-            assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
-            assert_allclose(found, responsibilities(X, classes, model, covariance_type), rtol=1e-6, atol=1e-9)
-
-
 # ---------------------------------------------------------------- symmetries
-
-
-@reproducible
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_relabelling_classes_permutes_the_columns(
-    seed: int, covariance_type: str, size: dict[str, int]
-) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = replace(FEW_PASSES, covariance_type=covariance_type)
-    new_name = np.random.default_rng(seed).permutation(size["n_classes"])
-    old_name = np.argsort(new_name)
-    expected = fit(X, classes, models, options)
-    relabelled = fit(X, new_name[classes], replace(models, weights=models.weights[:, :, old_name]), options)
-    back = replace(
-        relabelled,
-        parameters=replace(relabelled.parameters, weights=relabelled.parameters.weights[:, :, new_name]),
-        log_likelihood=relabelled.log_likelihood[:, new_name],
-        path=[path[:, new_name] for path in relabelled.path],
-    )
-    assert_same_fit(back, expected)
-
-
-@reproducible
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_the_order_of_rows_does_not_matter(seed: int, covariance_type: str, size: dict[str, int]) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = replace(FEW_PASSES, covariance_type=covariance_type)
-    order = np.random.default_rng(seed).permutation(len(X))
-    assert_same_fit(fit(X[order], classes[order], models, options), fit(X, classes, models, options))
-
-
-@reproducible
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_permuting_kernels_permutes_them(seed: int, covariance_type: str, size: dict[str, int]) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = replace(FEW_PASSES, covariance_type=covariance_type)
-    order = np.random.default_rng(seed).permutation(size["n_kernels"])
-
-    def permuted(parameters: Parameters) -> Parameters:
-        covariances = parameters.covariances
-        if covariance_type != "tied":
-            covariances = covariances[:, order]
-        return Parameters(parameters.weights[:, order], parameters.means[:, order], covariances)
-
-    expected = fit(X, classes, models, options)
-    found = fit(X, classes, permuted(models), options)
-    assert_same_fit(found, replace(expected, parameters=permuted(expected.parameters)))
-
-
-@reproducible
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_permuting_features_permutes_them(seed: int, covariance_type: str, size: dict[str, int]) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = replace(FEW_PASSES, covariance_type=covariance_type)
-    order = np.random.default_rng(seed).permutation(size["n_features"])
-
-    def permuted(parameters: Parameters) -> Parameters:
-        covariances = parameters.covariances
-        if covariance_type in ("full", "tied"):
-            covariances = covariances[..., order, :][..., order]
-        elif covariance_type == "diag":
-            covariances = covariances[..., order]
-        return Parameters(parameters.weights, parameters.means[..., order], covariances)
-
-    expected = fit(X, classes, models, options)
-    found = fit(X[:, order], classes, permuted(models), options)
-    assert_same_fit(found, replace(expected, parameters=permuted(expected.parameters)))
-
-
-@many
-@given(
-    seed=seeds,
-    covariance_type=covariance_types,
-    size=sizes,
-    exponents=st.lists(st.floats(-8.0, 8.0), min_size=4, max_size=4),
-    shifts=st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=4),
-)
-def test_shifting_and_scaling_features_does_the_same_to_the_fit(
-    seed: int, covariance_type: str, size: dict[str, int], exponents: list[float], shifts: list[float]
-) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = replace(FEW_PASSES, covariance_type=covariance_type)
-    n_features = size["n_features"]
-    factor = 10.0 ** np.array(exponents[:n_features])
-    if covariance_type == "spherical":
-        factor[:] = factor[0]
-    shift = np.array(shifts[:n_features]) * factor
-
-    def moved(parameters: Parameters) -> Parameters:
-        unit: Any = np.outer(factor, factor)
-        if covariance_type == "diag":
-            unit = factor**2
-        elif covariance_type == "spherical":
-            unit = factor[0] ** 2
-        return Parameters(
-            parameters.weights, parameters.means * factor + shift, parameters.covariances * unit
-        )
-
-    def moved_back(parameters: Parameters) -> Parameters:
-        unit: Any = np.outer(factor, factor)
-        if covariance_type == "diag":
-            unit = factor**2
-        elif covariance_type == "spherical":
-            unit = factor[0] ** 2
-        return Parameters(
-            parameters.weights, (parameters.means - shift) / factor, parameters.covariances / unit
-        )
-
-    expected = fit(X, classes, models, options)
-    found = fit(X * factor + shift, classes, moved(models), options)
-    # Densities of scaled data are smaller by the factor's product.
-    volume = np.bincount(classes) * np.log(factor).sum()
-    back = replace(
-        found,
-        parameters=moved_back(found.parameters),
-        log_likelihood=found.log_likelihood + volume,
-        path=[path + volume for path in found.path],
-    )
-    # Shifting rounds the rows to 1e-13 of their spread, and five passes magnify that.
-    assert_same_fit(back, expected, rtol=1e-7)
 
 
 # ---------------------------------------------------------------- blocks, threads and batches
@@ -397,23 +176,6 @@ def test_a_batch_gives_what_each_start_gives_alone(
         assert_array_equal(together.parameters.covariances[r], alone.parameters.covariances[0])
         assert_array_equal(together.log_likelihood[r], alone.log_likelihood[0])
         assert_array_equal(together.path[r], alone.path[0])
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize(("n_kernels", "n_features"), [(3, 2), (10, 5), (20, 17)])
-def test_a_batch_of_many_starts_gives_what_each_gives_alone(
-    covariance_type: str, n_kernels: int, n_features: int
-) -> None:
-    random = np.random.default_rng(9)
-    X, classes = random_rows(random, 700, 4, n_features)
-    models = stack([random_model(random, n_kernels, 4, n_features, covariance_type) for _ in range(25)])
-    options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=6, n_starts=25)
-    together = fit(X, classes, models, options)
-    for r in (0, 7, 24):
-        alone = fit(X, classes, models.take(slice(r, r + 1)), options)
-        assert_array_equal(together.parameters.means[r], alone.parameters.means[0])
-        assert_array_equal(together.parameters.covariances[r], alone.parameters.covariances[0])
-        assert_array_equal(together.log_likelihood[r], alone.log_likelihood[0])
 
 
 def three_clusters(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]:

@@ -105,23 +105,6 @@ def test_the_path_holds_what_entered_each_pass() -> None:
         assert_allclose(result.path[r][3], total_log_likelihood(X, classes, before), rtol=1e-11)
 
 
-def test_no_tolerance_runs_to_the_last_pass() -> None:
-    X, classes, models = problem()
-    for stopping in ("total", "per-class"):
-        result = fit(X, classes, models, Options(stopping=stopping, tol=0.0, max_iter=300))
-        assert (result.n_iter == 300).all()
-        assert (result.status == Status.STOPPED).all()
-        # And the paths have reached a maximum.
-        assert np.abs(np.diff([path[-2:].sum(axis=1) for path in result.path])).max() < 1e-3
-
-
-def test_the_objective_without_priors_is_the_total_log_likelihood() -> None:
-    X, classes, models = problem()
-    result = fit(X, classes, models, Options(max_iter=10, tol=0.0))
-    assert_allclose(result.objective, result.log_likelihood.sum(axis=1), rtol=1e-14)
-    assert result.best == int(np.argmax(result.log_likelihood.sum(axis=1)))
-
-
 def test_a_fit_can_go_on_from_another() -> None:
     """Two fits of five passes are one of ten."""
     X, classes, models = problem()
@@ -178,13 +161,3 @@ def test_starts_are_left_alone() -> None:
     assert_array_equal(models.means, before.means)
     assert_array_equal(models.covariances, before.covariances)
     assert_array_equal(X, rows)
-
-
-@pytest.mark.parametrize("classes", [None, np.zeros(150, dtype=np.int64)])
-def test_no_classes_are_one_class(classes: IntArray | None) -> None:
-    X, _, models = problem()
-    one = replace(models, weights=models.weights[:, :, :1])
-    result = fit(X, classes, one, Options(max_iter=5, tol=0.0))
-    expected = fit(X, np.zeros(150, dtype=np.int64), one, Options(max_iter=5, tol=0.0))
-    assert_array_equal(result.parameters.means, expected.parameters.means)
-    assert result.log_likelihood.shape == (6, 1)

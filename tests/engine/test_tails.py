@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from calls import fit
-from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
+from skmix.engine.estep import memory
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
-from skmix.engine.sources import memory
 from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -105,14 +104,6 @@ def test_models_too_large_to_be_kept_have_the_same_densities(
     expected = density.class_log_likelihood(X, model, "full")
     monkeypatch.setattr(memory, "_CACHED", 0)
     assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
-
-
-@each_library
-@each_tail
-def test_other_libraries_are_refused(library: str, kind: str) -> None:
-    X, _, model = problem("full", kind)
-    with pytest.raises(ValueError, match="do not cover"):
-        density.kernel_log_densities(LIBRARIES[library](X), model, "full")
 
 
 @each_type

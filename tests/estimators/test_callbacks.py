@@ -46,15 +46,6 @@ def test_a_monitor_of_a_classifier_is_given_fitted_classifiers() -> None:
     np.testing.assert_allclose(told, model.log_likelihood_path_.sum(axis=1), rtol=1e-10)
 
 
-@pytest.mark.parametrize("scoring", [None, lambda estimator, X, y: estimator.score(X, y)])
-def test_a_monitor_of_one_score_without_a_name(scoring: Any) -> None:
-    monitor = callback.ScoringMonitor(scoring=scoring)
-    model = SharedKernelClassifier(4, random_state=0).set_callbacks(monitor).fit(X, Y)
-    passes = [row["score"] for row in monitor.get_logs().data if row["task_name"] == "pass"]
-    assert len(passes) == model.n_iter_
-    assert passes[-1] == model.score(X, Y)
-
-
 @pytest.mark.parametrize("settings", [{}, {"feature_sets": [[0], [1]]}, {"n_init": 3}])
 def test_a_progress_bar_follows_a_fit(settings: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
@@ -110,21 +101,6 @@ def test_watchers_are_told_the_mean_log_likelihood() -> None:
     told.clear()
     SharedKernelMixture(4, random_state=0).fit(X, Y)
     assert told == []
-
-
-def test_watchers_are_told_of_the_best_start() -> None:
-    told: list[str] = []
-
-    @contextmanager
-    def watcher(title: str, total: int | None) -> Any:
-        yield told.append
-
-    model = SharedKernelMixture(4, init="uniform", n_init=5, random_state=0, tol=1e9)
-    with watched_by(watcher):
-        model.fit(X, Y)
-    assert np.ptp(model.start_log_likelihoods_) > 1.0
-    best = model.log_likelihood_path_[-1].sum() / len(X)
-    assert f"5 starts, mean log-likelihood {best:.5f}" in told[-1]
 
 
 def test_without_the_api_of_scikit_learn_callbacks_see_the_same_tasks() -> None:

@@ -205,14 +205,6 @@ def test_the_file_holds_plain_values(passes, tmp_path):
     assert any(array.shape == (1, 3, 2) for array in arrays.values())
 
 
-def test_a_folder_that_is_missing_is_refused(tmp_path):
-    mixture = SharedKernelMixture().set_callbacks(Checkpoint(tmp_path / "nowhere" / "fit.skmix"))
-    with pytest.raises(ValueError, match="needs an existing folder"):
-        mixture.fit(X, Y)
-    with pytest.raises(ValueError, match="cannot be combined with inference='variational'"):
-        mixture.set_params(inference="variational").fit(X, Y)
-
-
 def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path, mortal_cluster):
     import dask.array as da
 

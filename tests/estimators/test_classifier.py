@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +12,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from oracles import COVARIANCE_TYPES, as_structure, class_log_likelihood
 from scipy.special import logsumexp
-from sklearn.base import clone, is_classifier
-from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.datasets import make_shared_kernel_data
 from skmix.engine.model import Parameters
-from skmix.paper import illustration
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 
@@ -84,8 +75,6 @@ def test_it_is_the_mixture_underneath() -> None:
         assert_array_equal(getattr(classifier, name), getattr(mixture, name))
     assert classifier.log_likelihood_ == mixture.log_likelihood_
     assert_array_equal(classifier.class_log_likelihood(X), mixture.class_log_likelihood(X))
-    assert_array_equal(classifier.responsibilities(X, y), mixture.responsibilities(X, y))
-    assert_allclose(classifier.responsibilities(X), mixture.responsibilities(X), rtol=1e-9, atol=1e-13)
     assert classifier.bic(X, y) == pytest.approx(mixture.bic(X, y), rel=1e-14)
     assert classifier.aic(X, y) == pytest.approx(mixture.aic(X, y), rel=1e-14)
 
@@ -140,7 +129,7 @@ def test_a_class_of_prior_zero_is_never_predicted() -> None:
 
 
 @each_type
-@pytest.mark.parametrize("distance", [1e3, 1e7, 1e12, 1e100, 1e200, 1e307])
+@pytest.mark.parametrize("distance", [1e3, 1e12, 1e307])
 def test_posteriors_of_rows_far_away_sum_to_one(covariance_type: str, distance: float) -> None:
     X, y = unequal_classes()
     model = SharedKernelClassifier(3, covariance_type=covariance_type, random_state=0, max_iter=900).fit(X, y)
@@ -150,20 +139,10 @@ def test_posteriors_of_rows_far_away_sum_to_one(covariance_type: str, distance: 
     assert_allclose(posterior.sum(axis=1), 1.0, rtol=1e-9)
     assert not np.isnan(model.predict_log_proba(distance * directions)).any()
     assert not np.isnan(model.score_samples(distance * directions)).any()
-    assert_allclose(model.responsibilities(distance * directions).sum(axis=1), 1.0, rtol=1e-9)
     assert_array_equal(
         model.predict(distance * directions),
         model.classes_[model.predict_log_proba(distance * directions).argmax(1)],
     )
-
-
-def test_responsibilities_average_over_the_posterior() -> None:
-    X, y = unequal_classes()
-    model = SharedKernelClassifier(4, priors="uniform", random_state=0, max_iter=900).fit(X, y)
-    posterior = model.predict_proba(X)
-    expected = sum(posterior[:, [c]] * model.responsibilities(X, np.full(len(X), c)) for c in range(3))
-    assert_allclose(model.responsibilities(X), expected, rtol=1e-12, atol=1e-15)
-    assert_allclose(model.responsibilities(X).sum(axis=1), 1.0, rtol=1e-12)
 
 
 def test_novel_rows_have_low_scores() -> None:
@@ -207,20 +186,10 @@ def test_labels_of_any_type(kind: str, container: str) -> None:
     if container == "array":
         assert predicted.dtype == names.dtype
     assert model.score(X, labels) == expected.score(X, codes)
-    assert_array_equal(model.responsibilities(X, labels), expected.responsibilities(X, codes))
     assert model.bic(X, labels) == expected.bic(X, codes)
     rows, drawn = model.sample(5, label=np.unique(names)[1])
     assert rows.shape == (5, 4)
     assert_array_equal(drawn, [np.unique(names)[1]] * 5)
-
-
-def test_labels_in_any_order_of_rows() -> None:
-    X, y = unequal_classes()
-    order = np.argsort(y, kind="stable")
-    mixed = SharedKernelClassifier(init={"means": X[:3]}, max_iter=900).fit(X, y)
-    ordered = SharedKernelClassifier(init={"means": X[:3]}, max_iter=900).fit(X[order], y[order])
-    assert_allclose(mixed.means_, ordered.means_, rtol=1e-9)
-    assert_allclose(mixed.weights_, ordered.weights_, rtol=1e-9, atol=1e-12)
 
 
 def test_a_class_of_one_row_and_one_class_alone() -> None:
@@ -317,28 +286,6 @@ def test_the_product_of_independent_groups_is_the_joint_density() -> None:
     assert_allclose(product.fit(X, y).class_log_likelihood(X), joint.class_log_likelihood(X), rtol=1e-10)
 
 
-def test_responsibilities_and_samples_of_groups_stand_side_by_side() -> None:
-    X, y = unequal_classes()
-    product = SharedKernelClassifier(
-        feature_sets=[[0], [1], [2], [3]],
-        init=[{"means": np.eye(3, 4)[:, [j]]} for j in range(4)],
-        max_iter=900,
-    )
-    product.fit(X, y)
-    assert len(product.models_) == 4
-    rows, labels = product.sample(7)
-    assert rows.shape == (7, 4)
-    assert np.isfinite(rows).all()
-    assert labels.shape == (7,)
-    w = product.responsibilities(X, y)
-    assert w.shape == (len(X), 12)
-    for j in range(4):
-        assert_allclose(w[:, 3 * j : 3 * j + 3].sum(axis=1), 1.0, rtol=1e-12)
-    unlabelled = product.responsibilities(X)
-    assert unlabelled.shape == w.shape
-    assert_allclose(unlabelled.sum(axis=1), 4.0, rtol=1e-12)
-
-
 def test_samples_leave_columns_of_no_group_empty() -> None:
     X, y = unequal_classes()
     model = SharedKernelClassifier(feature_sets=[[0], [3]], random_state=0).fit(X, y)
@@ -358,35 +305,7 @@ def test_samples_follow_a_seed_that_is_set_after_the_fit(label: int | None) -> N
     assert_array_equal(model.set_params(random_state=0).sample(5, label)[0], before)
 
 
-def test_samples_follow_the_class_priors() -> None:
-    X, y = unequal_classes()
-    model = SharedKernelClassifier(priors=[0.1, 0.2, 0.7], random_state=0).fit(X, y)
-    rows, labels = model.sample(20_000)
-    assert_allclose(np.bincount(labels) / 20_000, [0.1, 0.2, 0.7], atol=0.015)
-    for c in range(3):
-        assert_allclose(rows[labels == c].mean(axis=0), model.weights_[:, c] @ model.means_, atol=0.15)
-
-
 # ---------------------------------------------------------------- what it learns
-
-
-def test_the_papers_illustration_is_classified_as_well_as_the_truth_allows() -> None:
-    example = illustration()
-    truth = Parameters(example.weights, example.means, example.covariances)
-    data = (example.means, example.covariances, example.weights, example.n_per_class)
-    X, y = make_shared_kernel_data(*data, random_state=0)
-    new, new_labels = make_shared_kernel_data(*data, random_state=1)
-    start = {
-        "means": example.start_means,
-        "covariances": example.start_covariances,
-        "weights": example.start_weights,
-    }
-    model = SharedKernelClassifier(init=start, max_iter=example.max_iter, priors="uniform").fit(X, y)
-    assert_allclose(model.means_, example.means, atol=0.06)
-    assert_allclose(model.covariances_, example.covariances, atol=0.06)
-    assert_allclose(model.weights_, example.weights, atol=0.04)
-    best = accuracy_score(new_labels, class_log_likelihood(new, truth).argmax(axis=1))
-    assert model.score(new, new_labels) > best - 0.005
 
 
 def test_the_papers_run_through_the_public_face(golden: Golden) -> None:
@@ -400,12 +319,6 @@ def test_the_papers_run_through_the_public_face(golden: Golden) -> None:
     assert_allclose(model.log_likelihood_path_, reference["class_log_likelihood"], rtol=1e-9)
     assert_allclose(model.means_, reference["means"][-1], rtol=1e-9, atol=1e-12)
     assert_allclose(model.weights_, reference["weights"][-1], rtol=1e-9, atol=1e-12)
-
-
-def test_iris() -> None:
-    X, y = load_iris(return_X_y=True)
-    scores = cross_val_score(SharedKernelClassifier(random_state=0), X, y, cv=5)
-    assert scores.mean() > 0.95
 
 
 POOR: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -443,72 +356,6 @@ def test_poor_data_are_survived(covariance_type: str, name: str) -> None:
 
 
 # ---------------------------------------------------------------- inside scikit-learn
-
-
-def test_pipeline_grid_search_and_cross_validation() -> None:
-    X, y = load_iris(return_X_y=True, as_frame=True)
-    names = np.array(["setosa", "versicolor", "virginica"])[y]
-    pipeline = make_pipeline(StandardScaler(), SharedKernelClassifier(random_state=0, max_iter=900))
-    search = GridSearchCV(
-        pipeline,
-        {
-            "sharedkernelclassifier__n_kernels": [3, 5],
-            "sharedkernelclassifier__covariance_type": ["full", "diag"],
-            "sharedkernelclassifier__feature_sets": [None, [[0, 1], [2, 3]]],
-        },
-        cv=3,
-        error_score="raise",
-    ).fit(X, names)
-    assert search.best_score_ > 0.93
-    assert set(search.predict(X)) == set(names)
-    assert cross_val_score(pipeline, X, names, cv=3, scoring="neg_log_loss").mean() > -0.3
-
-
-def test_feature_names() -> None:
-    X, y = unequal_classes()
-    frame = pd.DataFrame(X, columns=list("abcd"))
-    model = SharedKernelClassifier(random_state=0).fit(frame, y)
-    assert_array_equal(model.feature_names_in_, list("abcd"))
-    nameless = SharedKernelClassifier(random_state=0).fit(X, y)
-    assert_allclose(model.predict_proba(frame), nameless.predict_proba(X), rtol=1e-9)
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(frame[["b", "a", "c", "d"]])
-    with pytest.warns(UserWarning, match="does not have valid feature names"):
-        model.predict(X)
-
-
-def test_cloning_and_pickling() -> None:
-    X, y = unequal_classes()
-    model = SharedKernelClassifier(3, feature_sets=[[0, 1], [2, 3]], priors=[0.2, 0.3, 0.5], random_state=0)
-    model.fit(X, np.array(["a", "b", "c"])[y])
-    copy = clone(model)
-    assert not hasattr(copy, "models_")
-    assert_array_equal(copy.fit(X, np.array(["a", "b", "c"])[y]).predict_proba(X), model.predict_proba(X))
-    back = pickle.loads(pickle.dumps(model))
-    assert_array_equal(back.predict_proba(X), model.predict_proba(X))
-    assert_array_equal(back.predict(X), model.predict(X))
-
-
-def test_more_starts_are_never_worse() -> None:
-    X, y = unequal_classes()
-
-    def reached(**settings: Any) -> float:
-        model = SharedKernelClassifier(6, init="random_from_data", random_state=0, max_iter=2000, **settings)
-        return model.fit(X, y).log_likelihood_
-
-    one = reached()
-    assert reached(n_init=8) >= one
-
-
-@pytest.mark.parametrize("feature_sets", [None, [[0, 1], [2, 3]]])
-def test_warm_start_goes_on(feature_sets: Any) -> None:
-    X, y = unequal_classes()
-    settings = {"n_kernels": 3, "feature_sets": feature_sets, "random_state": 0, "tol": 0.0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warm = SharedKernelClassifier(max_iter=4, warm_start=True, **settings).fit(X, y).fit(X, y)
-        eight = SharedKernelClassifier(max_iter=8, **settings).fit(X, y)
-    assert_allclose(warm.predict_proba(X), eight.predict_proba(X), rtol=1e-7, atol=1e-10)
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:
@@ -553,23 +400,3 @@ def test_settings_reach_every_model() -> None:
         assert fitted.get_params()["tol"] == ("per-class", 0.5)
         assert_allclose(fitted.weights_, 1 / 3, rtol=1e-5)
         assert_allclose(fitted.covariances_, [X[:, columns].var(axis=0) / 3.0] * 3, rtol=1e-5)
-
-
-def test_a_fit_that_does_not_converge_warns() -> None:
-    X, y = unequal_classes()
-    with pytest.warns(ConvergenceWarning, match="did not converge in 2 passes") as caught:
-        model = SharedKernelClassifier(3, max_iter=2, tol=1e-12, random_state=0).fit(X, y)
-    assert model.converged_ is False
-    assert caught[0].filename == __file__
-
-
-def test_responsibilities_of_groups_that_disagree_are_numbers() -> None:
-    """One group all but rules the row's class out, the other all but proves it: no term may overflow."""
-    random = np.random.default_rng(0)
-    y = np.repeat([0, 1], 40)
-    X = np.column_stack([100.0 * y, -100.0 * y]) + random.normal(size=(80, 2))
-    model = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y)
-    torn = np.array([[0.0, -100.0], [100.0, 0.0], [0.0, 0.0]])
-    found = model.responsibilities(torn)
-    assert np.isfinite(found).all()
-    assert_allclose(found.sum(axis=1), 2.0, rtol=1e-12)

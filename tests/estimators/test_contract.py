@@ -17,13 +17,13 @@ from skmix import (
     SharedKernelMixtureCV,
 )
 
-# The defaults of every class, and the other ways of fitting once each.
+# The defaults of every class, and feature sets.
 ESTIMATORS = [
     SharedKernelClassifier(random_state=0),
-    SharedKernelClassifier(3, feature_sets=[[0], [1]], covariance_type="diag", random_state=0),
-    SharedKernelMixture(random_state=0),
-    SharedKernelMixture(3, inference="variational", tol=1e-2, random_state=0),
-    SharedKernelMixture(tail="t", tol=1e-2, random_state=0),
+    SharedKernelClassifier(
+        3, feature_sets=[[0], [1]], covariance_type="diag", covariance_prior=None, tol=1e-2, random_state=0
+    ),
+    SharedKernelMixture(tol=1e-2, random_state=0),
     GaussianMixture(random_state=0),
 ]
 # Searches of few candidates in few folds, which are not screened but tuned and averaged.

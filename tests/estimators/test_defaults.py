@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import Listed
-from documented import assert_defaults
-from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -18,12 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 import skmix
 from skmix import (
     SharedKernelClassifier,
-    SharedKernelClassifierCV,
     SharedKernelMixture,
     SharedKernelMixtureCV,
 )
-from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.compute.blocks import Block
 from skmix.estimators._settings import covariance_type_of
 
 
@@ -176,32 +170,6 @@ def test_a_weak_prior_is_a_hundredth_of_it_with_the_same_floor(n_rows: int) -> N
     assert weak.shrinkage_ < mild.shrinkage_
 
 
-def test_weights_count_like_rows() -> None:
-    X, y = whole_numbers(80)
-    weights = np.random.default_rng(1).integers(0, 3, size=80)
-    again = np.repeat(np.arange(80), weights)
-    weighted = SharedKernelMixture(random_state=0).fit(X, y, sample_weight=weights)
-    repeated = SharedKernelMixture(random_state=0).fit(X[again], y[again])
-    assert_allclose(weighted.variance_floor_, repeated.variance_floor_, rtol=1e-12)
-
-
-def test_blocks_have_the_same_defaults() -> None:
-    X, y = whole_numbers(90)
-    together = SharedKernelMixture(random_state=0).fit(X, y)
-    apart = SharedKernelMixture(random_state=0).fit(Listed([Block(X[:31], y[:31]), Block(X[31:], y[31:])]))
-    assert apart.covariance_prior_[0] == pytest.approx(together.covariance_prior_[0], rel=1e-6)
-    for name in ("variance_floor_", "covariances_", "weights_"):
-        assert_allclose(getattr(apart, name), getattr(together, name), rtol=1e-6)
-
-
-@each_library
-def test_rows_on_a_device_have_the_same_defaults(library: str) -> None:
-    X, y = whole_numbers(90)
-    ours = SharedKernelClassifier(random_state=0).fit(X, y)
-    theirs = SharedKernelClassifier(device="cpu", random_state=0).fit(*map(LIBRARIES[library], (X, y)))
-    assert_allclose(to_numpy(theirs.covariances_), ours.covariances_, rtol=1e-6)
-
-
 def test_missing_values_do_not_make_a_feature_finer() -> None:
     X, y = whole_numbers()
     X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
@@ -217,21 +185,6 @@ def test_tuning_respects_the_resolution_and_files_keep_it(tmp_path: Path) -> Non
     assert smallest_eigenvalues(model, floor).min() > 1.0 - 1e-6
     model.save(tmp_path / "model.skmix")
     assert_array_equal(skmix.load(tmp_path / "model.skmix").models_[0].variance_floor_, floor)
-
-
-def test_variational_fits_have_their_own_prior() -> None:
-    X, y = whole_numbers(80)
-    model = SharedKernelMixture(2, random_state=0, tol=1e-2, inference="variational").fit(X, y)
-    assert not hasattr(model, "variance_floor_")
-    assert not hasattr(model, "covariance_prior_")
-
-
-@pytest.mark.parametrize("prior", [1e-3, (1e-3, np.eye(5))])
-def test_given_priors_have_the_resolution_too(prior: Any) -> None:
-    X, y = whole_numbers()
-    model = SharedKernelMixture(8, covariance_prior=prior, random_state=0).fit(X, y)
-    assert smallest_eigenvalues(model, np.minimum(1.0 / 12.0, X.var(axis=0) / 3.0)).min() > 1.0 - 1e-9
-    assert not hasattr(model, "covariance_prior_")
 
 
 def test_no_kernel_of_a_stream_lives_on_one_whole_number(tmp_path: Path) -> None:
@@ -267,17 +220,6 @@ def test_no_kernel_of_a_group_lives_on_one_whole_number_where_labels_are_missing
         assert smallest_eigenvalues(part, expected).min() > 1.0 - 1e-9
 
 
-def test_candidates_of_a_search_do_not_live_on_one_whole_number() -> None:
-    X, y = whole_numbers()
-    search = SharedKernelClassifierCV(
-        SharedKernelClassifier(covariance_prior=0.01, max_iter=50, tol=1e-2),
-        n_kernels=8, covariance_type="full", kernels="shared", tune=False, n_members=1, random_state=0,
-    ).fit(X, y)  # fmt: skip
-    model = search.classifier_.models_[0]
-    assert model.covariance_prior == 0.01
-    assert smallest_eigenvalues(model, model.variance_floor_).min() > 1.0 - 1e-9
-
-
 def test_weights_on_kernels_of_other_classes_are_not_parameters() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(600, 2)), np.repeat([0, 1, 2], [400, 195, 5])
@@ -307,17 +249,6 @@ def test_heavy_tails_make_the_classifier_linear() -> None:
     )
     assert ours > linear - 0.02
     assert ours > likely
-
-
-def test_classes_far_apart_leave_the_prior_to_its_likelihood() -> None:
-    """No row is near a wrong class, so that leave-one-out has nothing to say but rounding."""
-    random = np.random.default_rng(0)
-    y, fresh = np.repeat(np.arange(4), 25), np.repeat(np.arange(4), 250)
-    mixing, means = random.normal(size=(100, 100)) / 10.0, 0.5 * random.normal(size=(4, 100))
-    X, rows = (means[each] + random.normal(size=(len(each), 100)) @ mixing for each in (y, fresh))
-    model = SharedKernelClassifier(random_state=0).fit(X, y)
-    assert model.models_[0].covariance_prior_[0] > 20.0
-    assert model.score(rows, fresh) > 0.99
 
 
 def test_a_small_batch_does_not_widen_kernels_of_a_stream() -> None:
@@ -396,7 +327,3 @@ def test_the_prior_of_diagonal_covariances_is_that_of_each_feature() -> None:
         assert_array_equal(one.covariances_, other.covariances_)
     given = SharedKernelMixture(2, covariance_type="diag", covariance_prior=(rows, common)).fit(X)
     assert_array_equal(given.marginal([0, 2]).covariance_prior[1], common[[0, 2]])
-
-
-def test_defaults_are_as_documented() -> None:
-    assert_defaults(skmix, 150)

@@ -54,18 +54,6 @@ def test_callbacks_are_torn_down_when_a_fit_fails() -> None:
     assert callback.calls == ["setup", "teardown"]
 
 
-def test_feature_sets_of_files_may_lack_values_in_some_rows(tmp_path: Any) -> None:
-    X, y = sample()
-    X[::7, 0] = np.nan
-    np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "y.npy", y)
-    classifier = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0, tol=1e-6, max_iter=500)
-    files = classifier.fit(tmp_path / "x.npy", tmp_path / "y.npy").models_
-    memory = SharedKernelClassifier(**classifier.get_params()).fit(X, y).models_
-    for one, other in zip(files, memory, strict=True):
-        assert_allclose(one.means_, other.means_, rtol=1e-8)
-
-
 def test_batches_without_a_value_in_a_group_change_nothing_there() -> None:
     X, y = sample()
     plain = SharedKernelClassifier(2, random_state=0).fit(X, y)
@@ -244,30 +232,6 @@ def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
     # The floor is P ⪰ diag(floor): in units of the features' deviations, no eigenvalue is below a half.
     units = np.outer(X.std(axis=0), X.std(axis=0))
     assert np.linalg.eigvalsh(kept.models_[0].covariances_ / units).min() > 0.5 - 1e-6
-
-
-def test_tuning_says_that_its_counts_may_be_none() -> None:
-    X, y = sample()
-    model = SharedKernelClassifier(2, random_state=0).fit(X, y)
-    for name in ("max_iter", "batch_size"):
-        with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, or None, got 0"):
-            model.tune(X, y, **{name: 0})
-
-
-@pytest.mark.parametrize("kind", [SharedKernelClassifierCV, SharedKernelMixtureCV])
-def test_a_search_names_itself(kind: Any) -> None:
-    pandas = pytest.importorskip("pandas")
-    X, y = sample()
-    search = kind(n_kernels=2, covariance_type="diag", cv=2, random_state=0)
-    with pytest.raises(AttributeError, match=f"'{kind.__name__}' object has no attribute 'classes_'"):
-        _ = search.classes_
-    for rows in (X, pandas.DataFrame(X, columns=["a", "b"])):
-        search.fit(rows, y)
-        for wrong in (X[:, :1], X[:, :1].tolist()):
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                with pytest.raises(ValueError, match=f"X has 1 features, but {kind.__name__} is expecting 2"):
-                    search.predict(wrong)
 
 
 def test_a_file_without_labels_is_told_how_to_get_them(tmp_path: Any) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
@@ -139,23 +138,6 @@ def test_kernels_and_classes_of_weight_zero(runtime: Any) -> None:
     np.testing.assert_allclose(out["probabilities"], never.predict_proba(new), rtol=0.0, atol=tiny)
 
 
-def test_a_temperature_flattens_the_probabilities(runtime: Any) -> None:
-    model = SharedKernelClassifier(random_state=0).fit(X, Y)
-    joint = model.class_log_likelihood(NEW) + np.log(model.class_prior_)
-    model.temperature_ = 2.5
-    out = run(runtime, model.to_onnx(), NEW)
-    np.testing.assert_allclose(out["probabilities"], softmax(joint / 2.5, axis=1), rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(out["label"], joint.argmax(axis=1))
-
-
-@pytest.mark.parametrize("n_rows", [0, 1, 3, 1000])
-def test_any_number_of_rows(n_rows: int, runtime: Any) -> None:
-    model = SharedKernelClassifier(random_state=0).fit(X, Y)
-    out = run(runtime, model.to_onnx(), rows(n_rows, 2)[0])
-    assert out["probabilities"].shape == (n_rows, 3)
-    assert out["label"].shape == out["log_density"].shape == (n_rows,)
-
-
 def test_rows_with_gaps_have_no_probabilities_rather_than_wrong_ones(runtime: Any) -> None:
     model = SharedKernelClassifier(feature_sets=[[0], [1, 2]], random_state=0).fit(X, Y)
     gaps = NEW[:3].copy()
@@ -173,17 +155,6 @@ def test_a_file_is_the_same_model(runtime: Any, tmp_path: Path) -> None:
     session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["n", 4]
     assert session.run(["label"], {"X": NEW})[0].tolist() == model.predict(NEW).tolist()
-
-
-def test_another_runtime_agrees() -> None:
-    """ONNX's own evaluator is slow and simple, and shares no code with onnxruntime."""
-    reference = pytest.importorskip("onnx.reference", reason="onnx is not installed")
-    model = SharedKernelClassifier(5, feature_sets=[[0, 1], [2, 3]], random_state=0).fit(X, Y)
-    far = X.mean(axis=0) + (NEW - X.mean(axis=0)) * 1e3
-    for new in (NEW, far):
-        label, probabilities, _ = reference.ReferenceEvaluator(model.to_onnx()).run(None, {"X": new})
-        np.testing.assert_array_equal(label, model.predict(new))
-        np.testing.assert_allclose(probabilities, model.predict_proba(new), rtol=0, atol=1e-6)
 
 
 def test_bad_requests(runtime: Any) -> None:

@@ -60,13 +60,6 @@ def test_what_a_model_can_do_it_can_do_with_factors(tmp_path: Path) -> None:
     assert np.isfinite(classifier.impute(gaps)).all()
 
 
-def test_missing_values_are_fitted() -> None:
-    X, y = rows()
-    X[::3, 2], X[1::4, 5] = np.nan, np.nan
-    model = SharedKernelClassifier(4, covariance_type=("low_rank", 2), random_state=0, tol=1e-3)
-    assert model.fit(X, y).score(X, y) > 0.9
-
-
 def test_a_given_start_has_factors_too() -> None:
     first = fitted()
     start = {"means": first.means_, "covariances": first.covariances_, "weights": first.weights_}

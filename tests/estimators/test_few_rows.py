@@ -7,16 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import Listed
-from libraries import LIBRARIES, each_library
 from models import AfterPass
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.compute.arrays import to_numpy
-from skmix.engine.compute.blocks import Block
 from skmix.estimators import Checkpoint
 
 N_FEATURES = 5
@@ -115,25 +110,6 @@ def test_the_share_counts_rows_without_a_label() -> None:
     assert SharedKernelMixture(2, **settings()).fit(X[1:], y[1:]).covariance_prior_[0] == 1.0
 
 
-def test_blocks_are_shrunk_like_rows_in_memory() -> None:
-    X, y = draw(10)
-    blocks = Listed([Block(X[:7], y[:7]), Block(X[7:], y[7:])])
-    together = SharedKernelMixture(**settings()).fit(X, y)
-    apart = SharedKernelMixture(**settings()).fit(blocks)
-    assert apart.shrinkage_ == pytest.approx(together.shrinkage_, rel=1e-6)
-    assert_allclose(apart.covariances_, together.covariances_, rtol=1e-6)
-
-
-@each_library
-def test_rows_on_a_device_are_shrunk_too(library: str) -> None:
-    X, y = draw(8)
-    ours = SharedKernelClassifier(**settings()).fit(X, y)
-    make = LIBRARIES[library]
-    theirs = SharedKernelClassifier(device="cpu", **settings()).fit(make(X), make(y))
-    assert theirs.shrinkage_ == pytest.approx(ours.shrinkage_, rel=1e-6)
-    assert_allclose(to_numpy(theirs.covariances_), ours.covariances_, rtol=1e-6)
-
-
 class CutError(Exception):
     """Stands for whatever ends a fit."""
 
@@ -171,17 +147,6 @@ def test_groups_fitted_together_keep_the_prior_of_their_first_fits() -> None:
         rows, common = part.covariance_prior_
         least = np.linalg.eigvalsh(part.covariances_ - rows / (rows + 16.0) * common)
         assert least.min() > -1e-9 * np.trace(common)
-
-
-def test_the_share_is_kept_in_files(tmp_path: Path) -> None:
-    X, y = draw(8)
-    model = SharedKernelClassifier(**settings()).fit(X, y)
-    model.save(tmp_path / "model.skmix")
-    loaded = skmix.load(tmp_path / "model.skmix")
-    assert loaded.shrinkage_ == loaded.models_[0].shrinkage_ == model.shrinkage_
-    assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
-    # A later fit by maximum likelihood leaves nothing of it.
-    assert not hasattr(model.set_params(covariance_prior=None).fit(X, y), "shrinkage_")
 
 
 def test_a_prior_of_other_features_is_not_kept(tmp_path: Path) -> None:

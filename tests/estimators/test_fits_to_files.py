@@ -64,7 +64,7 @@ def test_a_classifier_learns_and_predicts_from_files(rows, tmp_path: Path) -> No
         assert ours.shape == theirs.shape
         assert np.allclose(ours, theirs, rtol=1e-8, atol=1e-8), method
     assert there.score(there_rows, y) == pytest.approx(here.score(columns, NAMES))
-    assert np.allclose(there.responsibilities(there_rows, y), here.responsibilities(columns, NAMES))
+    assert there.bic(there_rows, y) == pytest.approx(here.bic(columns, NAMES))
     there.save(tmp_path / "model.skmix")
     assert np.array_equal(load(tmp_path / "model.skmix").predict(there_rows), here.predict(columns))
 
@@ -114,7 +114,7 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
     assert np.allclose(there.class_prior_, here.class_prior_, rtol=1e-9)
     with pytest.raises(ValueError, match=r"y has labels that no training row had: \[(None|nan)"):
-        there.responsibilities(rows, "y" if rows.named else y)
+        there.bic(rows, "y" if rows.named else y)
 
 
 def test_labels_in_a_file_beside_rows_in_memory_are_refused(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_what_is_not_done_by_blocks_says_so() -> None:
     model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
     source = open_rows(X)
     with pytest.raises(ValueError, match="needs rows in memory"):
-        model.sample_conditional(source)
+        model.impute(source, n_draws=1)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.calibrate(source, NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import class_log_likelihood, kernel_log_densities, responsibilities
-from sklearn.base import clone
+from oracles import class_log_likelihood, responsibilities
 from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.model import Parameters
-from skmix.estimators import solving
+from skmix.groups import merge_kernels
 
 CENTRES = np.array([[0.0, 0.0], [6.0, -3.0], [-4.0, 6.0]])
 NAMES = np.array(["a", "b", "c", "d", "e", "f"])
@@ -86,7 +84,6 @@ def test_densities_of_known_groups_have_their_means(covariance_type: str) -> Non
         zero = np.zeros(own.sum(), dtype=np.int64)
         w[own] = responsibilities(X[own], zero, of_group(model, j), covariance_type)
     assert_allclose(model.predict_proba(X, groups=y), w, atol=1e-9)
-    assert_allclose(model.responsibilities(X, y), w, atol=1e-9)
     assert_array_equal(model.predict(X, groups=y), w.argmax(axis=1))
 
 
@@ -104,9 +101,6 @@ def test_without_groups_rows_come_from_the_mixture_of_all_groups() -> None:
     assert_allclose(model.predict_proba(X), shares.sum(axis=1), atol=1e-9)
     assert_allclose(model.transform(X), shares.sum(axis=1), atol=1e-9)
     assert_array_equal(model.predict(X), shares.sum(axis=1).argmax(axis=1))
-    # Kernels themselves lie at the common means.
-    common = Parameters(model.weights_[:, :1], model.means_, model.covariances_)
-    assert_allclose(model.kernel_log_densities(X), kernel_log_densities(X, common), rtol=1e-9)
     n_parameters = 0.5 * (model.aic(X) + 2.0 * scores.sum())
     assert_allclose(model.bic(X), -2.0 * scores.sum() + n_parameters * np.log(len(X)))
 
@@ -131,23 +125,14 @@ def test_kernels_are_merged_by_the_density_of_all_groups() -> None:
     start = {"means": centres, "covariances": np.ones((3, 1, 1))}
     model = SharedKernelMixture(3, init=start, group_shift=1.0, covariance_prior=None)
     X = np.random.default_rng(0).normal(size=(600, 1)) + np.tile(centres, (200, 1))
-    model.fit(X, np.repeat([0, 1], 300)).merge_kernels()
-    assert len(np.unique(model.populations_)) == 3
+    model.fit(X, np.repeat([0, 1], 300))
+    assert len(merge_kernels(model)) == 3
     model.group_shifts_ = np.array([[[0.0], [0.0], [0.0]], [[8.0], [-8.0], [0.0]]])
-    model.merge_kernels()
-    assert model.populations_.tolist() == [0, 0, 1]
+    assert merge_kernels(model).of_kernels.tolist() == [0, 0, 1]
     # And common means may lie together where the kernels of every group lie apart.
     model.means_ = np.array([[0.0], [0.0], [14.0]])
     model.group_shifts_ = np.tile([[[-4.0], [4.0], [0.0]]], (2, 1, 1))
-    assert len(np.unique(model.merge_kernels().populations_)) == 3
-
-
-def test_groups_choose_weights_without_shifts_too() -> None:
-    X, y, _ = shifted_groups()
-    model = fitted(None).merge_kernels(n_populations=2)
-    assert_allclose(model.predict_proba(X, groups=y), model.responsibilities(X, y))
-    shares = model.predict_proba(X, groups=y, populations=True)
-    assert_array_equal(model.predict(X, groups=y, populations=True), shares.argmax(axis=1))
+    assert len(merge_kernels(model)) == 3
 
 
 def test_rows_are_drawn_and_filled_with_the_means_of_their_group() -> None:
@@ -157,86 +142,33 @@ def test_rows_are_drawn_and_filled_with_the_means_of_their_group() -> None:
     assert_array_equal(np.round(X[:, 0] / 100.0), np.searchsorted(NAMES, y))
     gaps = X.copy()
     gaps[:, 1] = np.nan
-    for filled in (model.impute(gaps, y), model.sample_conditional(gaps, y=y)):
+    for filled in (model.impute(gaps, y), model.impute(gaps, y, n_draws=1)[0]):
         assert_array_equal(np.round(filled[:, 1] / 100.0), np.searchsorted(NAMES, y))
         assert_array_equal(filled[:, 0], X[:, 0])
     # The first feature tells the group of a row.
-    for filled in (model.impute(gaps), model.sample_conditional(gaps)):
+    for filled in (model.impute(gaps), model.impute(gaps, n_draws=1)[0]):
         assert_array_equal(np.round(filled[:, 1] / 100.0), np.searchsorted(NAMES, y))
         assert_array_equal(filled[:, 0], X[:, 0])
     for labels in (None, y[:40]):
-        drawn = model.sample_conditional(gaps[:40], 3, y=labels)
+        drawn = model.impute(gaps[:40], labels, n_draws=3)
         assert drawn.shape == (3, 40, 2)
         assert len(np.unique(drawn[..., 1])) == 120
     # Copies of a row whose group is unknown come from all groups.
-    drawn = model.sample_conditional(np.full((1, 2), np.nan), 300)
+    drawn = model.impute(np.full((1, 2), np.nan), n_draws=300)
     assert_array_equal(np.unique(np.round(drawn[..., 1] / 100.0)), np.arange(6))
 
 
-def test_derived_and_sorted_models_keep_the_shifts() -> None:
+def test_derived_models_keep_the_shifts() -> None:
     X, y, _ = shifted_groups()
     model = fitted()
-    means, shifts = model.means_.copy(), model.group_shifts_.copy()
-    scores, marginal = model.score_samples(X, y), model.marginal([1])
+    shifts, marginal = model.group_shifts_.copy(), model.marginal([1])
     assert_array_equal(marginal.group_shifts_, shifts[..., [1]])
     gaps = np.column_stack([np.full(len(X), np.nan), X[:, 1]])
     assert_allclose(marginal.score_samples(X[:, 1:], y), model.score_samples(gaps, y), rtol=1e-9)
-    model.sort_kernels()
-    order = [int(np.flatnonzero((means == own).all(axis=1))[0]) for own in model.means_]
-    assert sorted(order) == [0, 1, 2]
-    assert_array_equal(model.group_shifts_, shifts[:, order])
-    assert_allclose(model.score_samples(X, y), scores, rtol=1e-12)
     with pytest.raises(ValueError, match="means of their own"):
         model.condition({0: 1.0})
     with pytest.raises(ValueError, match="means of their own"):
         model.to_onnx()
-
-
-def test_a_saved_model_has_its_shifts(tmp_path: Path) -> None:
-    X, y, _ = shifted_groups()
-    model = fitted()
-    model.save(tmp_path / "model.skmix")
-    loaded = load(tmp_path / "model.skmix")
-    assert_array_equal(loaded.group_shifts_, model.group_shifts_)
-    assert loaded.group_shift_ == 4.0
-    assert_array_equal(loaded.score_samples(X, y), model.score_samples(X, y))
-    for name, value in (
-        ("group_shifts_", model.group_shifts_[:5]),
-        ("group_shifts_", model.group_shifts_ * np.nan),
-        ("group_shift_", -1.0),
-    ):
-        wrong = load(tmp_path / "model.skmix")
-        setattr(wrong, name, value)
-        with pytest.raises(ValueError, match=name):
-            wrong.save(tmp_path / "wrong.skmix")
-    del model.group_shift_
-    with pytest.raises(ValueError, match="group_shift_ is missing"):
-        model.save(tmp_path / "wrong.skmix")
-
-
-def test_rows_in_a_file_are_the_rows_in_memory(tmp_path: Path) -> None:
-    X, y, _ = shifted_groups()
-    np.save(tmp_path / "X.npy", X)
-    rows = open_rows(tmp_path / "X.npy", label=y, chunk_rows=77)
-    model, expected = clone(fitted()).fit(rows), fitted()
-    assert_allclose(model.group_shifts_, expected.group_shifts_, rtol=1e-8, atol=1e-10)
-    assert_allclose(
-        model.predict_proba(tmp_path / "X.npy", groups=y), expected.predict_proba(X, groups=y), atol=1e-9
-    )
-    rows = open_rows(X[:300], label=y[:300], chunk_rows=150)
-    auto = SharedKernelMixture(3, init={"means": CENTRES}, group_shift="auto", random_state=0).fit(rows)
-    assert 1.0 <= auto.group_shift_ <= 10.0
-
-
-def test_rows_in_a_collection_are_the_rows_in_memory() -> None:
-    arrays = pytest.importorskip("dask.array")
-    X, y, _ = shifted_groups()
-    codes = np.searchsorted(NAMES, y)
-    rows, groups = arrays.from_array(X, chunks=(200, 2)), arrays.from_array(codes, chunks=200)
-    model, expected = clone(fitted()).fit(rows, groups), fitted()
-    assert_allclose(model.group_shifts_, expected.group_shifts_, rtol=1e-8, atol=1e-10)
-    found = model.predict_proba(rows, groups=groups)
-    assert_allclose(found.compute(), expected.predict_proba(X, groups=y), atol=1e-9)
 
 
 def test_hierarchical_weights_go_with_shifts() -> None:
@@ -252,14 +184,6 @@ def test_hierarchical_weights_go_with_shifts() -> None:
     after = model.weight_concentration_
     assert_allclose(model.weights_, after / after.sum(axis=0))
     assert np.abs(model.group_shifts_).max() > 0.2
-
-
-def test_a_new_fit_drops_the_shifts() -> None:
-    X, y, _ = shifted_groups()
-    model = fitted().set_params(group_shift=None).fit(X, y)
-    assert not {"group_shifts_", "group_shift_"} & vars(model).keys()
-    streamed = fitted().set_params(group_shift=None).partial_fit(X, y)
-    assert "group_shifts_" not in vars(streamed)
 
 
 def test_one_group_has_the_common_means() -> None:
@@ -399,13 +323,6 @@ def test_too_few_passes_are_reported() -> None:
     assert not model.converged_
 
 
-def test_few_rows_may_leave_a_fold_empty() -> None:
-    for n_rows, seed in ((2, 0), (10, 0), (10, 1), (12, 2)):
-        X = np.random.default_rng(seed).normal(size=(n_rows, 2))
-        model = SharedKernelMixture(1, group_shift="auto", tol=1e-2, random_state=seed)
-        assert np.isfinite(model.fit(X, np.arange(n_rows) % 2).means_).all()
-
-
 def test_classifiers_have_no_group_shift() -> None:
     classifier = SharedKernelClassifier(2)
     assert "group_shift" not in classifier.get_params()
@@ -414,12 +331,3 @@ def test_classifiers_have_no_group_shift() -> None:
         classifier.set_params(group_shift=4.0)
     with pytest.raises(TypeError, match="group_shift"):
         SharedKernelClassifier(2, group_shift=4.0)
-
-
-def test_the_strength_is_chosen_where_there_are_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solving, "choose_strength", lambda *_: 3.0)
-    X = np.random.default_rng(0).normal(size=(40, 1))
-    for n_groups, strength in ((1, np.inf), (2, 3.0), (3, 3.0)):
-        model = SharedKernelMixture(1, group_shift="auto", random_state=0).fit(X, np.arange(40) % n_groups)
-        assert model.group_shift_ == strength
-        assert model.group_shifts_.any() == (n_groups > 1)

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
-from skmix.estimators.crossfit import quantile
+from skmix.estimators.decisions import quantile
 
 
 def sample(seed: int = 0, n_rows: int = 6000) -> tuple[np.ndarray, np.ndarray]:
@@ -37,24 +37,6 @@ def test_a_stream_ends_within_one_per_cent_of_the_batch(covariance_type: str) ->
     assert online.n_iter_ == 30
     assert_allclose(online.class_prior_, batch.class_prior_, atol=0.05)
     assert_array_equal(online.class_count_, batch.class_count_)
-
-
-@pytest.mark.parametrize("groups", [None, [[0, 1], [2]]])
-def test_groups_gaps_weights_and_missing_labels_in_a_stream(groups: list[list[int]] | None) -> None:
-    X, letters = sample(2, 3000)
-    y = np.searchsorted(["a", "b", "c"], letters)
-    random = np.random.default_rng(3)
-    gappy = np.where(random.uniform(size=X.shape) < 0.1, np.nan, X)
-    gappy[np.isnan(gappy).all(axis=1)] = 0.0
-    # With several groups, the posterior of a row without a label depends on all of them.
-    hidden = np.where(random.uniform(size=len(y)) < 0.3, -1, y) if groups is None else y
-    model = SharedKernelClassifier(6, feature_sets=groups, random_state=0)
-    for a in range(0, len(X), 250):
-        part = slice(a, a + 250)
-        model.partial_fit(gappy[part], hidden[part], classes=[0, 1, 2], sample_weight=np.full(250, 2.0))
-    whole = SharedKernelClassifier(6, feature_sets=groups, random_state=0, max_iter=900).fit(X, y)
-    assert model.score(X, y) > whole.score(X, y) - 0.03
-    assert len(model.models_) == (1 if groups is None else 2)
 
 
 def test_a_class_may_appear_late() -> None:
@@ -125,7 +107,7 @@ def test_a_new_class_gets_the_best_weights_and_nothing_else_moves(groups: Any) -
         densities = model.class_log_likelihood(X[~known])[:, 1]
         part = model.models_[0]
         column = part.weights_[:, 1]
-        log_kernels = np.log(part.responsibilities(X[~known], y[~known])) + densities[:, None]
+        log_kernels = np.log(part.predict_proba(X[~known], groups=y[~known])) + densities[:, None]
         ratios = np.exp(logsumexp(log_kernels - np.log(column) - densities[:, None], axis=0)) / np.sum(~known)
         assert np.all(ratios < 1.001)
         assert_allclose(ratios[column > 0.01], 1.0, atol=1e-3)
@@ -146,37 +128,6 @@ def test_classes_that_cannot_be_added() -> None:
     assert model.classes_.tolist() == ["a", "b", "c"]
     model.set_params(priors=None).add_class(X, "a much longer name")
     assert model.classes_.tolist() == ["a", "a much longer name", "b", "c"]
-
-
-def test_a_model_with_an_added_class_can_be_saved(tmp_path: Any) -> None:
-    X, y = sample(12, 300)
-    for model in (
-        SharedKernelMixture(4, random_state=0, max_iter=900).fit(X, y),
-        SharedKernelClassifier(3, random_state=0, max_iter=900).fit(X, y),
-    ):
-        model.add_class(X[:50] + 1.0, "d")
-        model.save(tmp_path / "model.skmix")
-        assert_array_equal(load(tmp_path / "model.skmix").classes_, ["a", "b", "c", "d"])
-
-
-def test_freezing_needs_something_to_freeze() -> None:
-    X, y = sample(9, 300)
-    with pytest.raises(ValueError, match="freeze='kernels' keeps what a start gives"):
-        SharedKernelMixture(3, init={"means": X[:3], "freeze": "kernels"}).fit(X, y)
-    fitted = SharedKernelMixture(4, random_state=0, max_iter=900).fit(X, y)
-    start = {"means": fitted.means_, "covariances": fitted.covariances_}
-    frozen = SharedKernelMixture(init={**start, "freeze": "kernels"}, max_iter=900).fit(X[:100], y[:100])
-    assert_allclose(frozen.means_, fitted.means_, rtol=1e-12)
-    with pytest.raises(ValueError, match="freeze='weights'"):
-        SharedKernelMixture(init={**start, "freeze": "weights"}).fit(X, y)
-
-
-def test_acceleration_is_an_option_of_the_estimators() -> None:
-    X, y = sample(10, 1500)
-    plain = SharedKernelClassifier(5, random_state=0, max_iter=3000, tol=1e-7).fit(X, y)
-    fast = SharedKernelClassifier(5, random_state=0, max_iter=3000, tol=1e-7, accelerate=True).fit(X, y)
-    assert fast.n_iter_ < plain.n_iter_
-    assert fast.log_likelihood_ > plain.log_likelihood_ - 1e-3
 
 
 @pytest.mark.parametrize("groups", [None, [[0], [1, 2]]])
@@ -282,17 +233,6 @@ def test_a_stream_goes_on_from_a_fit(covariance_type: str) -> None:
     model.add_class(X[:50] + 5.0, "d")
     stream_labels = model.partial_fit(X[1050:], y[1050:]).classes_
     assert stream_labels.tolist() == ["a", "b", "c", "d"]
-
-
-def test_batches_can_be_forgotten_faster() -> None:
-    X, y = sample(19, 800)
-    slow = stream(SharedKernelClassifier(4, random_state=0), X[:400], y[:400])
-    fast = stream(SharedKernelClassifier(4, random_state=0), X[:400], y[:400])
-    slow.partial_fit(X[400:], y[400:])
-    fast.partial_fit(X[400:], y[400:], decay=1.0)
-    assert np.any(slow.means_ != fast.means_)
-    with pytest.raises(ValueError, match=r"decay must be above 0.5 and at most 1, got 0.5"):
-        fast.partial_fit(X[400:], y[400:], decay=0.5)
 
 
 def test_a_first_batch_of_few_rows_is_fitted_with_care() -> None:

@@ -23,7 +23,7 @@ from skmix import (
     load,
     report,
 )
-from skmix.estimators import io
+from skmix.estimators import saving
 from skmix.io import Record, decode, encode, read, write
 from skmix.report._predictions import predict_columns
 
@@ -52,7 +52,7 @@ def fitted() -> dict[str, Any]:
     search.fit(X, y).feature_maps_ = [(X.mean(axis=0), np.ones(3), np.full(3, 0.5), curves, *AS_IT_IS)]
     return {
         "mixture": mixture(3).fit(X, y),
-        "merged": mixture(3, n_init=2).fit(X, y).merge_kernels(n_populations=2),
+        "starts": mixture(3, n_init=2).fit(X, y),
         "low_rank": mixture(2, covariance_type=("low_rank", 1), tol=0.1).fit(X),
         "robust": mixture(2, tail="t", tol=0.1).fit(X, y),
         "variational": mixture(3, inference="variational").fit(X, y),
@@ -223,57 +223,33 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("mixture", spare_array, "arrays that no value refers to: .'spare'"),
     ("mixture", lost_array, "'fitted.means_' is missing"),
     ("mixture", remove("means_"), "means_ is missing"),
-    ("mixture", remove("covariance_type_"), "covariance_type_ is missing"),
-    ("mixture", remove("n_iter_"), "n_iter_ is missing"),
     (
         "mixture",
         assign("fitted", "covariance_type_", "diag"),
         r"covariances must have shape \(3, 3\) for covariance_type=.diag.",
     ),
-    (
-        "mixture",
-        assign("fitted", "covariance_type_", "round"),
-        "covariance_type='round' is not one of",
-    ),
     ("mixture", assign("fitted", "n_features_in_", 2), "n_features_in_ is 2 for 3 features"),
     ("mixture", assign("fitted", "n_features_in_", "3"), "n_features_in_ is a str"),
-    ("mixture", assign("fitted", "n_features_in_", True), "n_features_in_ is a bool"),
-    ("mixture", assign("fitted", "converged_", 1), "converged_ is a int"),
     ("mixture", assign("fitted", "log_likelihood_", {"is": "float", "of": "nan"}), "log_likelihood_ is nan"),
-    ("mixture", assign("fitted", "log_likelihood_", 10**400), "log_likelihood_ is a int"),
-    ("mixture", assign("fitted", "means_", [[1.0]]), "no value refers to: .'fitted.means_'"),
-    ("mixture", assign("fitted", "n_iter_", [1]), "n_iter_ is a list"),
     (
         "mixture",
         assign("fitted", "predict", 3),
         "'predict' is not an attribute of a fitted SharedKernelMixture",
     ),
     ("mixture", assign("fitted", "__class__", 3), "'__class__' is not an attribute"),
-    ("mixture", assign("fitted", "_parameters", 3), "'_parameters' is not an attribute"),
-    ("mixture", assign("fitted", "n_kernels", 3), "'n_kernels' is not an attribute"),
-    (
-        "mixture",
-        assign("fitted", "feature_names_in_", {"is": "objects", "of": ["a"], "shape": [1]}),
-        "not 3 names",
-    ),
     (
         "mixture",
         assign("fitted", "feature_names_in_", {"is": "objects", "of": [1, 2, 3], "shape": [3]}),
         "not 3 names",
     ),
-    ("mixture", put("fitted.means_", np.zeros((3, 0))), r"means_ has shape \(3, 0\)"),
-    ("mixture", put("fitted.means_", np.zeros(3)), r"means_ has shape \(3,\)"),
-    ("mixture", put("fitted.means_", np.zeros((4, 3))), "n_kernels_ is 3 for 4 kernels"),
-    ("mixture", put("fitted.means_", np.zeros((2, 3))), "n_kernels_ is 3 for 2 kernels"),
+    ("mixture", put("fitted.means_", np.zeros((4, 3))), r"means_ has shape \(4, 3\)"),
     ("mixture", put("fitted.means_", np.zeros((3, 3), dtype=np.int64)), "means_ is of type int64"),
     ("mixture", put("fitted.means_", with_nan), "means_ has values that are NaN"),
-    ("mixture", put("fitted.weights_", with_nan), "weights_ has values that are NaN"),
     ("mixture", put("fitted.weights_", lambda w: w * 1.01), "weights_ must sum to one.*1.01"),
-    ("mixture", put("fitted.weights_", negative), "weights_ has negative values, such as -2"),
+    ("mixture", put("fitted.weights_", negative), "weights_ has -2.0, which is not between 0"),
     ("mixture", put("fitted.weights_", lambda w: w[:, :2]), r"weights_ has shape \(3, 2\), not \(3, 3\)"),
     ("mixture", put("fitted.class_prior_", lambda p: p * 2), "class_prior_ must sum to one, got a sum of 2"),
     ("mixture", put("fitted.covariances_", with_nan), "covariances must be finite"),
-    ("mixture", put("fitted.covariances_", lambda c: -c), "kernel . is not positive definite"),
     ("mixture", put("fitted.covariances_", indefinite), "kernel 0 is not positive definite"),
     ("mixture", put("fitted.covariances_", crooked), "not symmetric: entries differ by 0.1"),
     (
@@ -282,8 +258,6 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
         r"covariances must have shape \(3, 3, 3\) .* got \(3, 3\)",
     ),
     ("mixture", put("fitted.classes_", lambda c: c[::-1].copy()), "classes_ are not sorted"),
-    ("mixture", put("fitted.classes_", lambda c: c[[0, 0, 1]]), "classes_ are not sorted and distinct"),
-    ("mixture", put("fitted.classes_", lambda c: c[[1, 0, 2]]), "classes_ are not sorted and distinct"),
     ("mixture", put("fitted.classes_", lambda c: c[:, None]), r"classes_ has shape \(3, 1\)"),
     (
         "mixture",
@@ -292,10 +266,8 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ),
     ("mixture", put("fitted.start_log_likelihoods_", np.zeros(2)), "do not belong together"),
     ("mixture", assign("parameters", "n_init", 0), "n_init"),
-    ("mixture", assign("parameters", "n_init", "many"), "n_init"),
     ("mixture", assign("parameters", "shape", 1), "no parameter 'shape'; a later version may"),
     ("mixture", assign("output", "transform", "spreadsheet"), "its output is set to"),
-    ("mixture", assign("output", "predict", "pandas"), "its output is set to"),
     ("mixture", assign("requests", "fit", 3), "takes no metadata in 'fit'"),
     (
         "mixture",
@@ -304,50 +276,31 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ),
     ("mixture", assign("requests", "fit", {"is": "dict", "of": {"colour": True}}), "colour"),
     ("classifier", assign("parameters", "device", "cuda/half"), "not of the form 'cuda:0'"),
-    ("classifier", assign("fitted", "note_", 1), "note_ is not an attribute of a fit"),
+    ("classifier", assign("fitted", "note_", 1), "'note_' is not an attribute of a fitted"),
     ("classifier", assign("fitted", "temperature_", -1.0), "temperature_ is -1.0, which is not between"),
     ("product", classifier_inside, "GaussianMixture has no parameter"),
     ("product", one_group_less, "2 models for 1 feature sets"),
-    ("product", other_group, "column 0 is in feature set 0 and again in group 1"),
+    ("product", other_group, "column 0 is in feature set 0 and again in set 1"),
     ("product", far_group, "column 3, but X has 3"),
     ("product", wide_group, "feature set 0 has 2 features for 1 columns"),
     ("product", other_classes, "feature set 1 has other classes"),
-    ("product", assign("fitted", "n_features_in_", 2), "column 2, but X has 2"),
     ("product", assign("fitted", "n_features_in_", 0), "n_features_in_ is 0"),
     ("product", assign("fitted", "converged_", True), "'converged_' is not an attribute of a fitted"),
-    ("noted", prepare(transform="none", missing="NA"), "preparation_ is "),
     ("noted", prepare(transform="none", missing=["NA", 5]), "preparation_ is "),
-    ("noted", note(weight=["n"]), r"weight of metadata_ is \['n'\]"),
     ("noted", note(compose={"transform": "none"}), "is in preparation_ now: fit the model again"),
     ("noted", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
-    ("noted", prepare(transform="log"), "'log' is none of arcsinh"),
     ("noted", prepare(transform={"kind": "log"}), "the scale of preparation_ is"),
-    ("noted", prepare(transform={"kind": "arcsinh", "cofactor": [1.0, 2.0]}), "each of the 3 channels"),
-    ("noted", prepare(transform={"kind": "arcsinh", "width": 1.0}), "unexpected keyword argument 'width'"),
     ("noted", prepare(transform=None), "the scale of preparation_ is None"),
-    ("noted", prepare(transform="none", compensate="yes"), "preparation_ is {'transform': 'none', 'comp"),
     ("noted", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
     ("noted", prepare(compensate=True), "preparation_ is {'compensate': True}"),
     ("noted", columns(u=None, v=None, x=None), "do not describe the features of feature_names_in_"),
-    ("noted", columns(v=None, u=None, w=None), "do not describe the features of feature_names_in_"),
     ("drop-in", put("fitted.weights_", lambda w: w * 0.9), "weights_ must sum to one"),
-    ("drop-in", put("fitted.weights_", lambda w: (w * 0.9).astype(np.float32)), "weights_ must sum to one"),
-    ("drop-in", put("fitted.precisions_", lambda p: p * 1.1), "not the squares"),
     ("drop-in", put("fitted.covariances_", lambda c: c * 1.1), "does not belong to covariances_"),
-    ("drop-in", put("fitted.precisions_cholesky_", lambda p: -p), "diagonal that is not positive"),
-    # One of two components is enough.
     ("drop-in", put("fitted.precisions_cholesky_", of_the_first(-1.0)), "diagonal that is not positive"),
     ("drop-in", put("fitted.precisions_", of_the_first(1.1)), "not the squares"),
     ("drop-in", put("fitted.covariances_", of_the_first(1.1)), "does not belong to covariances_"),
-    (
-        "drop-in",
-        put("fitted.precisions_cholesky_", lambda p: p[0]),
-        r"precisions_cholesky_ has shape \(3, 3\), not \(2, 3, 3\)",
-    ),
     ("drop-in", assign("fitted", "lower_bounds_", [1.0, None]), "lower_bounds_ are not all numbers"),
-    ("drop-in", assign("fitted", "lower_bound_", {"is": "float", "of": "nan"}), "lower_bound_ is nan"),
     ("diagonal", put("fitted.covariances_", lambda c: c * 1.1), "does not belong to covariances_"),
-    ("diagonal", put("fitted.covariances_", lambda c: -c), "not positive definite"),
 ]
 
 
@@ -510,7 +463,7 @@ def test_every_value_is_checked_before_there_is_a_model(monkeypatch: pytest.Monk
     """Files with a right digest in which one value is another: they are refused, or do no harm."""
     seen, harm, evaluated = set(), [], set[str]()
     for name, model in fitted().items():
-        record = decode(*encode(io._record_of(model)))
+        record = decode(*encode(saving._record_of(model)))
         for way, value in places(record):
             kind = kind_of(way, value)
             # Other parameters matter to the next fit alone, which checks them.
@@ -519,7 +472,7 @@ def test_every_value_is_checked_before_there_is_a_model(monkeypatch: pytest.Monk
             seen.add(kind)
             for new in changed(value):
                 file = encode(replaced(record, way, new))
-                monkeypatch.setattr(io, "read", lambda path, file=file: file)
+                monkeypatch.setattr(saving, "read", lambda path, file=file: file)
                 try:
                     found = load("file")
                 except ValueError as error:

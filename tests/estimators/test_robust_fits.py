@@ -14,6 +14,7 @@ from scipy.stats import cauchy, kstest, multivariate_t
 from scipy.stats import t as student
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
+from skmix.groups import composition, match
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [6.0, 5.0, 0.0], [-5.0, 6.0, 2.0]])
 ROOTS = np.array([[[1.0, 0, 0], [0.5, 1, 0], [0, 0.3, 1.0]], np.diag([2.0, 1.0, 0.5]), np.eye(3)])
@@ -230,7 +231,7 @@ def test_new_rows_outside_of_the_box_are_background_in_the_composition_too() -> 
     pytest.importorskip("pandas", reason="pandas is not installed")
     model = fitted(tail="background")
     far = np.full((50, 3), 1e3)
-    alone, beside = (model.composition(rows)["share"].to_numpy() for rows in (X, np.vstack([X, far])))
+    alone, beside = (composition(model, rows)["proportion"].to_numpy() for rows in (X, np.vstack([X, far])))
     # Within the rest, shares are as they were.
     assert_allclose(beside[:3] / beside[:3].sum(), alone[:3] / alone[:3].sum(), atol=1e-3)
     # A few other rows go with them, since a larger background is likelier everywhere.
@@ -255,11 +256,9 @@ def test_distances_of_t_kernels_are_those_of_their_densities() -> None:
     two = SharedKernelMixture(**pulled).fit(X[:, :1])
     points = np.linspace(-5e3, 5e3, 2_000_001)
     roots = np.sqrt(cauchy.pdf(points) * cauchy.pdf(points, loc=15.0))
-    expected = -np.log(np.trapezoid(roots, points))
-    assert_allclose(one.kernel_distances(two), [[expected]], rtol=0.05)
-    assert_array_equal(one.match(two, max_distance=0.8), [0])
-    with pytest.raises(ValueError, match="bhattacharyya"):
-        one.kernel_distances(two, metric="jeffreys")
+    distance = 1.0 - np.trapezoid(roots, points)
+    assert match(one, two, max_distance=distance + 0.02).tolist() == [0]
+    assert match(one, two, max_distance=distance - 0.02).tolist() == [-1]
 
 
 def test_settings_that_were_changed_after_the_fit_change_nothing() -> None:

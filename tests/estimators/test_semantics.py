@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
 from skmix.engine.compute.blocks import Block
 from skmix.engine.model import Status
-from skmix.estimators import densities, solving, streams
+from skmix.estimators import densities, streams
 from skmix.estimators import rows as estimator_rows
 
 
@@ -96,7 +96,7 @@ def test_a_row_without_any_value_has_the_prior_and_harms_no_other(covariance_typ
     assert_array_equal(classifier.predict_proba(rows)[others], classifier.predict_proba(rows[others]))
     assert classifier.predict(rows)[2] == classifier.classes_[np.argmax(classifier.class_prior_)]
     mixture = classifier.models_[0]
-    assert_allclose(mixture.responsibilities(rows)[2], mixture.weights_ @ mixture.class_prior_)
+    assert_allclose(mixture.predict_proba(rows)[2], mixture.weights_ @ mixture.class_prior_)
     expected = mixture.weights_ @ mixture.class_prior_ @ mixture.means_
     assert_allclose(mixture.impute(rows)[2], expected)
     from_file = classifier.predict_proba(open_rows(rows, chunk_rows=2))
@@ -162,7 +162,7 @@ def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(densities.density, "class_log_likelihood", note)
     classifier.predict(X)
-    classifier.responsibilities(X)
+    classifier.models_[0].predict(X)
     classifier.bic(X, y)
     assert set(used) == {2}
 
@@ -179,7 +179,7 @@ def test_a_mixture_predicts_the_kernel_of_each_row() -> None:
     X, y = sample()
     model = SharedKernelMixture(4, random_state=0)
     assert_array_equal(model.fit_predict(X, y), model.predict(X))
-    assert_array_equal(model.predict_proba(X), model.responsibilities(X))
+    assert_array_equal(model.predict_proba(X), model.transform(X))
     assert_array_equal(model.predict(X), model.predict_proba(X).argmax(axis=1))
     assert_array_equal(model.predict(open_rows(X, chunk_rows=50)), model.predict(X))
     # An ordinary mixture predicts as scikit-learn's does from the same start.
@@ -188,18 +188,6 @@ def test_a_mixture_predicts_the_kernel_of_each_row() -> None:
     theirs.fit(X)
     order = ((theirs.means_[:, None] - ours.means_) ** 2).sum(axis=2).argmin(axis=1)
     assert np.mean(order[theirs.predict(X)] == ours.predict(X)) > 0.98
-
-
-@pytest.mark.parametrize("method", ["score_samples", "predict", "impute", "bic", "aic", "responsibilities"])
-def test_methods_take_the_same_kinds_of_rows(method: str, tmp_path: Any) -> None:
-    array = pytest.importorskip("dask.array", reason="needs the extra dask")
-    X, y = sample()
-    X[::9, 1] = np.nan
-    np.save(tmp_path / "rows.npy", X)
-    model = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(X, y)
-    expected = getattr(model, method)(X)
-    for rows in (open_rows(X, chunk_rows=70), tmp_path / "rows.npy", array.from_array(X, chunks=(90, 3))):
-        assert_allclose(np.asarray(getattr(model, method)(rows)), expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -241,17 +229,6 @@ def test_many_starts_of_many_features_need_bounded_memory() -> None:
     # Ten times the covariances of ten kernels are 3 MB; the rest does not grow with the number of starts.
     assert peaks[4] - peaks[2] < 16.0
     assert peaks[5] - peaks[3] < 16.0
-
-
-def test_starts_in_groups_end_where_they_do_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = sample()
-    settings: dict[str, Any] = {"n_init": 7, "init": "random_from_data", "random_state": 0, "max_iter": 900}
-    together = SharedKernelMixture(4, **settings).fit(X, y)
-    monkeypatch.setattr("skmix.estimators.solving.NUMBERS_TOGETHER", 2 * 4 * 9)
-    apart = SharedKernelMixture(4, **settings).fit(X, y)
-    assert_allclose(apart.start_log_likelihoods_, together.start_log_likelihoods_, rtol=1e-10)
-    assert apart.start_status_.tolist() == together.start_status_.tolist()
-    assert_allclose(apart.means_, together.means_, rtol=1e-8)
 
 
 def test_a_classifier_stores_its_model_once(tmp_path: Any) -> None:
@@ -317,20 +294,6 @@ def test_rows_of_weight_zero_take_their_labels_with_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "complete", "with_gaps"),
-    [(160, True, True), (159, True, False), (80, True, False), (79, False, False)],
-)
-def test_rows_with_gaps_need_twice_the_room(
-    room: int, complete: bool, with_gaps: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(estimator_rows, "room_on", lambda device: room)
-    X = np.ones((5, 2))
-    assert estimator_rows.fits_on(X, "cuda") == complete
-    X[3, 1] = np.nan
-    assert estimator_rows.fits_on(X, "cuda") == with_gaps
-
-
-@pytest.mark.parametrize(
     ("labels", "classes", "codes"),
     [
         ([3, -1, 5, 3], [3, 5], [0, -1, 1, 0]),
@@ -351,36 +314,6 @@ def test_labels_become_numbers(labels: list[Any], classes: list[Any], codes: lis
     if -1 in codes:
         with pytest.raises(ValueError, match="labels that no training row had"):
             estimator_rows.code_labels(given, found, 4)
-
-
-def test_at_most_4096_rows_are_spaced_evenly() -> None:
-    assert solving.evenly_spaced(1).tolist() == [0]
-    assert_array_equal(solving.evenly_spaced(4096), np.arange(4096))
-    some = solving.evenly_spaced(100_000)
-    assert len(some) == 4096
-    assert (some[0], some[-1]) == (0, 99_999)
-    assert set(np.diff(some)) <= {24, 25}
-
-
-def test_weights_of_all_classes_together() -> None:
-    model = SharedKernelMixture(2)
-    model.weights_ = np.array([[0.2, 0.6], [0.8, 0.4]])
-    model.class_prior_, model.class_count_ = np.array([0.25, 0.75]), np.array([10.0, 30.0])
-    assert_allclose(densities.average_weights(model), [0.5, 0.5])
-    assert_allclose(densities.rows_of_kernels(model), [10.0, 30.0])
-    model.background_weights_ = np.array([0.5, 0.0])
-    # The first class has half of its rows in the kernels: 0.125 beside 0.75.
-    assert_allclose(densities.average_weights(model), np.array([0.025 + 0.45, 0.1 + 0.3]) / 0.875)
-    assert_allclose(densities.rows_of_kernels(model), [5.0, 30.0])
-    assert_array_equal(densities.counted_weights(model), model.weights_)
-    model.weight_prior_ = np.array([1.0, 2.0])
-    model.weight_concentration_ = np.array([[4.0, 1.0], [3.0, 2.0]])
-    # Without the rows of the prior the second class has none, and keeps its weights.
-    assert_allclose(densities.counted_weights(model), [[0.75, 0.6], [0.25, 0.4]])
-    del model.weight_concentration_
-    # An added class has the mean of its posterior: 5 rows and 3 of the prior.
-    expected = np.array([0.2 * 8.0 - 1.0, 0.8 * 8.0 - 2.0]) / 5.0
-    assert_allclose(densities.counted_weights(model)[:, 0], expected)
 
 
 def test_a_stream_without_labels_has_one_class_or_rows_without_a_label() -> None:

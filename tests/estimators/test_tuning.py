@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,14 +18,14 @@ from sklearn.metrics import log_loss
 import skmix
 from skmix import SharedKernelClassifier
 from skmix.engine.model import FloatArray
-from skmix.engine.refine.discriminative import Labelled, score
+from skmix.engine.refine.discriminative import Labelled
 from skmix.estimators import densities, tuning
 from skmix.estimators.crossfit import seed_of
 from skmix.estimators.decisions import quantile
 from skmix.estimators.holdout import stratified_folds
-from skmix.estimators.tuning import cross_fit, labelled_rows, split_rows
+from skmix.estimators.tuning import cross_fit, labelled_rows, make_plan, split_rows
 
-COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+KINDS = [("full", None), ("tied", None), ("diag", 40), ("spherical", None), ("spherical", 40)]
 
 
 def bars(n: int, seed: int) -> tuple[FloatArray, np.ndarray]:
@@ -67,7 +67,7 @@ def test_a_model_too_small_for_the_densities_tells_classes_apart_better() -> Non
 
 
 def test_mini_batches_do_so_too() -> None:
-    X, y = bars(1000, seed=0)
+    X, y = bars(500, seed=0)
     new, labels = bars(2000, seed=1)
     model = fitted()
     before = model.score(new, labels)
@@ -78,8 +78,7 @@ def test_mini_batches_do_so_too() -> None:
     assert_array_equal(one.means_, two.means_)
 
 
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("batch_size", [None, 50])
+@pytest.mark.parametrize(("covariance_type", "batch_size"), KINDS)
 def test_it_is_never_worse_on_held_out_rows(covariance_type: str, batch_size: int | None) -> None:
     X, y = bars(200, seed=2)
     held_out = bars(60, seed=3)
@@ -114,8 +113,7 @@ def test_where_nothing_is_better_the_fitted_model_stays() -> None:
     assert_array_equal(model.predict(X), given.predict(X))
 
 
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize("batch_size", [None, 40])
+@pytest.mark.parametrize(("covariance_type", "batch_size"), KINDS)
 def test_kernels_stay_above_the_floor(covariance_type: str, batch_size: int | None) -> None:
     # The second feature is constant in each class: its likelihood has no bound but the floor.
     random = np.random.RandomState(0)
@@ -199,69 +197,17 @@ def test_rows_without_some_class_are_judged_only_if_they_are_new() -> None:
     assert model.tuned_["before"] is not None
 
 
-@pytest.mark.parametrize("given", ["all", "one less", "weights", "half"])
-def test_rows_of_the_fit_never_judge_it(given: str) -> None:
-    # A tenth of the labels is wrong, and as many kernels as these learn them by heart.
-    random = np.random.default_rng(0)
-    X = random.normal(size=(1600, 6))
-    y = (X[:, 0] + 0.5 * random.normal(size=1600) > 0.0) ^ (random.uniform(size=1600) < 0.1)
-    model = SharedKernelClassifier(40, covariance_prior=None, init="class", random_state=0)
-    model.fit(X[:500], y[:500])
-    before = log_loss(y[500:], model.predict_proba(X[500:]))
-    known = log_loss(y[:500], model.predict_proba(X[:500]))
-    assert known < 0.5 * before
-    own = {"one less": slice(1, 500), "half": slice(0, 500, 2)}.get(given, slice(0, 500))
-    weights = random.uniform(0.5, 2.0, size=500) if given == "weights" else None
-    model.tune(X[own], y[own], sample_weight=weights, max_iter=20, random_state=0)
-    after = log_loss(y[500:], model.predict_proba(X[500:]))
-    assert after < 0.7 * before
-    # What it says of itself is what new rows say, but for fifty of them and for chance.
-    assert model.tuned_["before"]["log_loss"] > 2.0 * known
-    assert model.temperature_ > 1.0
-
-
-@pytest.mark.parametrize("kind", ["stream", "more rows", "unlabelled"])
-def test_new_rows_judge_the_model_itself(kind: str) -> None:
-    # Enough rows for a tenth of them to judge.
-    own, labels = bars(1000, seed=2)
-    known = (labels == "upper").astype(float)
-
-    def model() -> SharedKernelClassifier:
-        plain = SharedKernelClassifier(4, covariance_type="spherical", random_state=0)
-        if kind == "stream":
-            return plain.partial_fit(own, known, classes=[0.0, 1.0])
-        if kind == "more rows":
-            return plain.fit(np.tile(own, (2, 1)), np.tile(known, 2))
-        return plain.fit(
-            np.concatenate([own, bars(300, seed=0)[0]]), np.concatenate([known, np.full(300, np.nan)])
-        )
-
+def test_new_rows_judge_the_model_itself() -> None:
+    X, y = bars(1000, seed=2)  # enough rows for a tenth of them to judge
     settings: Any = {"max_iter": 5, "trade_off": 0.1}
-    tuned = model().tune(own, known, random_state=0, new_rows=True, **settings)
-    by_hand = model()
-    random = np.random.RandomState(0)
-    training, held_out = split_rows(by_hand, labelled_rows(by_hand, own, known), 0.1, random)
+    model, by_hand = fitted(), fitted()
+    model.tune(X, y, random_state=0, new_rows=True, **settings)
+    training, held_out = split_rows(by_hand, labelled_rows(by_hand, X, y), 0.1, np.random.RandomState(0))
     assert held_out is not None
     validation = held_out.X, by_hand.classes_[held_out.codes]
     by_hand.tune(training.X, by_hand.classes_[training.codes], validation=validation, **settings)
-    assert tuned.tuned_ == by_hand.tuned_
-    assert_array_equal(tuned.means_, by_hand.means_)
-
-
-def test_few_new_rows_do_no_harm_on_average() -> None:
-    means = np.array([[0.0, 0.0, 0.0, 0.0], [1.5, 0.0, 0.0, 0.0]])
-    losses = []
-    for seed in range(3):
-        random = np.random.RandomState(seed)
-        y = random.randint(0, 2, size=1224)
-        X = means[y] + random.normal(size=(1224, 4))
-        model = SharedKernelClassifier(4, random_state=0).fit(X[:200], y[:200])
-        before = log_loss(y[224:], model.predict_proba(X[224:]))
-        # A tenth of 24 rows are three: they find some of the many rounds better by chance.
-        model.tune(X[200:224], y[200:224], max_iter=30, random_state=0, new_rows=True)
-        losses.append((before, log_loss(y[224:], model.predict_proba(X[224:]))))
-    before, after = np.mean(losses, axis=0)
-    assert after < before + 0.02
+    assert model.tuned_ == by_hand.tuned_
+    assert_array_equal(model.means_, by_hand.means_)
 
 
 def test_few_new_rows_tune_where_all_of_them_gain() -> None:
@@ -323,8 +269,12 @@ def test_a_row_of_weight_two_is_two_rows() -> None:
         ({"validation": (np.ones((3, 2)),)}, "got 1 entries"),
         ({"validation": (np.ones((3, 2)), ["lower", "other", "upper"])}, "labels that no training row had"),
         ({"validation": (np.full((2, 2), [1.0, np.nan]), ["lower", "upper"])}, "validation has NaN"),
+        ({"validation": (np.ones((3, 2)), ["lower", None, None])}, "2 rows of validation have no label"),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
         ({"batch_size": 2.5}, "batch_size must be an integer of at least 1"),
+        ({"X": np.full((2, 2), np.nan), "y": ["lower", "upper"]}, "without missing values, but X has NaN"),
+        ({"X": np.ones((3, 2)), "y": ["lower", None, "upper"]}, "1 rows of X have no label and cannot be"),
+        ({"X": np.eye(2), "y": ["lower", "upper"]}, "2 rows of 2 classes are too few"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -332,51 +282,46 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> N
     model = fitted()
     before = dict(vars(model))
     with pytest.raises(ValueError, match=message):
-        model.tune(X, y, **arguments)
+        model.tune(**{"X": X, "y": y, **arguments})
     assert vars(model) == before
 
 
-def test_what_cannot_be_tuned_is_refused() -> None:
+def test_models_that_cannot_be_tuned_are_refused() -> None:
     X, y = bars(100, seed=2)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         SharedKernelClassifier().tune(X, y)
-    with pytest.raises(ValueError, match="2 feature sets"):
-        SharedKernelClassifier(feature_sets=[[0], [1]], random_state=0).fit(X, y).tune(X, y)
-    gaps = X.copy()
-    gaps[3, 1] = np.nan
-    with pytest.raises(ValueError, match="without missing values, but X has NaN"):
-        fitted().tune(gaps, y)
-    with pytest.raises(ValueError, match="label of class prior zero, such as 'upper'"):
-        fitted(priors=(1.0, 0.0)).tune(X, y)
-    with pytest.raises(ValueError, match="2 rows of 2 classes are too few"):
-        fitted().tune([[0.0, 0.0], [0.0, 1.0]], ["lower", "upper"])
-    with pytest.raises(ValueError, match="type 'low_rank' cannot be tuned"):
-        fitted("low_rank").tune(X, y)
+    for model, message in (
+        (SharedKernelClassifier(feature_sets=[[0], [1]], random_state=0).fit(X, y), "2 feature sets"),
+        (fitted(priors=(1.0, 0.0)), "label of class prior zero, such as 'upper'"),
+        (fitted("low_rank"), "type 'low_rank' cannot be tuned"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.tune(X, y)
 
 
-def test_a_class_of_one_row_is_tuned_to() -> None:
-    X, y = bars(40, seed=2)
-    keep = np.concatenate([np.flatnonzero(y == "lower"), np.flatnonzero(y == "upper")[:1]])
-    model = fitted(covariance_prior=None)
-    rows = labelled_rows(model, X[keep], y[keep])
-    training, held_out = split_rows(model, rows, 0.1, np.random.RandomState(0))
-    assert held_out is not None
-    assert np.bincount(training.codes)[1] == 1
-    assert set(held_out.codes) == {0}
-    model.tune(X[keep], y[keep], max_iter=2, random_state=0)
-    assert model.tuned_["after"]["log_loss"] <= model.tuned_["before"]["log_loss"]
+def test_rows_of_weight_zero_are_left_out() -> None:
+    model, (X, y) = fitted(), bars(30, seed=2)
+    weights = np.arange(len(y)) % 3.0
+    found = labelled_rows(model, X, y, weights)
+    assert_array_equal(found.X, X[weights > 0])
+    assert_array_equal(model.classes_[found.codes], y[weights > 0])
+    assert_array_equal(found.weights, weights[weights > 0])
 
 
-@pytest.mark.parametrize("missing", [-1, np.nan])
-def test_rows_without_a_label_cannot_be_tuned_to(missing: float) -> None:
-    X, y = bars(100, seed=1)
-    labels = np.where(y == "upper", 1.0, 0.0)
-    model = SharedKernelClassifier(3, random_state=0, tol=0.1).fit(X, labels)
-    labels[:7] = missing
-    with pytest.raises(ValueError, match="7 rows of X have no label and cannot be used to tune: leave them"):
-        model.tune(X, labels)
-    with pytest.raises(ValueError, match="7 rows of validation have no label"):
-        model.tune(X[7:], labels[7:], validation=(X, labels))
+@pytest.mark.parametrize(
+    ("n_rows", "batch_size", "expected"),
+    [
+        (10_000, None, (None, 200, [1.0, 0.1, 0.01, 0.001, 0.0])),
+        (10_001, None, (500, 20, [0.001, 0.0])),
+        (200, 50, (50, 20, [0.001, 0.0])),
+        (50, 50, (None, 200, [1.0, 0.1, 0.01, 0.001, 0.0])),  # a batch of all rows is none
+    ],
+)
+def test_rounds_and_trade_offs_by_default(n_rows: int, batch_size: int | None, expected: Any) -> None:
+    plan = make_plan(n_rows, "auto", None, batch_size, np.random.RandomState(0))
+    size, n_rounds, trade_offs = expected
+    assert (plan.batch_size, plan.max_iter) == (size, n_rounds)
+    assert plan.stages == [(each, n_rounds) for each in trade_offs]
 
 
 def test_long_steps_overflow_nothing() -> None:
@@ -421,34 +366,6 @@ def test_without_held_out_rows_every_trade_off_goes_on_from_the_last() -> None:
     assert_allclose(at_once.means_, one_by_one.means_, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "n_rounds", "trade_offs"),
-    [(None, 200, [1.0, 0.1, 0.01, 0.001, 0.0]), (50, 20, [0.001, 0.0])],
-)
-def test_rounds_and_trade_offs_by_default(
-    batch_size: int | None, n_rounds: int, trade_offs: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Any] = []
-
-    def tune(*_: Any, stages: Any, max_iter: int, batch_size: int | None, **others: Any) -> None:
-        seen.extend([stages, max_iter, batch_size])
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tuning.discriminative, "tune", tune)
-    with pytest.raises(KeyboardInterrupt):
-        fitted().tune(*bars(200, seed=2), validation=None, batch_size=batch_size)
-    assert seen == [[(each, n_rounds) for each in trade_offs], n_rounds, batch_size]
-    # A batch of all rows is none.
-    with pytest.raises(KeyboardInterrupt):
-        fitted().tune(*bars(50, seed=2), trade_off=0.1, validation=None, batch_size=len(bars(50, seed=2)[0]))
-    assert seen[3:] == [[(0.1, 200)], 200, None]
-    # Of more than ten thousand rows, 500 are a batch.
-    for n_rows in (10_000, 10_001):
-        with pytest.raises(KeyboardInterrupt):
-            fitted().tune(*bars(n_rows, seed=2), trade_off=0.1, validation=None)
-    assert seen[6:] == [[(0.1, 200)], 200, None, [(0.1, 20)], 20, 500]
-
-
 def test_a_shrunk_model_stays_shrunk_in_files_too(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     y = np.repeat([0, 1], 10)
@@ -483,90 +400,6 @@ def test_a_variational_fit_is_tuned_under_its_priors(tmp_path: Path) -> None:
     assert not hasattr(model.models_[0], "lower_bound_")
     model.save(tmp_path / "model.skmix")
     assert_array_equal(skmix.load(tmp_path / "model.skmix").weights_, model.weights_)
-
-
-def test_rows_to_tune_to_and_held_out_rows_are_apart() -> None:
-    X, y = bars(80, seed=0)
-    y[0] = "alone"
-    model = SharedKernelClassifier(4, random_state=0).fit(X, y)
-    rows = labelled_rows(model, X, y)
-    kept, held = split_rows(model, rows, 0.25, np.random.RandomState(0))
-    assert held is not None
-    both = {row.tobytes() for row in kept.X}, {row.tobytes() for row in held.X}
-    assert not both[0] & both[1]
-    assert both[0] | both[1] == {row.tobytes() for row in X}
-    assert len(held.codes) == 20
-    # A class of a single row has none to spare.
-    assert X[0].tobytes() in both[0]
-    assert split_rows(model, rows, None, np.random.RandomState(0))[1] is None
-
-
-def test_rows_of_weight_zero_are_left_out() -> None:
-    model, (X, y) = fitted(), bars(30, seed=2)
-    weights = np.arange(len(y)) % 3.0
-    found = labelled_rows(model, X, y, weights)
-    assert_array_equal(found.X, X[weights > 0])
-    assert_array_equal(model.classes_[found.codes], y[weights > 0])
-    assert_array_equal(found.weights, weights[weights > 0])
-    assert labelled_rows(model, X, y).weights is None
-    # As many rows as classes must be left to tune to.
-    every = labelled_rows(model, X, y)
-    few = every.take(
-        np.concatenate([np.flatnonzero(every.codes == 0)[:3], np.flatnonzero(every.codes == 1)[:2]])
-    )
-    with pytest.raises(ValueError, match=r"5 rows of 2 classes are too few to hold out 0\.7 of them"):
-        split_rows(model, few, 0.7, np.random.RandomState(0))
-
-
-def test_held_out_rows_are_of_all_classes_however_few() -> None:
-    X = np.random.default_rng(0).normal(size=(12, 1))
-    y = np.arange(12) % 4
-    model = SharedKernelClassifier(2, random_state=0).fit(X, y)
-    kept, held = split_rows(model, labelled_rows(model, X, y), 0.1, np.random.RandomState(0))
-    assert held is not None
-    assert sorted(held.codes.tolist()) == [0, 1, 2, 3]
-    assert np.bincount(kept.codes).tolist() == [2, 2, 2, 2]
-
-
-@pytest.mark.parametrize(("spoilt", "gains"), [(0.4, True), (0.05, False), (0.0, False)])
-def test_parts_of_few_rows_are_judged_by_copies_that_were_tuned_to_the_others(
-    spoilt: float, gains: bool
-) -> None:
-    """Copies have the means of the fit but for a little, by which they are known; the model's are spoilt."""
-    X, y = bars(60, seed=3)
-    model = fitted("full")
-    rows, (mixture,) = labelled_rows(model, X, y), model.models_
-    means, mixture.means_ = mixture.means_, mixture.means_ + np.array([0.0, spoilt])
-    made: list[Any] = []
-
-    def run(classifier: Any, training: Labelled, held_out: Labelled | None) -> Any:
-        other = copy(mixture)
-        other.means_ = means + 0.01 * (len(made) + 1)
-        made.append((other, {row.tobytes() for part in (training, held_out) if part for row in part.X}))
-        return other, SimpleNamespace(rounds=[], stages=[(0.0, 7 - len(made))])
-
-    before, after, _, path = cross_fit(model, rows, 0.1, plan_of(run))
-    assert len(made) == 4
-    tuned = densities.log_joint(model, X)
-    assert_allclose(before.log_likelihood, np.mean(tuned[np.arange(60), rows.codes]))
-    for other, seen in made:
-        held = np.array([row.tobytes() not in seen for row in X])
-        assert held.sum() == 15
-        one = copy(model)
-        one.models_ = [other]
-        tuned[held] = densities.log_joint(one, X[held])
-    expected = score(tuned, rows)
-    if gains:
-        assert vars(after) == pytest.approx(vars(expected))
-        assert after.log_loss < before.log_loss - 0.05
-        # The copy with the fewest rounds says how far to go.
-        assert path == [(0.0, 3)]
-    else:
-        # They would have to be better by more than two standard errors, with no more errors.
-        assert expected.error <= before.error
-        assert (expected.log_loss < before.log_loss) == (spoilt > 0.0)
-        assert after is before
-        assert path == []
 
 
 @pytest.mark.parametrize(

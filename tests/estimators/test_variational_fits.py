@@ -54,7 +54,7 @@ def test_the_bound_is_that_of_the_posterior_that_is_left(prune: bool) -> None:
     posterior.concentration[:kept] = model.weight_concentration_
     posterior.means[:kept] = model.means_
     posterior.mean_precision[:kept] = model.mean_precision_
-    posterior.degrees_of_freedom[:kept] = model.degrees_of_freedom_
+    posterior.degrees_of_freedom[:kept] = model.wishart_degrees_
     posterior.covariances[:kept] = model.covariances_
     # A left-out kernel may have had a fraction of a row.
     assert_allclose(evidence_bound(X, NAMES, posterior, prior), model.lower_bound_, rtol=1e-3)
@@ -69,7 +69,7 @@ def test_what_a_fit_leaves(covariance_type: str) -> None:
     n_kernels = model.n_kernels_
     assert n_kernels <= 6
     assert model.weights_.shape == model.weight_concentration_.shape == (n_kernels, 3)
-    assert model.degrees_of_freedom_.shape == model.mean_precision_.shape == (n_kernels,)
+    assert model.wishart_degrees_.shape == model.mean_precision_.shape == (n_kernels,)
     shares = model.weight_concentration_ / model.weight_concentration_.sum(axis=0)
     assert_allclose(model.weights_, shares)
     assert (model.weights_ > 0).all()
@@ -82,7 +82,7 @@ def test_what_a_fit_leaves(covariance_type: str) -> None:
     rows = model.mean_precision_ - 6 ** (-2 / 4)
     rows = np.full(n_kernels, 150.0) if covariance_type == "tied" else rows
     each = 4 if covariance_type == "spherical" else 1
-    assert_allclose(model.degrees_of_freedom_, each * (expected + rows), rtol=1e-9)
+    assert_allclose(model.wishart_degrees_, each * (expected + rows), rtol=1e-9)
     assert len(model.lower_bound_path_) == model.n_iter_
     assert model.lower_bound_path_[-1] == model.lower_bound_
     assert (np.diff(model.lower_bound_path_) > -1e-8).all()

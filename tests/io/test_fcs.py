@@ -522,7 +522,7 @@ def test_odd_integers_are_refused_with_their_channel(tmp_path: Path) -> None:
 
 
 def test_other_formats_have_no_spill_over() -> None:
-    with pytest.raises(ValueError, match="A ndarray is no FCS file"):
+    with pytest.raises(ValueError, match="compensate=True needs FCS files"):
         open_rows(np.zeros((3, 2)), compensate=True)
 
 

@@ -649,7 +649,7 @@ def test_what_is_no_group_is_told(tmp_path: Path) -> None:
         open_rows((tmp_path / "a.csv", "FSC-A"), label="B530-A")
     with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', got 'ignore'"):
         open_rows(tmp_path / "a.csv", on_error="ignore")
-    with pytest.raises(ValueError, match=r"a\.csv is no FCS file.*compensate=True needs"):
+    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*a\.csv is not one"):
         open_rows([tmp_path / "a.csv"], compensate=True)
     for name in ("layer", "obsm", "sample_key"):
         with pytest.raises(ValueError, match="layer, obsm and sample_key are for an AnnData; got a ndarray"):
@@ -682,4 +682,4 @@ def test_a_fit_to_files_is_the_fit_to_their_rows(tmp_path: Path, suffix: str) ->
         assert_allclose(there.score_samples(given), here.score_samples(X), rtol=1e-10)
     assert_allclose(there.score_samples(files, Y), here.score_samples(X, Y), rtol=1e-10)
     with pytest.raises(ValueError, match="needs rows in memory, but X is <200 rows of 3 files>"):
-        there.sample_conditional(files)
+        there.impute(files, n_draws=1)

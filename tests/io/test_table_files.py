@@ -762,7 +762,7 @@ def test_frames_and_files_are_encoded_alike(data: st.DataObject) -> None:
     for name, kind in (("number", numbers), ("word", words), ("truth", st.booleans())):
         columns[name] = data.draw(
             st.lists(st.none() | kind, min_size=n_rows, max_size=n_rows).filter(
-                lambda own: any(v is not None for v in own)
+                lambda own: any(v not in (None, "none", "-") for v in own)
             )
         )
     columns["number"] = [None if v is None else float(v) for v in columns["number"]]

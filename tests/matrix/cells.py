@@ -288,18 +288,18 @@ def fitted(cell: Cell, data: Data, starts: list[brute.Model], max_iter: int, fol
 @contextmanager
 def noted_starts() -> Iterator[list[list[dict[str, Array]]]]:
     """Note the starts of each mixture that is fitted, as `init` takes them."""
-    draw, noted = solving.start_groups, []
+    draw, noted = solving.start_batches, []
 
     def drawn(*given: Any) -> Iterator[Any]:
         noted.append(own := [])
-        for group in draw(*given):
+        for batch in draw(*given):
             names = ("means", "covariances", "weights")
             own += [
-                {name: host(getattr(group.take(r), name)) for name in names} for r in range(len(group.means))
+                {name: host(getattr(batch.take(r), name)) for name in names} for r in range(len(batch.means))
             ]
-            yield group
+            yield batch
 
-    with mock.patch.object(solving, "start_groups", drawn):
+    with mock.patch.object(solving, "start_batches", drawn):
         yield noted
 
 

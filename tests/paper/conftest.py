@@ -18,7 +18,7 @@ from synthetic import synthetic_results
 from skmix import SharedKernelMixture
 from skmix.paper import Run, Settings, StudyData, digit_features, dither, make_data, make_seven_segment_digits
 from skmix.paper.page import write_report
-from skmix.paper.records import BestRun, GroupModel, StudyResults
+from skmix.paper.records import BestRun, FittedMixture, StudyResults
 from skmix.paper.variants import (
     MAIN_KERNELS,
     METHODS,
@@ -135,11 +135,11 @@ def simulated_run(
     )
 
 
-def fitted_groups(variant: Variant, data: StudyData) -> Iterator[GroupModel]:
-    for names, columns in zip(variant.groups, variant.columns, strict=True):
+def fitted_groups(variant: Variant, data: StudyData) -> Iterator[FittedMixture]:
+    for names, columns in zip(variant.feature_sets, variant.columns, strict=True):
         X = data.train_dithered[:, columns]
         model = SharedKernelMixture(10, random_state=0, max_iter=500, tol=1e-3).fit(X, data.train_labels)
-        yield GroupModel(
+        yield FittedMixture(
             np.array(names, dtype=object),
             model.classes_,
             model.class_prior_,

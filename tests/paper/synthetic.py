@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from skmix.paper.records import (
     BestRun,
     Beyond,
-    GroupModel,
+    FittedMixture,
     Run,
     Settings,
     StudyData,
@@ -126,13 +126,13 @@ def _data(rng: np.random.Generator) -> StudyData:
     return StudyData(images, labels, features, dithered, test_images, test_labels, test, test)
 
 
-def _groups(rng: np.random.Generator, variant: Variant, data: StudyData) -> Iterator[GroupModel]:
-    for names, columns in zip(variant.groups, variant.columns, strict=True):
+def _groups(rng: np.random.Generator, variant: Variant, data: StudyData) -> Iterator[FittedMixture]:
+    for names, columns in zip(variant.feature_sets, variant.columns, strict=True):
         rows = data.train_features[:, columns]
         means = rows[rng.choice(len(rows), MAIN_KERNELS, replace=False)]
         roots = rng.normal(0.0, 0.03, (MAIN_KERNELS, len(columns), len(columns)))
         covariances = roots @ roots.transpose(0, 2, 1) + 0.0004 * np.eye(len(columns))
         weights = rng.dirichlet(np.full(MAIN_KERNELS, 0.3), size=10).T
-        yield GroupModel(
+        yield FittedMixture(
             np.array(names, dtype=object), np.arange(10), np.full(10, 0.1), weights, means, covariances
         )

@@ -90,7 +90,7 @@ def test_a_sheet_has_the_first_images_of_each_digit(
     def plot_digits(images: Any, labels: Any, **options: Any) -> None:
         drawn.update(images=images, labels=labels, **options)
 
-    monkeypatch.setattr("skmix.cli.digits.plot_digits", plot_digits)
+    monkeypatch.setattr("skmix.paper.command.plot_digits", plot_digits)
     sheet = tmp_path / "deep" / "sheet.png"
     code, output = run("--out", tmp_path / "a.npz", "--per-digit", per_digit, "--sheet", sheet, "--json")
     assert code == 0, output

@@ -9,10 +9,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
-from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.paper import loops, methods
 from skmix.paper.methods import predict
-from skmix.paper.published import published_pass
+from skmix.paper.published import FloatArray, IntArray, published_pass
+from skmix.theory import Parameters
 
 
 def plain_pass(rows: FloatArray, sizes: IntArray, parameters: Parameters) -> tuple[Parameters, FloatArray]:
@@ -50,13 +50,6 @@ def test_a_published_pass_is_that_of_plain_operations(width: float) -> None:
     assert_array_equal(found[1], expected[1])
 
 
-def test_classes_that_nearly_tie_are_doubtful() -> None:
-    likelihoods = np.array([[[0.5, 0.2, 1e-120, 0.5], [0.5 * (1 + 1e-12), 0.3, 1e-120, 1e-130]]])
-    winners, doubtful = loops.decide(likelihoods, 1e-100, 1e-9)
-    assert_array_equal(winners[[0, 1, 3]], [1, 1, 0])
-    assert_array_equal(doubtful, [True, False, True, False])
-
-
 def test_the_first_of_classes_with_the_same_weights_wins() -> None:
     random = np.random.default_rng(4)
     weights = np.tile(random.dirichlet(np.ones(3))[:, None], (1, 4))
@@ -89,7 +82,7 @@ def test_relative_likelihoods_are_those_of_the_textbook(
 
 
 def test_decisions_are_those_of_the_products() -> None:
-    """Of two groups; a row is doubtful if another class is near, or the winner was raised."""
+    """Of two feature sets; a row is doubtful if another class is near, or the winner was raised."""
     random = np.random.default_rng(6)
     likelihoods = random.uniform(size=(2, 5, 400)) ** 4
     least, close = 0.01, 0.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,19 +12,15 @@ from sklearn import metrics
 from sklearn.exceptions import ConvergenceWarning
 from study_runs import same_runs
 
-from skmix import SharedKernelMixture
-from skmix.engine import starts
-from skmix.engine.density import class_log_likelihood
-from skmix.engine.model import Parameters, Status
-from skmix.engine.sources.summary import measure
-from skmix.engine.structures import structure_of
+from skmix import SharedKernelClassifier
 from skmix.paper import METHODS, Method, Settings, StudyData, methods, run_batch, run_one
 from skmix.paper.harness import generator
 from skmix.paper.methods import _joined, fit_batch, predict, predict_published, scores_of
 from skmix.paper.published import Fit
 from skmix.paper.records import features_of
-from skmix.paper.study import fitted_groups
+from skmix.paper.study import fitted_mixtures
 from skmix.paper.variants import FEATURES, variant_of
+from skmix.theory import Parameters
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -40,61 +37,63 @@ def test_a_run_alone_has_the_bits_it_has_in_company(
     assert len({run.log_likelihood for run in together if not run.reason}) > 1
 
 
-def test_the_robust_way_is_the_mixture_from_the_papers_start(data: StudyData, settings: Settings) -> None:
-    variant = variant_of("4D")
-    (fitted,) = fit_batch(data, variant, 10, "robust", [3], settings)
-    X = data.train_dithered[:, variant.columns[0]]
-    model = SharedKernelMixture(
-        init={
-            "means": generator(settings.seed, "run", "4D", 10, "robust", 3).uniform(size=(10, 4)),
-            "covariances": np.tile(0.3 * np.eye(4), (10, 1, 1)),
-            "weights": np.full((10, 10), 0.1),
-        },
-        covariance_prior=None,
-        tol=("per-class", 0.1),
-        max_iter=settings.max_iter,
-    ).fit(X, data.train_labels)
-    np.testing.assert_allclose(fitted.groups[0].means, model.means_, atol=1e-10)
-    assert fitted.n_iter == model.n_iter_
-    assert fitted.log_likelihood == pytest.approx(model.log_likelihood_)
-
-
-def test_the_class_wise_way_is_the_mixture_with_a_start_and_a_stopping_rule_of_its_own(
-    data: StudyData, settings: Settings
+@pytest.mark.parametrize(
+    ("method", "rule"),
+    [("robust", {"init": "uniform", "tol": ("per-class", 0.1)}), ("class-wise", {"init": "class"})],
+)
+def test_our_methods_are_mixtures(
+    data: StudyData, settings: Settings, method: Method, rule: dict[str, Any]
 ) -> None:
-    variant, full = variant_of("9D"), structure_of("full")
-    (fitted,) = fit_batch(data, variant, 10, "class-wise", [3], settings)
-    X = np.ascontiguousarray(data.train_dithered[:, variant.columns[0]])
-    random = generator(settings.seed, "run", "9D", 10, "class-wise", 3)
-    start = starts.class_wise(X, data.train_labels, 10, 1, 10, measure(X, full), full, random).take(0)
-    init = {name: getattr(start, name) for name in ("means", "covariances", "weights")}
+    """A run is what a `SharedKernelClassifier` of the product form finds, and predicts what it predicts."""
+    variant = variant_of("2Dx3D")
+    (fitted,) = fit_batch(data, variant, 10, method, [3], settings)
+    used = [3, 4, 11, 12, 13]
+    model = SharedKernelClassifier(
+        10,
+        feature_sets=[[0, 1], [2, 3, 4]],
+        covariance_prior=None,
+        max_iter=settings.max_iter,
+        random_state=generator(settings.seed, "run", "2Dx3D", 10, method, 3),
+        **rule,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = SharedKernelMixture(init=init, covariance_prior=None, max_iter=settings.max_iter)
-        model.fit(X, data.train_labels)
-    assert model.tol == 1e-4
-    np.testing.assert_allclose(fitted.groups[0].means, model.means_, atol=1e-10)
-    assert (fitted.n_iter, fitted.converged) == (model.n_iter_, model.converged_)
-    assert fitted.log_likelihood == pytest.approx(model.log_likelihood_)
+        model.fit(data.train_dithered[:, used], data.train_labels)
+    for found, own in zip(fitted.mixtures, model.models_, strict=True):
+        np.testing.assert_allclose(found.means, own.means_, atol=1e-10)
+        np.testing.assert_allclose(found.covariances, own.covariances_, atol=1e-10)
+        np.testing.assert_allclose(found.weights, own.weights_, atol=1e-10)
+    assert fitted.n_iter == max(own.n_iter_ for own in model.models_)
+    assert fitted.converged == all(own.converged_ for own in model.models_)
+    assert fitted.log_likelihood == pytest.approx(sum(own.log_likelihood_ for own in model.models_))
+    expected = model.predict(data.test_dithered[:, used])
+    rows = [np.ascontiguousarray(data.test_dithered[:, columns].T) for columns in variant.columns]
+    for decide in (predict, predict_published):
+        np.testing.assert_array_equal(decide(rows, fitted.mixtures), expected)
 
 
-def test_what_the_engine_says_of_a_start_is_what_the_run_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = SimpleNamespace(
-        parameters=SimpleNamespace(take=lambda r: f"model {r}"),
-        n_iter=np.array([4, 9, 40]),
-        status=np.array([Status.CONVERGED, Status.FAILED, Status.STOPPED]),
-        log_likelihood=np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
-    )
-    monkeypatch.setattr(methods, "fit", lambda *_: ended)
-    monkeypatch.setattr(methods, "open_source", lambda *_: None)
-    assert methods._fit_engine(None, None, None, None) == [  # type: ignore[arg-type]
-        Fit(("model 0",), 4, True, None, "", 3.0),  # type: ignore[arg-type]
-        Fit(("model 1",), 9, False, 9, "overflow", 7.0),  # type: ignore[arg-type]
-        Fit(("model 2",), 40, False, None, "", 11.0),  # type: ignore[arg-type]
+def test_a_start_that_fails_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, data: StudyData, settings: Settings
+) -> None:
+    def ended(model: Any, X: Any, y: Any, random_states: list[Any]) -> list[Any]:
+        return [
+            SimpleNamespace(
+                weights_=0, means_=0, covariances_=0, n_iter_=n_iter, converged_=status == "converged",
+                log_likelihood_=1.0, start_status_=[status],
+            )
+            for n_iter, status in zip((4, 9, 40), ("converged", "failed", "stopped"), strict=True)
+        ]  # fmt: skip
+
+    monkeypatch.setattr(methods, "fit_each", ended)
+    fits = fit_batch(data, variant_of("3D"), 10, "robust", range(3), settings)
+    assert [(fit.n_iter, fit.converged, fit.failing_pass, fit.reason) for fit in fits] == [
+        (4, True, None, ""),
+        (9, False, 9, "overflow"),
+        (40, False, None, ""),
     ]
 
 
-def test_ways_end_differently(data: StudyData, settings: Settings) -> None:
+def test_methods_end_differently(data: StudyData, settings: Settings) -> None:
     """The class-wise start is near its end at once; the published method alone fails."""
     runs = {method: run_batch(data, "6D", 10, method, range(15), settings) for method in METHODS}
     assert any(run.reason for run in runs["published"])
@@ -110,19 +109,13 @@ def test_ways_end_differently(data: StudyData, settings: Settings) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_scores_are_those_of_scikit_learn(seed: int) -> None:
     random = np.random.RandomState(seed)
-    truth, predicted = random.randint(10, size=200), random.randint(10, size=200)
+    # The second seed never predicts most of the classes.
+    truth, predicted = random.randint(10, size=200), random.randint([10, 3, 10][seed], size=200)
     found = scores_of(truth, predicted)
     np.testing.assert_array_equal(found["confusion"], metrics.confusion_matrix(truth, predicted))
     assert found["accuracy"] == metrics.accuracy_score(truth, predicted)
     expected = metrics.jaccard_score(truth, predicted, average="macro")
     assert found["mean_iou"] == pytest.approx(expected, abs=1e-15)
-
-
-def test_a_class_that_is_never_predicted_counts_as_zero() -> None:
-    found = scores_of(np.repeat(np.arange(10), 3), np.zeros(30, dtype=np.int64))
-    assert found["accuracy"] == 0.1
-    # Class 0: 3 correct of 30 that belong to it or were predicted as it.
-    assert found["mean_iou"] == pytest.approx((3 / 30) / 10)
 
 
 def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> None:
@@ -142,28 +135,17 @@ def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> Non
     assert features_of(data, variant_of("3D"), Settings(dither="all"))[1] is data.test_dithered
 
 
-def test_group_models_carry_the_names_of_their_features(data: StudyData, settings: Settings) -> None:
+def test_mixtures_have_the_names_of_their_features(data: StudyData, settings: Settings) -> None:
     run = run_one(data, "2Dx3D", 10, "class-wise", 0, settings)
-    first, second = fitted_groups(run, data, settings)
+    first, second = fitted_mixtures(run, data, settings)
     assert first.feature_names_in_.tolist() == ["pca 4", "pca 5"]
     assert second.feature_names_in_.tolist() == ["q2", "q3", "q4"]
     np.testing.assert_allclose(second.weights_.sum(axis=0), 1.0)
     assert second.covariances_.shape == (10, 3, 3)
 
 
-def test_predictions_are_those_of_the_engine(data: StudyData, settings: Settings) -> None:
-    variant = variant_of("3Dx3D")
-    rows = [np.ascontiguousarray(data.test_dithered[:, columns].T) for columns in variant.columns]
-    for fitted in fit_batch(data, variant, 10, "class-wise", range(3), settings):
-        scores = sum(
-            class_log_likelihood(x.T, model, "full") for x, model in zip(rows, fitted.groups, strict=True)
-        )
-        np.testing.assert_array_equal(predict(rows, fitted.groups), np.argmax(scores, axis=1))
-        np.testing.assert_array_equal(predict_published(rows, fitted.groups), np.argmax(scores, axis=1))
-
-
 def test_a_class_beyond_underflow_can_still_win() -> None:
-    """Group one makes class 1 hopeless at first sight, group two makes class 0 more so."""
+    """The first feature set makes class 1 hopeless at first sight, the second makes class 0 more so."""
     narrow = np.array([[[1e-4]], [[1e-4]]])
     weights = np.array([[1.0, 0.0], [0.0, 1.0]])
     first = Parameters(weights, np.array([[0.0], [0.5]]), narrow)
@@ -192,7 +174,7 @@ def test_the_root_of_a_negative_determinant_is_imaginary() -> None:
     assert predict_published([np.zeros((1, 1))], [model]).tolist() == [1]
 
 
-def test_a_run_is_what_all_of_its_groups_are() -> None:
+def test_a_run_is_what_all_of_its_feature_sets_are() -> None:
     """It has converged when all have, and failed with the first that did."""
     one = Fit((), 7, True, None, "", -2.0)
     other = Fit((), 9, False, None, "", -3.0)

@@ -10,11 +10,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from skmix.engine.model import Parameters
 from skmix.paper import Settings, StudyData, published_pass, published_passes, published_run
 from skmix.paper.methods import fit_batch
 from skmix.paper.published import REASONS, failure_reason
 from skmix.paper.variants import variant_of
+from skmix.theory import Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 
@@ -126,7 +126,7 @@ def test_a_failed_run_ends_in_the_failing_pass(golden: Golden, file: str, reason
     assert run.reason == reason if reason else run.reason in REASONS
     before = published_run(X, classes, start, max_iter=FAILING[file] - 1)
     assert before.failing_pass is None
-    assert_array_equal(run.groups[0].covariances, before.groups[0].covariances)
+    assert_array_equal(run.mixtures[0].covariances, before.mixtures[0].covariances)
 
 
 @pytest.mark.parametrize("name", ["illustration", "one_dimensional", "digits_3d"])
@@ -206,11 +206,11 @@ def test_reasons_are_distinguished() -> None:
     assert failure_reason(finite_one, rows, sizes) == "overflow"
 
 
-def test_a_failed_group_fails_the_run(data: StudyData, settings: Settings) -> None:
-    """In the product form one bad group is enough, and its reason is the run's."""
+def test_a_failed_feature_set_fails_the_run(data: StudyData, settings: Settings) -> None:
+    """In the product form one failure is enough, and its reason is the run's."""
     plain = Settings(seed=settings.seed, dither="paper", train_per_digit=30, test_per_digit=10, max_iter=40)
     fits = fit_batch(data, variant_of("3Dx3D"), 10, "published", range(25), plain)
     failed = [fit for fit in fits if fit.reason]
     assert 0 < len(failed) < len(fits)
-    assert all(len(fit.groups) == 2 and np.isnan(fit.log_likelihood) for fit in failed)
+    assert all(len(fit.mixtures) == 2 and np.isnan(fit.log_likelihood) for fit in failed)
     assert all(fit.failing_pass is not None and not fit.converged for fit in failed)

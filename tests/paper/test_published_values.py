@@ -8,7 +8,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from skmix.paper.published_values import (
+from skmix.paper.printed import (
     METRICS,
     OK_RUNS,
     RANKED_METRICS,
@@ -91,7 +91,7 @@ def test_printed_rankings_are_those_of_the_printed_values() -> None:
 
 def test_no_printed_number_has_changed() -> None:
     """Most numbers follow from no others, so that a misprint would show nowhere."""
-    folder = resources.files("skmix.paper") / "published_tables"
+    folder = resources.files("skmix.paper") / "printed"
     tables = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
     found = {
         name.removesuffix(".csv"): hashlib.sha256("\n".join(text.splitlines()).encode()).hexdigest()

@@ -168,7 +168,7 @@ def test_the_explorer_offers_planes_within_a_group_only(explored: Any) -> None:
 
 def test_the_explorer_shows_the_weights_of_the_chosen_class(explored: Any) -> None:
     browser = explored
-    model = synthetic_results().best["4D", "robust"].groups[0]
+    model = synthetic_results().best["4D", "robust"].mixtures[0]
     choose(browser, "explore-variant", "4D")
     choose(browser, "explore-method", "robust")
     for digit in (0, 9):
@@ -187,7 +187,7 @@ def test_ellipses_have_the_extent_of_one_standard_deviation(explored: Any, pair:
     """An ellipse reaches the square root of a feature's variance either side of the mean, whatever the
     correlation; pixels are an affine map of feature values, the vertical one upside down."""
     browser = explored
-    model = synthetic_results().best["13D", "robust"].groups[0]
+    model = synthetic_results().best["13D", "robust"].mixtures[0]
     choose(browser, "explore-variant", "13D")
     choose(browser, "explore-method", "robust")
     choose(browser, "explore-across", pair[0])
@@ -207,7 +207,7 @@ def test_ellipses_have_the_extent_of_one_standard_deviation(explored: Any, pair:
 def test_ellipses_lean_with_the_correlation(explored: Any) -> None:
     """Where an ellipse is widest, its height off the mean is covariance over standard deviation."""
     browser = explored
-    model = synthetic_results().best["9D", "class-wise"].groups[0]
+    model = synthetic_results().best["9D", "class-wise"].mixtures[0]
     choose(browser, "explore-variant", "9D")
     choose(browser, "explore-method", "class-wise")
     choose(browser, "explore-across", "q3")

@@ -216,7 +216,7 @@ def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
 def test_tables_stand_source_under_source() -> None:
     table = synthetic_data()["tables"][0]
     assert (table["number"], table["columns"][:2]) == (1, ["3D", "3x1D"])
-    group = table["groups"][0]
+    group = table["sections"][0]
     assert group["label"] == "Med Acc"
     assert "<span>Median accuracy</span>" in render(synthetic_data())
     sources = ["paper", "published", "difference", "robust", "class-wise"]
@@ -235,8 +235,8 @@ def test_tables_stand_source_under_source() -> None:
     assert gap == pytest.approx(rerun - printed, abs=1.1e-3)
     assert group["rows"][2]["cells"][0][0] in "+-"
     fifth = synthetic_data()["tables"][4]
-    assert [group["label"] for group in fifth["groups"]][-1] == "K = 18"
-    assert fifth["groups"][-1]["rows"][0]["cells"] == [
+    assert [group["label"] for group in fifth["sections"]][-1] == "K = 18"
+    assert fifth["sections"][-1]["rows"][0]["cells"] == [
         "0.84 ± 0.05 (61)",
         "0.86 ± 0.17 (15)",
         "0.79 ± 0.15 (22)",
@@ -368,7 +368,7 @@ def test_differences_that_round_to_zero_have_no_minus() -> None:
     sources = ("paper, printed", "paper's algorithm, rerun")
     table = Table("table1", "Table 1: all runs", ("measure",), "variant", ("3D",), sources, (row,))
     (shown,) = report_data(synthetic_results(), tables=[table])["tables"]
-    assert shown["groups"][0]["rows"][2]["cells"] == ["+0.000"]
+    assert shown["sections"][0]["rows"][2]["cells"] == ["+0.000"]
 
 
 def test_pictures_are_inside_and_small() -> None:
@@ -445,8 +445,8 @@ def test_the_explorer_has_a_class_s_rows_and_its_upper_triangles() -> None:
     results, data = synthetic_results(), synthetic_data()
     explorer = data["explorer"]
     variant = next(each for each in data["variants"] if each["name"] == "6D")
-    mixture = variant["methods"]["robust"]["best"]["groups"][0]
-    covariance = results.best["6D", "robust"].groups[0].covariances_[3]
+    mixture = variant["methods"]["robust"]["best"]["mixtures"][0]
+    covariance = results.best["6D", "robust"].mixtures[0].covariances_[3]
     full = np.zeros((6, 6))
     full[np.triu_indices(6)] = mixture["covariances"][3]
     np.testing.assert_allclose(full, np.triu(covariance), rtol=1e-4)
@@ -455,7 +455,7 @@ def test_the_explorer_has_a_class_s_rows_and_its_upper_triangles() -> None:
     assert explorer["labels"] == results.data.train_labels.tolist()
     assert (explorer["n_rows"], explorer["features"]) == (300, list(FEATURES))
     assert mixture["prior"] == [0.1] * 10
-    model = results.best["6D", "robust"].groups[0]
+    model = results.best["6D", "robust"].mixtures[0]
     np.testing.assert_allclose(mixture["weights"], model.weights_, atol=5.1e-6)
     np.testing.assert_allclose(mixture["means"], model.means_, rtol=1e-4)
 
@@ -484,7 +484,7 @@ def test_variants_have_the_papers_numbers_and_the_best_runs() -> None:
     assert (paper["n"], paper["median"]) == (500, 0.959)
     assert (found["10D"]["paper"]["max"], found["4D"]["paper"]["failed"]) == (0.77, 55)
     assert found["4D"]["paper"]["best"]["matrix"][0][8] == 88
-    assert found["2Dx3D"]["groups"] == [["pca 4", "pca 5"], ["q2", "q3", "q4"]]
+    assert found["2Dx3D"]["feature_sets"] == [["pca 4", "pca 5"], ["q2", "q3", "q4"]]
     assert found["3D"]["dithered"] is True
     for method in METHODS:
         best, own = results.best["3D", method].run, found["3D"]["methods"][method]
@@ -521,17 +521,17 @@ def test_means_of_failed_runs_need_ten_of_them() -> None:
 def test_a_model_that_is_not_finite_is_left_out() -> None:
     results = synthetic_results()
     best = results.best["3D", "published"]
-    broken = dataclasses.replace(best.groups[0], means_=np.full((10, 3), np.nan))
-    changed = {**results.best, ("3D", "published"): dataclasses.replace(best, groups=(broken,))}
+    broken = dataclasses.replace(best.mixtures[0], means_=np.full((10, 3), np.nan))
+    changed = {**results.best, ("3D", "published"): dataclasses.replace(best, mixtures=(broken,))}
     variant = report_data(dataclasses.replace(results, best=changed))["variants"][0]
-    assert variant["methods"]["published"]["best"]["groups"] == [None]
+    assert variant["methods"]["published"]["best"]["mixtures"] == [None]
 
 
 @pytest.mark.slow
 def test_the_command_for_one_run_makes_it_again() -> None:
     settings = Settings(seed=3, train_per_digit=6, test_per_digit=4, max_iter=20)
     run = run_one(make_data(settings), "3D", 10, "robust", 5, settings)
-    best = {("3D", "robust"): BestRun(run, synthetic_results().best["3D", "robust"].groups)}
+    best = {("3D", "robust"): BestRun(run, synthetic_results().best["3D", "robust"].mixtures)}
     results = dataclasses.replace(synthetic_results(), settings=settings, best=best)
     command = shlex.split(report_data(results)["made"]["commands"][1])
     assert command[0] == "python"
@@ -556,7 +556,7 @@ def test_cells_of_tables_by_hand() -> None:
     table = Table("table5", "Table 5: kernels", ("K", "accuracy"), "variant", ("3D", "6D"), sources, rows)
     (shown,) = report_data(synthetic_results(), tables=[table])["tables"]
     assert (shown["number"], shown["title"], shown["columns"]) == (5, "Kernels", ["3D", "6D"])
-    (group,) = shown["groups"]
+    (group,) = shown["sections"]
     assert group["label"] == "K = 3"
     assert [(row["source"], row["cells"]) for row in group["rows"]] == [
         ("paper", ["0.90 ± 0.125 (95)", "–"]),
@@ -569,7 +569,7 @@ def test_cells_of_tables_by_hand() -> None:
     ranks = Table("table2", "Table 2: ranks", ("metric",), "rank", ("1", "tau"), sources, (row,), "A note.")
     (shown,) = report_data(synthetic_results(), tables=[ranks])["tables"]
     assert (shown["columns"], shown["note"]) == (["1", "τ"], "A note.")
-    assert [(row["source"], row["cells"]) for row in shown["groups"][0]["rows"]] == [
+    assert [(row["source"], row["cells"]) for row in shown["sections"][0]["rows"]] == [
         ("paper", ["3D", "1.000"]),
         ("published", ["6D", "0.500"]),
         ("robust", ["3D", "–"]),

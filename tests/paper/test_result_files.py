@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from skmix.paper.harness import read_lines, writable_folder, write_json, write_lines
+from skmix.io import writable_folder
+from skmix.paper.harness import read_lines, write_json, write_lines
 
 
 def names(folder: Path) -> list[str]:

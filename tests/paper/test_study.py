@@ -16,7 +16,7 @@ from skmix.paper import (
     METHODS,
     VARIANTS,
     Cell,
-    GroupModel,
+    FittedMixture,
     Run,
     Settings,
     StudyData,
@@ -156,7 +156,7 @@ def test_results_hold_the_best_run_and_its_model(tmp_path: Path, data: StudyData
         assert best.run.accuracy == max(run.accuracy for run in own)
         # The model fitted again is the one that made the run's predictions.
         scores = np.zeros((len(data.test_labels), 10))
-        for model in best.groups:
+        for model in best.mixtures:
             columns = [list(FEATURES).index(name) for name in model.feature_names_in_]
             scores += log_likelihoods(data.test_dithered[:, columns], model)
         confusion = np.zeros((10, 10), dtype=np.int64)
@@ -164,7 +164,7 @@ def test_results_hold_the_best_run_and_its_model(tmp_path: Path, data: StudyData
         np.testing.assert_array_equal(confusion, best.run.confusion)
 
 
-def log_likelihoods(rows: NDArray[np.float64], model: GroupModel) -> NDArray[np.float64]:
+def log_likelihoods(rows: NDArray[np.float64], model: FittedMixture) -> NDArray[np.float64]:
     """Return log p(x | class) by the textbook, shape (n, 10)."""
     densities = np.stack(
         [
@@ -197,7 +197,7 @@ def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
         for cell in cells
     }
     monkeypatch.setattr(study, "stored_runs", lambda *_: runs)
-    monkeypatch.setattr(study, "fitted_groups", lambda *_: ())
+    monkeypatch.setattr(study, "fitted_mixtures", lambda *_: ())
     results = study_results(make_study(cells, settings, data), None, beyond=())  # type: ignore[arg-type]
     assert [best.run.run for best in results.best.values()] == [28, 28]
     (margin,) = results.margins

@@ -257,7 +257,7 @@ def ellipses(axes: Axes) -> list[Ellipse]:
 @pytest.mark.parametrize(("variant", "n_panels"), [("4D", 6), ("6D", 15)])
 @pytest.mark.parametrize("label", [0, 9])
 def test_models_of_a_study(results: StudyResults, variant: str, n_panels: int, label: int) -> None:
-    (model,) = results.best[variant, "class-wise"].groups
+    (model,) = results.best[variant, "class-wise"].mixtures
     axes = plot_projections(model, label)
     assert [len(ellipses(panel)) for panel in axes] == [10] * n_panels
     assert axes[0].get_xlabel() == ""

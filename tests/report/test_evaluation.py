@@ -170,13 +170,11 @@ def test_kernels_and_the_background_share_a_row() -> None:
     model = SharedKernelMixture(2, tail="background", random_state=0).fit(X)
     columns = predict_columns(model, X)
     assert_allclose(columns["p_0"] + columns["p_1"] + columns["p_background"], 1.0, rtol=1e-12)
-    # A row that is background alone has the kernel and the population of `predict`.
-    model.populations_ = np.array([1, 0])
+    # A row that is background alone has the kernel of `predict`.
     far = np.array([[1e9]])
     columns = predict_columns(model, far)
     assert columns["p_background"] == 1.0
     assert columns["kernel"] == model.predict(far)
-    assert columns["population"] == model.predict(far, populations=True)
 
 
 # ---------------------------------------------------------------- descriptions

@@ -9,8 +9,9 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from types import MappingProxyType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,7 +22,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import skmix
-from skmix._errors import Advice
+from skmix._errors import Argument, ArgumentError, ArgumentWarning
 
 BAD_INPUT = NOT_INSTALLED = 1
 WRONG_USE = 2
@@ -225,45 +226,44 @@ _notes: list[str] = []
 
 
 def note(message: str) -> None:
-    """Print a note on the error stream after the work, when no progress display can hide it."""
-    _notes.append(message)
+    """Print a note, once, on the error stream after the work, when no progress display can hide it."""
+    if message not in _notes:
+        _notes.append(message)
 
 
-# Options whose names are not those of the library's arguments.
-_OPTIONS = {"columns": "channels", "label": "group"}
+def in_options(error: Any, options: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a message of the library with a command's options in place of the library's arguments."""
 
+    def word(argument: Argument) -> str:
+        option = options.get(argument.name, "--" + argument.name.replace("_", "-"))
+        if isinstance(argument.value, bool):
+            return option if argument.value else option.replace("--", "--no-", 1)
+        return option if argument.value is None else f"{option} {shlex.quote(str(argument.value))}"
 
-def in_options(said: Any) -> str:
-    """Return an error, warning or note of the library, with options in place of its arguments."""
-    advice = getattr(said, "advice", said)
-    return advice.worded(_as_option) if isinstance(advice, Advice) else str(said)
-
-
-def _as_option(name: str, value: Any) -> str:
-    option = f"--{_OPTIONS.get(name, name)}"
-    if value is False:
-        return option.replace("--", "--no-", 1)
-    if value is True or value is ... or value == [...]:
-        return option
-    return f"{option} {' '.join(map(shlex.quote, value if isinstance(value, list) else [value]))}"
+    return error.worded(word) if isinstance(error, ArgumentError | ArgumentWarning) else str(error)
 
 
 @contextmanager
 def guarded(
-    bad_input: int = BAD_INPUT, interrupted: str = "interrupted; nothing was written."
+    bad_input: int = BAD_INPUT,
+    interrupted: str = "interrupted; nothing was written.",
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
-    """Turn errors into a one-line message and an exit code, and warnings into notes."""
+    """Turn errors into a one-line message and an exit code, and warnings into notes.
+
+    `options` are those that set an argument of the library by another name.
+    """
     _notes.clear()
     with warnings.catch_warnings():
         # Show warnings to users only. Columns were matched by name, so models get arrays without names.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        warnings.showwarning = lambda message, *_, **__: note(in_options(message))
+        warnings.showwarning = lambda message, *_, **__: note(in_options(message, options))
         try:
             yield
         except (ValueError, OverflowError) as error:
-            stop(in_options(error), bad_input)
+            stop(in_options(error, options), bad_input)
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -26,13 +26,12 @@ from skmix.cli._common import (
     stop,
 )
 from skmix.cli._progress import Watch
-from skmix.estimators import load
-from skmix.io import ColumnError, TableRows, read_rows, replacing, write_columns
+from skmix.groups import Study, load
+from skmix.io import ColumnError, TableRows, read_rows, replacing, writable_folder, write_columns
 from skmix.io.encoding import Kind, listed, plain_text
 from skmix.io.labels import labels_like
 from skmix.io.preparation import AUTOMATIC, Preparation, check_scale_known, scale_of, transformer_of
 from skmix.io.writing import WRITABLE, check_writable, is_device
-from skmix.paper.harness import writable_folder
 from skmix.report._predictions import target_of
 
 Data = Annotated[
@@ -190,7 +189,7 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
 
 def columns_of(model: Any) -> dict[str, Kind]:
     """Return the columns that the features of a model were made of, and what they hold."""
-    found = (getattr(model, "preparation_", None) or {}).get("columns")
+    found = getattr(model, "preparation_", {}).get("columns")
     return found or {str(name): None for name in getattr(model, "feature_names_in_", ())}
 
 
@@ -221,11 +220,17 @@ def read_labelled(
     return rows.X[known], labels[known], None if rows.weights is None else rows.weights[known]
 
 
-def load_model(path: str) -> Any:
-    """Return the model in a file."""
+def load_any(path: str) -> Any:
+    """Return the model or the study in a file."""
     if path == STANDARD:
         stop("a model must be a file; - is for tables.", WRONG_USE)
     return load(path)
+
+
+def load_model(path: str) -> Any:
+    """Return the model in a file; of a study, the mixture inside."""
+    found = load_any(path)
+    return found.model if isinstance(found, Study) else found
 
 
 def check_place(

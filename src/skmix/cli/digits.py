@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from skmix import paper
 from skmix.cli import _common as cli
 from skmix.cli._progress import watching
-from skmix.io import replacing, write_columns
+from skmix.io import writable_folder
 from skmix.io.writing import WRITABLE
-from skmix.paper.digit_plots import plot_digits
-from skmix.paper.harness import writable_folder
-from skmix.plots._common import new_figure, save_figure
-
-_MAX_ON_A_SHEET = 20
-"""Images of each digit that a sheet shows."""
 
 
 @cli.app.command(
@@ -44,7 +35,7 @@ def digits(
     variance_scale: Annotated[float, typer.Option(help="Factor of the points' variances.")] = 1.2,
     sheet: Annotated[
         Path | None,
-        typer.Option(help=f"Picture of the first {_MAX_ON_A_SHEET} images of each digit (.png, .pdf, .svg)."),
+        typer.Option(help="Picture of the first 20 images of each digit (.png, .pdf, .svg)."),
     ] = None,
     as_json: cli.Json = False,
 ) -> None:
@@ -61,11 +52,15 @@ def digits(
             suffixes = " or ".join(known[option])
             cli.stop(f"{option} {file}: the name must end in {suffixes}.", cli.WRONG_USE)
     files = " and ".join(map(str, wanted.values()))
+    from skmix.paper.command import write_digits
+
     with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {files}"):
         for file in wanted.values():
             writable_folder(file.parent)
         with watching() as watch, watch.steps("simulating", None):
-            images, labels = paper.make_seven_segment_digits(
+            n_images = write_digits(
+                out,
+                sheet,
                 per_digit,
                 half_length=half_length,
                 half_width=half_width,
@@ -73,30 +68,8 @@ def digits(
                 variance_scale=variance_scale,
                 random_state=seed,
             )
-            # Draw before anything is written: matplotlib may be missing.
-            figure = None if sheet is None else _sheet(images, labels, per_digit)
-            found, names = paper.digit_features(images), paper.DIGIT_FEATURES
-            if out.suffix.lower() == ".npz":
-                with replacing(out) as opened:
-                    np.savez_compressed(
-                        opened, images=images, labels=labels, features=found, feature_names=names
-                    )
-            else:
-                columns = dict(zip(names, found.T, strict=True))
-                write_columns(out, {**columns, "digit": labels})
-            if figure is not None and sheet is not None:
-                save_figure(figure, sheet, dpi=120)
     if as_json:
         picture = None if sheet is None else str(sheet)
-        cli.print_json({"file": str(out), "sheet": picture, "n_images": len(labels)})
+        cli.print_json({"file": str(out), "sheet": picture, "n_images": n_images})
     else:
-        cli.say(f"{len(labels)} images, {per_digit} of each digit, written into {files}.")
-
-
-def _sheet(images: NDArray[np.uint8], labels: NDArray[np.int64], per_digit: int) -> Any:
-    """Return a figure with a row of images for each digit."""
-    across = min(per_digit, _MAX_ON_A_SHEET)
-    shown = np.arange(len(labels)) % per_digit < across
-    figure = new_figure(0.45 * across + 0.5, 4.7)
-    plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
-    return figure
+        cli.say(f"{n_images} images, {per_digit} of each digit, written into {files}.")

@@ -14,6 +14,7 @@ from skmix import report
 from skmix.cli import _common as cli
 from skmix.cli import _tables as tables
 from skmix.cli._progress import watching
+from skmix.groups import Study
 from skmix.io import ColumnError
 from skmix.io.encoding import decode_columns, listed
 from skmix.io.labels import labels_like
@@ -69,10 +70,14 @@ def predict(
     written = tables.written(no_header, sep, decimal, encoding, missing)
     tables.check_place(out, reading=[model, data], table=True, as_json=as_json)
     with cli.guarded(), watching() as watch:
-        fitted = tables.load_model(model)
+        found = tables.load_any(model)
+        fitted = found.model if isinstance(found, Study) else found
         rows = tables.read_for(watch, fitted, data, drop=drop, keep=keep or (), **written)
         with watch.share("predicting") as progress:
             predicted = predict_columns(fitted, rows.X, progress)
+        if isinstance(found, Study) and found.populations is not None:
+            own = found.populations.predict(fitted, rows.X) if len(rows.X) else np.empty(0, dtype=np.int64)
+            predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
         twice = sorted(set(rows.kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)

@@ -7,14 +7,14 @@ raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .compute.arrays import namespace, occurs, pick, sent_once, to_numpy
+from .compute.arrays import Array, namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
 from .frame import Frame, Setting
 from .model import (
@@ -26,6 +26,7 @@ from .model import (
     Parameters,
     Regulariser,
     Result,
+    Statistics,
     Status,
 )
 from .rules import UpdateRule
@@ -127,31 +128,22 @@ def fit(
     resume : RunState, optional
         State to continue from, instead of the starts.
     """
-    rows = open_source(source)
-    structure = structure_of(options.covariance_type).of(starts.covariances)
-    frame = rows.summary.frame(structure) if frame is None else frame
-    n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
-    volume = rows.summary.by_class(rows.summary.observed, n_columns) @ np.log(frame.scale)
-    with workers(options.n_jobs) as pool:
-        setting = make_setting(rows, starts, frame, structure, pool, options)
-        rule = rule_of(options, setting, starts.means.shape[1], rows)
+    with Passes.over(open_source(source), starts, options, frame) as passes:
+        n_columns, rule = len(passes.volume), passes.rule
         if resume is None:
-            resume = RunState.begin(
-                frame.enter(starts, structure), n_columns, 1 if rule.bounded else n_columns
-            )
-        run = Run(rows, setting, rule, options, resume)
+            inside = passes.frame.enter(starts, passes.structure)
+            resume = RunState.begin(inside, n_columns, 1 if rule.bounded else n_columns)
+        run = Run(passes, options, resume)
         while run.going:
             run.step()
             if callback is not None:
                 callback(run)
         inside = run.result()
-    rows.clear_cache()
-    # The box stays as it was, to the last bit, or rows on its sides would be outside.
-    found = frame.leave(inside.parameters.map(to_numpy), structure)
-    found = replace(found, tail=found.tail.at_place_of(starts.tail))
+    passes.source.clear_cache()
+    volume = passes.volume
     return replace(
         inside,
-        parameters=found,
+        parameters=passes.leave(inside.parameters.map(to_numpy), starts),
         log_likelihood=inside.log_likelihood - volume,
         objective=inside.objective - volume.sum(),
         path=[path - volume for path in inside.path],
@@ -160,21 +152,145 @@ def fit(
     )
 
 
-def rule_of(options: Options, setting: Setting, n_kernels: int, source: RowSource) -> UpdateRule:
-    """Return the update rule for the options, with its arrays on the source's device."""
+@dataclass(frozen=True)
+class Passes:
+    """Passes over the rows of a source, in a frame, with an update rule."""
+
+    source: RowSource
+    setting: Setting
+    rule: UpdateRule
+    volume: FloatArray  # (C,): log-likelihood of each class in the frame less that in the data's coordinates
+
+    @classmethod
+    @contextmanager
+    def over(
+        cls,
+        source: RowSource,
+        starts: Parameters,
+        options: Options,
+        frame: Frame | None = None,
+        *,
+        on_host: bool = False,
+    ) -> Iterator[Passes]:
+        """Yield the passes of a fit from R starts, in the data's coordinates.
+
+        The frame is that of the rows unless it is given. The update rule has its arrays where passes run, or
+        on the host.
+        """
+        structure = structure_of(options.covariance_type).of(starts.covariances)
+        frame = source.summary.frame(structure) if frame is None else frame
+        n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
+        volume = source.summary.by_class(source.summary.observed, n_columns) @ np.log(frame.scale)
+        with workers(options.n_jobs) as pool:
+            setting = make_setting(source, starts, frame, structure, pool, options)
+            place = np.asarray if on_host else source.to_device
+            yield cls(source, setting, rule_of(options, setting, starts.means.shape[1], place), volume)
+
+    @property
+    def frame(self) -> Frame:
+        """Coordinates of the passes."""
+        return self.setting.frame
+
+    @property
+    def structure(self) -> Structure:
+        """Covariance structure."""
+        return self.setting.structure
+
+    def enter(self, starts: Parameters) -> tuple[Parameters, Factor]:
+        """Return starts in the frame, raised to the variance floor, and their factor."""
+        return self.rule.enter(self.frame.enter(starts, self.structure))
+
+    def leave(self, parameters: Parameters, starts: Parameters) -> Parameters:
+        """Return parameters of the frame in the data's coordinates; they began at the starts."""
+        found = self.frame.leave(parameters, self.structure)
+        # A background stays where it was, to the last bit, or rows on the sides of its box would be outside.
+        return replace(found, tail=found.tail.at_place_of(starts.tail))
+
+    def expect(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        *,
+        centres: Centres | None = None,
+        moments: bool = True,
+        skips: bool = True,
+    ) -> tuple[Statistics, FloatArray]:
+        """Do the E-step; unlabelled rows are the last column of the statistics.
+
+        Returns the statistics and the origins (R, K, M) of their moments. Passes with many kernels may skip
+        irrelevant ones if `skips`.
+        """
+        mixed, summary = for_pass(parameters), self.source.summary
+        setting = self.setting if skips else replace(self.setting, skips=False)
+        statistics, origins = self.source.expect(mixed, factor, setting, centres, moments)
+        if parameters.class_prior is not None:
+            # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
+            prior, xp = parameters.class_prior, namespace(parameters.class_prior)
+            log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
+            log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
+            sizes = summary.by_class(summary.sizes, mixed.weights.shape[-1])
+            joint = statistics.log_likelihood + sent_once(sizes, log_prior) * log_prior
+            statistics = replace(statistics, log_likelihood=joint)
+        return statistics, origins
+
+    def step(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
+        """Do one pass.
+
+        Returns the next parameters, their factor, and the parts (R, C + 1) of the objective of those that
+        entered: the log-likelihood of each class, and the log-prior.
+        """
+        rule = self.rule
+        statistics, origins = self.expect(parameters, factor)
+        following, next_factor, inaccurate = rule.improve(statistics, origins, parameters, factor)
+        if rule.freeze != "kernels" and occurs(inaccurate):
+            again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
+            # The new means are accurate; the covariances need moments about them.
+            centres = pick(inaccurate, again), pick(following.means, again)
+            entered, own = parameters.take(again), factor.take(again)
+            # What passes that skip kernels know of the rows is for one start, not for one after another.
+            skips = len(again) == len(parameters.means)
+            closer, origins = self.expect(entered, own, centres=centres, skips=skips)
+            better, better_factor, _ = rule.improve(closer, origins, entered, own)
+            better = replace(better, weights=pick(following.weights, again))
+            following = following.put(again, better)
+            next_factor = next_factor.put(again, better_factor)
+        parts = [statistics.log_likelihood, rule.log_prior(parameters, factor)[:, None]]
+        return following, next_factor, namespace(parts[0]).concat(parts, axis=1)
+
+    def rounding(self, objective: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
+        """Return by how much rounding may lower objectives (R,), which are those of the parameters."""
+        n_numbers = self.source.summary.total * self.source.n_features
+        allowed: FloatArray = _ROUNDING[self.setting.precision] * (n_numbers + np.abs(objective))
+        # Covariances that are nearly singular lose digits in proportion to their variance inflation.
+        inside, own = parameters.map(to_numpy), factor.map(to_numpy)
+        return allowed + _EPSILON * n_numbers * self.structure.inflation(inside.covariances, own)
+
+    def fell(
+        self, before: FloatArray, after: FloatArray, parameters: Parameters, factor: Factor
+    ) -> BoolArray:
+        """Return the starts (R,) whose objective fell in a pass by more than rounding explains.
+
+        `parameters` and their `factor` are those after the pass. An exact pass never lowers the objective.
+        """
+        with np.errstate(invalid="ignore"):
+            drop = before - after
+        fell: BoolArray = drop > 0.0
+        if fell.any():
+            fell &= drop > self.rounding(after, parameters, factor)
+        return fell
+
+
+def rule_of(
+    options: Options, setting: Setting, n_kernels: int, place: Callable[[Array], Array]
+) -> UpdateRule:
+    """Return the update rule for the options, with its arrays in that place."""
     structure = setting.structure
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
-    if options.inference == "variational":
-        prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
-        return Variational.of(
-            structure,
-            prior,
-            regulariser.floor,
-            n_kernels,
-            source.to_device,
-            hierarchical=regulariser.hierarchical is not None,
-        )
-    return Likelihood(structure, regulariser.map(source.to_device), options.freeze, options.learn_degrees)
+    if options.inference == "em":
+        return Likelihood(structure, regulariser.map(place), options.freeze, options.learn_degrees)
+    prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
+    hierarchical = regulariser.hierarchical is not None
+    return Variational.of(structure, prior, regulariser.floor, n_kernels, place, hierarchical=hierarchical)
 
 
 def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kernels: int) -> Regulariser:
@@ -199,86 +315,6 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
     )
 
 
-def expect(
-    source: RowSource,
-    parameters: Parameters,
-    factor: Factor,
-    setting: Setting,
-    *,
-    centres: Centres | None = None,
-    moments: bool = True,
-) -> tuple[Any, FloatArray]:
-    """Do the E-step; unlabelled rows are the last column of the statistics."""
-    mixed = for_pass(parameters)
-    statistics, origins = source.expect(mixed, factor, setting, centres, moments)
-    if parameters.class_prior is not None:
-        # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
-        prior, xp = parameters.class_prior, namespace(parameters.class_prior)
-        log_prior = xp.log(xp.where(prior > _TINY, prior, _TINY))
-        log_prior = xp.concat([log_prior, xp.zeros_like(log_prior[:, :1])], axis=1)
-        sizes = source.summary.by_class(source.summary.sizes, mixed.weights.shape[-1])
-        joint = statistics.log_likelihood + sent_once(sizes, log_prior) * log_prior
-        statistics = replace(statistics, log_likelihood=joint)
-    return statistics, origins
-
-
-def one_pass(
-    source: RowSource, setting: Setting, rule: UpdateRule, parameters: Parameters, factor: Factor
-) -> tuple[Parameters, Factor, FloatArray]:
-    """Return the next parameters, their factor, and what the objective of those that entered is made of.
-
-    The last is an array (R, C + 1): the log-likelihood of each class, and the log-prior.
-    """
-    statistics, origins = expect(source, parameters, factor, setting)
-    following, next_factor, inaccurate = rule.improve(statistics, origins, parameters, factor)
-    if rule.freeze != "kernels" and occurs(inaccurate):
-        again = np.flatnonzero(to_numpy(inaccurate).any(axis=1))
-        # The new means are accurate; the covariances need moments about them.
-        centres = pick(inaccurate, again), pick(following.means, again)
-        entered, own = parameters.take(again), factor.take(again)
-        if len(again) < len(parameters.means):
-            # What passes that skip kernels know of the rows is for one start, not for one after another.
-            setting = replace(setting, skips=False)
-        closer, origins = expect(source, entered, own, setting, centres=centres)
-        better, better_factor, _ = rule.improve(closer, origins, entered, own)
-        better = replace(better, weights=pick(following.weights, again))
-        following = following.put(again, better)
-        next_factor = next_factor.put(again, better_factor)
-    parts = [statistics.log_likelihood, rule.log_prior(parameters, factor)[:, None]]
-    return following, next_factor, namespace(parts[0]).concat(parts, axis=1)
-
-
-def rounding_of(
-    objective: FloatArray, source: RowSource, setting: Setting, parameters: Parameters, factor: Factor
-) -> FloatArray:
-    """Return by how much rounding may lower objectives (R,), which are those of the parameters."""
-    n_numbers = source.summary.total * source.n_features
-    allowed: FloatArray = _ROUNDING[setting.precision] * (n_numbers + np.abs(objective))
-    # Covariances that are nearly singular lose digits in proportion to their variance inflation.
-    inside, own = parameters.map(to_numpy), factor.map(to_numpy)
-    return allowed + _EPSILON * n_numbers * setting.structure.inflation(inside.covariances, own)
-
-
-def fallen(
-    before: FloatArray,
-    after: FloatArray,
-    source: RowSource,
-    setting: Setting,
-    parameters: Parameters,
-    factor: Factor,
-) -> BoolArray:
-    """Return the starts (R,) whose objective fell, from one pass to the next, by more than rounding explains.
-
-    `parameters` and their `factor` are those after the fall. An exact E-step and M-step never lower it.
-    """
-    with np.errstate(invalid="ignore"):
-        drop = before - after
-    fell: BoolArray = drop > 0.0
-    if fell.any():
-        fell &= drop > rounding_of(after, source, setting, parameters, factor)
-    return fell
-
-
 def say_fall(before: float, after: float) -> str:
     """Return the error of a fit whose objective fell."""
     return (
@@ -295,12 +331,11 @@ class Run:
     last one, and `log_likelihood` (A, C) is that of the parameters that entered it, in the frame.
     """
 
-    def __init__(
-        self, source: RowSource, setting: Setting, rule: UpdateRule, options: Options, state: RunState
-    ) -> None:
-        self._source, self._setting, self._rule, self._options = source, setting, rule, options
+    def __init__(self, passes: Passes, options: Options, state: RunState) -> None:
+        source, rule = passes.source, passes.rule
+        self._passes, self._rule, self._options = passes, rule, options
         self._n_columns = state.path[0].shape[1]
-        self._step = source.wrap_step(partial(one_pass, source, setting, rule), setting)
+        self._step = source.wrap_step(passes.step, passes.setting)
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]
@@ -384,7 +419,7 @@ class Run:
         before, self._objective[index] = self._objective[index], objective
         if not self._rule.monotone:
             return np.zeros(len(index), dtype=bool)
-        fell = fallen(before, objective, self._source, self._setting, parameters, factor)
+        fell = self._passes.fell(before, objective, parameters, factor)
         self._fell[index[fell]] = np.stack([before, objective], axis=1)[fell]
         return fell
 
@@ -432,8 +467,8 @@ class Run:
 
     def result(self) -> Result:
         """Return how all starts ended, in the coordinates of the frame."""
-        last, rule = self._all(self._latest).map(self._source.to_device), self._rule
-        factor = self._setting.structure.factor(last.covariances, self._source.n_features)
+        last, rule = self._all(self._latest).map(self._passes.source.to_device), self._rule
+        factor = self._passes.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)
         # The outcome of the last pass has not been watched yet.
@@ -459,7 +494,7 @@ class Run:
 
     def _log_likelihood(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the log-likelihoods (R, C) of parameters, −inf where a covariance is singular."""
-        statistics, _ = expect(self._source, parameters, factor, self._setting, moments=False)
+        statistics, _ = self._passes.expect(parameters, factor, moments=False)
         found = to_numpy(statistics.log_likelihood)
         return np.where(to_numpy(factor.usable)[:, None], found, -np.inf)
 

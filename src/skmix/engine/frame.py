@@ -97,7 +97,7 @@ class Setting:
     structure: Structure  # covariance structure
     pool: Workers  # threads
     precision: str = "float64"  # of the rows' terms and the products with them, on an accelerator
-    compiled: bool = False  # whether passes over rows in memory run in compiled code
+    compiles: bool = False  # whether passes over rows in memory run in compiled code
     skips: bool = True  # whether passes with many kernels of one start may skip irrelevant ones
 
 

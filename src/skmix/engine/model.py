@@ -147,7 +147,6 @@ class Options:
     freeze: Literal["kernels", "weights"] | None = None  # which parameters stay at their starting values
     precision: Literal["float64", "float32", "tf32"] = "float64"  # of products over rows, on an accelerator
     inference: Literal["em", "variational"] = "em"
-    mean_prior: float | None = None  # variational fit: strength of the prior on each mean, in rows
     prior_kernels: int | None = None  # variational fit: kernels under the prior, if starts have fewer
     learn_degrees: bool = False  # whether t kernels learn their degrees of freedom
 

@@ -3,22 +3,23 @@
 Two EM steps θ₀ → θ₁ → θ₂ give r = θ₁ − θ₀ and v = (θ₂ − θ₁) − r; the next pass enters at θ₀ − 2αr + α²v with
 α = −‖r‖/‖v‖ instead of at θ₂ (Varadhan and Roland, 2008, scheme S3). That pass also yields the likelihood at
 the extrapolated point: if it is lower than at θ₁, or NaN, the start returns to θ₂ at the cost of one pass.
-Extrapolation uses unconstrained coordinates: logarithms of weights, means, and `Structure.coordinates`.
+Extrapolation uses unconstrained coordinates: logarithms of weights, means, and those of `unconstrained`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
-from .compute.arrays import like, namespace, to_numpy
+from .compute.arrays import constant, like, namespace, to_numpy
 from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
 from .rules import UpdateRule
 from .rules.likelihood import with_frozen
-from .structures import Structure
+from .structures import Diagonal, LowRank, Structure
 
 # Initial limit on the step length, in EM steps, and the factor by which it grows when reached.
 _FIRST_LIMIT, _GROWTH = 4.0, 4.0
@@ -143,7 +144,7 @@ def _coordinates(parameters: Parameters, structure: Structure) -> list[FloatArra
     """Return parameters of R starts as unconstrained numbers, three arrays with R rows."""
     xp, n_starts = namespace(parameters.means), parameters.means.shape[0]
     logs = xp.log(xp.where(parameters.weights > 0, parameters.weights, 1.0))
-    numbers = (logs, parameters.means, structure.coordinates(parameters.covariances))
+    numbers = (logs, parameters.means, unconstrained(structure, parameters.covariances))
     return [xp.reshape(array, (n_starts, -1)) for array in numbers]
 
 
@@ -160,5 +161,54 @@ def _from_coordinates(numbers: list[FloatArray], model: Parameters, structure: S
     with np.errstate(over="ignore", invalid="ignore"):
         weights = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
         weights /= xp.sum(weights, axis=1, keepdims=True)
-        covariances = structure.from_coordinates(rest)
+        covariances = constrained(structure, rest)
     return replace(model, weights=weights, means=means, covariances=covariances)
+
+
+@singledispatch
+def unconstrained(structure: Structure, covariances: FloatArray) -> FloatArray:
+    """Return numbers in the shape of covariances, of which any make positive definite ones.
+
+    They are the whitening factors with the logarithms of their diagonals.
+    """
+    whitener, xp = structure.factor(covariances, covariances.shape[-1]).whitener, namespace(covariances)
+    diagonal = constant(_diagonal, whitener.shape[-1], example=whitener)
+    numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
+    return xp.reshape(numbers, covariances.shape)
+
+
+@singledispatch
+def constrained(structure: Structure, numbers: FloatArray) -> FloatArray:
+    """Return the covariances of such numbers; not finite where they overflow."""
+    xp, n_features = namespace(numbers), numbers.shape[-1]
+    diagonal = constant(_diagonal, n_features, example=numbers)
+    whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
+    good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
+    root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, n_features, example=numbers)))
+    return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
+
+
+@unconstrained.register
+def _(structure: Diagonal, covariances: FloatArray) -> FloatArray:
+    return namespace(covariances).log(covariances)
+
+
+@constrained.register
+def _(structure: Diagonal, numbers: FloatArray) -> FloatArray:
+    return namespace(numbers).exp(numbers)
+
+
+@unconstrained.register
+def _(structure: LowRank, covariances: FloatArray) -> FloatArray:
+    # Factors are unconstrained.
+    return np.concatenate([covariances[..., :-1], np.log(covariances[..., -1:])], axis=-1)
+
+
+@constrained.register
+def _(structure: LowRank, numbers: FloatArray) -> FloatArray:
+    return np.concatenate([numbers[..., :-1], np.exp(numbers[..., -1:])], axis=-1)
+
+
+def _diagonal(n_features: int) -> BoolArray:
+    """Return which entries (M, M) of a matrix are on its diagonal."""
+    return np.eye(n_features, dtype=bool)

@@ -3,8 +3,9 @@
 from .callbacks import Checkpoint, watched_by
 from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
-from .io import load
 from .mixture import SharedKernelMixture
+from .repeats import fit_each
+from .saving import load
 from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "SharedKernelClassifierCV",
     "SharedKernelMixture",
     "SharedKernelMixtureCV",
+    "fit_each",
     "load",
     "watched_by",
 ]

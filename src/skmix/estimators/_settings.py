@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,10 +16,30 @@ from ..engine.tails import NONE, StudentT
 _SUM_TOLERANCE = 1e-6
 # Squares of rows in units of smaller variances' deviations overflow.
 _LEAST_VARIANCE = 1e-305
-# Attributes of Student's t kernels and of a background.
-OF_KERNELS = {"kernel_degrees_": "degrees", "background_weights_": "weights", "background_box_": "box"}
 # With more features than this, and than rows, covariances of all pairs of them take too long.
 _MANY_FEATURES = 500
+
+
+class Settings(Protocol):
+    """The parameters of a mixture, see `SharedKernelMixture`."""
+
+    n_kernels: int | None
+    covariance_type: str | tuple[str, int]
+    tail: str | tuple[str, float] | None
+    init: Any
+    n_init: int
+    max_iter: int
+    tol: float | tuple[str, float]
+    variance_floor: float
+    covariance_prior: Any
+    weight_prior: Any
+    group_shift: Any
+    inference: Any
+    accelerate: bool
+    device: str | None
+    n_jobs: int | None
+    random_state: Any
+    warm_start: bool
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:
@@ -179,8 +199,9 @@ def freeze_of(model: Any) -> str | None:
 
 
 def is_robust_fit(model: Any) -> bool:
-    """Return whether a fitted mixture has t kernels or a background, whatever its settings are now."""
-    return any(name in vars(model) for name in OF_KERNELS)
+    """Return whether a fitted model has t kernels or a background, whatever its settings are now."""
+    parts = getattr(model, "models_", [model])
+    return any(hasattr(each, name) for each in parts for name in ("kernel_degrees_", "background_weights_"))
 
 
 def check_start(
@@ -285,7 +306,7 @@ def check_feature_sets(
         for column in columns:
             if column in group_of:
                 raise ValueError(
-                    f"column {column} is in feature set {group_of[column]} and again in group {g}."
+                    f"column {column} is in feature set {group_of[column]} and again in set {g}."
                 )
             group_of[column] = g
         resolved.append(columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -16,25 +17,33 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
+from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from . import decisions, densities, tuning
+from . import decisions, densities, streams, tuning
 from ._settings import (
     check_distribution,
     check_feature_sets,
     is_robust,
     prior_of_columns,
 )
-from .io import kernels_of, log_probabilities, savable
+from .fitted import Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
-from .rows import computed, enter, score_rows, updating
+from .rows import (
+    Training,
+    computed,
+    enter,
+    score_rows,
+    updating,
+)
+from .saving import kernels_of, log_probabilities, savable
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
     """Return a property that is that of the model; with feature sets, of the first one or none."""
 
     def get(self: Any) -> Any:
-        models = vars(self).get("models_", ())
+        models = getattr(self, "models_", ())
         if not models or (alone and len(models) > 1):
             why = f"it has {len(models)} feature sets, see models_" if models else "it is not fitted"
             raise AttributeError(f"{type(self).__name__} has no {name}: {why}.")
@@ -119,32 +128,14 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     0.98
     """
 
+    weights_: FloatArray
+    means_: FloatArray
+    covariances_: FloatArray
+    class_count_: FloatArray
     models_: list[SharedKernelMixture]
     feature_sets_: list[list[int]]
     temperature_: float
     threshold_: float
-
-    classes_ = _of_its_model("classes_", alone=False)
-    class_count_ = _of_its_model("class_count_", alone=False)
-    covariance_type_ = _of_its_model("covariance_type_", alone=False)
-    weights_ = _of_its_model("weights_")
-    means_ = _of_its_model("means_")
-    covariances_ = _of_its_model("covariances_")
-    converged_ = _of_its_model("converged_")
-    log_likelihood_ = _of_its_model("log_likelihood_")
-    log_likelihood_path_ = _of_its_model("log_likelihood_path_")
-    start_status_ = _of_its_model("start_status_")
-    start_log_likelihoods_ = _of_its_model("start_log_likelihoods_")
-    shrinkage_ = _of_its_model("shrinkage_")
-    lower_bound_ = _of_its_model("lower_bound_")
-    lower_bound_path_ = _of_its_model("lower_bound_path_")
-    weight_prior_ = _of_its_model("weight_prior_")
-    weight_concentration_ = _of_its_model("weight_concentration_")
-    mean_precision_ = _of_its_model("mean_precision_")
-    degrees_of_freedom_ = _of_its_model("degrees_of_freedom_")
-    kernel_degrees_ = _of_its_model("kernel_degrees_")
-    background_weights_ = _of_its_model("background_weights_")
-    background_box_ = _of_its_model("background_box_")
 
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         **SharedKernelBase._parameter_constraints,
@@ -242,19 +233,58 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             parts.append((columns, model))
         return parts
 
-    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
-        self.feature_sets_, self.models_ = [columns for columns, _ in parts], [model for _, model in parts]
-        for model in self.models_:
-            model.class_count_ = sizes
-            if prior is not None:
-                model.class_prior_ = prior
-        self.class_prior_ = self.models_[0].class_prior_
+    def _store(
+        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
+    ) -> None:
+        for (_, model), fitted in zip(parts, fits, strict=True):
+            own = fitted.class_prior if prior is None else prior
+            replace(fitted, class_count=sizes, class_prior=own).store(model)
+        class_prior = fits[0].class_prior if prior is None else prior
         if isinstance(self.priors, str):
-            self.class_prior_ = np.full(len(sizes), 1.0 / len(sizes))
+            class_prior = np.full(len(sizes), 1.0 / len(sizes))
         elif self.priors is not None:
-            self.class_prior_ = check_distribution(self.priors, (len(sizes),), "priors")
-        self.temperature_, self.threshold_ = 1.0, -np.inf
-        self.__dict__.pop("tuned_", None)
+            class_prior = check_distribution(self.priors, (len(sizes),), "priors")
+        FittedClassifier(
+            models=[model for _, model in parts],
+            feature_sets=[columns for columns, _ in parts],
+            class_prior=class_prior,
+            temperature=1.0,
+            threshold=-np.inf,
+        ).store(self)
+
+    def _check_classes(self, classes: np.ndarray) -> None:
+        decisions.check_outlier_label(self.outlier_label, classes, rejects=self.reject_below is not None)
+
+    def _after_fit(self, training: Training) -> None:
+        if self.reject_below is not None:
+            self.threshold_ = decisions.threshold_of(self, training)
+
+    def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
+        self._check_classes(classes)
+        last, refuses = FittedClassifier.of(self), self.reject_below is not None
+        threshold = -np.inf if last is None else last.threshold
+        if refuses and last is not None and batch.X.shape[0]:
+            # Score the batch before learning it.
+            threshold = streams.threshold_of_batch(self, batch)
+        super()._absorb_batch(batch, classes, decay)
+        if refuses:
+            self.threshold_ = streams.threshold_of_batch(self, batch) if last is None else threshold
+
+    def _insert_class(self, rows: Block, label: Any) -> None:
+        if self.priors is not None and not isinstance(self.priors, str):
+            raise ValueError(
+                f"priors is an array of {len(self.classes_)} classes, without the new one; "
+                "use set_params(priors=None) or priors='uniform' first."
+            )
+        place = streams.place_of_label(self.classes_, label)
+        self._check_classes(np.append(self.classes_, label))
+        temperature, threshold = self.temperature_, self.threshold_
+        super()._insert_class(rows, label)
+        self.temperature_ = temperature
+        if self.reject_below is not None:
+            # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
+            rarer = threshold + np.log1p(-self.class_prior_[place])
+            self.threshold_ = float(min(streams.threshold_of_batch(self, rows), rarer))
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a temperature to rows that were not used for training.
@@ -427,6 +457,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> float:
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
         return share_predicted(self, X, y, sample_weight)
+
+
+# What a fit leaves in its only mixture is read from the classifier too; feature sets have some in common.
+_OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_"}
+_IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
+for _name in Fitted.names().keys() - _OWN:
+    setattr(SharedKernelClassifier, _name, _of_its_model(_name, alone=_name not in _IN_COMMON))
 
 
 def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:

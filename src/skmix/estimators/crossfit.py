@@ -34,7 +34,10 @@ _ENOUGH = 2000
 
 
 def held_out_densities(
-    estimator: Any, rows: Block, finish: Callable[[Any, Block], None] | None = None
+    estimator: Any,
+    rows: Block,
+    finish: Callable[[Any, Block], None] | None = None,
+    groups: np.ndarray | None = None,
 ) -> tuple[FloatArray, FloatArray | None]:
     """Return log p(x), shape (n,), of rows by fits that have not seen them, and the rows' weights (n,).
 
@@ -46,6 +49,8 @@ def held_out_densities(
         Its training rows, with class codes (N,).
     finish : callable, default=None
         Changes each fit, given the rows it was fitted to.
+    groups : ndarray of shape (N,), default=None
+        Groups of the rows, which are held out whole.
 
     Returns
     -------
@@ -60,14 +65,15 @@ def held_out_densities(
     # Densities need no label: rows without one are held out too, as a class of their own.
     strata = np.zeros(rows.X.shape[0], dtype=np.int64) if rows.y is None else rows.y.astype(np.int64) + 1
     n_folds = _N_FOLDS if finish is None else N_FOLDS_TO_TUNE
-    for training, held in stratified_folds(strata, n_folds, seed_of(estimator)):
+    for training, held in stratified_folds(strata, n_folds, seed_of(estimator), groups):
         if len(seen) >= _ENOUGH:
             break
         own = rows.rows(training)
         try:
             models = [refit(each, own) for each in members]
-            for model in models if finish is not None else ():
-                finish(model, own)
+            if finish is not None:
+                for model in models:
+                    finish(model, own)
         except ValueError as reason:
             # Too few rows, or too few values of some feature, are left.
             error = f" The last fit failed: {reason}"
@@ -96,7 +102,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     other = clone(estimator)
     vars(other).pop("_skl_callbacks", None)
     other.n_features_in_ = estimator.n_features_in_
-    if vars(estimator).get("feature_sets") is not None:
+    if getattr(estimator, "feature_sets", None) is not None:
         # By index: rows have no names here.
         other.set_params(feature_sets=estimator.feature_sets_)
     training = Training(open_source(sent(other, rows.X), rows.y, rows.weights), estimator.classes_)

@@ -113,13 +113,18 @@ def threshold_of(classifier: Any, training: Training) -> float:
 
 
 def novelty_threshold(
-    model: Any, share: float, rows: Block, finish: Callable[[Any, Block], None] | None = None
+    model: Any,
+    share: float,
+    rows: Block,
+    finish: Callable[[Any, Block], None] | None = None,
+    groups: np.ndarray | None = None,
 ) -> float:
     """Return the log-density below which a share of new rows lies, given the training rows and their classes.
 
-    `finish` is what was done to the model after its fit, see `held_out_densities`.
+    `finish` is what was done to the model after its fit; groups (N,) of the rows are held out whole, see
+    `held_out_densities`.
     """
-    return quantile(share, *held_out_densities(model, rows, finish))
+    return quantile(share, *held_out_densities(model, rows, finish, groups))
 
 
 def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None = None) -> float:

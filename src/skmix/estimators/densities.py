@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import reduce, wraps
 from operator import add
 from typing import Any
@@ -26,8 +27,8 @@ from ..engine.refine.shrink import are_separate
 from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
+from .fitted import Fitted, FittedClassifier, fields_of
 from .rows import columns_of, note_rows
-from .solving import OF_POPULATIONS
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
@@ -38,13 +39,15 @@ DerivedPart = tuple[Any, list[int], list[int], Parameters]
 
 def has_shifts(model: Any) -> bool:
     """Return whether means of a model differ between its classes."""
-    return "group_shifts_" in vars(model) and bool(model.group_shifts_.any())
+    shifts = getattr(model, "group_shifts_", None)
+    return shifts is not None and bool(shifts.any())
 
 
 def shifted(model: Any, j: int) -> Any:
     """Return a copy of a mixture in which all classes have the means of class j."""
     own = copy(model)
-    own.means_ = model.means_ + vars(own).pop("group_shifts_")[j]
+    own.means_ = model.means_ + model.group_shifts_[j]
+    del own.group_shifts_
     return own
 
 
@@ -76,27 +79,22 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def rows_of_kernels(model: Any) -> FloatArray:
     """Return the number (L,) of each class's rows that are not background, or the sum of their weights."""
-    background = vars(model).get("background_weights_")
+    background = getattr(model, "background_weights_", None)
     return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
-
-
-def average_weights(model: Any) -> FloatArray:
-    """Return the weights (K,) in all classes together, of rows that are not background."""
-    background = vars(model).get("background_weights_")
-    share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
-    found: FloatArray = model.weights_ @ (share / share.sum())
-    return found
 
 
 def counted_weights(model: Any) -> FloatArray:
     """Return the weights (K, L) of a mixture as rows were counted, without a learnt prior."""
-    prior, after = vars(model).get("weight_prior_"), vars(model).get("weight_concentration_")
-    if prior is None:
-        return model.weights_
-    if after is None:
+    fitted = Fitted.of(model)
+    assert fitted is not None
+    if fitted.weight_prior is None:
+        return fitted.weights
+    if fitted.weight_posterior is not None:
+        after = fitted.weight_posterior.weight_concentration
+    else:
         # A class was added: its weights are the mean of their posterior all the same.
-        after = model.weights_ * (rows_of_kernels(model) + prior.sum())
-    return shares_of(np.maximum(after - prior[:, None], 0.0), model.weights_)
+        after = fitted.weights * (rows_of_kernels(model) + fitted.weight_prior.sum())
+    return shares_of(np.maximum(after - fitted.weight_prior[:, None], 0.0), fitted.weights)
 
 
 def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
@@ -163,26 +161,6 @@ def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
-
-
-def members_of(populations: IntArray) -> FloatArray:
-    """Return which kernels the populations (K,) have: ones and zeros, shape (K, G)."""
-    return (populations[:, None] == np.arange(populations.max() + 1)).astype(np.float64)
-
-
-def population_probabilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return the populations' responsibilities, shape (n, G): the sums of those of their kernels."""
-    shares = responsibilities(model, rows, codes)
-    return shares @ like(members_of(model.populations_), shares)
-
-
-def most_likely_population(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
-    """Return the population of largest responsibility, shape (n,)."""
-    logs = log_responsibilities(model, rows, codes)
-    xp = namespace(logs)
-    # Relative to the largest: those of rows that are background underflow.
-    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
-    return xp.argmax(shares @ like(members_of(model.populations_), shares), axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
@@ -299,12 +277,12 @@ def n_parameters(model: Any) -> int:
         weights = to_numpy(part.weights_).reshape(n_kernels, -1)
         n_weights = n_kernels if _has_own_kernels(part, weights) else weights.size
         total += n_kernels * n_features + n_weights - weights.shape[1]
-        if "group_shifts_" in vars(part):
+        if hasattr(part, "group_shifts_"):
             rows = weights * to_numpy(part.class_count_)
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
-        if "kernel_degrees_" in vars(part) and part.tail == "t":
+        if hasattr(part, "kernel_degrees_") and part.tail == "t":
             total += n_kernels  # degrees of freedom that were learnt
-        if "background_weights_" in vars(part):
+        if hasattr(part, "background_weights_"):
             total += weights.shape[1]
     return total
 
@@ -395,39 +373,56 @@ def _derive(
         derived.feature_names_in_ = model.feature_names_in_[columns]
     if hasattr(model, "preparation_"):
         note_rows(derived, preparation_=preparation_of_columns(model.preparation_, columns))
-    derived.class_prior_ = class_prior.copy()
-    if "models_" not in vars(model):
-        # What a fit says of itself that is still true of fewer features.
-        for name in ("classes_", "class_count_", "covariance_type_", "converged_", "n_iter_"):
-            setattr(derived, name, getattr(model, name))
-        if isinstance(model.tail, tuple) and not np.all(
-            parts[0][-1].tail.to_dict()["degrees"] == model.tail[1]
-        ):
-            derived.set_params(tail="t")
-        if structure_of(model.covariance_type_).shared and parts[0][-1].covariances.ndim == 3:
-            derived.set_params(covariance_type="full")
-            derived.covariance_type_ = "full"
-        # The kernels are the same ones, and so is what they belong to.
-        vars(derived).update({name: vars(model)[name] for name in OF_POPULATIONS if name in vars(model)})
-        if "group_shifts_" in vars(model):
-            derived.group_shifts_ = model.group_shifts_[..., columns]
-            derived.group_shift_ = model.group_shift_
-        derived._store_parameters(parts[0][-1].map(np.array))
+    if not hasattr(model, "models_"):
+        _derived_fit(derived, parts[0], class_prior).store(derived)
         return derived
     place = {column: i for i, column in enumerate(columns)}
-    derived.feature_sets_ = [[place[column] for column in own] for _, own, _, _ in parts]
-    derived.models_ = [_derive(each[0], each[2], [each], class_prior) for each in parts]
+    models = [_derive(each[0], each[2], [each], class_prior) for each in parts]
     for name in ("tail", "covariance_type"):
-        for own in derived.models_:
+        for own in models:
             if getattr(own, name) != getattr(model, name):
                 derived.set_params(**{name: getattr(own, name)})
+    sets = [[place[column] for column in own] for _, own, _, _ in parts]
     if model.feature_sets is not None:
-        derived.set_params(feature_sets=[list(group) for group in derived.feature_sets_])
-    derived.temperature_ = model.temperature_
+        derived.set_params(feature_sets=[list(each) for each in sets])
+    threshold = -np.inf
     if log_density is None:
         derived.set_params(reject_below=None, outlier_label=None)
-        derived.threshold_ = -np.inf
     else:
         # log p(rest | given) = log p(all) − log p(given): the same rows stay below.
-        derived.threshold_ = model.threshold_ - log_density
+        threshold = model.threshold_ - log_density
+    FittedClassifier(
+        models=models,
+        feature_sets=sets,
+        class_prior=class_prior.copy(),
+        temperature=model.temperature_,
+        threshold=threshold,
+    ).store(derived)
     return derived
+
+
+def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fitted:
+    """Return the fit of a mixture of some features, and adapt its settings to it."""
+    model, _, kept, parameters = part
+    fitted = Fitted.of(model)
+    assert fitted is not None
+    degrees, covariance_type = parameters.tail.to_dict().get("degrees"), fitted.covariance_type
+    if isinstance(model.tail, tuple) and not np.all(degrees == model.tail[1]):
+        derived.set_params(tail="t")
+    if structure_of(covariance_type).shared and parameters.covariances.ndim == 3:
+        derived.set_params(covariance_type="full")
+        covariance_type = "full"
+    shifts = fitted.shifts
+    if shifts is not None:
+        shifts = replace(shifts, group_shifts=shifts.group_shifts[..., kept])
+    # What a fit says of itself that is still true of fewer features.
+    return Fitted(
+        classes=fitted.classes,
+        class_prior=class_prior.copy(),
+        class_count=fitted.class_count,
+        covariance_type=covariance_type,
+        converged=fitted.converged,
+        n_iter=fitted.n_iter,
+        shifts=shifts,
+        **fields_of(parameters.map(np.array)),
+    )

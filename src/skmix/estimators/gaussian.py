@@ -30,8 +30,8 @@ from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
-from .io import FileMixin, kernels_of, log_probabilities, savable
 from .rows import refuse_blocks, updating
+from .saving import FileMixin, kernels_of, log_probabilities, savable
 from .solving import NUMBERS_TOGETHER
 
 _SINGULAR = (

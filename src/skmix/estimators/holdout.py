@@ -106,14 +106,14 @@ def splits_of(cv: Any, codes: IntArray, groups: np.ndarray | None, kept: IntArra
     return _divide(codes, rows, check_cv(cv, codes[rows], classifier=True), groups)
 
 
-def check_splits(splits: list[Split], codes: IntArray, labels: Any) -> None:
+def check_splits(splits: list[Split], codes: IntArray, classes: np.ndarray | None) -> None:
     """Refuse a split that cannot judge a fit: without held-out rows, or without training rows of a class."""
     known = codes >= 0
     for number, (training, held) in enumerate(splits):
         absent = np.setdiff1d(codes[known], codes[training])
         what = ""
         if len(absent):
-            own = "" if labels is None else f" of class {labels[codes == absent[0]].tolist()[0]!r}"
+            own = "" if classes is None else f" of class {classes.tolist()[absent[0]]!r}"
             what = f"has no training row{own}"
         elif not len(held):
             what = "holds out no row that has a label"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial, wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -26,15 +27,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
-from ..engine.tails import tail_of
 from ..io.labels import code_labels
 from . import densities, streams
 from ._settings import (
-    OF_KERNELS,
     check_count,
     check_covariance_type,
     covariance_type_of,
@@ -42,11 +42,7 @@ from ._settings import (
     is_robust,
 )
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
-from .composition import compare, compose, unusual_groups
-from .decisions import check_outlier_label, threshold_of
-from .io import FileMixin, kernels_of, log_probabilities, savable
-from .labelling import write_labels
-from .populations import check_populations, distances, match, merge_kernels, sort_kernels
+from .fitted import Fitted, parameters_of
 from .rows import (
     Training,
     computed,
@@ -58,7 +54,8 @@ from .rows import (
     updating,
     warn_caller,
 )
-from .solving import check_inference, fit_jointly, fit_model
+from .saving import FileMixin, kernels_of, log_probabilities, savable
+from .solving import check_inference, fit_jointly, fit_model, fitted_so_far
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
@@ -197,7 +194,7 @@ _FITTED = """
         of the others.
     background_box_ : ndarray of shape (2, M)
         With ``tail='background'``: lowest and highest values of the box on which it is uniform.
-    degrees_of_freedom_ : ndarray of shape (K,)
+    wishart_degrees_ : ndarray of shape (K,)
         Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
         ``covariances_[k]`` as its mean.
 """
@@ -229,7 +226,7 @@ class _IfStreams:
 def _check_streams(estimator: Any) -> None:
     if estimator.inference == "variational":
         raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
-    if estimator.group_shift is not None:
+    if getattr(estimator, "group_shift", None) is not None:
         raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
     if is_robust(estimator):
         raise AttributeError(
@@ -248,11 +245,6 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     n_features_in_: int
     classes_: np.ndarray
     class_prior_: FloatArray
-    # Parameters that only mixtures or only classifiers have.
-    group_shift: float | str | None = None
-    reject_below: float | None = None
-    outlier_label: Any = None
-    threshold_: float
     _parameter_constraints: dict[str, list[Any]] = {  # noqa: RUF012
         "n_kernels": [_COUNT, None],
         "covariance_type": [StrOptions({"auto", *COVARIANCE_TYPES}), tuple],
@@ -291,17 +283,20 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
         return [(list(range(n_features)), self)]
 
-    def _store(self, parts: list[Part], sizes: FloatArray, prior: FloatArray | None) -> None:
-        """Store fitted parts; sizes (L,), and the prior (L,) unless it was learnt, are of all parts."""
-        self.__dict__.update(vars(parts[0][1]))
+    def _store(
+        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
+    ) -> None:
+        """Store the fits of all parts; sizes (L,), and the prior (L,) unless it was learnt, are of all."""
+        prior = fits[0].class_prior if prior is None else prior
+        replace(fits[0], class_count=sizes, class_prior=prior).store(self)
 
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
         """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
-        model, estimator = copy(part[1]), copy(self)
-        vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
-        estimator._store([(part[0], model)], training.sizes, None)
+        columns, model = part
+        estimator, fitted = copy(self), fitted_so_far(model, training, parameters, log_likelihood)
+        estimator._store([(columns, copy(model))], [fitted], training.sizes, None)
         return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -345,8 +340,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 raise ValueError(
                     f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
                 )
-            rejects = self.reject_below is not None
-            check_outlier_label(self.outlier_label, training.classes, rejects=rejects)
+            self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
             written: list[Path] = []
@@ -374,8 +368,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                 return {"watching": watching, "path": own_path, "prune": prune}
 
             self._fit_parts(parts, training, ways)
-            if self.reject_below is not None:
-                self.threshold_ = threshold_of(self, training)
+            self._after_fit(training)
             if monitor is not None:
                 monitor.close()
         for checkpoint in written:
@@ -393,13 +386,28 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
         """
         if len(parts) > 1 and training.n_unlabelled:
-            fit_jointly(parts, training)
+            fits = fit_jointly(parts, training)
         else:
+            fits = []
             for group, (columns, model) in enumerate(parts):
                 own = training.take(columns, group)
-                fit_model(model, own, columns, **ways(group, own))
+                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(group, own)))
         # A row without a value in some set still counts for its class.
-        self._store(parts, training.sizes, None if training.n_unlabelled else training.class_prior)
+        self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
+
+    def _check_classes(self, classes: np.ndarray) -> None:
+        """Check settings that depend on the labels (L,) of the classes."""
+
+    def _after_fit(self, training: Training) -> None:
+        """Learn what needs the fitted model."""
+
+    def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
+        """Update the model with a batch, given all labels (L,) of the stream."""
+        streams.absorb_batch(self, batch, classes, decay)
+
+    def _insert_class(self, rows: Block, label: Any) -> None:
+        """Learn a class from its rows."""
+        streams.add_class(self, rows, label, streams.place_of_label(self.classes_, label))
 
     @_IfStreams
     @_fit_context(prefer_skip_nested_validation=True)
@@ -440,7 +448,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """
         check_inference(self)
         with updating(self, X):
-            streams.absorb_batch(self, *streams.read_batch(self, X, y, classes, sample_weight), decay)
+            self._absorb_batch(*streams.read_batch(self, X, y, classes, sample_weight), decay)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -480,7 +488,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         check_inference(self)
         with updating(self, X):
-            streams.add_class(self, streams.rows_of_class(self, X, sample_weight), label)
+            self._insert_class(streams.rows_of_class(self, X, sample_weight), label)
         return self
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
@@ -498,89 +506,38 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         """
         return score_rows(self, X, densities.class_log_likelihood)
 
-    def kernel_log_densities(self, X: ArrayLike) -> FloatArray:
-        """Return the kernels' log-densities (n, K) of rows X (n, M); with feature sets, side by side.
-
-        Where groups have shifts, these are the kernels with the common means.
-        """
-        return score_rows(self, X, densities.kernel_log_densities)
-
-    def log_responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the logarithms (n, K) of `responsibilities`, finite where these underflow."""
-        return score_rows(self, X, densities.log_responsibilities, y)
-
-    def responsibilities(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the probability that each row came from each kernel.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        y : array-like of shape (n,), default=None
-            Labels; without them, averaged over the posterior of the classes before any temperature.
-
-        Returns
-        -------
-        ndarray of shape (n, K)
-            Responsibilities; rows sum to one, or to the probability that they are not background. With
-            feature sets, the groups' side by side.
-        """
-        return score_rows(self, X, densities.responsibilities, y)
-
-    def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the rows with every missing value replaced by its conditional mean.
+    def impute(self, X: ArrayLike, y: ArrayLike | None = None, *, n_draws: int | None = None) -> FloatArray:
+        """Return the rows with every missing value replaced by its conditional mean, or drawn.
 
         The mean is over everything that is not known: the class unless `y` is given, the kernel, and the
-        value given its kernel. It minimises the expected squared error; filled rows vary less than complete
-        ones, so use `sample_conditional` where the spread matters.
+        value given its kernel. It minimises the expected squared error, but filled rows vary less than
+        complete ones: draw values where the spread matters. Missing values of a row are drawn together.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes; NaN marks a missing value.
+            Rows, of any kind that `fit` takes, in memory if values are drawn; NaN marks a missing value.
         y : array-like of shape (n,), default=None
             Labels, where they are known.
+        n_draws : int, default=None
+            Number C of independent copies of the rows, in which missing values are drawn from their
+            distribution given the observed ones. None takes the mean.
 
         Returns
         -------
-        ndarray of shape (n, M)
-            The rows, observed values untouched. Columns that are in no feature set keep their gaps.
-        """
-        return score_rows(self, X, densities.impute, y, on_cpu=True)
-
-    def sample_conditional(
-        self, X: ArrayLike, n_samples: int | None = None, *, y: ArrayLike | None = None
-    ) -> FloatArray:
-        """Return the rows with every missing value drawn from its distribution given the observed ones.
-
-        Missing values of a row are drawn together: class (unless `y` is given), kernel, values.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows; NaN marks a missing value.
-        n_samples : int, default=None
-            Number of independent copies of the rows to fill. None fills one and returns it without the
-            leading axis.
-        y : array-like of shape (n,), default=None
-            Labels, where they are known.
-
-        Returns
-        -------
-        ndarray of shape (n, M) or (n_samples, n, M)
+        ndarray of shape (n, M) or (C, n, M)
             Rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
-        if n_samples is not None:
-            check_count(n_samples, "n_samples must be None or")
+        if n_draws is None:
+            return score_rows(self, X, densities.impute, y, on_cpu=True)
+        check_count(n_draws, "n_draws must be None or")
         refuse_blocks(X)
 
-        def fill(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
-            filled = densities.draw_missing(
-                model, rows, codes, int(n_samples or 1), check_random_state(self.random_state)
-            )
-            return filled[0] if n_samples is None else filled
+        def draw(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
+            random = check_random_state(self.random_state)
+            return densities.draw_missing(model, rows, codes, int(n_draws), random)
 
-        return score_rows(self, X, fill, y, on_cpu=True)
+        return score_rows(self, X, draw, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.
@@ -704,13 +661,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         With a `group_shift`: what is added to `means_` in each group.
     group_shift_ : float
         With a `group_shift`: its strength r, infinite where 'auto' found that shifts do not help.
-    populations_ : ndarray of shape (K,)
-        After `merge_kernels`: the population of each kernel, 0 to G - 1, the largest first.
-    merge_tree_ : ndarray of shape (K - 1, 4)
-        After `merge_kernels`: the merges as SciPy's linkage matrix, for ``scipy.cluster.hierarchy``.
-    merge_entropies_ : ndarray of shape (K,)
-        After `merge_kernels`: entropy of the responsibilities per row, in nats, with K, K - 1, …, 1
-        populations.
 
     See Also
     --------
@@ -778,37 +728,10 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         self.random_state = random_state
         self.warm_start = warm_start
 
-    def _fitted_attributes(
-        self, parameters: Parameters, log_likelihood: float, training: Training
-    ) -> dict[str, Any]:
-        """Return the attributes that follow from parameters and their log-likelihood."""
-        prior = parameters.class_prior
-        return {
-            "classes_": training.classes,
-            "class_prior_": training.class_prior if prior is None else prior,
-            "class_count_": training.sizes,
-            "covariance_type_": covariance_type_of(self, training.source.summary.n_rows, training.n_features),
-            "weights_": parameters.weights,
-            "means_": parameters.means,
-            "covariances_": parameters.covariances,
-            "n_kernels_": len(parameters.means),
-            "log_likelihood_": log_likelihood,
-            "has_gaps_": bool(training.source.summary.gaps),
-            **_of_kernels(parameters),
-        }
-
     @property
     def _parameters(self) -> Parameters:
-        arrays = {key: vars(self)[name] for name, key in OF_KERNELS.items() if name in vars(self)}
-        return Parameters(self.weights_, self.means_, self.covariances_, tail=tail_of(arrays))
-
-    def _store_parameters(self, parameters: Parameters) -> None:
-        """Set weights, means and covariances, and what t kernels and a background have besides."""
-        self.__dict__.update(_of_kernels(parameters))
-        self.weights_ = parameters.weights
-        self.means_ = parameters.means
-        self.covariances_ = parameters.covariances
-        self.n_kernels_ = len(parameters.means)
+        """The parameters of the density."""
+        return parameters_of(self)
 
     @property
     def _n_features_out(self) -> int:
@@ -828,10 +751,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             "n_hidden": parameters.tail.n_extra,
         }
 
-    def predict(
-        self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
-    ) -> IntArray:
-        """Return the kernel, or the population, that each row most probably came from.
+    def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
+        """Return the kernel that each row most probably came from.
 
         Parameters
         ----------
@@ -840,24 +761,16 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         groups : array-like of shape (n,), default=None
             Their classes: with them, the weights, and the means where there are shifts, are those of the
             class; without, probabilities are averaged over the classes.
-        populations : bool, default=False
-            Whether to return populations, see `merge_kernels`, instead of kernels.
 
         Returns
         -------
         ndarray of shape (n,)
-            Numbers of kernels, lines of `means_`, or of populations.
+            Numbers of kernels, lines of `means_`.
         """
-        if populations:
-            check_is_fitted(self)
-            check_populations(self)
-        most_likely = densities.most_likely_population if populations else densities.most_likely_kernel
-        return score_rows(self, X, most_likely, groups, name="groups")
+        return score_rows(self, X, densities.most_likely_kernel, groups, name="groups")
 
-    def predict_proba(
-        self, X: ArrayLike, *, groups: ArrayLike | None = None, populations: bool = False
-    ) -> FloatArray:
-        """Return the probability that each row came from each kernel, or from each population.
+    def predict_proba(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
+        """Return the probability that each row came from each kernel.
 
         Parameters
         ----------
@@ -865,59 +778,14 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             Rows, of any kind that `fit` takes.
         groups : array-like of shape (n,), default=None
             Their classes, as in `predict`.
-        populations : bool, default=False
-            Whether to return populations, see `merge_kernels`, instead of kernels. A population has the sum
-            of its kernels.
 
         Returns
         -------
-        ndarray of shape (n, K) or (n, G)
+        ndarray of shape (n, K)
             Probabilities; rows sum to one or, with a background, to the probability that they are not
             background.
         """
-        if populations:
-            check_is_fitted(self)
-            check_populations(self)
-        probabilities = densities.population_probabilities if populations else densities.responsibilities
-        return score_rows(self, X, probabilities, groups, name="groups")
-
-    def write_labels(
-        self,
-        X: ArrayLike,
-        target: Any,
-        *,
-        populations: bool = False,
-        probabilities: bool = True,
-        name: str | None = None,
-    ) -> None:
-        """Write the kernel, or the population, of each row into a table, an AnnData or FCS files.
-
-        Rows of a group that is in the fit have the numbers of `predict` with `groups`, by the weights and
-        shifts of their group; rows of other groups, and all rows where X does not say their groups, those of
-        `predict` without, averaged over the groups. With a background, rows that are more likely background
-        than any one kernel or population have the number -1. A table has the column ``group`` if groups of
-        the rows are known, then the numbers, ``p_0``, ``p_1`` … for the probabilities, and ``p_background``
-        if there is a background. In an AnnData, numbers are a categorical column of ``obs``, in which
-        ``background`` stands for -1, probabilities are in ``obsm``, that of a background in the last column,
-        and ``uns["skmix"]`` has the groups, their weights and the kernels' means. FCS files are copies of
-        those that X is read from, with the numbers as one more channel, in single precision.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        target : path or AnnData
-            A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of n
-            observations, which is changed, or a folder for FCS files.
-        populations : bool, default=False
-            Whether to write populations, see `merge_kernels`, instead of kernels.
-        probabilities : bool, default=True
-            Whether to write the probability of each kernel or population; FCS files do not have them.
-        name : str, default=None
-            Name of the column; None is ``kernel`` or ``population``.
-        """
-        check_is_fitted(self)
-        write_labels(self, X, target, populations=populations, probabilities=probabilities, name=name)
+        return score_rows(self, X, densities.responsibilities, groups, name="groups")
 
     def fit_predict(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
@@ -925,257 +793,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """Fit the mixture and return the most probable kernel (N,) of each row of X (N, M); see `fit`."""
         return self.fit(X, y, sample_weight).predict(X)
 
-    def merge_kernels(
-        self,
-        X: ArrayLike | None = None,
-        y: ArrayLike | None = None,
-        *,
-        criterion: str = "entropy",
-        n_populations: int | None = None,
-        threshold: float | str | None = None,
-    ) -> Self:
-        """Merge kernels into populations, which may have any shape.
-
-        Kernels are merged two by two, and so is what was made of them, until a tree of all is cut. The
-        density stays as it is. Populations are numbered by their share of all rows, the largest first.
-        `predict` and `predict_proba` return them with ``populations=True``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M), default=None
-            Rows by whose responsibilities kernels are merged, of any kind that `fit` takes; a sample of some
-            ten thousand is enough. None uses draws from the model, as many from each kernel, and always the
-            same ones.
-        y : array-like of shape (n,), default=None
-            Their labels.
-        criterion : {'entropy', 'overlap'}, default='entropy'
-            'entropy' merges the two that lower the entropy of the responsibilities most [1]_. 'overlap'
-            merges the two with the largest Bhattacharyya coefficient ∫√(p q) of their densities; unlike the
-            entropy, it does not depend on their weights, and suits small populations beside large ones.
-        n_populations : int, default=None
-            Number of populations. None lets `threshold` decide.
-        threshold : float or 'elbow', default=None
-            Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. With 'overlap' it is
-            one less the coefficient. With 'entropy' it is the share of the uncertainty about which of the two
-            a row came from that knowing the row removes: 0.5 for two equal Gaussians at 2 standard
-            deviations, 0.9 at 4. 'elbow' is the rule of [1]_, where two lines meet that are fitted to the
-            curve of the entropy over the mass merged so far; it tends to leave more populations.
-
-        Returns
-        -------
-        estimator
-            The mixture, with `populations_`, `merge_tree_` and `merge_entropies_`. A new fit drops them.
-
-        References
-        ----------
-        .. [1] Baudry, J.-P., Raftery, A. E., Celeux, G., Lo, K. and Gottardo, R. (2010). Combining mixture
-           components for clustering. Journal of Computational and Graphical Statistics 19, 332-353.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skmix import SharedKernelMixture
-        >>> random = np.random.default_rng(0)
-        >>> X = np.append(random.exponential(size=400), random.normal(12.0, size=200))[:, None]
-        >>> model = SharedKernelMixture(4, init="k-means", random_state=0).fit(X)
-        >>> model = model.merge_kernels()
-        >>> model.predict([[0.1], [3.0], [11.0]], populations=True)
-        array([0, 0, 1])
-        """
-        check_is_fitted(self)
-        with updating(self):
-            merge_kernels(self, X, y, criterion, n_populations, threshold)
-        return self
-
-    def kernel_distances(
-        self, other: SharedKernelMixture | None = None, *, metric: str = "bhattacharyya"
-    ) -> FloatArray:
-        """Return distances between kernels, of this model or from those of another.
-
-        Parameters
-        ----------
-        other : SharedKernelMixture, default=None
-            A fitted mixture of the same features, of any covariance type; None is this one.
-        metric : {'bhattacharyya', 'jeffreys'}, default='bhattacharyya'
-            'bhattacharyya' is −log ∫√(p q), 'jeffreys' the symmetrised Kullback-Leibler divergence
-            KL(p‖q) + KL(q‖p). Both are 0 for equal kernels and have no upper bound; weights do not matter.
-
-        Returns
-        -------
-        ndarray of shape (K, K) or (K, K')
-            Distances.
-        """
-        check_is_fitted(self)
-        return distances(self, None if other is None else _check_mixture(other), metric)
-
-    def sort_kernels(self) -> Self:
-        """Sort the kernels by weight, the largest first, and equal ones by their means.
-
-        The weight is averaged over classes by `class_prior_`, with a background by what it leaves of it. The
-        order that a fit leaves depends on its start; the sorted one does not, as long as the kernels are the
-        same.
-
-        Returns
-        -------
-        estimator
-            The mixture, with all attributes that have one line for each kernel in the new order.
-        """
-        check_is_fitted(self)
-        with updating(self):
-            sort_kernels(self)
-        return self
-
-    def match(
-        self, other: SharedKernelMixture, *, populations: bool = False, max_distance: float = 0.9
-    ) -> IntArray:
-        """Return which kernels, or populations, of another mixture correspond to those of this one.
-
-        Each corresponds to at most one of the other model, such that the sum of the distances is as small as
-        possible. The distance is one less the Bhattacharyya coefficient ∫√(p q) of the densities: the square
-        of Hellinger's.
-
-        Parameters
-        ----------
-        other : SharedKernelMixture
-            A fitted mixture of the same features.
-        populations : bool, default=False
-            Whether to match populations, see `merge_kernels`, instead of kernels.
-        max_distance : float, default=0.9
-            Largest distance, from 0 to 1, of two that correspond.
-
-        Returns
-        -------
-        ndarray of shape (K,) or (G,)
-            Numbers in the other model; -1 for those without a counterpart.
-        """
-        check_is_fitted(self)
-        return match(self, _check_mixture(other), populations=populations, max_distance=max_distance)
-
-    def composition(
-        self,
-        X: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        *,
-        populations: bool | None = None,
-        level: float = 0.95,
-    ) -> Any:
-        """Return the share of each kernel, or population, in each group of rows, with intervals.
-
-        Groups are the classes of the fit: samples, patients, sites. Of new rows, only the weights are fitted,
-        and the model stays as it is.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M), default=None
-            Rows of new groups, of any kind that `fit` takes. None is for the groups of the fit, without rows.
-        groups : array-like, default=None
-            With X, the group of each row, shape (n,), as `y` in `fit`; None where X has them itself, or for
-            one group. Without X, the groups to return, in this order; None returns all.
-        populations : bool, default=None
-            Whether to return populations, see `merge_kernels`, or kernels; None returns populations if there
-            are any.
-        level : float, default=0.95
-            Probability of the intervals.
-
-        Returns
-        -------
-        pandas.DataFrame
-            In long form, with the columns `group`, `kernel` or `population` (its number, or 'background' if
-            the fit has one), `share`, `lower` and `upper`, and `rows`, the number of rows of the group or the
-            sum of their weights. The shares of a group sum to one.
-
-        Notes
-        -----
-        Intervals follow from the Fisher information of weights and kernels: they are wider where kernels
-        overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
-        apart they are Jeffreys' intervals of counts. Where weights have a prior, it holds for new groups too;
-        intervals are those of the posterior, but beside hierarchical weights those of the rows alone. With
-        `group_shift`, limits are NaN where kernels overlap so much that intervals would be too narrow. The
-        information is that of complete rows. Intervals assume that the fit has converged: a `tol` of 1e-6 or
-        less, with `accelerate`, is right for groups of thousands of rows.
-        """
-        check_is_fitted(self)
-        return compose(self, X, groups, populations=populations, level=level).frame()
-
-    def compare(
-        self, groups_a: Any, groups_b: Any, *, populations: bool | None = None, level: float = 0.95
-    ) -> Any:
-        """Return the differences between the mean shares of two sets of groups, say patients and controls.
-
-        Parameters
-        ----------
-        groups_a, groups_b : label or sequence of labels
-            Groups of the fit, see `classes_`; none may be in both.
-        populations : bool, default=None
-            Whether to compare populations, see `merge_kernels`, or kernels; None compares populations if
-            there are any.
-        level : float, default=0.95
-            Probability of the intervals.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With the columns `kernel` or `population`, `share_a` and `share_b` (means over the groups),
-            `difference`, `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of at
-            most 0.05, about 5 % or less are expected to be false discoveries (Benjamini and Hochberg).
-
-        Notes
-        -----
-        Groups are the units, not rows: means are not weighted by rows, and intervals are Welch's, by the
-        variance among the groups of each side, at least half of what their numbers of rows would make it.
-        They hold for further groups of these two kinds. A side that is one group has the variance of its own
-        share, and stands for itself alone. Shares are as counted, without a learnt prior.
-        """
-        check_is_fitted(self)
-        return compare(self, groups_a, groups_b, populations=populations, level=level)
-
-    def unusual_groups(
-        self,
-        X: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        *,
-        populations: bool | None = None,
-        level: float = 0.05,
-    ) -> Any:
-        """Return which groups have an unusual composition, or rows that the kernels do not explain.
-
-        The shares of each group are compared with those of the others, and the log-likelihood of its rows
-        with what a group of its composition and size should have. New groups are compared with those of the
-        fit; their weights are fitted, and the model stays as it is. The fit must have at least five groups:
-        fewer do not tell what is usual, and a ValueError says so.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M), default=None
-            Rows of new groups, of any kind that `fit` takes. None is for the groups of the fit.
-        groups : array-like of shape (n,), default=None
-            The group of each row of X; None where X has them itself, or for one group.
-        populations : bool, default=None
-            Whether compositions are of populations, see `merge_kernels`, or of kernels; None takes
-            populations if there are any.
-        level : float, default=0.05
-            Largest adjusted p-value of a group that is called unusual: if no group is, the probability that
-            any is called so is at most about this.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A line for each group, with the columns `group`, `rows`; `kernel` or `population`, the one whose
-            share is the least usual, its `share`, that of the other groups, `usual_share`, and
-            `p_composition`, for all parts together (Bonferroni); `log_likelihood`, the mean of its rows,
-            `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal
-            variate; `p_adjusted`, for all shares and the likelihood (Bonferroni) of all groups (Holm)
-            together, and `unusual`.
-            Shares are as counted, without a learnt prior; the background is a part like any other.
-            Log-likelihoods are NaN where the mixture does not have them, after `partial_fit` and `add_class`,
-            and where rows had missing values.
-        """
-        check_is_fitted(self)
-        return unusual_groups(self, X, groups, populations=populations, level=level)
-
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Return the responsibilities (n, K) of rows X (n, M), as features for another estimator."""
-        return self.responsibilities(X)
+        """Return the probabilities (n, K) of the kernels for rows X (n, M), as features."""
+        return score_rows(self, X, densities.responsibilities)
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density of each row.
@@ -1197,20 +817,6 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
         return float(np.mean(self._scores(X, y)))
-
-
-def _of_kernels(parameters: Parameters) -> dict[str, Any]:
-    """Return the attributes that only t kernels or a background have."""
-    values = parameters.tail.to_dict()
-    return {name: values[key] for name, key in OF_KERNELS.items() if key in values}
-
-
-def _check_mixture(other: Any) -> SharedKernelMixture:
-    """Return another fitted mixture; refuse anything else."""
-    if not isinstance(other, SharedKernelMixture):
-        raise TypeError(f"other must be a SharedKernelMixture, got a {type(other).__name__}.")
-    check_is_fitted(other)
-    return other
 
 
 def _lazy(method: Any) -> Any:

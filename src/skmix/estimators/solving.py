@@ -1,8 +1,8 @@
-"""Fits: settings and training rows to starts, through the engine, to the attributes of a mixture.
+"""Turn settings and training rows into a fitted mixture.
 
-With several feature sets, each has a mixture of its own, and rows without a label tie them: groups are
-independent given the class, so the class of such a row has the posterior q_j ∝ Pr(j) Π_g p_g(x_g | j). EM
-over (class, kernels) alternates between these posteriors and one pass of every group, in which the row counts
+With several feature sets, each has a mixture of its own, and rows without a label tie them: sets are
+independent given the class, so the class of such a row has the posterior q_j ∝ Pr(j) Π_s p_s(x_s | j). EM
+over (class, kernels) alternates between these posteriors and one pass of every set, in which the row counts
 for class j with weight q_j.
 """
 
@@ -25,9 +25,8 @@ from sklearn.utils import check_random_state
 from ..engine import starts
 from ..engine.compute.arrays import pick, to_numpy
 from ..engine.compute.blocks import Block
-from ..engine.compute.threads import workers
 from ..engine.density import class_log_likelihood
-from ..engine.em import Run, RunState, fit, one_pass, regulariser_of, rounding_of, rule_of, say_fall
+from ..engine.em import Passes, Run, RunState, fit, regulariser_of, say_fall
 from ..engine.frame import Frame
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
@@ -35,12 +34,12 @@ from ..engine.refine.shift import GroupRows, check_source, choose_strength, shif
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import degrees_of_freedom
-from ..engine.sources import RowSource, make_setting, open_source
+from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, most_factors, structure_of
 from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
 from ._settings import (
-    OF_KERNELS,
+    Settings,
     check_covariance_prior,
     check_covariance_type,
     check_start,
@@ -51,30 +50,12 @@ from ._settings import (
     is_robust,
 )
 from .callbacks import SavedRun, saving
+from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts, WeightPosterior, fields_of
 from .rows import Training, columns_of, device_and_precision, warn_caller
 
-OF_THE_POSTERIOR = (
-    "lower_bound_",
-    "lower_bound_path_",
-    "weight_concentration_",
-    "mean_precision_",
-    "degrees_of_freedom_",
-)
-OF_LEARNT_PRIORS = (
-    "shrinkage_",
-    "covariance_prior_",
-    "prior_setting_",
-    "resolution_",
-    "variance_floor_",
-    "weight_prior_",
-)
-# Of `merge_kernels`; they belong to the kernels they were made of.
-OF_POPULATIONS = ("populations_", "merge_tree_", "merge_entropies_")
-# Of groups with means of their own.
-OF_SHIFTS = ("group_shifts_", "group_shift_")
 # A class this improbable changes no digit of the sums.
 _NEGLIGIBLE = 1e-12
-# Starts run together while their covariances have at most this many numbers, otherwise in several groups.
+# Starts run together while their covariances have at most this many numbers, otherwise in several batches.
 NUMBERS_TOGETHER = 1 << 17
 # Rows from which resolution and mild prior are estimated.
 _SOME_ROWS = 1 << 12
@@ -85,19 +66,33 @@ _MOST_KERNELS = 50
 
 
 def fit_model(
-    model: Any,
+    model: Settings,
     training: Training,
+    last: Fitted | None = None,
     columns: list[int] | None = None,
     *,
     watching: AbstractContextManager[Any] | None = None,
     path: Path | None = None,
     prune: bool = False,
-) -> None:
-    """Fit a mixture to training rows of its features, and set its attributes.
+) -> Fitted:
+    """Fit a mixture to training rows of its features.
 
-    `columns` are for error messages; `watching` yields what to call after each pass; `path` is the file of a
-    checkpoint, which is resumed if it exists. With `prune`, the fit starts with `n_kernels` and removes those
-    that do not pay for their parameters.
+    Parameters
+    ----------
+    model : Settings
+        The parameters of the mixture.
+    training : Training
+        Rows and classes.
+    last : Fitted, default=None
+        The previous fit, from which a warm start goes on.
+    columns : list of int, default=None
+        Numbers of the features, for error messages.
+    watching : context manager, default=None
+        Yields what to call after each pass.
+    path : Path, default=None
+        File of a checkpoint, which is resumed if it exists.
+    prune : bool, default=False
+        Whether to start with `n_kernels` and remove those that do not pay for their parameters.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
@@ -112,30 +107,21 @@ def fit_model(
     if path is not None and not prune:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
-    # A fit that goes on from the last one has the same prior, or its objective would change.
-    last = {name: vars(model).get(name) for name in OF_LEARNT_PRIORS}
-    goes_on = _goes_on(model, training, structure) and last["prior_setting_"] == model.covariance_prior
-    for name in (*OF_LEARNT_PRIORS, *OF_SHIFTS, "stream_"):
-        vars(model).pop(name, None)
+    last = last if _goes_on(model, training, structure, last) else None
     # With callbacks, and when pruning, all starts run together.
     apart = path is None and watching is None and not prune
-    groups = start_groups(model, training, frame, structure, NUMBERS_TOGETHER if apart else None)
-    groups = (with_tails(model, group, source) for group in groups)
-    given = next(groups)
-    if _goes_on(model, training, structure) and model.weight_prior == "hierarchical":
-        prior = last["weight_prior_"]
-        given = replace(given, concentration=None if prior is None else prior[None])
+    batches = start_batches(model, training, frame, structure, last, NUMBERS_TOGETHER if apart else None)
+    batches = (with_tails(model, batch, source) for batch in batches)
+    given = next(batches)
     X, _, weights = _some_rows(training)
-    options = with_resolution(model, options, X, weights, frame)
-    if (
-        isinstance(model.covariance_prior, str)
-        and options.inference == "em"
-        and not (prune or options.freeze)
-    ):
-        # The floor is a multiple of the features' variances, so that other rows have another.
-        same = goes_on and np.array_equal(last["variance_floor_"], model.variance_floor_)
-        last_prior = last["covariance_prior_"] if same else None
-        options = _with_default_prior(model, training, given, options, frame, saved, resume, last_prior)
+    options, floor = with_resolution(model, options, X, weights, frame)
+    prior = None
+    chooses = isinstance(model.covariance_prior, str) and options.inference == "em"
+    if chooses and not (prune or options.freeze):
+        prior = _default_prior(model, training, given, options, frame, last, floor, saved, resume)
+        if prior is not None:
+            rows, scale = prior.covariance_prior
+            options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     best: Result | None = None
     status, reached = [], []
@@ -149,11 +135,11 @@ def fit_model(
                 saved(run)
 
         callback = None if apart else after_pass
-        for group in chain([given], groups):
+        for batch in chain([given], batches):
             if prune:
-                result = prune_kernels(source, group, options, frame=frame, callback=callback)
+                result = prune_kernels(source, batch, options, frame=frame, callback=callback)
             else:
-                result = fit(source, group, options, frame=frame, callback=callback, resume=resume)
+                result = fit(source, batch, options, frame=frame, callback=callback, resume=resume)
             status.append(result.status)
             reached.append(result.log_likelihood.sum(axis=1))
             fell += [] if result.fell is None else result.fell[~np.isnan(result.fell[:, 0])].tolist()
@@ -164,42 +150,59 @@ def fit_model(
         if all(np.all(own == Status.FAILED) for own in status):
             raise ValueError(problem)
         warn_caller(problem)
-    # Not even the last bit may change, as it does from one system of coordinates to the other.
+    # A change of coordinates rounds: frozen parameters keep every bit.
     best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
-    _store(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
-    if model.group_shift is not None:
-        _shift_groups(model, training, best.parameters.take(best.best), options, frame)
+    found = _fitted(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
+    found = replace(found, prior=prior, floor=floor)
+    if model.group_shift is None:
+        return found
+    return _shift_groups(model, training, found, best.parameters.take(best.best), options, frame)
 
 
-def _shift_groups(model: Any, training: Training, start: Parameters, options: Options, frame: Frame) -> None:
-    """Give the groups of a fitted mixture means of their own, and fit everything else with them."""
+def _shift_groups(
+    model: Settings, training: Training, fitted: Fitted, start: Parameters, options: Options, frame: Frame
+) -> Fitted:
+    """Return a fit in which groups have means of their own, and everything else is fitted with them."""
     source, n_groups, strength = training.source, len(training.classes), model.group_shift
     if strength == "auto":
         seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
         strength = choose_strength(source, start, options, frame, seed) if n_groups > 1 else np.inf
-    model.group_shift_ = float(strength)
-    model.group_shifts_ = np.zeros((n_groups, *start.means.shape))
+    strength = float(strength)
     # The mean of one group is the common one.
     if n_groups == 1 or np.isinf(strength):
-        return
-    found = shift_groups(GroupRows(source, n_groups), start, model.group_shift_, options, frame)
+        none = np.zeros((n_groups, *start.means.shape))
+        return replace(fitted, shifts=Shifts(group_shift=strength, group_shifts=none))
+    found = shift_groups(GroupRows(source, n_groups), start, strength, options, frame)
     parameters = with_frozen(options.freeze, found.parameters, start)
-    vars(model).update(model._fitted_attributes(parameters, float(found.log_likelihood.sum()), training))
-    model.group_shifts_ = found.shifts
-    model.n_iter_ += len(found.path)
-    model.log_likelihood_path_ = np.concatenate([model.log_likelihood_path_, found.path])
-    if parameters.concentration is not None and found.counts is not None:
-        model.weight_prior_ = parameters.concentration
-        model.weight_concentration_ = found.counts + parameters.concentration[:, None]
-        model.lower_bound_ = float(found.objective[-1])
-        model.lower_bound_path_ = np.concatenate([model.lower_bound_path_, found.objective[1:]])
-    if not found.converged and model.converged_:
-        model.converged_ = False
+    assert fitted.history is not None
+    path = np.concatenate([fitted.history.log_likelihood_path, found.path])
+    history = replace(
+        fitted.history, log_likelihood=float(found.log_likelihood.sum()), log_likelihood_path=path
+    )
+    posterior, weight_prior = fitted.weight_posterior, fitted.weight_prior
+    if posterior is not None and parameters.concentration is not None and found.counts is not None:
+        weight_prior = parameters.concentration
+        posterior = WeightPosterior(
+            lower_bound=float(found.objective[-1]),
+            # The first objective is that of the start, which the fit before has reached.
+            lower_bound_path=np.concatenate([posterior.lower_bound_path, found.objective[1:]]),
+            weight_concentration=found.counts + weight_prior[:, None],
+        )
+    if not found.converged and fitted.converged:
         warn_caller(
             f"The shifts of groups did not converge in {len(found.path)} passes. "
             f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
             ConvergenceWarning,
         )
+    return replace(
+        fitted.with_parameters(parameters),
+        n_iter=fitted.n_iter + len(found.path),
+        converged=fitted.converged and found.converged,
+        history=history,
+        weight_prior=weight_prior,
+        weight_posterior=posterior,
+        shifts=Shifts(group_shift=strength, group_shifts=found.shifts),
+    )
 
 
 def _objective(result: Result) -> float:
@@ -207,26 +210,32 @@ def _objective(result: Result) -> float:
     return float(np.where(result.status == Status.FAILED, -np.inf, result.objective).max())
 
 
-def _with_default_prior(
-    model: Any,
+def _default_prior(
+    model: Settings,
     training: Training,
     given: Parameters,
     options: Options,
     frame: Frame,
+    last: Fitted | None,
+    floor: Floor | None,
     saved: SavedRun | None,
     resume: RunState | None,
-    last: tuple[float, FloatArray] | None,
-) -> Options:
-    """Return options with the prior of ``covariance_prior='auto'`` or 'weak'.
+) -> LearntPrior | None:
+    """Return the prior of ``covariance_prior='auto'`` or 'weak'; None where there is none.
 
-    The prior is that of a checkpoint or of the last fit, found by a first fit where rows are few, or a mild
-    one.
+    It is that of a checkpoint or of the last fit, found by a first fit where rows are few, or a mild one.
     """
     summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
     n_kernels, n_features = given.means.shape[1:]
     # Weights that sum to one do not mean that there is one row.
     unit = min(1.0, summary.total / summary.n_rows)
-    prior = saved.prior if saved is not None and resume is not None else last
+    prior = None
+    if saved is not None and resume is not None:
+        prior = saved.prior
+    elif last is not None and last.prior is not None and last.prior.prior_setting == model.covariance_prior:
+        # A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
+        before, now = (None if each is None else each.variance_floor for each in (last.floor, floor))
+        prior = last.prior.covariance_prior if np.array_equal(before, now) else None
     if prior is None and resume is None:
         one = given.take(0)
         few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
@@ -245,36 +254,38 @@ def _with_default_prior(
             prior = strength * unit, common
         if prior is not None and model.covariance_prior == "weak":
             prior = _WEAK * prior[0], prior[1]
-    if prior is not None:
-        options = replace(options, covariance_prior=prior[0], covariance_prior_scale=prior[1])
-    if options.covariance_prior is not None and options.covariance_prior_scale is not None:
-        model.covariance_prior_ = options.covariance_prior, options.covariance_prior_scale
-        model.prior_setting_ = model.covariance_prior
-        model.shrinkage_ = share_of(options.covariance_prior, summary.total / n_kernels)
-        if saved is not None:
-            saved.prior = model.covariance_prior_
-    return options
+    if prior is None:
+        return None
+    if saved is not None:
+        saved.prior = prior
+    return LearntPrior(
+        covariance_prior=prior,
+        prior_setting=model.covariance_prior,
+        shrinkage=share_of(prior[0], summary.total / n_kernels),
+    )
 
 
 def with_resolution(
-    model: Any, options: Options, X: FloatArray, weights: FloatArray | None, frame: Frame
-) -> Options:
-    """Return options with the resolution of the features as a floor, and store that floor in the mixture.
+    model: Settings,
+    options: Options,
+    X: FloatArray,
+    weights: FloatArray | None,
+    frame: Frame,
+    last: FloatArray | None = None,
+) -> tuple[Options, Floor | None]:
+    """Return options with the resolution of the features as a floor, and that floor.
 
     Maximum likelihood, variational fits and frozen parameters have none. X (n, M) are rows on the host with
-    weights (n,). A mixture that has a resolution already, in a stream, keeps the finer one of each feature.
+    weights (n,). In a stream, `last` (M,) is the resolution so far, and the finer one of each feature stays.
     """
-    last = vars(model).pop("resolution_", None)
-    vars(model).pop("variance_floor_", None)
     if model.covariance_prior is None or options.inference != "em" or options.freeze is not None:
-        return options
+        return options, None
     found, least = resolution_of(X, weights, frame), options.floor * frame.variance * frame.scale**2
     if last is not None:
         # A feature has no resolution in a batch where it is constant.
         found = np.where((found > 0) & (last > 0), np.minimum(found, last), np.maximum(found, last))
-    model.resolution_ = found
-    model.variance_floor_ = np.maximum(least, found)
-    return replace(options, resolution=model.variance_floor_)
+    floor = Floor(resolution=found, variance_floor=np.maximum(least, found))
+    return replace(options, resolution=floor.variance_floor), floor
 
 
 def _some_rows(
@@ -303,7 +314,7 @@ def evenly_spaced(n_rows: int) -> IntArray:
 # ---------------------------------------------------------------- settings
 
 
-def options_of(model: Any, n_features: int, covariance_type: str) -> Options:
+def options_of(model: Settings, n_features: int, covariance_type: str) -> Options:
     """Return the engine's options for the settings of a mixture; its covariance type may be 'auto'."""
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
@@ -330,17 +341,16 @@ def options_of(model: Any, n_features: int, covariance_type: str) -> Options:
     )
 
 
-def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
+def with_tails(model: Settings, start: Parameters, source: RowSource) -> Parameters:
     """Return starts with degrees of freedom and a background, as the settings of a mixture ask for them.
 
     A given or earlier start keeps its own, but for degrees of freedom that are fixed.
     """
     (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
-    is_t, freeze = kind == "t", freeze_of(model)
+    is_t, freeze, given = kind == "t", freeze_of(model), start.tail.name == "t"
     tail: Tail = NONE
     if isinstance(model.init, Mapping) and "degrees" in model.init and model.tail != "t":
         raise ValueError(f"init has 'degrees', which only tail='t' starts from, and tail is {model.tail!r}.")
-    given = start.tail.name == "t"
     if is_t and not given and fixed is None and freeze == "kernels":
         raise ValueError(
             "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or tail be "
@@ -360,17 +370,17 @@ def with_tails(model: Any, start: Parameters, source: RowSource) -> Parameters:
     return replace(start, tail=tail)
 
 
-def fitted_options(model: Any) -> Options:
+def fitted_options(model: Settings, fitted: Fitted) -> Options:
     """Return the engine's options for a fitted mixture, with its default prior and floor."""
-    options = options_of(model, model.n_features_in_, model.covariance_type_)
-    if hasattr(model, "covariance_prior_"):
-        rows, scale = model.covariance_prior_
+    options = options_of(model, fitted.means.shape[1], fitted.covariance_type)
+    if fitted.prior is not None:
+        rows, scale = fitted.prior.covariance_prior
         options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
-    return replace(options, resolution=getattr(model, "variance_floor_", None))
+    return replace(options, resolution=None if fitted.floor is None else fitted.floor.variance_floor)
 
 
 def check_inference(estimator: Any, *, prune: bool = False) -> None:
-    """Refuse settings that do not go with the kind of inference, with t kernels, or with pruning."""
+    """Refuse settings that cannot be combined."""
     freeze, (stopping, _) = freeze_of(estimator), check_tol(estimator.tol)
     check_covariance_type(estimator.covariance_type)
     if is_robust(estimator):
@@ -395,7 +405,8 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
             raise ValueError(
                 f"{what} cannot be combined with weight_prior='hierarchical', whose weights have a posterior."
             )
-    if estimator.group_shift is not None:
+    group_shift = getattr(estimator, "group_shift", None)
+    if group_shift is not None:
         for wrong, what in (
             (variational, "inference='variational'"),
             (is_robust(estimator), "t kernels or a background"),
@@ -404,7 +415,7 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
         ):
             if wrong:
                 raise ValueError(
-                    f"group_shift={estimator.group_shift!r} cannot be combined with {what}: use one of them."
+                    f"group_shift={group_shift!r} cannot be combined with {what}: use one of them."
                 )
     if prune and hierarchical:
         raise ValueError(
@@ -429,19 +440,26 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
 # ---------------------------------------------------------------- starts
 
 
-def start_groups(
-    model: Any, training: Training, frame: Frame, structure: Structure, n_numbers: int | None = None
+def start_batches(
+    model: Settings,
+    training: Training,
+    frame: Frame,
+    structure: Structure,
+    last: Fitted | None = None,
+    n_numbers: int | None = None,
 ) -> Iterator[Parameters]:
-    """Yield the starting points of a mixture, with a leading axis, in groups of few enough numbers.
+    """Yield the starting points of a mixture, with a leading axis, in batches of few enough numbers.
 
-    Starts are drawn one after the other, so that groups change none of them.
+    With a `last` fit there is one start, its parameters. Starts are drawn one after the other, so that
+    batches change none of them.
     """
     n_kernels, classes = model.n_kernels, training.classes
     n_classes, n_features = len(classes), training.n_features
     # Only rows without a label need class priors.
     prior = training.class_prior if training.n_unlabelled else None
-    if _goes_on(model, training, structure):
-        yield replace(model._parameters, class_prior=prior).batch()
+    if last is not None:
+        concentration = last.weight_prior if model.weight_prior == "hierarchical" else None
+        yield replace(last.parameters, class_prior=prior, concentration=concentration).batch()
         return
     freeze = freeze_of(model)
     if freeze is not None:
@@ -487,14 +505,14 @@ def start_groups(
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
 
 
-def _goes_on(model: Any, training: Training, structure: Structure) -> bool:
+def _goes_on(model: Settings, training: Training, structure: Structure, last: Fitted | None) -> bool:
     """Return whether a fit starts from the parameters of the last one."""
-    if not model.warm_start or "weights_" not in vars(model):
+    if not model.warm_start or last is None:
         return False
-    last = (model.covariance_type_, model.classes_.tolist(), model.means_.shape)
-    n_kernels, n_features = model.n_kernels or len(model.means_), training.n_features
-    same_shape = model.covariances_.shape == structure.shape(n_kernels, n_features)
-    return same_shape and last == (structure.name, training.classes.tolist(), (n_kernels, n_features))
+    n_kernels, n_features = model.n_kernels or len(last.means), training.n_features
+    same_shape = last.covariances.shape == structure.shape(n_kernels, n_features)
+    before = last.covariance_type, last.classes.tolist(), last.means.shape
+    return same_shape and before == (structure.name, training.classes.tolist(), (n_kernels, n_features))
 
 
 def default_kernels(training: Training, structure: Structure, *, shared: bool) -> IntArray:
@@ -518,49 +536,75 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
 # ---------------------------------------------------------------- results
 
 
-def _store(
-    model: Any, result: Result, status: IntArray, reached: FloatArray, training: Training, prune: bool
-) -> None:
-    """Store the best start of a fit in a mixture, and the status and log-likelihood (n_init,) of all."""
+def fitted_so_far(
+    model: Settings, training: Training, parameters: Parameters, log_likelihood: float
+) -> Fitted:
+    """Return the record of a fit that has come to these parameters (of one start)."""
+    summary = training.source.summary
+    prior = parameters.class_prior
+    return Fitted(
+        classes=training.classes,
+        class_prior=training.class_prior if prior is None else prior,
+        class_count=training.sizes,
+        covariance_type=covariance_type_of(model, summary.n_rows, training.n_features),
+        converged=False,
+        n_iter=0,
+        history=History(
+            log_likelihood=log_likelihood,
+            log_likelihood_path=np.empty((0, len(training.classes))),
+            start_status=np.array(["stopped"]),
+            start_log_likelihoods=np.array([log_likelihood]),
+            has_gaps=bool(summary.gaps),
+        ),
+        **fields_of(parameters),
+    )
+
+
+def _fitted(
+    model: Settings, result: Result, status: IntArray, reached: FloatArray, training: Training, prune: bool
+) -> Fitted:
+    """Return the best start of a fit, with the status and log-likelihood (n_init,) of all."""
     best = best_start(result, model.variance_floor, len(status))
     parameters = result.parameters.take(best)
     structure = structure_of(covariance_type_of(model, training.source.summary.n_rows, training.n_features))
     if prune or model.inference == "variational":
         parameters = living_kernels(parameters, structure)
-    log_likelihood = float(result.log_likelihood[best].sum())
-    for name in OF_KERNELS:
-        vars(model).pop(name, None)
-    vars(model).update(model._fitted_attributes(parameters, log_likelihood, training))
-    model.converged_ = bool(result.status[best] == Status.CONVERGED)
-    model.n_iter_ = int(result.n_iter[best])
-    model.log_likelihood_path_ = result.path[best]
-    model.start_status_ = np.array([Status(s).name.lower() for s in status])
-    model.start_log_likelihoods_ = reached
-    for name in (*OF_THE_POSTERIOR, *OF_POPULATIONS):
-        vars(model).pop(name, None)
-    if result.counts is not None and result.bounds is not None:
-        # Without superfluous kernels.
-        prior, counts = result.prior, result.counts[best]
-        alive = np.flatnonzero(result.parameters.weights[best].any(axis=1))
-        model.lower_bound_ = float(result.objective[best])
-        model.lower_bound_path_ = result.bounds[best]
-        if parameters.concentration is not None:
-            model.weight_prior_ = parameters.concentration
-            model.weight_concentration_ = counts[alive] + parameters.concentration[:, None]
-        elif prior is not None:
-            model.weight_concentration_ = counts[alive] + prior.concentration
-    if result.counts is not None and prior is not None:
-        rows = counts.sum(axis=1)
-        wishart = structure.wishart(len(prior.covariance))
-        degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
-        model.mean_precision_ = rows[alive] + prior.mean_rows
-        model.degrees_of_freedom_ = np.broadcast_to(degrees, rows.shape)[alive].copy()
-    if not model.converged_:
+    found = fitted_so_far(model, training, parameters, float(result.log_likelihood[best].sum()))
+    assert found.history is not None
+    history = replace(
+        found.history,
+        log_likelihood_path=result.path[best],
+        start_status=np.array([Status(each).name.lower() for each in status]),
+        start_log_likelihoods=reached,
+    )
+    converged, n_iter = bool(result.status[best] == Status.CONVERGED), int(result.n_iter[best])
+    found = replace(found, converged=converged, n_iter=n_iter, history=history)
+    if not converged:
         warn_caller(
-            f"The best of {len(status)} starts did not converge in {model.n_iter_} passes. "
+            f"The best of {len(status)} starts did not converge in {n_iter} passes. "
             f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
             ConvergenceWarning,
         )
+    if result.counts is None or result.bounds is None:
+        return found
+    # Superfluous kernels are left out.
+    alive, prior = np.flatnonzero(result.parameters.weights[best].any(axis=1)), result.prior
+    counts, concentration = result.counts[best], parameters.concentration
+    added = prior.concentration if prior is not None else 0.0
+    posterior = WeightPosterior(
+        lower_bound=float(result.objective[best]),
+        lower_bound_path=result.bounds[best],
+        weight_concentration=counts[alive] + (added if concentration is None else concentration[:, None]),
+    )
+    of_kernels = None
+    if prior is not None:
+        rows, wishart = counts.sum(axis=1), structure.wishart(len(prior.covariance))
+        degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
+        of_kernels = KernelPosterior(
+            mean_precision=rows[alive] + prior.mean_rows,
+            wishart_degrees=np.broadcast_to(degrees, rows.shape)[alive].copy(),
+        )
+    return replace(found, weight_prior=concentration, weight_posterior=posterior, kernel_posterior=of_kernels)
 
 
 def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
@@ -576,29 +620,31 @@ def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
 # ---------------------------------------------------------------- feature sets and unlabelled rows
 
 
-def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> None:
+def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> list[Fitted]:
     """Fit the mixtures of all feature sets, given with their columns, where some rows have no label.
 
-    Rows are in memory. The mixtures are fitted on return, with a common `class_prior_`.
+    Rows are in memory. The fits have a common `class_prior`.
     """
-    settings = parts[0][1]
+    settings: Settings = parts[0][1]
+    stopping, tol = check_tol(settings.tol)
     needs = {
         "all rows in memory": training.blocks is None,
         "inference='em'": settings.inference == "em",
         "a weight_prior other than 'hierarchical'": settings.weight_prior != "hierarchical",
         "accelerate=False": not settings.accelerate,
-        "tol=tolerance": check_tol(settings.tol)[0] == "total",
+        "tol=tolerance": stopping == "total",
     }
     if not all(needs.values()):
         raise ValueError(
             f"{training.n_unlabelled} rows have no label, and with several feature sets such rows need "
-            f"{next(need for need, is_met in needs.items() if not is_met)}. Leave them out, or fit one group."
+            f"{next(need for need, is_met in needs.items() if not is_met)}. Leave them out, or fit one set."
         )
-    # EM over all groups begins with fits of each.
-    for group, (columns, model) in enumerate(parts):
+    # EM over all sets begins with fits of each.
+    fits: list[Fitted] = []
+    for number, (columns, model) in enumerate(parts):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            fit_model(model, training.take(columns, group), columns)
+            fits.append(fit_model(model, training.take(columns, number), Fitted.of(model), columns))
     X, codes, weights = training.source.start_rows()
     weights, n_classes = np.ones(len(X)) if weights is None else weights, len(training.classes)
     known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
@@ -612,11 +658,11 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         likelihoods = [
             class_log_likelihood(
                 columns_of(X[open_], columns),
-                model._parameters,
-                model.covariance_type_,
-                effective_n_jobs(model.n_jobs),
+                own.parameters,
+                own.covariance_type,
+                effective_n_jobs(settings.n_jobs),
             )
-            for columns, model in parts
+            for (columns, _), own in zip(parts, fits, strict=True)
         ]
         joint = np.log(prior) + sum(likelihoods)
         evidence = logsumexp(joint, axis=1)
@@ -624,11 +670,11 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         now = np.concatenate([weights[known], shares.ravel()])
         of_known, log_prior, rounding = training.sizes * np.log(prior), 0.0, 0.0
         following = []
-        for (columns, model), likelihood in zip(parts, likelihoods, strict=True):
-            # A row without a value in the group counts in the others.
-            own = Block(columns_of(rows, columns), every_code, now).informative()
-            parameters, found, lost = _one_pass(model, own, columns)
-            following.append(parameters)
+        for (columns, model), own, likelihood in zip(parts, fits, likelihoods, strict=True):
+            # A row without a value in this set counts in the others.
+            block = Block(columns_of(rows, columns), every_code, now).informative()
+            parameters, found, lost = _one_pass(model, own, block, columns)
+            following.append(own.with_parameters(parameters))
             of_known = of_known + found[:-1] - (shares * likelihood).sum(axis=0)
             log_prior, rounding = log_prior + found[-1], rounding + lost
         path.append(np.append(of_known, weights[open_] @ evidence))
@@ -636,50 +682,45 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> N
         if before - objective > rounding:
             raise ValueError(say_fall(before, objective))
         gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
-        converged = bool(abs(gain) < check_tol(settings.tol)[1] * weights.sum())
+        converged = bool(abs(gain) < tol * weights.sum())
         if converged or len(path) == settings.max_iter:
             break
-        for (_, model), parameters in zip(parts, following, strict=True):
-            model._store_parameters(parameters)
+        fits = following
         sizes = training.sizes + shares.sum(axis=0)
         prior = sizes / sizes.sum()
-    for _, model in parts:
-        model.class_prior_ = prior
-        model.n_iter_ = len(path)
-        model.converged_ = converged
-        # Of rows and labels together, and of all groups: the same for each model.
-        model.log_likelihood_ = float(path[-1].sum())
-        model.log_likelihood_path_ = np.array(path)
     if not converged:
         warn_caller(
             f"EM over unlabelled rows did not converge in {len(path)} passes. Increase max_iter or tol.",
             ConvergenceWarning,
         )
+    # Of rows and labels together, and of all sets: the same for each model.
+    total = {"log_likelihood": float(path[-1].sum()), "log_likelihood_path": np.array(path)}
+    joint_fit = {"class_prior": prior, "n_iter": len(path), "converged": converged}
+    return [replace(own, **joint_fit, history=own.history and replace(own.history, **total)) for own in fits]
 
 
-def _one_pass(model: Any, rows: Block, columns: list[int]) -> tuple[Parameters, FloatArray, float]:
+def _one_pass(
+    model: Settings, fitted: Fitted, rows: Block, columns: list[int]
+) -> tuple[Parameters, FloatArray, float]:
     """Return parameters after one pass over labelled, weighted rows, and what the objective before it is.
 
     This is an array (L + 1,) of the log-likelihood of each class and the log-prior. The last number is by how
     much rounding may lower their sum.
     """
-    options, current = fitted_options(model), model._parameters.batch()
+    options, before = fitted_options(model, fitted), fitted.parameters
+    current = before.batch()
     structure = structure_of(options.covariance_type).of(current.covariances)
     source = open_source(rows.X, rows.y, rows.weights)
     frame = source.summary.frame(structure, columns)
-    inside = frame.enter(current, structure)
-    factor = structure.factor(inside.covariances, len(columns))
-    with workers(options.n_jobs) as pool:
-        setting = make_setting(source, inside, frame, structure, pool, options)
-        rule = rule_of(options, setting, current.means.shape[1], source)
-        found, following, parts = one_pass(source, setting, rule, inside, factor)
+    with Passes.over(source, current, options, frame) as passes:
+        inside = frame.enter(current, structure)
+        factor = structure.factor(inside.covariances, len(columns))
+        found, following, parts = passes.step(inside, factor)
     if not following.usable[0] or not np.isfinite(parts).all():
         raise ValueError(
             f"A covariance of the features {columns} became singular, with variance_floor="
             f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
         )
-    volume = source.summary.by_class(source.summary.observed, parts.shape[1] - 1) @ np.log(frame.scale)
-    found = with_frozen(rule.freeze, frame.leave(found, structure).take(0), model._parameters)
-    found = replace(found, tail=found.tail.at_place_of(model._parameters.tail))
-    lost = rounding_of(parts.sum(axis=1), source, setting, inside, factor)[0]
-    return found, parts[0] - np.append(volume, 0.0), float(lost)
+    found = with_frozen(passes.rule.freeze, passes.leave(found, current).take(0), before)
+    lost = passes.rounding(parts.sum(axis=1), inside, factor)[0]
+    return found, parts[0] - np.append(passes.volume, 0.0), float(lost)

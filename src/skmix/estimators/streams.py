@@ -23,9 +23,10 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
-from ._settings import check_covariance_type, covariance_type_of, is_robust_fit
-from .decisions import check_outlier_label, quantile
+from ._settings import Settings, check_covariance_type, covariance_type_of
+from .decisions import quantile
 from .densities import counted_weights, log_density
+from .fitted import Fitted, Floor, History, Shifts, fields_of
 from .rows import (
     Training,
     check_gaps,
@@ -33,23 +34,12 @@ from .rows import (
     enter,
     sent,
 )
-from .solving import (
-    OF_POPULATIONS,
-    OF_SHIFTS,
-    OF_THE_POSTERIOR,
-    best_start,
-    evenly_spaced,
-    options_of,
-    start_groups,
-    with_resolution,
-)
-
-_OF_FIT = ("has_gaps_", "log_likelihood_", "log_likelihood_path_", "start_status_", "start_log_likelihoods_")
+from .solving import best_start, evenly_spaced, options_of, start_batches, with_resolution
 
 
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
     """Return the rows of a batch with class codes, −1 for none, and all labels (L,) of the stream."""
-    first = "class_prior_" not in vars(estimator)
+    first = not hasattr(estimator, "class_prior_")
     given = enter(estimator, X, y, sample_weight)
     rows = given.values(fitting=first, least=1)
     n_rows = rows.shape[0]
@@ -95,36 +85,30 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     """Update an estimator with a batch, given all labels (L,) of the stream."""
     if not isinstance(decay, Real) or not 0.5 < float(decay) <= 1.0:
         raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
-    first = "class_prior_" not in vars(estimator)
+    first = not hasattr(estimator, "class_prior_")
     sizes = _sizes(batch, classes) + (0.0 if first else estimator.class_count_)
-    refuses = estimator.reject_below is not None
-    check_outlier_label(estimator.outlier_label, classes, rejects=refuses)
-    threshold = vars(estimator).get("threshold_")
-    if refuses and not first and batch.X.shape[0]:
-        # The batch is new to the model, as rows will be that it is to refuse.
-        threshold = _threshold(estimator, batch)
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
     if len(parts) > 1 and batch.y is not None and np.any(batch.y < 0):
         raise ValueError(
             f"{np.sum(batch.y < 0)} rows have no label, and with several feature sets partial_fit "
-            "needs labelled rows: their class depends on all groups. Leave these rows out, or fit one group."
+            "needs labelled rows: their class depends on all sets. Leave these rows out, or fit one set."
         )
-    for group, (columns, model) in enumerate(parts):
-        own = _columns_of(batch, columns)
-        if first and not own.X.shape[0]:
-            raise ValueError(f"The first batch has no value in feature set {group}, {columns}.")
-        _absorb(model, own, classes, float(decay))
-    # Recent batches count more in a stream's priors; the group with the fewest gaps has the best estimate.
-    streaming = [model for _, model in parts if "stream_" in vars(model)]
-    if not streaming:
-        return  # no row has a value in any group
-    best = max(streaming, key=lambda model: model.stream_["n_rows"])
-    estimator._store(parts, sizes, best.class_prior_)
-    if refuses:
-        estimator.threshold_ = _threshold(estimator, batch) if first else threshold
+    fits: list[Fitted] = []
+    for number, (columns, model) in enumerate(parts):
+        own, last = _columns_of(batch, columns), Fitted.of(model)
+        if last is None and not own.X.shape[0]:
+            raise ValueError(f"The first batch has no value in feature set {number}, {columns}.")
+        fits.append(
+            _absorb(model, last, own, classes, float(decay)) if last is None or own.X.shape[0] else last
+        )
+    # Recent batches count more in a stream's priors; the set with the fewest gaps has the best estimate.
+    streaming = [each for each in fits if each.stream is not None]
+    if streaming:  # otherwise no row has a value in any set
+        best = max(streaming, key=lambda each: (each.stream or {})["n_rows"])
+        estimator._store(parts, fits, sizes, best.class_prior)
 
 
-def _threshold(estimator: Any, rows: Block) -> float:
+def threshold_of_batch(estimator: Any, rows: Block) -> float:
     """Return the log-density below which `reject_below` of the rows lie, or of their weight."""
     return quantile(estimator.reject_below, on_host(log_density(estimator, rows.X)), rows.weights)
 
@@ -134,69 +118,66 @@ def _columns_of(rows: Block, columns: list[int]) -> Block:
     return replace(rows, X=columns_of(rows.X, columns)).informative()
 
 
-def _absorb(model: Any, batch: Block, classes: np.ndarray, decay: float) -> None:
-    """Update a mixture with a batch."""
+def _absorb(model: Settings, last: Fitted | None, batch: Block, classes: np.ndarray, decay: float) -> Fitted:
+    """Return a mixture after one more batch; the first one has no last fit."""
     covariance_type, sizes = covariance_type_of(model, *batch.X.shape), _sizes(batch, classes)
-    if model.covariance_type == "auto" and "class_prior_" in vars(model):
-        covariance_type = model.covariance_type_
-    options = options_of(model, batch.X.shape[1], covariance_type)
+    if model.covariance_type == "auto" and last is not None:
+        covariance_type = last.covariance_type
+    options, structure = options_of(model, batch.X.shape[1], covariance_type), structure_of(covariance_type)
     past: Running | Frame
-    if "class_prior_" not in vars(model):
-        past = measure(batch.X, structure_of(options.covariance_type), row_weights=batch.weights)
-        options = _with_resolution(model, options, batch, past)
+    if last is None:
+        past = measure(batch.X, structure, row_weights=batch.weights)
+        options, floor = _with_resolution(model, None, options, batch, past)
         parameters = _first_batch(model, batch, classes, options, past)
-    elif not batch.X.shape[0]:
-        return
     else:
-        _check_covariance_type(model)
-        if is_robust_fit(model):
+        _check_covariance_type(model, last)
+        parameters = replace(last.parameters, class_prior=last.class_prior, concentration=last.weight_prior)
+        if parameters.tail.name is not None:
             raise ValueError(
                 "partial_fit is for Gaussian kernels without a background, and this model was fitted with t "
                 "kernels or a background: fit it again."
             )
-        # The concentration of hierarchical weights, if there is one.
-        concentration = vars(model).get("weight_prior_")
-        parameters = replace(model._parameters, class_prior=model.class_prior_, concentration=concentration)
-        sizes = sizes + model.class_count_
-        if "stream_" in vars(model):
-            past = Running.from_dict(model.stream_)
+        sizes = sizes + last.class_count
+        if last.stream is not None:
+            past = Running.from_dict(last.stream)
         else:
             # A model that was fitted counts as some batches.
-            frame = frame_of(parameters, structure_of(options.covariance_type))
-            total = float(model.class_count_.sum())
+            total = float(last.class_count.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
             counted = replace(parameters, weights=counted_weights(model))
-            past = resume(counted, frame, options.covariance_type, n_batches, total)
-        options = _with_resolution(model, options, batch, past.frame)
+            past = resume(counted, frame_of(parameters, structure), covariance_type, n_batches, total)
+        options, floor = _with_resolution(model, last, options, batch, past.frame)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
-    # A stream is neither shrunk nor variational, but an earlier fit may have been; kernels move.
-    of_the_prior = ("shrinkage_", "covariance_prior_", "prior_setting_", "weight_prior_")
-    for name in ("has_gaps_", *of_the_prior, *OF_THE_POSTERIOR, *OF_POPULATIONS, *OF_SHIFTS):
-        vars(model).pop(name, None)
-    if found.concentration is not None:
-        model.weight_prior_ = found.concentration
-    model.stream_ = running.to_dict()
-    model.covariance_type_ = options.covariance_type
-    model.classes_ = classes
-    model._store_parameters(found)
-    model.class_prior_ = found.class_prior
-    model.class_count_ = sizes
-    model.n_iter_ = running.n_batches
-    model.converged_ = False
-    model.log_likelihood_ = log_likelihood
-    model.log_likelihood_path_ = np.empty((0, len(classes)))
-    model.start_status_ = np.array(["stopped"])
-    model.start_log_likelihoods_ = np.array([log_likelihood])
+    assert found.class_prior is not None
+    # A stream is neither shrunk nor variational, even where an earlier fit was, and has no shifts.
+    return Fitted(
+        classes=classes,
+        class_prior=found.class_prior,
+        class_count=sizes,
+        covariance_type=covariance_type,
+        converged=False,
+        n_iter=running.n_batches,
+        weight_prior=found.concentration,
+        floor=floor,
+        stream=running.to_dict(),
+        history=History(
+            log_likelihood=log_likelihood,
+            log_likelihood_path=np.empty((0, len(classes))),
+            start_status=np.array(["stopped"]),
+            start_log_likelihoods=np.array([log_likelihood]),
+        ),
+        **fields_of(found),
+    )
 
 
-def _check_covariance_type(model: Any) -> None:
-    if check_covariance_type(model.covariance_type)[0] not in ("auto", model.covariance_type_):
+def _check_covariance_type(model: Settings, fitted: Fitted) -> None:
+    if check_covariance_type(model.covariance_type)[0] not in ("auto", fitted.covariance_type):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
-            f"{model.covariance_type_!r}: use fit."
+            f"{fitted.covariance_type!r}: use fit."
         )
 
 
@@ -208,11 +189,15 @@ def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
     return sizes[1:].astype(np.float64)
 
 
-def _with_resolution(model: Any, options: Options, batch: Block, frame: Frame) -> Options:
+def _with_resolution(
+    model: Settings, last: Fitted | None, options: Options, batch: Block, frame: Frame
+) -> tuple[Options, Floor | None]:
     """Return options with the finest resolution of the features in the batches so far."""
     some = evenly_spaced(batch.X.shape[0])
     weights = None if batch.weights is None else batch.weights[some]
-    return with_resolution(model, options, to_numpy(pick(batch.X, some)).astype(np.float64), weights, frame)
+    rows = to_numpy(pick(batch.X, some)).astype(np.float64)
+    before = None if last is None or last.floor is None else last.floor.resolution
+    return with_resolution(model, options, rows, weights, frame, before)
 
 
 def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options, frame: Frame) -> Parameters:
@@ -229,7 +214,7 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     beginner = model
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(classes))
-    starts = next(start_groups(beginner, own, frame, structure_of(options.covariance_type)))
+    starts = next(start_batches(beginner, own, frame, structure_of(options.covariance_type)))
     # With few rows a kernel may collapse onto some of them, and the stream would never free it again.
     careful = replace(options, covariance_prior=options.covariance_prior or own.n_features + 2.0)
     result = fit(own.source, starts, careful, frame=frame)
@@ -251,87 +236,89 @@ def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     return Block(rows, None, weights).informative()
 
 
-def add_class(estimator: Any, new: Block, label: Any) -> None:
+def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
     """Fit the weights of a new class in all parts of a model, and insert it among the others."""
-    priors = getattr(estimator, "priors", None)
-    if priors is not None and not isinstance(priors, str):
-        raise ValueError(
-            f"priors is an array of {len(estimator.classes_)} classes, without the new one; "
-            "use set_params(priors=None) or priors='uniform' first."
-        )
-    place = place_of_label(estimator.classes_, label)
-    rejects = estimator.reject_below is not None
-    check_outlier_label(estimator.outlier_label, np.append(estimator.classes_, label), rejects=rejects)
     parts = estimator._parts_to_fit(new.X.shape[1], stream=True)
-    prior, sizes = _with_class(parts[0][1], new, place)
-    for group, (columns, model) in enumerate(parts):
-        own = _columns_of(new, columns)
+    fits: list[Fitted] = []
+    for number, (columns, model) in enumerate(parts):
+        own, last = _columns_of(new, columns), Fitted.of(model)
+        assert last is not None
         if not own.X.shape[0]:
             raise ValueError(
-                f"No row of class {label!r} has a value in feature set {group}, columns {columns}."
+                f"No row of class {label!r} has a value in feature set {number}, columns {columns}."
             )
-        _insert(model, own, label, place)
-    before = dict(vars(estimator))
-    estimator._store(parts, sizes, prior)
-    if "temperature_" in before:
-        estimator.temperature_ = before["temperature_"]
-    if estimator.reject_below is not None:
-        # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
-        shifted = before["threshold_"] + np.log1p(-estimator.class_prior_[place])
-        estimator.threshold_ = float(min(_threshold(estimator, new), shifted))
+        fits.append(_insert(model, last, own, label, place))
+    # A row without a value in some set still counts for its class.
+    last = Fitted.of(parts[0][1])
+    assert last is not None
+    prior, sizes = _with_class(last, new, place)
+    estimator._store(parts, fits, sizes, prior)
 
 
-def _insert(model: Any, new: Block, label: Any, place: int) -> None:
+def _insert(model: Settings, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
     """Fit the weights of a new class and insert it among the others of a mixture."""
-    _check_covariance_type(model)
+    _check_covariance_type(model, last)
     options = replace(
-        options_of(model, new.X.shape[1], model.covariance_type_),
+        options_of(model, new.X.shape[1], last.covariance_type),
         freeze="kernels",
         stopping="total",
         floor=0.0,
     )
-    start = replace(model._parameters, weights=uniform_weights(1, len(model.means_), 1)[0])
+    before = last.parameters
+    start = replace(before, weights=uniform_weights(1, len(before.means), 1)[0])
     if isinstance(start.tail, Background):
-        start = replace(start, tail=start.tail.of_average(model.class_prior_, 1))
+        start = replace(start, tail=start.tail.of_average(last.class_prior, 1))
     if options.inference == "variational":
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
-    if model.weight_prior == "hierarchical" and "weight_prior_" in vars(model):
+    if model.weight_prior == "hierarchical" and last.weight_prior is not None:
         # The prior is what was learnt from the other classes.
         options = replace(options, weight_prior="given")
-        start = replace(start, concentration=model.weight_prior_)
+        start = replace(start, concentration=last.weight_prior)
     # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
-    frame = measure(np.concatenate([model.means_, new.X]), structure_of(options.covariance_type))
+    frame = measure(np.concatenate([before.means, new.X]), structure_of(options.covariance_type))
     source, strength = open_source(new.X, None, new.weights), model.group_shift
     if strength == "auto":
-        strength = vars(model).get("group_shift_", np.inf)
+        strength = np.inf if last.shifts is None else last.shifts.group_shift
+    background, shift = last.background_weights, np.zeros_like(before.means)
     if strength is None or np.isinf(strength):
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
-        if isinstance(found.tail, Background):
-            own = found.tail.weights[0, 0]
-            model.background_weights_ = np.insert(model.background_weights_, place, own)
-        shift = np.zeros_like(model.means_)
+        if isinstance(found.tail, Background) and background is not None:
+            background = np.insert(background, place, found.tail.weights[0, 0])
     else:
-        weights, shift = _adapted(model, source, start, float(strength), options, frame)
-    if strength is not None or "group_shifts_" in vars(model):
-        none = np.zeros((len(model.classes_), *shift.shape))
-        model.group_shifts_ = np.insert(vars(model).get("group_shifts_", none), place, shift, axis=0)
-        model.group_shift_ = vars(model).get("group_shift_", np.inf) if strength is None else float(strength)
-    model.weights_ = np.insert(model.weights_, place, weights, axis=1)
-    longer = np.result_type(model.classes_, np.asarray(label))
-    model.classes_ = np.insert(model.classes_.astype(longer), place, label)
-    model.class_prior_, model.class_count_ = _with_class(model, new, place)
+        weights, shift = _adapted(last, source, start, float(strength), options, frame)
+    shifts = last.shifts
+    if strength is not None or shifts is not None:
+        none = np.zeros((len(last.classes), *shift.shape))
+        others, own = (none, np.inf) if shifts is None else (shifts.group_shifts, shifts.group_shift)
+        shifts = Shifts(
+            group_shift=own if strength is None else float(strength),
+            group_shifts=np.insert(others, place, shift, axis=0),
+        )
+    longer = np.result_type(last.classes, np.asarray(label))
+    prior, sizes = _with_class(last, new, place)
     # What the fit, or the stream, reported was of fewer classes.
-    for name in ("stream_", *_OF_FIT, *OF_THE_POSTERIOR):
-        vars(model).pop(name, None)
+    return replace(
+        last,
+        classes=np.insert(last.classes.astype(longer), place, label),
+        class_prior=prior,
+        class_count=sizes,
+        weights=np.insert(last.weights, place, weights, axis=1),
+        background_weights=background,
+        shifts=shifts,
+        history=None,
+        weight_posterior=None,
+        kernel_posterior=None,
+        stream=None,
+    )
 
 
 def _adapted(
-    model: Any, source: RowSource, start: Parameters, strength: float, options: Options, frame: Frame
+    last: Fitted, source: RowSource, start: Parameters, strength: float, options: Options, frame: Frame
 ) -> tuple[FloatArray, FloatArray]:
     """Return weights (K,) and shifts (K, M) of a new group by MAP adaptation; see `add_class`."""
-    common = model.weights_ @ model.class_prior_
+    common = last.weights @ last.class_prior
     anchor = common if options.weight_prior is None else None
     found = shift_groups(
         GroupRows(source, 1), replace(start, weights=common[:, None]), strength, options, frame, anchor=anchor
@@ -339,12 +326,12 @@ def _adapted(
     return found.parameters.weights[:, 0], found.shifts[0]
 
 
-def _with_class(model: Any, new: Block, place: int) -> tuple[FloatArray, FloatArray]:
+def _with_class(last: Fitted, new: Block, place: int) -> tuple[FloatArray, FloatArray]:
     """Return priors and sizes (L + 1,) of the classes with a new one; the others keep their proportions."""
     size = float(len(new.X) if new.weights is None else new.weights.sum())
-    share = size / (model.class_count_.sum() + size)
-    prior = np.insert(model.class_prior_ * (1.0 - share), place, share)
-    return prior, np.insert(model.class_count_, place, size)
+    share = size / (last.class_count.sum() + size)
+    prior = np.insert(last.class_prior * (1.0 - share), place, share)
+    return prior, np.insert(last.class_count, place, size)
 
 
 def place_of_label(classes: np.ndarray, label: Any) -> int:

@@ -29,9 +29,10 @@ from . import densities
 from ._settings import check_count
 from .crossfit import N_FOLDS_TO_TUNE, refit
 from .decisions import novelty_threshold
+from .fitted import Fitted
 from .holdout import rows_to_divide, single_split, stratified_folds
 from .rows import enter
-from .solving import OF_POPULATIONS, OF_THE_POSTERIOR, fitted_options
+from .solving import fitted_options
 
 # Values of λ, from nearly the model that EM found to one that only separates classes.
 _TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
@@ -70,12 +71,16 @@ class Plan:
         Other `stages` than those of the plan may be given.
         """
         model = copy(classifier.models_[0])
+        fitted = Fitted.of(model)
+        assert fitted is not None
         # Kernels move here even where the fit kept them and so had no floor.
         options = replace(
-            fitted_options(model), floor=model.variance_floor, n_jobs=effective_n_jobs(classifier.n_jobs)
+            fitted_options(model, fitted),
+            floor=model.variance_floor,
+            n_jobs=effective_n_jobs(classifier.n_jobs),
         )
         found = discriminative.tune(
-            model._parameters,
+            fitted.parameters,
             classifier.class_prior_,
             training,
             held_out,
@@ -86,7 +91,7 @@ class Plan:
             random_state=self.random_state,
         )
         if found.trade_off is not None:
-            model._store_parameters(found.best)
+            fitted.moved(found.best).store(model)
         return model, found
 
 
@@ -112,10 +117,6 @@ def tune(
         model, found = plan.run(classifier, training, held_out)
     else:
         model, found = _if_all_rows_gain(classifier, rows, validation, plan)
-    if found.trade_off is not None:
-        # Sums of a stream, a posterior and populations belong to the kernels before tuning.
-        for name in ("stream_", *OF_THE_POSTERIOR, *OF_POPULATIONS):
-            model.__dict__.pop(name, None)
     classifier.models_ = [model]
     if found.after is not None:
         classifier.temperature_ = found.after.temperature

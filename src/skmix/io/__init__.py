@@ -11,7 +11,7 @@ from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source
 from .tables import TableRows, read_rows
-from .writing import replacing, write_columns
+from .writing import replacing, writable_folder, write_columns
 
 __all__ = [
     "ColumnError",
@@ -31,6 +31,7 @@ __all__ = [
     "read_rows",
     "replacing",
     "source_of",
+    "writable_folder",
     "write",
     "write_columns",
 ]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import Advice, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from .arrow import NUMERIC, kind_of, numbers_of
 
 FloatArray = NDArray[np.float64]
@@ -64,19 +64,10 @@ class ColumnError(ArgumentError):
         Whether leaving the column out would help.
     """
 
-    def __init__(
-        self, problem: str, column: str, remedy: str = "", *, is_feature: bool = False, **arguments: Any
-    ) -> None:
-        super().__init__(problem, remedy, **arguments)
+    def __init__(self, *parts: str, column: str, is_feature: bool = False) -> None:
+        super().__init__(*parts)
         self.column = column
         self.is_feature = is_feature
-
-    def of(self, name: str) -> ColumnError:
-        """Return the error with the name of the table before it."""
-        own = self.advice
-        return ColumnError(
-            f"{name}: {own.problem}", self.column, own.remedy, is_feature=self.is_feature, **own.arguments
-        )
 
 
 @dataclass(frozen=True)
@@ -264,8 +255,13 @@ class _Finder:
         raise LookupError(value)
 
 
-def _refused(name: str, problem: str, remedy: str = "", **arguments: Any) -> ColumnError:
-    return ColumnError(f"column {name!r} {problem}", name, remedy, is_feature=True, **arguments)
+def _refused(name: str, *parts: str) -> ColumnError:
+    return ColumnError(f"column {name!r} ", *parts, column=name, is_feature=True)
+
+
+def in_list(name: str, value: str) -> Argument:
+    """Return an argument that is a list of one value."""
+    return Argument(name, value, wording=f"{name}=[{value!r}]")
 
 
 def _holds_numbers(counts: Mapping[str, int], notation: Notation) -> bool:
@@ -289,9 +285,9 @@ def _check_categories(
         raise _refused(
             name,
             f"holds numbers with signs or with marks between thousands, {example}. Write plain numbers, like "
-            "1200.5; ",
-            "if these are categories, use {categorical}.",
-            categorical=[name],
+            "1200.5; if these are categories, use ",
+            in_list("categorical", name),
+            ".",
         )
     if _DATE.fullmatch(value):
         raise _refused(name, f"holds dates, {example}. {_DATES}")
@@ -300,10 +296,11 @@ def _check_categories(
     if 2 * n_numbers >= n_known:
         raise _refused(
             name,
-            f"holds numbers and text, {example}. ",
-            "If that stands for a missing value, use {missing}; if these are categories, {categorical}.",
-            missing=[value],
-            categorical=[name],
+            f"holds numbers and text, {example}. If that stands for a missing value, use ",
+            in_list("missing", value),
+            "; if these are categories, ",
+            in_list("categorical", name),
+            ".",
         )
     longest = max(map(len, counts))
     if longest > _LONGEST_CATEGORY:
@@ -314,23 +311,25 @@ def _check_categories(
 
 def _refuse_marks(value: str, name: str, where: str, notation: Notation) -> None:
     """Raise ColumnError for a number with another decimal mark, or with such a mark between thousands."""
+    has = f"column {name!r} has a {{}} in the number {shortened(value)!r} on {where}"
+    comma = Argument("decimal", ",")
     if notation.decimal == "," and _WITH_POINTS.fullmatch(value):
         raise ColumnError(
-            f"column {name!r} has a point in the number {shortened(value)!r} on {where}, but ",
-            name,
-            "{decimal} says that a comma is before decimals; nothing may be between thousands.",
-            decimal=",",
+            f"{has.format('point')}, but ",
+            comma,
+            " says that a comma is before decimals; nothing may be between thousands.",
+            column=name,
         )
     if notation.decimal == "." and _WITH_COMMAS.fullmatch(value):
         raise ColumnError(
-            f"column {name!r} has a comma in the number {shortened(value)!r} on {where}. ",
-            name,
-            "If it is before decimals, use {decimal}; nothing may be between thousands.",
-            decimal=",",
+            f"{has.format('comma')}. If it is before decimals, use ",
+            comma,
+            "; nothing may be between thousands.",
+            column=name,
         )
 
 
-def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[Advice]]:
+def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
     """Return the kinds without columns of fewer than two categories, and notes on all that are encoded."""
     kept: dict[str, Kind] = {}
     notes = []
@@ -339,9 +338,9 @@ def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[
             kept[name] = kind
         else:
             value = repr(shortened(kind[0])) if kind else "missing"
-            notes.append(Advice(f"column {name!r} is {value} in all rows and is left out"))
+            notes.append(ArgumentWarning(f"column {name!r} is {value} in all rows and is left out"))
     if coded := [name for name, kind in kept.items() if kind is not None]:
-        notes.append(Advice(f"encoded as categories: {listed(coded)}"))
+        notes.append(ArgumentWarning(f"encoded as categories: {listed(coded)}"))
     if not kept:
         raise ValueError("no column is left as a feature.")
     return kept, notes
@@ -415,7 +414,7 @@ class Encoder:
         features[:, numbers < 0] = np.nan
         return features[len(kind) == 2 :]
 
-    def notes(self, found: Collection[str]) -> list[Advice]:
+    def notes(self, found: Collection[str]) -> list[ArgumentWarning]:
         """Return notes on values that became missing, where columns `found` were there."""
         lost = [
             f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
@@ -425,7 +424,7 @@ class Encoder:
         absent = [name for name in self.kinds if name not in found]
         if absent:
             lost.append(f"columns that are not there: {listed(absent)}")
-        return [Advice(f"{each}; they are taken as missing values") for each in lost]
+        return [ArgumentWarning(f"{each}; they are taken as missing values") for each in lost]
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import ArgumentError
+from .._errors import Argument, ArgumentError
 from ..engine.compute import how_to_install
 from .writing import replacing
 
@@ -192,8 +192,9 @@ class FcsFile:
             return self._spilling()
         except ValueError as error:
             # Some programs compensate events and leave the matrix in the file.
-            remedy = "{compensate} leaves events as they are."
-            raise ArgumentError(f"{error} ", remedy, compensate=False) from None
+            raise ArgumentError(
+                f"{error} ", Argument("compensate", False), " leaves events as they are."
+            ) from None
 
     def _spilling(self) -> tuple[list[int], FloatArray]:
         if self.spillover is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from .._errors import Advice, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
 from .arrow import kind_of
 from .preparation import OTHER, Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
@@ -20,6 +20,7 @@ from .tables import ArrowRows, with_common_kinds
 
 # Rows of a fit that need no more bytes are kept in memory after its first pass.
 HELD_BYTES = 1 << 28
+_COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 # What is said of a file, after its name.
 NO_VALUE = "has no value: all features of all its rows are NaN."
 
@@ -58,8 +59,7 @@ class JoinedRows(Source):
         """The parts with the same features in the same order."""
         wrong = next(disagreements(self.parts), None)
         if wrong is not None:
-            own = wrong[1]
-            raise ArgumentError(f"Files disagree: {own.problem}", own.remedy, **own.arguments)
+            raise ArgumentError("Files disagree: ", *wrong[1].parts)
         names = _reference(self.parts).column_names
         parts = [
             part if part.column_names == names else part.select(names or []) for part in self.parts.values()
@@ -76,7 +76,7 @@ class JoinedRows(Source):
         own = self._aligned[0].numeric
         return own if own is None or self.columns is None else [own[column] for column in self.columns]
 
-    def remarks(self) -> list[Advice]:
+    def remarks(self) -> list[ArgumentWarning]:
         return [note for part in self._aligned for note in part.remarks()]
 
     @property
@@ -117,9 +117,10 @@ class JoinedRows(Source):
         missing = [name for name in names if name not in known]
         if missing:
             raise ArgumentError(
-                f"{self.name} was opened with the features {known[:20]}, without {missing[0]!r}. ",
-                "Choose them with {columns}.",
-                columns=[...],
+                f"{self.name} was opened with the features {known[:20]}, without {missing[0]!r}. Choose them "
+                "with ",
+                _COLUMNS,
+                ".",
             )
         return self.take([known.index(name) for name in names])
 
@@ -276,9 +277,11 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
         check_scale_known(own, source.usual_scale)
     if "transform" in automatic and own is not None:
         if own["transform"] == OTHER:
-            raise ValueError(
-                f"The model was fitted to rows of a transformer that it does not keep: open {source.name} by "
-                "open_rows(..., transform=...), as for the fit."
+            raise ArgumentError(
+                f"The model was fitted to rows of a transformer that it does not keep: open {source.name} "
+                "by ",
+                Argument("transform", wording="open_rows(..., transform=...)"),
+                ", as for the fit.",
             )
         if isinstance(source, JoinedRows):
             # The scale that files have by default gives way to that of the model.
@@ -306,7 +309,7 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     return replace(source, automatic=frozenset())
 
 
-def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, Advice]]:
+def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, ArgumentWarning]]:
     """Yield the parts whose features are not those of most others, and what is wrong with them."""
     most = _reference(parts)
     for group, part in parts.items():
@@ -329,47 +332,47 @@ def _features_of(part: Source) -> int | frozenset[Any]:
     return part.n_features if part.column_names is None else frozenset(part.column_names)
 
 
-def _differences(part: Source, other: Source) -> Iterator[Advice]:
+def _differences(part: Source, other: Source) -> Iterator[ArgumentWarning]:
     own, others = part.column_names, other.column_names
     if own is None or others is None:
         if part.named != other.named:
             has = "names" if part.named else "no names"
-            yield Advice(f"{part.name} has {has} of features, unlike {other.name}.")
+            yield ArgumentWarning(f"{part.name} has {has} of features, unlike {other.name}.")
         elif part.n_features != other.n_features:
-            yield Advice(
+            yield ArgumentWarning(
                 f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}."
             )
         return
     what = "channel" if isinstance(part, FcsRows) else "column"
-    choose = partial(Advice, remedy="Choose the features with {columns}.", columns=[...])
+    advice = " Choose the features with ", _COLUMNS, "."
     for name in (*others, *own):
         if name not in own:
-            yield choose(f"{part.name} has no {what} {name!r}, and {other.name} has one. ")
+            yield ArgumentWarning(f"{part.name} has no {what} {name!r}, and {other.name} has one.", *advice)
         elif name not in others:
-            yield choose(f"{part.name} has a {what} {name!r}, and {other.name} has none. ")
+            yield ArgumentWarning(f"{part.name} has a {what} {name!r}, and {other.name} has none.", *advice)
     if isinstance(part, ArrowRows) and isinstance(other, ArrowRows) and part.given is None:
         for name in own:
             if {part.found[name] is None, other.found[name] is None} == {True, False}:
                 holds = [each.holds_text(name) for each in (part, other)]
                 if None not in holds:
                     words = ["text" if text else "numbers" for text in holds]
-                    yield Advice(
+                    yield ArgumentWarning(
                         f"column {name!r} holds {words[0]} in {part.name} and {words[1]} in {other.name}."
                     )
     if isinstance(part, FcsRows) and isinstance(other, FcsRows):
         if part.compensate != other.compensate:
             has_one, lacks = (part, other) if part.compensate else (other, part)
-            yield Advice(
+            yield ArgumentWarning(
                 f"{has_one.name} has a spill-over matrix, and {lacks.name} has none: ",
-                "{compensate} leaves both as they are.",
-                compensate=False,
+                Argument("compensate", False),
+                " leaves both as they are.",
             )
         markers = dict(zip(others, other.markers, strict=True))
         for name, mine in zip(own, part.markers, strict=True):
             theirs = markers[name]
             # Some machines write how long a file took beside its time.
             if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
-                yield Advice(
+                yield ArgumentWarning(
                     f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}."
                 )
 

@@ -171,7 +171,7 @@ def _refuse_fractions(labels: Iterable[float], name: str) -> None:
         raise ColumnError(
             f"column {name!r} has the label {min(wrong)}, which is not a whole number. Use whole numbers or "
             "text.",
-            name,
+            column=name,
         )
 
 
@@ -188,7 +188,9 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
     n_known = int(known.sum())
     if len(present) < 2:
         found = f"only the label {present[0]!r}" if present else "no label"
-        raise ColumnError(f"column {name!r} has {found} in {len(text)} rows; at least two are needed.", name)
+        raise ColumnError(
+            f"column {name!r} has {found} in {len(text)} rows; at least two are needed.", column=name
+        )
     fractions = [value for value in present if not WHOLE.fullmatch(value) and is_number(value)]
     if len(fractions) > _MOST_FRACTIONS or (
         len(present) > _MOST_LABELS_OF_FEW_ROWS and 2 * len(present) > n_known
@@ -196,7 +198,7 @@ def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolAr
         raise ColumnError(
             f"column {name!r} has {len(present)} different values in {n_known} rows, such as {present[0]!r}: "
             "too many for classes. Choose a column with fewer labels, or no target for a density model.",
-            name,
+            column=name,
         )
     own = [value for value, is_known in zip(values, known, strict=True) if is_known]
     if all(isinstance(value, int | float) for value in own):
@@ -228,7 +230,7 @@ def labels_like(values: Sequence[Any], classes: NDArray[Any], name: str) -> tupl
         raise ColumnError(
             f"column {name!r} has labels that are not classes of the model: {listed(unseen)}; its classes "
             f"are {listed([str(known) for known in classes.tolist()])}.",
-            name,
+            column=name,
         )
     known = np.array([value is not None for value in text], dtype=np.bool_)
     return classes[[0 if value is None else codes[value] for value in text]], known

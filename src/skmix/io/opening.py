@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import Advice
+from .._errors import ArgumentError, ArgumentWarning, parts_of
 from .arrow import open_parquet, pyarrow, table_in_memory
 from .encoding import ColumnError, Kind, Notation
 from .joined import HELD_BYTES, JoinedRows, check_values, disagreements, joined
@@ -222,7 +222,7 @@ def _open_files(
 ) -> JoinedRows:
     """Open files one after another, of which each is a group unless there are labels."""
     parts: dict[str, Source] = {}
-    wrong: dict[str, str] = {}
+    wrong: dict[str, tuple[str, ...]] = {}  # parts of what is said of each
     room = HELD_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
         try:
@@ -243,16 +243,17 @@ def _open_files(
         except (ValueError, OSError) as error:
             if on_error == "raise":
                 raise
-            wrong[group] = str(error)
+            wrong[group] = parts_of(error)
     if on_error == "skip" and parts:
-        wrong |= {group: str(own) for group, own in disagreements(parts)}
+        wrong |= {group: said.parts for group, said in disagreements(parts)}
         parts = {group: part for group, part in parts.items() if group not in wrong}
     if not parts:
-        reasons = "".join(f"\n{reason}" for reason in list(wrong.values())[:_MOST_LISTED])
-        raise ValueError(f"{name}: no file has rows.{reasons}")
+        reasons = [part for own in list(wrong.values())[:_MOST_LISTED] for part in ("\n", *own)]
+        raise ArgumentError(f"{name}: no file has rows.", *reasons)
     if wrong:
-        reasons = "".join(f"\n{group}: {reason}" for group, reason in wrong.items())
-        warnings.warn(f"Skipped {len(wrong)} of {len(files)} files:{reasons}", stacklevel=3)
+        reasons = [part for group, own in wrong.items() for part in (f"\n{group}: ", *own)]
+        skipped = ArgumentWarning(f"Skipped {len(wrong)} of {len(files)} files:", *reasons)
+        warnings.warn(skipped, stacklevel=3)
     return replace(_joined(name, parts, chunk_rows), grouped=True)
 
 
@@ -363,12 +364,12 @@ def _check_column(values: Any, name: str) -> None:
         pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         types = ", ".join(sorted({type(value).__name__ for value in values}))
-        raise ColumnError(f"column {name!r} holds values of different types: {types}.", name) from None
+        raise ColumnError(f"column {name!r} holds values of different types: {types}.", column=name) from None
 
 
 def encode_frame(
     frame: Any, columns: Mapping[str, Kind] | None = None, missing: Sequence[str] = ()
-) -> tuple[np.ndarray, dict[str, Kind], list[Advice]]:
+) -> tuple[np.ndarray, dict[str, Kind], list[ArgumentWarning]]:
     """Return the features (n, M) of a data frame, what its columns hold, and notes on values not known.
 
     `columns` are those of a model, with what they hold; None finds that out.

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import ArgumentError
+from .._errors import Argument, ArgumentError
 from .encoding import are_numbers, check_columns
 
 Preparation = dict[str, Any]
@@ -54,9 +54,9 @@ def check_scale_known(own: Preparation | None, usual: str | None) -> None:
     """Refuse a file with a `usual` scale for a model that keeps no preparation, `own`."""
     if own is None and usual is not None:
         raise ArgumentError(
-            "the model does not say on which scale it was fitted: ",
-            "open rows on that scale with {transform}.",
-            transform=...,
+            "the model does not say on which scale it was fitted: choose that scale by ",
+            Argument("transform", wording="open_rows(..., transform=...)"),
+            ".",
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._errors import Advice, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute import how_to_install
 from ..engine.compute.blocks import Answer, Block
 from .arrow import Stamp, stamp
@@ -34,17 +34,16 @@ _MOST_READERS = min(8, os.cpu_count() or 1)
 _READER_BYTES = 1 << 21
 
 
-def not_fcs(name: str) -> ArgumentError:
-    """Return the error for other rows that are to be compensated."""
-    return ArgumentError(
-        f"{name} is no FCS file: ",
-        "only these hold a spill-over matrix, which {compensate} needs.",
-        compensate=True,
-    )
-
-
 # What NumPy raises for damaged files, beside ValueError.
 NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
+
+
+def not_fcs(name: str) -> ArgumentError:
+    """Return the error for other rows that are to be compensated."""
+    compensate = Argument("compensate", True)
+    return ArgumentError(
+        compensate, f" needs FCS files, which hold their spill-over matrix. {name} is not one."
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -106,7 +105,7 @@ class Source(ABC):
         """Which features (M,) are numbers and no categories; None where all are."""
         return None
 
-    def remarks(self) -> list[Advice]:
+    def remarks(self) -> list[ArgumentWarning]:
         """Return notes on values that became missing as rows were read."""
         return []
 

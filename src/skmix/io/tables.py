@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import Advice, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
 from .arrow import NUMERIC, Spool, Table, kind_of, numbers_of, open_parquet, pyarrow, table_in_memory
 from .encoding import (
@@ -35,6 +35,7 @@ from .encoding import (
     check_unambiguous,
     feature_names,
     find_kinds,
+    in_list,
     is_number,
     listed,
     numbers_in,
@@ -159,19 +160,19 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
     try:
         yield
     except ColumnError as error:
-        raise error.of(name) from None
+        parts = (f"{name}: ", *error.parts)
+        raise ColumnError(*parts, column=error.column, is_feature=error.is_feature) from None
     except ArgumentError as error:
-        own = error.advice
-        raise ArgumentError(f"{name}: {own.problem}", own.remedy, **own.arguments) from None
+        raise ArgumentError(f"{name}: ", *error.parts) from None
     except (ValueError, arrow_error, *_DAMAGE) as error:
         problem = re.sub(f"^{re.escape(name)} ", "it ", str(error))
         if isinstance(error, UnicodeError) or (isinstance(error, arrow_error) and "UTF8" in problem):
             reason = error.reason if isinstance(error, UnicodeDecodeError) else "invalid bytes"
             raise ArgumentError(
                 f"{name}: it is neither text in {notation.encoding or 'UTF-8'} ({reason}) nor Parquet, NPZ "
-                "or FCS. Save it as CSV in UTF-8, ",
-                "or name its encoding, such as {encoding}.",
-                encoding="latin-1",
+                "or FCS. Save it as CSV in UTF-8, or name its encoding, such as ",
+                Argument("encoding", "latin-1"),
+                ".",
             ) from None
         if isinstance(error, (arrow_error, *_DAMAGE)):
             problem = f"it is damaged, or not a table ({error})."
@@ -185,13 +186,13 @@ def check_names(names: Sequence[str], header: bool) -> dict[str, int]:
     positions: dict[str, int] = {}
     for position, name in enumerate(names):
         if name and name in positions:
-            raise ColumnError(f"two columns are called {name!r}. Rename one of them.", name)
+            raise ColumnError(f"two columns are called {name!r}. Rename one of them.", column=name)
         positions.setdefault(name, position)
     if header and all(is_number(name) for name in names):
         raise ArgumentError(
-            f"its first line has numbers instead of names: {listed(names)}. Add a line of names, ",
-            "or use {header}.",
-            header=False,
+            f"its first line has numbers instead of names: {listed(names)}. Add a line of names, or use ",
+            Argument("header", False),
+            ".",
         )
     return positions
 
@@ -201,7 +202,7 @@ def check_named(names: Sequence[str], positions: Mapping[str, int]) -> None:
     if "" in names:
         raise ColumnError(
             f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
-            "",
+            column="",
             is_feature=True,
         )
 
@@ -316,7 +317,7 @@ class ArrowRows(NamedRows):
         self._check_present(list(columns))
         return replace(self, given=dict(columns), missing=missing, taken=None, precision=None, unknown={})
 
-    def remarks(self) -> list[Advice]:
+    def remarks(self) -> list[ArgumentWarning]:
         """Return notes on values that became missing as rows were read."""
         return Encoder(self.kinds, self.notation, self.table.place, self.unknown).notes(self.kinds)
 
@@ -468,7 +469,7 @@ class TableRows:
         Other requested columns, as they are in the table.
     columns : dict of str to None or list of str
         What each column holds that features were made of: None for numbers, or its categories.
-    notes : tuple of Advice
+    notes : tuple of ArgumentWarning
         Notes on columns that were left out or encoded, and on values that became missing.
     ignored : tuple of str
         Columns of the table that are none of the given `features`.
@@ -482,7 +483,7 @@ class TableRows:
     weights: FloatArray | None = None
     kept: dict[str, list[Any]] = field(default_factory=dict)
     columns: dict[str, Kind] = field(default_factory=dict)
-    notes: tuple[Advice, ...] = ()
+    notes: tuple[ArgumentWarning, ...] = ()
     ignored: tuple[str, ...] = ()
     preparation: Preparation | None = None
 
@@ -599,19 +600,19 @@ def read_rows(
         if isinstance(features, Mapping) and weight not in positions:
             weight = None  # the rows of a model need none
         aside = [each for each in (target, weight, *keep) if each is not None]
-        notes: list[Advice] = []
+        notes: list[ArgumentWarning] = []
         if features is None:
             for each in drop:
                 if each in (target, weight, *categorical):
-                    raise ColumnError(f"column {each!r} cannot be both used and left out.", each)
+                    raise ColumnError(f"column {each!r} cannot be both used and left out.", column=each)
             names = [each for each in table.names if each not in {*aside, *drop}]
             if preparation is not None and is_fcs:
                 chosen = [each for each in features_of(table.names) if each in names]
                 if len(chosen) < len(names) and not {*names} - {*chosen} & {*categorical}:
                     names = chosen
-                    notes.append(Advice("the channel Time is left out"))
+                    notes.append(ArgumentWarning("the channel Time is left out"))
             if positions.get("") == len(table.names) - 1 and _is_empty(table, ""):
-                notes.append(Advice("the last column has neither a name nor values and is left out"))
+                notes.append(ArgumentWarning("the last column has neither a name nor values and is left out"))
                 names.remove("")
             check_named(names, positions)
         else:
@@ -644,7 +645,7 @@ def read_rows(
             column = feature_names(kinds)[feature]
             raise ColumnError(
                 f"column {column!r} is infinite on {table.place(int(row))}; leave unknown values empty.",
-                column,
+                column=column,
                 is_feature=True,
             )
         if missing or any(kind is not None for kind in kinds.values()):
@@ -660,7 +661,7 @@ def read_rows(
             None if weight is None else _weights(found[weight], weight, notation, table.place),
             {each: _as_it_is(found[each], each) for each in keep},
             kinds,
-            (*map(Advice, table.notes), *notes),
+            (*map(ArgumentWarning, table.notes), *notes),
             tuple(each for each in positions if features is not None and each not in {*names, *aside, *drop}),
             prepared,
         )
@@ -698,7 +699,7 @@ def _kinds_of(
     place: Callable[[int], str],
     coded: Collection[str],
     padded: Mapping[str, str],
-) -> tuple[dict[str, Kind], list[Advice]]:
+) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
     """Return what columns hold, and notes on it."""
     import pyarrow as pa
 
@@ -709,12 +710,12 @@ def _kinds_of(
     )
     check_unambiguous(kinds)
     notes += [
-        Advice(
-            f"column {name!r} has numbers with leading zeros, such as {padded[name]}. ",
-            "If they are identifiers, leave the column out with {drop}; if they are categories, use "
-            "{categorical}",
-            drop=[name],
-            categorical=[name],
+        ArgumentWarning(
+            f"column {name!r} has numbers with leading zeros, such as {padded[name]}. If they are "
+            "identifiers, leave the column out with ",
+            in_list("drop", name),
+            "; if they are categories, use ",
+            in_list("categorical", name),
         )
         for name, kind in kinds.items()
         if kind is None and name in padded
@@ -737,15 +738,17 @@ def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
             only = next(iter(positions))
             raise ColumnError(
                 f"there is no column {missing[0]!r}{more}; there is only {only!r}. Columns must be separated "
-                "by commas, semicolons, tabs or |, ",
-                missing[0],
-                "or by another character that you name by {sep}.",
-                sep=" ",
+                "by commas, semicolons, tabs or |, or by another character that you name by ",
+                Argument("sep", wording="sep=..."),
+                ".",
+                column=missing[0],
             )
-        raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", missing[0])
+        raise ColumnError(f"there is no column {missing[0]!r}{more}; {present}", column=missing[0])
 
 
-def _labels(column: Any, name: str, notation: Notation, notes: list[Advice], is_written: bool) -> list[Any]:
+def _labels(
+    column: Any, name: str, notation: Notation, notes: list[ArgumentWarning], is_written: bool
+) -> list[Any]:
     """Return a column of labels, None where one is missing; words for that are noted.
 
     Those that are written in a text file are read as numbers or truths where all are.
@@ -760,10 +763,11 @@ def _labels(column: Any, name: str, notation: Notation, notes: list[Advice], is_
     for each in pc.value_counts(lost).to_pylist():
         if each["values"] not in ("", *notation.missing):
             notes.append(
-                Advice(
-                    f"{each['values']!r} stands for no label in {each['counts']} rows of {name!r}. ",
-                    "If it is a class, use {missing}: then only empty cells are missing values",
-                    missing=[""],
+                ArgumentWarning(
+                    f"{each['values']!r} stands for no label in {each['counts']} rows of {name!r}. If it is "
+                    "a class, use ",
+                    in_list("missing", ""),
+                    ": then only empty cells are missing values",
                 )
             )
     words = text.to_pylist()
@@ -779,13 +783,13 @@ def _labels(column: Any, name: str, notation: Notation, notes: list[Advice], is_
 def _weights(column: Any, name: str, notation: Notation, place: Callable[[int], str]) -> FloatArray:
     """Return a column of weights (n,), which are numbers of at least zero."""
     if kind_of(column.type) not in (*NUMERIC, "text"):
-        raise ColumnError(f"column {name!r} is of type {column.type}; weights must be numbers.", name)
+        raise ColumnError(f"column {name!r} is of type {column.type}; weights must be numbers.", column=name)
     weights = numbers_in(column, notation)[0]
     wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
     if len(wrong):
         where = place(int(wrong[0]))
         raise ColumnError(
-            f"column {name!r}: the weight on {where} is negative, missing or not a number.", name
+            f"column {name!r}: the weight on {where} is negative, missing or not a number.", column=name
         )
     return weights
 
@@ -795,7 +799,7 @@ def _as_it_is(column: Any, name: str) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_nested(column.type):
-        raise ColumnError(f"column {name!r} is of type {column.type}, neither numbers nor text.", name)
+        raise ColumnError(f"column {name!r} is of type {column.type}, neither numbers nor text.", column=name)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     elif pa.types.is_timestamp(column.type):

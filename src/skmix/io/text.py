@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .._errors import ArgumentError
+from .._errors import Argument, ArgumentError
 from .arrow import Table, stored
 from .encoding import Notation, is_number
 
@@ -65,9 +65,9 @@ class TextFile:
             is_whole = len(block) < _HEAD_BYTES
             if self._encoding is None and len(block) > 3 and not any(block[1:10:2]) and all(block[:10:2]):
                 raise ArgumentError(
-                    "it seems to be text in UTF-16 without a byte-order mark: ",
-                    "use {encoding}.",
-                    encoding="utf-16-le",
+                    "it seems to be text in UTF-16 without a byte-order mark: use ",
+                    Argument("encoding", "utf-16-le"),
+                    ".",
                 )
             head = codecs.getincrementaldecoder("utf-8-sig")().decode(block, final=is_whole)
             self._separator, records = _sniff(head, is_whole, notation)

@@ -10,6 +10,7 @@ import gzip
 import io
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 # ---------------------------------------------------------------- writing
+
+
+def writable_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the folder, created if missing; raise OSError if no file can be written into it.
+
+    Called before long work, so that it does not fail at the end.
+    """
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        return folder
 
 
 def write_columns(

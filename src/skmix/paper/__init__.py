@@ -1,92 +1,50 @@
 """The paper: its seven-segment digits and their features, its study, tables, claims, figures and report.
 
 Everything here uses the library by its public names. `skmix.paper.figures` draws, `skmix.paper.page` writes
-the report, `skmix.paper.harness` runs any experiment.
+the report, and `skmix.paper.harness` runs any experiment.
 """
 
-from __future__ import annotations
+from importlib import import_module
+from typing import Any
 
-from .claims import Difference, check_claims, differences, headline
-from .digits import (
-    IMAGE_SIDE,
-    LIT_SEGMENTS,
-    SegmentLayout,
-    bin_points,
-    make_seven_segment_digits,
-    sample_points,
-    segment_layout,
-)
-from .illustration import Illustration, IllustrationRecord, fit_illustration, illustration, run_illustration
-from .images import DIGIT_FEATURES, PrincipalAxis, QuadrantMass, digit_features, dither
-from .methods import run_batch, run_one
-from .published import published_pass, published_passes, published_run
-from .published_values import published_values
-from .records import (
-    Beyond,
-    GroupModel,
-    Margin,
-    Run,
-    Settings,
-    StudyData,
-    StudyResults,
-    fingerprint,
-    make_data,
-)
-from .study import Study, make_study, run_study, stored_runs, study_results
-from .tables import make_tables, write_tables
-from .variants import LABELS, MAIN_KERNELS, MAIN_RUNS, METHODS, PRINTED, VARIANTS, Cell, Method, study_cells
+# Modules are imported on first use: most users of the digits, and of the harness, need no estimator.
+_HOMES = {
+    "claims": ("Difference", "check_claims", "differences", "headline"),
+    "digits": (
+        *("IMAGE_SIDE", "LIT_SEGMENTS", "SegmentLayout", "bin_points"),
+        *("make_seven_segment_digits", "sample_points", "segment_layout"),
+    ),
+    "example": (
+        *("Illustration", "IllustrationRecord", "fit_illustration"),
+        *("illustration", "run_illustration"),
+    ),
+    "images": ("DIGIT_FEATURES", "digit_features", "dither", "principal_axis", "quadrant_mass"),
+    "methods": ("run_batch", "run_one"),
+    "published": ("published_pass", "published_passes", "published_run"),
+    "printed": ("published_values",),
+    "records": (
+        *("Beyond", "FittedMixture", "Margin", "Run", "Settings", "StudyData", "StudyResults"),
+        *("fingerprint", "make_data"),
+    ),
+    "study": ("Study", "make_study", "run_study", "stored_runs", "study_results"),
+    "tables": ("make_tables", "write_tables"),
+    "variants": (
+        *("LABELS", "MAIN_KERNELS", "MAIN_RUNS", "METHODS", "PRINTED", "VARIANTS"),
+        *("Cell", "Method", "study_cells"),
+    ),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "DIGIT_FEATURES",
-    "IMAGE_SIDE",
-    "LABELS",
-    "LIT_SEGMENTS",
-    "MAIN_KERNELS",
-    "MAIN_RUNS",
-    "METHODS",
-    "PRINTED",
-    "VARIANTS",
-    "Beyond",
-    "Cell",
-    "Difference",
-    "GroupModel",
-    "Illustration",
-    "IllustrationRecord",
-    "Margin",
-    "Method",
-    "PrincipalAxis",
-    "QuadrantMass",
-    "Run",
-    "SegmentLayout",
-    "Settings",
-    "Study",
-    "StudyData",
-    "StudyResults",
-    "bin_points",
-    "check_claims",
-    "differences",
-    "digit_features",
-    "dither",
-    "fingerprint",
-    "fit_illustration",
-    "headline",
-    "illustration",
-    "make_data",
-    "make_seven_segment_digits",
-    "make_study",
-    "make_tables",
-    "published_pass",
-    "published_passes",
-    "published_run",
-    "published_values",
-    "run_batch",
-    "run_illustration",
-    "run_one",
-    "run_study",
-    "sample_points",
-    "segment_layout",
-    "stored_runs",
-    "study_cells",
-    "study_results",
-    "write_tables",
-]
+__all__ = sorted(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

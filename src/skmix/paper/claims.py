@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import fisher_exact, ttest_ind_from_stats
 
 from .harness import Claim
-from .published_values import OK_RUNS, published_values
+from .printed import OK_RUNS, published_values
 from .records import Margin, Run, Runs, Settings, StudyResults, counted_in_sweep
 from .variants import (
     ENOUGH_RUNS,

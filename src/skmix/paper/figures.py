@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
-from skmix.paper.illustration import IllustrationRecord
-from skmix.paper.published_values import published_sweep
+from skmix.paper.example import IllustrationRecord
+from skmix.paper.printed import published_sweep
 from skmix.paper.records import (
     FAILED_BELOW,
     BestRun,
-    GroupModel,
+    FittedMixture,
     Run,
     StudyResults,
     counted_in_sweep,
@@ -153,7 +153,7 @@ def _plot_confusions(runs: Sequence[Run], *, figure: Figure) -> None:
 
 def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Yield functions that draw the kernels of a run's first mixture in all planes, class by class."""
-    model, run = best.groups[0], best.run
+    model, run = best.mixtures[0], best.run
     columns = [FEATURES.index(str(name)) for name in model.feature_names_in_]
     features, _ = features_of(results.data, variant_of(run.variant), results.settings)
     for label in model.classes_.tolist():
@@ -162,7 +162,7 @@ def _projections(best: BestRun, results: StudyResults) -> Iterator[tuple[str, Ca
         yield f"projections_{run.variant}_{run.method}_class{label}", draw
 
 
-def _projection(model: GroupModel, rows: FloatArray, label: int, title: str) -> Figure:
+def _projection(model: FittedMixture, rows: FloatArray, label: int, title: str) -> Figure:
     """Draw the kernels of a mixture and rows (n, M) of one class in all planes."""
     from matplotlib.figure import Figure
 

@@ -17,7 +17,6 @@ import platform
 import re
 import signal
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -32,7 +31,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 import skmix
-from skmix.engine.compute.dask import ClusterError, map_tasks
 from skmix.io import replacing
 
 __all__ = [
@@ -54,7 +52,6 @@ __all__ = [
     "read_lines",
     "run_cells",
     "spread",
-    "writable_folder",
     "write_json",
     "write_lines",
 ]
@@ -265,7 +262,6 @@ def run_cells(
     store: Store,
     *,
     n_jobs: int = 1,
-    cluster: Any = None,
     progress: Callable[[list[Record]], None] | None = None,
 ) -> None:
     """Run what the store lacks, and store each batch as soon as it is finished.
@@ -286,18 +282,10 @@ def run_cells(
         Store for the results.
     n_jobs : int, default=1
         Number of processes; 1 runs everything in this process.
-    cluster : distributed.Client, optional
-        Client of a Dask cluster that runs the batches instead.
     progress : callable, optional
         Called with the records of each batch once they are stored.
     """
-    batches = _missing_batches(cells, store)
-    common = (work, shared)
-    if cluster is not None:
-        results = _on_cluster(batches, common, cluster)
-    else:
-        results = spread(_run, common, batches, n_jobs)
-    for cell, replicates, records in results:
+    for cell, replicates, records in spread(_run, (work, shared), _missing_batches(cells, store), n_jobs):
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
         if progress is not None:
             progress(records)
@@ -317,16 +305,6 @@ def _run(common: tuple[Work, Any], batch: _Batch) -> _Done:
     """Return a batch and its records."""
     (work, shared), (cell, replicates) = common, batch
     return cell, replicates, work(shared, cell.task, replicates)
-
-
-def _on_cluster(batches: list[_Batch], common: tuple[Work, Any], cluster: Any) -> Iterator[_Done]:
-    """Yield batches with their records as a cluster finishes them."""
-    try:
-        yield from map_tasks(cluster, _run, common, batches)
-    except ClusterError as error:
-        raise ExperimentError(
-            f"{error} Finished runs are stored: run the same command again to continue."
-        ) from error
 
 
 def spread(
@@ -592,14 +570,3 @@ def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         except (ValueError, TypeError) as error:
             raise ValueError(f"line {number} of {path} is not a record in JSON: {error}") from error
     return records
-
-
-def writable_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the folder, created if missing; raise OSError if no file can be written into it.
-
-    Called before long work, so that it does not fail at the end.
-    """
-    folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        return folder

@@ -7,17 +7,10 @@ Those of the published arithmetic do the same operations in the same order as Nu
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numba import njit
 
-try:
-    from skmix.engine.compute.simd import compiled
-except ImportError:
-
-    def compiled(function: Any) -> Any:
-        """Return the function as it is: without Numba the study takes a day."""
-        return function
+compiled = njit(nogil=True, error_model="numpy", cache=True)
 
 
 @compiled
@@ -107,20 +100,20 @@ def relative_logs(whitened, offsets, constants, out, highest):
 
 @compiled
 def decide(likelihoods, least, close):
-    """Return the class (n,) with the largest product of likelihoods (G, L, n), raised to `least`.
+    """Return the class (n,) with the largest product of likelihoods (S, L, n) over S feature sets.
 
-    And which rows are doubtful: one of the winner's was raised, or another product is within a share
-    `close` of the winner's.
+    Likelihoods below `least` are raised to it. Also return which rows are doubtful: one of the winner's was
+    raised, or another product is within a share `close` of the winner's.
     """
-    n_groups, n_classes, n_rows = likelihoods.shape
+    n_sets, n_classes, n_rows = likelihoods.shape
     winners, doubtful = np.zeros(n_rows, dtype=np.int64), np.zeros(n_rows, dtype=np.bool_)
     best = np.zeros(n_rows)
     for c in range(n_classes):
         for n in range(n_rows):
             product, low = 1.0, False
-            for g in range(n_groups):
-                low |= likelihoods[g, c, n] < least
-                product *= max(likelihoods[g, c, n], least)
+            for s in range(n_sets):
+                low |= likelihoods[s, c, n] < least
+                product *= max(likelihoods[s, c, n], least)
             if product > best[n]:
                 doubtful[n] = low or product * (1.0 - close) < best[n]
                 best[n], winners[n] = product, c

@@ -3,9 +3,9 @@
 published
     The paper's algorithm, rerun: its start and arithmetic, without safeguards.
 robust
-    The paper's start and stopping rule on our engine.
+    The paper's start and stopping rule in `skmix.SharedKernelMixture`.
 class-wise
-    Our start within each class and our stopping rule on our engine.
+    The start within each class, and the stopping rule, that a `skmix.SharedKernelClassifier` has.
 
 A batch only saves time: the results of a run are bitwise the same alone and in any batch.
 """
@@ -17,32 +17,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 from threadpoolctl import threadpool_limits
 
-from skmix.engine import starts
-from skmix.engine.compute.arrays import send
-from skmix.engine.density import class_log_likelihood
-from skmix.engine.em import fit
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
-from skmix.engine.records import join
-from skmix.engine.sources import open_source
-from skmix.engine.sources.summary import measure
-from skmix.engine.structures import structure_of
+from skmix import SharedKernelMixture
+from skmix.estimators import fit_each
+from skmix.theory import Parameters
 
 from .harness import generator
-from .published import TOLERANCE, Fit, published_likelihoods, published_run
+from .published import TOLERANCE, Fit, FloatArray, IntArray, published_likelihoods, published_run
 from .records import Run, Settings, StudyData, features_of
 from .variants import Method, Variant, variant_of
 
 N_CLASSES = 10
-_FULL = structure_of("full")
-# A class likelihood below this, relative to the row's most likely kernel, counts as lost to underflow. The
-# product of those of three groups is still a normal number.
+# Settings of the mixtures of the methods on our engine.
+_MIXTURES: dict[Method, dict[str, Any]] = {
+    "robust": {"init": "uniform", "tol": ("per-class", TOLERANCE)},
+    "class-wise": {"init": "class"},
+}
+# Variances of the kernels at the paper's start.
+_START_VARIANCE = 0.3
+# A class likelihood below this, relative to the row's most likely kernel, may have underflowed. The product
+# of those of three feature sets is still a normal number.
 _UNDERFLOW = 1e-100
 # Classes whose likelihoods differ by less than this share may have the same logarithm.
 _CLOSE = 1e-9
-# Runs are computed as parts of batches of this size, so that their bits do not depend on the batch.
-_TOGETHER = 100
 # Numbers that stay in a core's second-level cache.
 _CACHED = 1 << 16
 
@@ -71,7 +70,7 @@ def run_batch(
         fits = fit_batch(data, chosen, n_kernels, method, runs, settings, device=device)
         for run, fitted in zip(runs, fits, strict=True):
             ended = vars(fitted).copy()
-            scores = scores_of(data.test_labels, decide(rows, ended.pop("groups")))
+            scores = scores_of(data.test_labels, decide(rows, ended.pop("mixtures")))
             made.append(Run(variant, n_kernels, method, run, **scores, **ended))
     return made
 
@@ -95,58 +94,60 @@ def fit_batch(
 ) -> list[Fit]:
     """Fit some runs of one cell; see `run_batch`."""
     train, _ = features_of(data, variant, settings)
-    labels, most = data.train_labels, settings.max_iter
+    labels, max_iter = data.train_labels, settings.max_iter
     generators = [generator(settings.seed, "run", variant.name, n_kernels, method, run) for run in runs]
-    by_group = []
+    by_feature_set = []
     for columns in variant.columns:
         X = np.ascontiguousarray(train[:, columns])
-        # The generator of a run is used for one group after the other, so that their starts differ.
-        if method == "class-wise":
-            frame = measure(X, _FULL)
-            single = [
-                starts.class_wise(X, labels, N_CLASSES, 1, n_kernels, frame, _FULL, random)
-                for random in generators
-            ]
-        else:
-            single = [
-                starts.uniform(1, n_kernels, N_CLASSES, X.shape[1], _FULL, random) for random in generators
-            ]
+        # A run draws the starts of its feature sets one after the other, so that they differ.
         if method == "published":
-            by_group.append([published_run(X, labels, start.take(0), max_iter=most) for start in single])
+            starts = [paper_start(n_kernels, len(columns), random) for random in generators]
+            fits = [published_run(X, labels, start, max_iter=max_iter) for start in starts]
         else:
-            rule: dict[str, Any] = {"stopping": "per-class", "tol": TOLERANCE} if method == "robust" else {}
-            rows = X if device is None else send(X, device)
-            options = Options(max_iter=most, n_starts=_TOGETHER, **rule)
-            by_group.append(_fit_engine(rows, labels, join(single), options))
-    return [_joined(groups) for groups in zip(*by_group, strict=True)]
+            model = SharedKernelMixture(
+                n_kernels,
+                covariance_type="full",
+                covariance_prior=None,
+                max_iter=max_iter,
+                device=device,
+                **_MIXTURES[method],
+            )
+            fits = [_fit_of(fitted) for fitted in fit_each(model, X, labels, generators)]
+        by_feature_set.append(fits)
+    return [_joined(fits) for fits in zip(*by_feature_set, strict=True)]
 
 
-def _fit_engine(X: Any, labels: IntArray, start: Parameters, options: Options) -> list[Fit]:
-    """Fit one feature set, rows X (N, M), from all starts on the engine."""
-    result = fit(open_source(X, labels), start, options)
-    return [
-        Fit(
-            groups=(result.parameters.take(r),),
-            n_iter=int(result.n_iter[r]),
-            converged=bool(status == Status.CONVERGED),
-            failing_pass=int(result.n_iter[r]) if status == Status.FAILED else None,
-            reason="overflow" if status == Status.FAILED else "",
-            log_likelihood=float(result.log_likelihood[r].sum()),
-        )
-        for r, status in enumerate(result.status)
-    ]
+def paper_start(n_kernels: int, n_features: int, random: np.random.RandomState) -> Parameters:
+    """Draw the paper's start: means (K, M) uniform on [0, 1], covariances 0.3·I, equal weights (K, L)."""
+    return Parameters(
+        np.full((n_kernels, N_CLASSES), 1.0 / n_kernels),
+        random.uniform(size=(n_kernels, n_features)),
+        np.tile(_START_VARIANCE * np.eye(n_features), (n_kernels, 1, 1)),
+    )
 
 
-def _joined(groups: Sequence[Fit]) -> Fit:
-    """Join the fits of a run's groups; the first group that failed gives the reason."""
-    failed = next((group for group in groups if group.reason), None)
+def _fit_of(model: SharedKernelMixture) -> Fit:
+    failed = model.start_status_[0] == "failed"
     return Fit(
-        groups=tuple(parameters for group in groups for parameters in group.groups),
-        n_iter=max(group.n_iter for group in groups),
-        converged=all(group.converged for group in groups),
+        mixtures=(Parameters(model.weights_, model.means_, model.covariances_),),
+        n_iter=model.n_iter_,
+        converged=model.converged_,
+        failing_pass=model.n_iter_ if failed else None,
+        reason="overflow" if failed else "",
+        log_likelihood=model.log_likelihood_,
+    )
+
+
+def _joined(fits: Sequence[Fit]) -> Fit:
+    """Join the fits of a run's feature sets; the first that failed gives the reason."""
+    failed = next((fit for fit in fits if fit.reason), None)
+    return Fit(
+        mixtures=tuple(mixture for fit in fits for mixture in fit.mixtures),
+        n_iter=max(fit.n_iter for fit in fits),
+        converged=all(fit.converged for fit in fits),
         failing_pass=failed.failing_pass if failed else None,
         reason=failed.reason if failed else "",
-        log_likelihood=math.nan if failed else math.fsum(group.log_likelihood for group in groups),
+        log_likelihood=math.nan if failed else math.fsum(fit.log_likelihood for fit in fits),
     )
 
 
@@ -167,76 +168,90 @@ def scores_of(truth: IntArray, predicted: IntArray) -> dict[str, Any]:
     }
 
 
-def predict(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArray:
-    """Return the most likely class of each row, for equal class priors.
+def predict(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntArray:
+    """Return the most likely class (n,) of each row, for equal class priors.
 
-    `rows` (M_g, n) are the features of each group, `groups` their models, with positive definite covariances,
-    whose likelihoods are multiplied. `skmix.engine.density` computes exact class likelihoods, however small.
-    A decision needs less: likelihoods relative to the row's most likely kernels. A class whose likelihood
-    underflows gets an upper bound, and only rows where that bound would win are scored exactly. Logarithms
-    are only taken where classes nearly tie, as those that share a kernel do: the first of those whose
-    log-likelihoods round to the same number wins. For thousands of small models this is several times as
-    fast.
+    Likelihoods of classes are relative to that of the row's most likely kernel. One that may have underflowed
+    is raised to an upper bound, and only rows where that bound wins are scored exactly. Logarithms are only
+    taken where classes nearly tie, as those that share a kernel do: the first of those whose log-likelihoods
+    round to the same number wins. For thousands of small models this is several times as fast as exact
+    likelihoods.
+
+    Parameters
+    ----------
+    rows : sequence of ndarray of shape (M_s, n)
+        Rows of each feature set.
+    mixtures : sequence of Parameters
+        Mixture of each feature set, with positive definite covariances. Their likelihoods are multiplied.
     """
-    from . import loops as _loops
+    from . import loops
 
-    scored = [_relative_likelihoods(x, model) for x, model in zip(rows, groups, strict=True)]
+    scored = [_relative_likelihoods(x, mixture) for x, mixture in zip(rows, mixtures, strict=True)]
     likelihoods = np.stack([own for own, _ in scored])
-    winners, close = _loops.decide(likelihoods, _UNDERFLOW, _CLOSE)
+    winners, close = loops.decide(likelihoods, _UNDERFLOW, _CLOSE)
     close = np.flatnonzero(close)
-    if len(close):
-        some = likelihoods[:, :, close]
-        lost = np.any(some < _UNDERFLOW, axis=0)
-        logs = np.log(np.maximum(some, _UNDERFLOW, out=some))
-        total = sum(own + highest[close] for own, (_, highest) in zip(logs, scored, strict=True))
-        found = np.argmax(total, axis=0)
-        winners[close] = found
-        # Where the winner's likelihood is exact, bounds of other classes do not matter.
-        doubtful = close[lost[found, np.arange(len(close))]]
-        if len(doubtful):
-            exact = sum(
-                class_log_likelihood(np.ascontiguousarray(x[:, doubtful].T), model, "full")
-                for x, model in zip(rows, groups, strict=True)
-            )
-            winners[doubtful] = np.argmax(exact, axis=1)
+    some = likelihoods[:, :, close]
+    total = sum(
+        np.log(np.maximum(own, _UNDERFLOW)) + highest[close]
+        for own, (_, highest) in zip(some, scored, strict=True)
+    )
+    winners[close] = np.argmax(total, axis=0)
+    # Where the winner's likelihood is exact, bounds of other classes do not matter.
+    lost = np.any(some < _UNDERFLOW, axis=0)
+    doubtful = close[lost[winners[close], np.arange(len(close))]]
+    if len(doubtful):
+        exact = sum(
+            _class_log_likelihoods(x[:, doubtful], mixture) for x, mixture in zip(rows, mixtures, strict=True)
+        )
+        winners[doubtful] = np.argmax(exact, axis=0)
     return np.asarray(winners)
 
 
-def predict_published(rows: Sequence[FloatArray], groups: Sequence[Parameters]) -> IntArray:
-    """Return the most likely class of each row in the published arithmetic, which may give NaN.
-
-    `rows` (M_g, n) are the features of each group, `groups` their models, finite or not. Parameters of a
-    failed run are treated as in Matlab: the root of a negative determinant is imaginary, complex numbers are
-    compared by magnitude, and a maximum skips NaN; if all are NaN it is the first class.
-    """
-    magnitudes: FloatArray = np.ones(1)
-    with np.errstate(all="ignore"):
-        for x, model in zip(rows, groups, strict=True):
-            magnitudes = magnitudes * np.abs(published_likelihoods(x, model))
-    return np.argmax(np.where(np.isnan(magnitudes), -np.inf, magnitudes), axis=0)
-
-
-def _relative_likelihoods(rows: FloatArray, parameters: Parameters) -> tuple[FloatArray, FloatArray]:
+def _relative_likelihoods(rows: FloatArray, mixture: Parameters) -> tuple[FloatArray, FloatArray]:
     """Return p(x_n | class j), shape (L, n), relative to the density of the row's most likely kernel.
 
-    And the logarithm (n,) of that density.
+    Also return the logarithm (n,) of that density.
     """
-    from . import loops as _loops
+    from . import loops
 
-    n_kernels, n_features = parameters.means.shape
-    whiteners = np.linalg.inv(np.linalg.cholesky(parameters.covariances))
+    n_kernels, n_features = mixture.means.shape
+    whiteners = np.linalg.inv(np.linalg.cholesky(mixture.covariances))
     log_determinants = np.log(np.diagonal(whiteners, axis1=1, axis2=2)).sum(axis=1)
     constants = log_determinants - 0.5 * n_features * math.log(2.0 * math.pi)
-    offsets = (whiteners @ parameters.means[:, :, None])[:, :, 0]
+    offsets = (whiteners @ mixture.means[:, :, None])[:, :, 0]
     # One matrix product whitens the rows for all kernels.
     stacked = whiteners.reshape(-1, n_features)
-    likelihoods = np.empty((parameters.weights.shape[1], rows.shape[1]))
+    likelihoods = np.empty((mixture.weights.shape[1], rows.shape[1]))
     highest = np.full(rows.shape[1], -np.inf)
     size = max(64, _CACHED // len(stacked))
     for start in range(0, rows.shape[1], size):
         block = slice(start, start + size)
         whitened = (stacked @ rows[:, block]).reshape(n_kernels, n_features, -1)
         densities = np.empty((n_kernels, whitened.shape[2]))
-        _loops.relative_logs(whitened, offsets, constants, densities, highest[block])
-        likelihoods[:, block] = parameters.weights.T @ np.exp(densities, out=densities)
+        loops.relative_logs(whitened, offsets, constants, densities, highest[block])
+        likelihoods[:, block] = mixture.weights.T @ np.exp(densities, out=densities)
     return likelihoods, highest
+
+
+def _class_log_likelihoods(rows: FloatArray, mixture: Parameters) -> FloatArray:
+    """Return log p(x_n | class j) of rows (M, n), shape (L, n), however small."""
+    roots = np.linalg.cholesky(mixture.covariances)
+    whitened = np.linalg.solve(roots, rows - mixture.means[:, :, None])
+    volumes = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+    constants = volumes + 0.5 * len(rows) * math.log(2.0 * math.pi)
+    logs = -0.5 * np.einsum("kdn,kdn->kn", whitened, whitened) - constants[:, None]
+    return np.asarray(logsumexp(logs[:, None], axis=0, b=mixture.weights[:, :, None]))
+
+
+def predict_published(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntArray:
+    """Return the most likely class (n,) of each row in the published arithmetic, which may give NaN.
+
+    Parameters of a failed run are treated as in Matlab: the root of a negative determinant is imaginary,
+    complex numbers are compared by magnitude, and a maximum skips NaN; if all are NaN it is the first class.
+    Parameters as in `predict`, but mixtures need not be finite.
+    """
+    magnitudes: FloatArray = np.ones(1)
+    with np.errstate(all="ignore"):
+        for x, mixture in zip(rows, mixtures, strict=True):
+            magnitudes = magnitudes * np.abs(published_likelihoods(x, mixture))
+    return np.argmax(np.where(np.isnan(magnitudes), -np.inf, magnitudes), axis=0)

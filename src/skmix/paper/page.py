@@ -20,12 +20,12 @@ import numpy as np
 from skmix.io import replacing
 from skmix.paper import claims
 from skmix.paper.harness import Table, Value
+from skmix.paper.printed import OK_RUNS, PublishedValues, published_values
 from skmix.paper.published import REASONS
-from skmix.paper.published_values import OK_RUNS, PublishedValues, published_values
 from skmix.paper.records import (
     BestRun,
     Beyond,
-    GroupModel,
+    FittedMixture,
     Run,
     Runs,
     Settings,
@@ -239,7 +239,7 @@ def _variant(name: str, results: StudyResults, runs: Runs, paper: PublishedValue
     design = variant_of(name)
     return {
         "name": name,
-        "groups": [list(group) for group in design.groups],
+        "feature_sets": [list(each) for each in design.feature_sets],
         "dithered": design.dithered or results.settings.dither == "all",
         "paper": {
             "n": MAIN_RUNS,
@@ -275,7 +275,7 @@ def _best(best: BestRun | None) -> dict[str, Any] | None:
     return {
         **_confusion(best.run.confusion),
         "run": best.run.run,
-        "groups": [_mixture(group) for group in best.groups],
+        "mixtures": [_mixture(each) for each in best.mixtures],
     }
 
 
@@ -283,12 +283,12 @@ def _confusion(counts: Any) -> dict[str, Any]:
     return {"matrix": counts.tolist(), "accuracy": decimals(np.trace(counts) / counts.sum(), 4)}
 
 
-def _mixture(group: GroupModel) -> dict[str, Any] | None:
+def _mixture(fitted: FittedMixture) -> dict[str, Any] | None:
     """Return a mixture; None if it is not finite."""
-    if not all(np.isfinite(array).all() for array in (group.weights_, group.means_, group.covariances_)):
+    if not all(np.isfinite(array).all() for array in (fitted.weights_, fitted.means_, fitted.covariances_)):
         return None
-    prior = decimals(group.class_prior_, 5)
-    return {"prior": prior, **kernel_values(group.weights_, group.means_, group.covariances_)}
+    prior = decimals(fitted.class_prior_, 5)
+    return {"prior": prior, **kernel_values(fitted.weights_, fitted.means_, fitted.covariances_)}
 
 
 def _rows(data: StudyData) -> dict[str, Any]:
@@ -418,13 +418,13 @@ _SWEEP = "table5"
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a numbered table as lists of strings: under the label of each group, a row for each source.
+    """Return a numbered table as lists of strings: under the label of each section, a row for each source.
 
-    Rows that share their first key, the K of table 5, go into one group, with their values in one cell.
+    Rows that share their first key, the K of table 5, go into one section, with their values in one cell.
     """
     number = int(table.name.removeprefix("table"))
     title = table.title.removeprefix(f"Table {number}:").strip()
-    groups = []
+    sections = []
     for key, grouped in itertools.groupby(table.rows, key=lambda row: row.keys[0]):
         entries = list(zip(*(row.entries for row in grouped), strict=True))
         rows = []
@@ -440,14 +440,14 @@ def _table(table: Table) -> dict[str, Any]:
                 }
             )
         rows[2:2] = _gaps(entries, table)
-        groups.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})
+        sections.append({"label": f"K = {key}" if table.name == _SWEEP else key, "rows": rows})
     brackets = "Mean ± standard deviation of accuracy, and in brackets the runs counted. "
     return {
         "number": number,
         "title": title[:1].upper() + title[1:],
         "note": (brackets if table.name == _SWEEP else "") + table.note,
         "columns": ["τ" if column == TAU else column for column in table.columns],
-        "groups": groups,
+        "sections": sections,
     }
 
 

@@ -1,6 +1,6 @@
 """The published algorithm: its arithmetic in the linear domain, full covariances, no safeguards.
 
-To fit data, use the engine. This module repeats the paper's numbers and shows how its arithmetic fails: once
+To fit data, use the library. This module repeats the paper's numbers and shows how its arithmetic fails: once
 a covariance is singular its density is infinite or undefined, the normalisation (E) turns that into NaN, and
 the pooled sums (M2), (M3) spread it to every kernel. A run ends there, with the parameters that entered the
 failing pass and the reason.
@@ -12,6 +12,7 @@ The labels in comments are those of ``docs/notation.md``: (E) the responsibiliti
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -19,8 +20,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.engine.compute.threads import Workspace
-from skmix.engine.model import BoolArray, FloatArray, IntArray, Parameters
+from skmix.theory import Parameters
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 Reason = Literal["", "constant feature", "too few rows", "overflow"]
 REASONS: tuple[Reason, ...] = ("constant feature", "too few rows", "overflow")
@@ -36,8 +39,6 @@ _HALF_A_ROW = 0.5
 _NEGLIGIBLE = 1e-200
 # Unless a variance would be below this.
 _COLLAPSED = 1e-100
-# Allocating large arrays in every pass would take as long as filling them.
-_memory = Workspace()
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class PublishedPass:
     number: int  # from 1
     parameters: Parameters  # after the pass: weights (K, L), means (K, M), covariances (K, M, M)
     class_log_likelihood: FloatArray  # (L,) under the parameters before the pass
-    converged: BoolArray  # (L,) classes that have converged in this pass or an earlier one
+    converged: NDArray[np.bool_]  # (L,) classes that have converged in this pass or an earlier one
 
     @property
     def finite(self) -> bool:
@@ -61,13 +62,13 @@ class PublishedPass:
 class Fit:
     """A fitted run."""
 
-    # The model of each feature set; of a failed published run that before the failing pass.
-    groups: tuple[Parameters, ...]
-    n_iter: int  # passes, the failing one included, the most over the groups
+    # The mixture of each feature set; that of a failed published run is from before the failing pass.
+    mixtures: tuple[Parameters, ...]
+    n_iter: int  # passes, the failing one included, the most over the feature sets
     converged: bool
     failing_pass: int | None  # the pass, from 1, that gave a NaN or an infinity
     reason: Reason
-    log_likelihood: float  # of all training rows, summed over the groups; NaN for a failed run
+    log_likelihood: float  # of all training rows, summed over the feature sets; NaN for a failed run
 
 
 def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100) -> Fit:
@@ -87,7 +88,7 @@ def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_it
     Returns
     -------
     Fit
-        With one group. Its log-likelihood is that of the parameters before the last pass.
+        With one feature set. Its log-likelihood is that of the parameters before the last pass.
     """
     before, done = start, None
     for done in published_passes(X, classes, start, max_iter=max_iter):
@@ -148,21 +149,21 @@ def published_pass(
     log_likelihood : ndarray of shape (L,)
         Of each class under the parameters before the pass.
     """
-    from . import loops as _loops
+    from . import loops
 
     bounds = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     with np.errstate(all="ignore"):
         responsibilities, evidence = _exponentials(rows, parameters), np.empty(rows.shape[1])
         normalisers = _normalisers(parameters)
-        _loops.normalise(responsibilities, normalisers, parameters.weights, sizes, evidence)  # (E)
+        loops.normalise(responsibilities, normalisers, parameters.weights, sizes, evidence)  # (E)
         log_likelihood = np.add.reduceat(np.log(evidence), bounds)  # (LL)
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
         mass = mass_in_class.sum(axis=1)
-        deviations, weighted = _memory.array("pass", (2, *parameters.means.shape, rows.shape[1]))
+        deviations, weighted = _scratch((2, *parameters.means.shape, rows.shape[1]))
         # A kernel that collapses onto a row needs the shares of the others, however small.
-        for used in (_loops.without(responsibilities, _NEGLIGIBLE * mass), responsibilities):
+        for used in (loops.without(responsibilities, _NEGLIGIBLE * mass), responsibilities):
             means = (used @ rows.T) / mass[:, None]  # (M2)
-            _loops.weigh(used, rows, means, deviations, weighted)  # about the new means
+            loops.weigh(used, rows, means, deviations, weighted)  # about the new means
             covariances = weighted @ deviations.transpose(0, 2, 1) / mass[:, None, None]  # (M3)
             if np.all(np.diagonal(covariances, axis1=1, axis2=2) > _COLLAPSED):
                 break
@@ -197,14 +198,29 @@ def published_likelihoods(
 
 def _exponentials(rows: FloatArray, parameters: Parameters) -> FloatArray:
     """Return exp(−(x_n − μ_k)ᵀ P_k⁻¹ (x_n − μ_k) / 2) of rows (M, N), shape (K, N)."""
-    from . import loops as _loops
+    from . import loops
 
-    deviations, projected = _memory.array("pass", (2, *parameters.means.shape, rows.shape[1]))
-    _loops.deviate(rows, parameters.means, deviations)
+    deviations, projected = _scratch((2, *parameters.means.shape, rows.shape[1]))
+    loops.deviate(rows, parameters.means, deviations)
     np.matmul(_inverses(parameters.covariances), deviations, out=projected)
     exponents = np.empty((len(parameters.means), rows.shape[1]))
-    _loops.exponents(projected, deviations, exponents)
+    loops.exponents(projected, deviations, exponents)
     return np.exp(exponents, out=exponents)
+
+
+class _Memory(threading.local):
+    array: FloatArray = np.empty(0)
+
+
+_memory = _Memory()
+
+
+def _scratch(shape: tuple[int, ...]) -> FloatArray:
+    """Return the memory of this thread in a shape: allocating it anew would take as long as filling it."""
+    size = math.prod(shape)
+    if _memory.array.size < size:
+        _memory.array = np.empty(size)
+    return _memory.array[:size].reshape(shape)
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:

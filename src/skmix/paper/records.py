@@ -10,8 +10,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.engine.model import FloatArray, IntArray
-
 from .digits import make_seven_segment_digits
 from .harness import generator
 from .images import digit_features, dither
@@ -21,6 +19,8 @@ from .variants import FEATURES, MAIN_KERNELS, VARIANTS, Dither, Method, Variant
 FAILED_BELOW = 0.5
 # With so few kernels no run can reach that accuracy, and the paper counts them all.
 _ALL_COUNTED_UP_TO = 3
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 _IS_PCA = np.array([name.startswith("pca") for name in FEATURES])
 
 
@@ -109,7 +109,7 @@ class Run:
     failing_pass: int | None
     n_iter: int  # passes, the most over the feature sets
     converged: bool
-    log_likelihood: float  # of the training rows, summed over the groups; NaN if not finite
+    log_likelihood: float  # of the training rows, summed over the feature sets; NaN if not finite
     confusion: IntArray  # (10, 10) counts on the test set; rows are true digits, columns predicted ones
 
     @property
@@ -170,7 +170,7 @@ def counted_in_sweep(runs: Sequence[Run]) -> list[Run]:
 
 
 @dataclass(frozen=True)
-class GroupModel:
+class FittedMixture:
     """The fitted mixture of one feature set, with the attributes that plots need."""
 
     feature_names_in_: NDArray[np.object_]  # (M,)
@@ -187,7 +187,7 @@ class BestRun:
     """The run of highest accuracy of one variant and method at the paper's K, with its mixtures."""
 
     run: Run
-    groups: tuple[GroupModel, ...]
+    mixtures: tuple[FittedMixture, ...]
 
 
 @dataclass(frozen=True)

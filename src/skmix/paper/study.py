@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from skmix.estimators import SharedKernelClassifier
+from skmix import SharedKernelClassifier
 
 from . import harness
 from .methods import N_CLASSES, fit_batch, run_batch, scores_of
@@ -22,7 +22,7 @@ from .records import (
     FAILED_BELOW,
     BestRun,
     Beyond,
-    GroupModel,
+    FittedMixture,
     Margin,
     Run,
     Settings,
@@ -100,11 +100,10 @@ def run_study(
     store: harness.Store,
     *,
     n_jobs: int = 1,
-    cluster: Any = None,
     progress: Callable[[Sequence[Any]], None] | None = None,
 ) -> None:
     """Make the runs that the store lacks; arguments as for `skmix.paper.harness.run_cells`."""
-    harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, cluster=cluster, progress=progress)
+    harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, progress=progress)
 
 
 def _work(study: Study, cell: Cell, runs: Sequence[int]) -> list[dict[str, Any]]:
@@ -135,7 +134,7 @@ def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] |
         finite = [run for run in runs if not run.reason]
         if cell.n_kernels == MAIN_KERNELS and finite:
             run = max(finite, key=lambda run: run.accuracy)
-            best[cell.variant, cell.method] = BestRun(run, fitted_groups(run, data, settings))
+            best[cell.variant, cell.method] = BestRun(run, fitted_mixtures(run, data, settings))
     return StudyResults(
         settings,
         data,
@@ -146,13 +145,13 @@ def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] |
     )
 
 
-def fitted_groups(run: Run, data: StudyData, settings: Settings) -> tuple[GroupModel, ...]:
+def fitted_mixtures(run: Run, data: StudyData, settings: Settings) -> tuple[FittedMixture, ...]:
     """Fit a run again and return the mixtures of its feature sets."""
     variant = variant_of(run.variant)
     with threadpool_limits(limits=1, user_api="blas"):
         (fitted,) = fit_batch(data, variant, run.n_kernels, run.method, [run.run], settings)
     return tuple(
-        GroupModel(
+        FittedMixture(
             feature_names_in_=np.array(names, dtype=object),
             classes_=np.arange(N_CLASSES),
             class_prior_=np.full(N_CLASSES, 1.0 / N_CLASSES),
@@ -160,7 +159,7 @@ def fitted_groups(run: Run, data: StudyData, settings: Settings) -> tuple[GroupM
             means_=model.means,
             covariances_=model.covariances,
         )
-        for names, model in zip(variant.groups, fitted.groups, strict=True)
+        for names, model in zip(variant.feature_sets, fitted.mixtures, strict=True)
     )
 
 

@@ -19,8 +19,8 @@ from skmix.io import replacing
 from . import records
 from .claims import Difference
 from .harness import Claim, Row, Table, Value, claims_table, csv_text, plain_table, text_of
+from .printed import METRICS, OK_RUNS, RANKED_METRICS, published_values
 from .published import REASONS
-from .published_values import METRICS, OK_RUNS, RANKED_METRICS, published_values
 from .records import FAILED_BELOW, Run, Runs, StudyResults
 from .variants import (
     LABELS,
@@ -209,18 +209,22 @@ def confusion_csv(results: StudyResults) -> str:
     return csv_text(lines)
 
 
-def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
-    """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
-    claims = list(claims)
-    parts = [claims_table(claims, "Claims, checked").markdown("#"), ""]
-    parts += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
+def differences_table(differences: Iterable[Difference]) -> Table:
+    """Return differences from the paper, with their likely reasons, as a table."""
     rows = [[d.variant, d.quantity, text_of(d.printed), text_of(d.rerun), d.reason] for d in differences]
     title = "Where the paper's algorithm, rerun, differs from the paper"
-    headings = ("variant", "quantity", *SOURCES[:2], "likely reason")
-    if rows:
-        parts += ["", plain_table(title, headings, rows).markdown("#")]
+    return plain_table(title, ("variant", "quantity", *SOURCES[:2], "likely reason"), rows)
+
+
+def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
+    """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
+    claims, found = list(claims), differences_table(differences)
+    parts = [claims_table(claims, "Claims, checked").markdown("#"), ""]
+    parts += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
+    if found.rows:
+        parts += ["", found.markdown("#")]
     else:
-        parts += ["", f"# {title}", "", "No difference exceeds its sampling error."]
+        parts += ["", f"# {found.title}", "", "No difference exceeds its sampling error."]
     return "\n".join(parts) + "\n"
 
 

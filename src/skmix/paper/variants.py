@@ -43,13 +43,13 @@ class Variant:
     """One of the paper's classifiers."""
 
     name: str  # the paper's name for it
-    groups: tuple[tuple[str, ...], ...]  # features of each factor of the product form; one is the joint form
+    feature_sets: tuple[tuple[str, ...], ...]  # one for each factor of the product; a single one is joint
     dithered: bool = False  # whether the paper replaces zero features by small random numbers
 
     @property
     def columns(self) -> list[list[int]]:
-        """Columns of the 14 features that each group uses."""
-        return [[FEATURES.index(name) for name in group] for group in self.groups]
+        """Columns of the features of each set among all 14."""
+        return [[FEATURES.index(name) for name in each] for each in self.feature_sets]
 
 
 def _pca(*numbers: int) -> tuple[str, ...]:

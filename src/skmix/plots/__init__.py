@@ -7,16 +7,11 @@ matplotlib is imported when something is drawn; everything else works without it
 from __future__ import annotations
 
 from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search
-from skmix.plots.composition import plot_composition
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
-from skmix.plots.populations import draw_populations, plot_merges
 
 __all__ = [
     "draw_kernels",
-    "draw_populations",
-    "plot_composition",
     "plot_confusion",
-    "plot_merges",
     "plot_projections",
     "plot_reliability",
     "plot_search",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,16 +46,14 @@ def predict_columns(
     -------
     dict of str to ndarray of shape (n,)
         For a classifier ``label``, what `predict` returns, and ``p_…``, the posterior probability of each
-        class; for a mixture ``kernel``, ``population`` if kernels were merged, ``p_0`` …, the posterior
-        probability of each kernel, and ``p_background`` if there is a background. Then ``log_density``,
-        log p(x), and ``outlier``, 1 if that is below the model's threshold, else 0.
+        class; for a mixture ``kernel``, ``p_0`` …, the posterior probability of each kernel, and
+        ``p_background`` if there is a background. Then ``log_density``, log p(x), and ``outlier``, 1 if that
+        is below the model's threshold, else 0.
     """
     asked: dict[str, Any] = {"posteriors": model.predict_proba, "log_density": model.score_samples}
     if not is_classifier(model):
         # Where a row is background, all kernels have probability zero; `predict` still names one.
         asked["kernel"] = model.predict
-        if hasattr(model, "populations_"):
-            asked["population"] = partial(model.predict, populations=True)
     blocks = []
     # An empty table has the columns of one with a row.
     some = X if len(X) else np.zeros((1, X.shape[1]))

@@ -149,16 +149,6 @@ def test_zero_is_the_model_itself(covariance_type: str) -> None:
     assert same.covariances.shape == model.covariances.shape
 
 
-@each_type
-def test_any_numbers_make_a_proper_model(covariance_type: str) -> None:
-    given, random = problem(covariance_type)
-    model = given.model(3.0 * random.normal(size=given.size))
-    assert_allclose(model.weights.sum(axis=0), 1.0, rtol=1e-13)
-    assert np.all(model.weights > 0)
-    full = as_full(model.covariances, covariance_type, *model.means.shape)
-    assert np.all(np.linalg.eigvalsh(full) > 0)
-
-
 def directional(given: Problem, direction: FloatArray, criterion: Criterion, step: float) -> float:
     ahead, behind = given.plain(step * direction, criterion), given.plain(-step * direction, criterion)
     return (ahead - behind) / (2.0 * step)
@@ -239,31 +229,9 @@ def test_a_weight_of_zero_stays_zero() -> None:
     assert_array_equal(moved == 0, weights == 0)
 
 
-@each_type
-def test_features_may_have_any_unit(covariance_type: str) -> None:
-    units = np.full(3, 7.0) if covariance_type == "spherical" else np.array([0.01, 3.0, 700.0])
-    given, random = problem(covariance_type)
-    model = given.model(np.zeros(given.size))
-    covariances = given.structure.rescale(model.covariances[None], units)[0]
-    rows = Labelled(given.rows.X * units, given.rows.codes, given.rows.weights)
-    other = Problem(
-        covariance_type, Parameters(model.weights, model.means * units, covariances), rows, given.prior
-    )
-    numbers = 0.2 * random.normal(size=given.size)
-    criterion = Criterion(0.1, 1.5)
-    assert_allclose(given.value(numbers, criterion)[1], other.value(numbers, criterion)[1], atol=1e-12)
-
-
 def test_threads_do_not_change_a_bit() -> None:
     given, random = problem("full", n_rows=6000)
     numbers = 0.1 * random.normal(size=given.size)
     one, two = (given.value(numbers, Criterion(0.1), n_jobs) for n_jobs in (1, 2))
     assert one[0] == two[0]
     assert_array_equal(one[1], two[1])
-
-
-def test_factors_are_refused() -> None:
-    model = Parameters(np.full((2, 2), 0.5), np.zeros((2, 3)), np.ones((2, 3, 2)))
-    rows = Labelled(np.eye(3), np.array([0, 1, 0]))
-    with pytest.raises(ValueError, match="'low_rank' cannot be tuned; those of 'full'"):
-        Problem("low_rank", model, rows, np.array([0.5, 0.5]))

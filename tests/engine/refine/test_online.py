@@ -56,21 +56,6 @@ def test_the_first_batch_is_one_pass_and_repeating_it_is_another(
     assert running.n_batches == 2
 
 
-def test_two_batches_with_decay_one_are_the_rows_together() -> None:
-    random = np.random.default_rng(1)
-    X, classes = random_rows(random, 60, 3, 2)
-    one_of_each = np.unique(classes, return_index=True)[1]
-    order = np.concatenate([one_of_each, np.setdiff1d(np.arange(60), one_of_each)])
-    first, rest = order[:30], order[30:]
-    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
-    options = Options(floor=0.0)
-    frame = measure(X, structure_of("full"))
-    _, running, _ = absorb(X[first], classes[first], model, frame, options, decay=1.0)
-    both, _, _ = absorb(X[rest], classes[rest], model, running, options, decay=1.0)
-    expected, _ = expected_pass(X, classes, model, "full")
-    assert_same(both, expected)
-
-
 @pytest.mark.parametrize("freeze", [None, "kernels", "weights"])
 def test_priors_weigh_as_much_beside_a_stream_as_beside_its_rows(freeze: Any) -> None:
     """Two batches with a decay of one, and then a pass over all of their rows."""
@@ -85,41 +70,6 @@ def test_priors_weigh_as_much_beside_a_stream_as_beside_its_rows(freeze: Any) ->
     expected = fit(X, classes, model.batch(), options, frame=frame).parameters.take(0)
     assert_same(found, expected)
     assert (found.means == model.means).all() == (freeze == "kernels")
-
-
-def test_the_past_fades_by_the_power_of_the_batches() -> None:
-    """The second of two batches has a share of 2^-decay, the third one of 3^-decay."""
-    random = np.random.default_rng(3)
-    X, classes = random_rows(random, 60, 3, 2)
-    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
-    options, running = Options(floor=0.0), measure(X, structure_of("full"))
-    batches = np.split(np.arange(60), [10, 35])
-    for batch in batches:
-        found, running, _ = absorb(X[batch], classes[batch], model, running, options, decay=0.6)  # type: ignore[arg-type]
-    second, third = 2.0**-0.6, 3.0**-0.6
-    shares = (1.0 - second) * (1.0 - third), second * (1.0 - third), third
-    weights = np.concatenate(
-        [np.full(len(own), share / len(own)) for own, share in zip(batches, shares, strict=True)]
-    )
-    expected, _ = expected_pass(X, classes, model, "full", weights)
-    assert_same(found, expected)
-
-
-def test_models_of_a_stream_have_the_mean_and_covariance_of_all_of_its_rows() -> None:
-    """With a decay of one, whatever model each batch was taken with: moments are kept, not their origins."""
-    random = np.random.default_rng(4)
-    X, classes = random_rows(random, 90, 3, 2)
-    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
-    options, running = Options(floor=0.0), measure(X, structure_of("full"))
-    for batch in np.split(np.arange(90), 3):
-        model, running, _ = absorb(X[batch], classes[batch], model, running, options, decay=1.0)  # type: ignore[arg-type]
-    assert model.class_prior is not None
-    shares = model.weights @ model.class_prior
-    mean = shares @ model.means
-    away = model.means - mean
-    assert_allclose(mean, X.mean(axis=0), rtol=1e-9)
-    total = np.tensordot(shares, model.covariances, 1) + (shares * away.T) @ away
-    assert_allclose(total, np.cov(X.T, bias=True), rtol=1e-9)
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -232,31 +232,6 @@ def test_the_prior_on_covariances_stays_what_it_was() -> None:
     assert_allclose(together.objective, given_prior.objective, rtol=1e-8)
 
 
-def test_rows_with_gaps_without_labels_and_with_weights() -> None:
-    X, classes = four_clusters(n_classes=2)
-    random = np.random.default_rng(3)
-    gaps = random.uniform(size=X.shape) < 0.1
-    gaps[:, 0] &= ~gaps[:, 1]
-    start = many_kernels(X, classes, "full", n_starts=1, n_kernels=10)
-    start = replace(start, class_prior=np.full((1, 2), 0.5))
-    unlabelled = np.where(random.uniform(size=len(X)) < 0.3, -1, classes)
-    weights = random.uniform(0.5, 1.5, size=len(X))
-    holes = np.where(gaps, np.nan, X)
-    result = prune_kernels(holes, unlabelled, start, Options(max_iter=500), row_weights=weights)
-    assert np.isfinite(result.objective).all()
-    assert len(living_kernels(result.parameters.take(0), structure_of("full")).means) == 4
-
-
-def test_whole_weights_are_repeated_rows() -> None:
-    X, classes = four_clusters(n_rows=200)
-    start = many_kernels(X, classes, "full", n_starts=1, n_kernels=8)
-    counts = np.random.default_rng(0).integers(1, 4, size=len(X))
-    weighted = prune_kernels(X, classes, start, Options(), row_weights=counts.astype(np.float64))
-    repeated = prune_kernels(np.repeat(X, counts, axis=0), np.repeat(classes, counts), start, Options())
-    assert_allclose(weighted.objective, repeated.objective, rtol=1e-9)
-    assert_allclose(weighted.parameters.weights, repeated.parameters.weights, rtol=1e-7, atol=1e-12)
-
-
 def test_starts_that_fail_end_as_failed() -> None:
     """Two values only, and no floor: kernels of no width."""
     X = np.repeat([[0.0], [1.0]], 20, axis=0)

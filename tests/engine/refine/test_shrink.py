@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calls import Listed, fit, with_shrinkage
+from calls import fit, with_shrinkage
 from numpy.testing import assert_allclose
 from oracles import random_covariances, responsibilities
 from scipy.integrate import quad
 from scipy.stats import invgamma, invwishart, multivariate_normal, wishart
 
-from skmix.engine.compute.blocks import Block
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (
@@ -23,7 +22,6 @@ from skmix.engine.refine.shrink import (
     prior_of_start,
     reduce_correlations,
     relative_spreads,
-    share_of,
 )
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import class_wise
@@ -120,19 +118,6 @@ def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance(
     assert_allclose(1.0 - few[0, 1] / covariance[0, 1], (1.0 - rho**2) ** 2 / 3.0 / rho**2, rtol=1e-12)
 
 
-def test_nearly_constant_features_do_not_decide_either() -> None:
-    """A thousandth of the common variance is as good as none."""
-    target, mass = np.eye(3), np.full(20, 15.0)
-    scatters = wishart(14, target).rvs(20, random_state=7)
-    expected = likeliest_rows(mass, relative_spreads(scatters[:, :2, :2], target[:2, :2], mass), 2)
-    scatters[:, 2] *= 0.01
-    scatters[:, :, 2] *= 0.01
-    assert likeliest_rows(mass, relative_spreads(scatters, target, mass), 3) == pytest.approx(expected)
-    variances = np.diagonal(scatters, axis1=1, axis2=2)
-    assert np.isnan(relative_spreads(variances, target, mass)[:, 2]).all()
-    assert np.isfinite(relative_spreads(variances, target, mass)[:, :2]).all()
-
-
 def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Options]:
     random = np.random.default_rng(6)
     classes = np.repeat(np.arange(3), 15)
@@ -141,20 +126,6 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
     structure = structure_of(covariance_type, 3)
     starts = class_wise(X, classes, 3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
     return X, classes, starts, Options(covariance_type=covariance_type, tol=0.0, max_iter=1)
-
-
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
-def test_the_second_fit_never_falls(covariance_type: str) -> None:
-    X, classes, current, options = problem(covariance_type)
-    frame = measure(X, structure_of(covariance_type))
-    options = with_shrinkage(X, classes, current, options, frame=frame)
-    assert options.covariance_prior is not None
-    values = []
-    for _ in range(10):
-        result = fit(X, classes, current, options, frame=frame)
-        values.append(result.objective)
-        current = result.parameters
-    assert (np.diff(values, axis=0) > -1e-9 * np.abs(values[0])).all()
 
 
 def test_covariances_are_shrunk_towards_the_tied_one() -> None:
@@ -174,15 +145,6 @@ def test_covariances_are_shrunk_towards_the_tied_one() -> None:
     target = np.broadcast_to(found.covariance_prior_scale, covariances.shape)
     assert_allclose(covariances, target, rtol=1e-6, atol=1e-6)
     assert with_shrinkage(X, classes, of_tied, tied, frame=frame) is tied
-
-
-def test_blocks_find_the_same_prior() -> None:
-    X, classes, starts, options = problem("full")
-    frame = measure(X, structure_of("full"))
-    blocks = Listed([Block(X[:20], classes[:20]), Block(X[20:], classes[20:])])
-    expected = with_shrinkage(X, classes, starts, options, frame=frame)
-    found = with_shrinkage(blocks, None, starts, options, frame=frame)
-    assert found.covariance_prior == pytest.approx(expected.covariance_prior, rel=1e-6)
 
 
 # ---------------------------------------------------------------- without a fit
@@ -294,23 +256,6 @@ def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:
     assert rows > 200.0
 
 
-def test_the_mild_prior_does_not_depend_on_units() -> None:
-    random, full = np.random.default_rng(0), structure_of("full")
-    classes = np.arange(300) % 2
-    X = random.normal(size=(300, 3)) * (1.0 + classes[:, None]) + random.integers(0, 3, size=(300, 1))
-    means, weights = X[:6], np.eye(2)[np.arange(6) % 2] / 3.0
-    units = np.array([2.54, 1.0, 0.3048])
-    ours, theirs = (
-        prior_of_start(
-            X * unit, classes, None, Parameters(weights, means * unit, np.zeros(0)), full,
-            regulariser_of(Options(), measure(X * unit, full), full, 6), measure(X * unit, full),
-        )
-        for unit in (np.ones(3), units)
-    )  # fmt: skip
-    assert theirs[0] == pytest.approx(ours[0], rel=1e-6)
-    assert_allclose(theirs[1], ours[1] * np.outer(units, units), rtol=1e-9)
-
-
 def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> None:
     random, full = np.random.default_rng(0), structure_of("full")
     classes = np.arange(400) % 2
@@ -327,12 +272,6 @@ def test_the_mild_prior_puts_rows_into_the_nearest_kernel_of_their_class() -> No
     some = prior_of_start(X, labelled, None, own, full, regulariser, frame)
     only = prior_of_start(X[:200], classes[:200], np.ones(200), own, full, regulariser, frame)
     assert_allclose(some[1], only[1], rtol=1e-9)
-
-
-def test_the_share_of_the_common_covariance_is_its_weight_in_that_of_a_kernel() -> None:
-    """Of T in (m S + ν T) / (m + ν), for ν rows of the prior and m of the kernel."""
-    for rows, own, share in ((30.0, 10.0, 0.75), (0.0, 5.0, 0.0), (2.0, 8.0, 0.2)):
-        assert share_of(rows, own) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])

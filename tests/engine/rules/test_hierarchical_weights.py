@@ -9,17 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import Listed, fit
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from calls import fit
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, kernel_log_densities, random_model, random_rows, stack
+from oracles import kernel_log_densities, random_model, random_rows
 from scipy.optimize import minimize
 from scipy.special import logsumexp, polygamma
 
 from skmix.engine.compute.arrays import gammaln, to_numpy, trigamma
-from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray, Options, Parameters
 from skmix.engine.rules.weights import begin, learn_concentration, log_evidence
 
@@ -166,59 +163,6 @@ def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_poste
         assert by_urn(counts, learnt[0] * factor) < by_urn(counts, learnt[0])
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=15)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    covariance_type=st.sampled_from(COVARIANCE_TYPES),
-    gaps=st.booleans(),
-    unlabelled=st.booleans(),
-    weighted=st.booleans(),
-    settings_=st.sampled_from(
-        [
-            {},
-            {"covariance_prior": 3.0},
-            {"freeze": "kernels", "floor": 0.0},
-            {"inference": "variational"},
-        ]
-    ),
-)
-def test_the_bound_never_falls(
-    seed: int,
-    covariance_type: str,
-    gaps: bool,
-    unlabelled: bool,
-    weighted: bool,
-    settings_: dict[str, Any],
-) -> None:
-    random = np.random.default_rng(seed)
-    n_features, n_kernels, n_classes = 2 + seed % 2, 1 + seed % 5, 1 + seed % 7
-    X, classes = random_rows(random, 60, n_classes, n_features)
-    X = 7.3 * X - 11.0
-    if gaps:
-        holes = random.uniform(size=X.shape) < 0.2
-        holes[np.arange(60), random.integers(n_features, size=60)] = False
-        X = np.where(holes, np.nan, X)
-    starts = stack(
-        [random_model(random, n_kernels, n_classes, n_features, covariance_type) for _ in range(2)]
-    )
-    if unlabelled and n_classes > 1:
-        hidden = np.flatnonzero(random.uniform(size=60) < 0.4)
-        for n in hidden:
-            if np.sum(classes == classes[n]) > 1:
-                classes[n] = -1
-        if np.any(classes < 0):
-            starts = replace(starts, class_prior=np.full((2, n_classes), 1.0 / n_classes))
-    weights = random.uniform(0.1, 3.0, size=60) if weighted else None
-    options = hierarchical(covariance_type=covariance_type, max_iter=20, **settings_)
-    result = fit(X, classes, starts, options, row_weights=weights)
-    assert result.bounds is not None
-    for r, bounds in enumerate(result.bounds):
-        assert len(bounds) == result.n_iter[r]
-        assert (np.diff(bounds) > -1e-9 * np.abs(bounds).max()).all(), np.diff(bounds).min()
-        assert bounds[-1] == result.objective[r]
-    assert_allclose(result.parameters.weights.sum(axis=1), 1.0)
-
-
 def test_one_class_alone_has_the_most_likely_weights() -> None:
     random = np.random.default_rng(8)
     X = np.repeat([[0.0, 0.0], [2.0, 3.0], [5.0, 0.0]], [40, 25, 15], axis=0) + random.normal(size=(80, 2))
@@ -227,20 +171,6 @@ def test_one_class_alone_has_the_most_likely_weights() -> None:
     found = fit(X, None, start, hierarchical(max_iter=400, tol=1e-12))
     assert_allclose(found.parameters.weights, plain.parameters.weights, atol=1e-4)
     assert_allclose(found.log_likelihood, plain.log_likelihood, rtol=1e-7)
-
-
-@pytest.mark.parametrize("inference", ["em", "variational"])
-def test_blocks_of_rows_give_the_same_posterior(inference: str) -> None:
-    random = np.random.default_rng(10)
-    X, classes = random_rows(random, 90, 3, 3)
-    starts = stack([random_model(random, 4, 3, 3) for _ in range(2)])
-    options = hierarchical(inference=inference, max_iter=7)
-    whole = fit(X, classes, starts, options)
-    blocks = [Block(X[a : a + 40], classes[a : a + 40]) for a in range(0, 90, 40)]
-    scattered = fit(Listed(blocks), None, starts, options)
-    # Where the likelihood of α is flat, its last digits decide how far it goes.
-    assert_allclose(scattered.objective, whole.objective, rtol=1e-8)
-    assert_allclose(scattered.parameters.weights, whole.parameters.weights, rtol=1e-4, atol=1e-7)
 
 
 def test_a_given_prior_stays() -> None:

@@ -181,11 +181,6 @@ def test_raised_matrices_lie_above_the_floor(order: int) -> None:
     assert_allclose(untouched / np.outer(root, root), raised / np.outer(root, root), rtol=1e-10, atol=1e-10)
 
 
-def test_raising_a_diagonal_matrix_raises_its_entries() -> None:
-    raised = raise_eigenvalues(np.diag([4.0, 0.5, 1e-9])[None], np.array([1.0, 1.0, 0.01]))
-    assert_allclose(raised[0], np.diag([4.0, 1.0, 0.01]), atol=1e-15)
-
-
 @pytest.mark.parametrize("smallest", [0.4, 0.9, 0.99])
 def test_a_floor_that_is_just_missed_is_kept_too(smallest: float) -> None:
     """The test for matrices above the floor, a trace, must not let through what is a little below it."""

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from calls import Listed, fit
+from calls import fit
 from libraries import needs_torch, torch
 from numpy.testing import assert_allclose
 from oracles import expected_pass, random_covariances, random_model, random_rows
-from scipy.stats import multivariate_normal
 
-from skmix.engine import density as scoring
-from skmix.engine.compute.blocks import Block
-from skmix.engine.density import condition, draw
+from skmix.engine.density import draw
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
 from skmix.engine.sources.summary import measure
+from skmix.engine.squarem import constrained, unconstrained
 from skmix.engine.starts import class_wise, uniform
 from skmix.engine.structures import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 
@@ -41,13 +39,6 @@ def random_low_rank_model(
 ) -> Parameters:
     model = random_model(random, n_kernels, n_classes, n_features)
     return replace(model, covariances=random_factors(random, n_kernels, n_features, n_factors + 1))
-
-
-def with_gaps(random: np.random.Generator, X: FloatArray) -> FloatArray:
-    """Return the rows with one of four patterns of missing values each; one is that of complete rows."""
-    patterns = random.uniform(size=(4, X.shape[1])) < 0.4
-    patterns[0], patterns[:, 0] = False, False
-    return np.where(patterns[random.integers(0, 4, size=len(X))], np.nan, X)
 
 
 def factor_analysis_step(scatter: FloatArray, covariances: FloatArray) -> FloatArray:
@@ -142,9 +133,9 @@ def test_rescaling_and_coordinates() -> None:
     structure, own = LowRank(), random_factors(random, 2, 3, 4, 3)
     scale = random.uniform(0.1, 10.0, size=4)
     assert_allclose(dense(structure.rescale(own, scale)), dense(own) * np.outer(scale, scale), rtol=1e-13)
-    numbers = structure.coordinates(own)
+    numbers = unconstrained(structure, own)
     assert numbers.shape == own.shape
-    assert_allclose(structure.from_coordinates(numbers), own, rtol=1e-14)
+    assert_allclose(constrained(structure, numbers), own, rtol=1e-14)
 
 
 def test_marginals_and_conditionals_are_those_of_dense_covariances() -> None:
@@ -158,28 +149,6 @@ def test_marginals_and_conditionals_are_those_of_dense_covariances() -> None:
     expected_slopes, expected = FULL.conditional(dense(own), columns, 6)
     assert_allclose(slopes, expected_slopes, rtol=1e-10, atol=1e-12)
     assert_allclose(dense(remaining), expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["plain", "gaps", "weights", "unlabelled"])
-@pytest.mark.parametrize("n_factors", [1, 3])
-def test_one_pass_is_a_step_of_factor_analysis(kind: str, n_factors: int) -> None:
-    random = np.random.default_rng(6)
-    X, classes = random_rows(random, 40, 3, 5)
-    model = random_low_rank_model(random, 4, 3, 5, n_factors)
-    row_weights = random.uniform(0.5, 2.0, size=40) if kind == "weights" else None
-    if kind == "gaps":
-        X = with_gaps(random, X)
-    if kind == "unlabelled":
-        classes[random.permutation(40)[:15]] = -1
-        model = replace(model, class_prior=np.array([0.2, 0.5, 0.3]))
-    expected, covariances, log_likelihood = expected_step(X, classes, model, row_weights)
-    options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
-    result = fit(X, classes, model.batch(), options, row_weights=row_weights)
-    found = result.parameters.take(0)
-    assert_allclose(result.path[0][0].sum(), log_likelihood, rtol=1e-11)
-    assert_allclose(found.weights, expected.weights, rtol=1e-9, atol=1e-12)
-    assert_allclose(found.means, expected.means, rtol=1e-9, atol=1e-11)
-    assert_allclose(dense(found.covariances), covariances, rtol=1e-8, atol=1e-10)
 
 
 def test_a_pass_with_prior_and_ridge_is_a_step_with_the_priors_rows() -> None:
@@ -221,96 +190,6 @@ def test_delicate_kernels_take_the_same_step() -> None:
     assert_allclose(found.path[0][0].sum(), log_likelihood, rtol=1e-9)
     assert_allclose(dense(found.parameters.take(0).covariances)[1], step[1], rtol=1e-6, atol=1e-16)
     assert_allclose(found.parameters.take(0).means, expected.means, rtol=1e-12)
-
-
-def test_densities_are_scipys() -> None:
-    random = np.random.default_rng(8)
-    X, _ = random_rows(random, 50, 1, 6)
-    model = random_low_rank_model(random, 3, 2, 6, 2)
-    found = scoring.kernel_log_densities(X, model, "low_rank")
-    pairs = zip(model.means, dense(model.covariances), strict=True)
-    expected = np.stack([multivariate_normal(m, c).logpdf(X) for m, c in pairs], axis=1)
-    assert_allclose(found, expected, rtol=1e-10)
-    gaps = with_gaps(random, X)
-    as_full = replace(model, covariances=dense(model.covariances))
-    assert_allclose(
-        scoring.class_log_likelihood(gaps, model, "low_rank"),
-        scoring.class_log_likelihood(gaps, as_full, "full"),
-        rtol=1e-9,
-    )
-    known, values = np.array([1, 4]), np.array([0.3, -0.2])
-    one, other = (condition(*pair, known, values) for pair in ((model, "low_rank"), (as_full, "full")))
-    assert_allclose(one.means, other.means, rtol=1e-9)
-    assert_allclose(one.weights, other.weights, rtol=1e-9)
-
-
-@pytest.mark.parametrize("gaps", [False, True])
-@pytest.mark.parametrize(
-    "options",
-    [
-        Options(floor=1e-6),
-        Options(floor=0.2),
-        Options(covariance_prior=5.0),
-        Options(accelerate=True),
-    ],
-    ids=["plain", "floor", "prior", "accelerated"],
-)
-def test_the_objective_never_falls(options: Options, gaps: bool) -> None:
-    random = np.random.default_rng(9)
-    X, classes = random_rows(random, 120, 2, 8)
-    X[:, 4:] += X[:, :4] @ random.normal(size=(4, 4))
-    if gaps:
-        X = with_gaps(random, X)
-    structure = LowRank(2)
-    given = np.where(np.isnan(X), 0.0, X)
-    frame = measure(X, structure)
-    starts = class_wise(given, classes, 2, 3, 4, frame, structure, np.random.RandomState(0))
-    options = replace(options, covariance_type="low_rank", tol=0.0, max_iter=1)
-    values, current = [], starts
-    if options.accelerate:
-        path = fit(X, classes, starts, replace(options, max_iter=40)).path
-        assert all((np.diff(p.sum(axis=1)) > -1e-9 * abs(p.sum(axis=1)[0])).all() for p in path)
-        return
-    for _ in range(12):
-        result = fit(X, classes, current, options)
-        values.append(result.objective)
-        current = result.parameters
-    steps = np.diff(np.array(values), axis=0)
-    assert (steps > -1e-9 * np.abs(values[0])).all()
-    assert (values[-1] > values[0] + 1.0).all()
-    floor = options.floor * np.nanvar(X, axis=0)
-    assert (current.covariances[..., -1] >= floor * (1 - 1e-9)).all()
-
-
-def test_with_all_factors_it_is_the_full_model() -> None:
-    """A fit of full covariances is a fixed point, and fits from the same start reach its likelihood."""
-    random = np.random.default_rng(10)
-    X, classes = random_rows(random, 200, 2, 3)
-    structure = LowRank(most_factors(3))
-    start = class_wise(X, classes, 2, 1, 3, measure(X, FULL), FULL, np.random.RandomState(0))
-    full = fit(X, classes, start, Options(max_iter=500, tol=1e-10))
-    own = replace(full.parameters, covariances=structure.from_full(full.parameters.covariances))
-    stay = fit(X, classes, own, Options(covariance_type="low_rank", max_iter=20, tol=0.0))
-    assert_allclose(stay.log_likelihood, full.log_likelihood, rtol=1e-7)
-    assert_allclose(dense(stay.parameters.covariances), full.parameters.covariances, rtol=1e-3, atol=1e-4)
-    begin = replace(start, covariances=structure.from_full(start.covariances))
-    options = Options(covariance_type="low_rank", max_iter=500, tol=1e-7)
-    assert_allclose(fit(X, classes, begin, options).objective, full.objective, rtol=1e-4)
-
-
-@pytest.mark.parametrize("gaps", [False, True])
-def test_blocks_have_the_sums_of_rows_in_memory(gaps: bool) -> None:
-    random = np.random.default_rng(11)
-    X, classes = random_rows(random, 90, 2, 5)
-    if gaps:
-        X = with_gaps(random, X)
-    model = random_low_rank_model(random, 3, 2, 5, 2).batch()
-    options = Options(covariance_type="low_rank", max_iter=5, tol=0.0)
-    cuts = [slice(0, 20), slice(20, 20), slice(20, 90)]
-    blocks = Listed([Block(X[cut], classes[cut]) for cut in cuts])
-    found, expected = fit(blocks, None, model, options), fit(X, classes, model, options)
-    assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-10)
-    assert_allclose(found.parameters.covariances, expected.parameters.covariances, rtol=1e-7, atol=1e-9)
 
 
 def test_threads_and_batches_change_no_bit() -> None:

@@ -1,8 +1,9 @@
-"""What a search would do, nearly without a fit: default folds, the table of trials, and its candidates."""
+"""What a search would do, nearly without a fit: the table of trials, and its candidates."""
 
 from __future__ import annotations
 
-from itertools import count
+from dataclasses import replace
+from itertools import count, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,66 +12,19 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
-from skmix.estimators.search import _base
+from skmix.estimators.search import _trials
 from skmix.estimators.search import classifier as module
-from skmix.estimators.search._base import SCREENING, Rows, Trial, Trials
+from skmix.estimators.search._base import Rows
+from skmix.estimators.search._candidates import Choices, make_classifier
+from skmix.estimators.search._trials import SCREENING, Trial, Trials
 from skmix.estimators.search.classifier import Selection
-
-# ---------------------------------------------------------------- folds
-
-
-def splits(codes: np.ndarray, groups: Any = None, seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
-    return list(_base._splits(codes, None, groups, np.arange(len(codes)), seed))
-
-
-@pytest.mark.parametrize(("n_rows", "n_folds"), [(499, 5), (500, 3), (3999, 3), (4000, 1)])
-def test_the_more_rows_the_fewer_folds(n_rows: int, n_folds: int) -> None:
-    codes = np.arange(n_rows + 7) % 2
-    codes[n_rows:] = -1
-    found = splits(codes)
-    assert len(found) == n_folds
-    for training, held in found:
-        assert_array_equal(np.union1d(training, held), np.arange(n_rows))
-        assert len(training) + len(held) == n_rows
-        # Of both classes alike.
-        assert abs(codes[held].sum() - len(held) / 2) <= 1
-        assert np.all(np.diff(held) > 0)
-    every = np.concatenate([held for _, held in found])
-    assert len(np.unique(every)) == len(every) == (800 if n_folds == 1 else n_rows)
-    again, other = splits(codes), splits(codes, seed=1)
-    assert_array_equal(found[0][1], again[0][1])
-    assert not np.array_equal(found[0][1], other[0][1])
-
-
-def test_small_classes_are_in_every_fold_and_a_single_row_always_trains() -> None:
-    # One row always trains, and a class of three rows is in three folds.
-    codes = np.repeat([0, 1, 2], [1, 3, 40])
-    found = splits(codes)
-    assert len(found) == 3
-    for training, held in found:
-        assert 0 in training
-        assert 0 not in held
-        assert np.count_nonzero(codes[held] == 1) == 1
-    assert splits(np.arange(4)) == []
-    # A thousand classes of four rows need more than a fifth to be held out.
-    (training, held) = splits(np.repeat(np.arange(1000), 4))[0]
-    assert len(held) == 1000
-    assert len(training) == 3000
-
-
-def test_there_are_no_more_folds_than_groups() -> None:
-    codes, groups = np.tile([0, 1], 30), np.repeat([0, 1, 2], 20)
-    found = splits(codes, groups)
-    assert sorted(np.unique(groups[held]).tolist() for _, held in found) == [[0], [1], [2]]
-    assert len(splits(codes, np.arange(60))) == 5
-
 
 # ---------------------------------------------------------------- trials
 
 
 def test_the_table_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(_base, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(_trials, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     trials = Trials(None)
 
     def evaluate(score: float, splits: list[float]) -> Any:
@@ -113,7 +67,7 @@ def test_the_table_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_candidates_without_time_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(_base, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(_trials, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     trials = Trials(10.0)
 
     def evaluate(trial: Trial) -> None:
@@ -161,6 +115,92 @@ def test_numbers_are_tried_once_each_from_few_to_many() -> None:
 # ---------------------------------------------------------------- candidates
 
 
+def choices(**settings: Any) -> Choices:
+    """Return what is open in a search over three classes and a thousand rows."""
+    default: dict[str, Any] = {
+        "numbers": None,
+        "types": None,
+        "kernels": "auto",
+        "feature_sets": None,
+        "n_classes": 3,
+        "n_train": 1000,
+        "has_prior": False,
+        "spreads_weights": False,
+    }
+    return Choices(**default | settings)
+
+
+def test_numbers_of_kernels_grow_with_the_rows() -> None:
+    def tried(n_train: int, width: int = 4, reduced: bool = False, **settings: Any) -> list[list[int]]:
+        found = choices(n_train=n_train, **settings).of_kernels(None, width, reduced=reduced)
+        kinds = ("own", "full"), ("shared", "full"), ("own", "tied")
+        return [
+            sorted({p["n_kernels"] for p in found if (p["kernels"], p["covariance_type"]) == kind})
+            for kind in kinds
+        ]
+
+    # At least three rows for each kernel of three classes, and two numbers in the means of a row.
+    assert tried(1000) == [[3, 6, 12, 24, 48, 96, 192], [3, 6, 12, 24, 48, 96, 192], [3, 48]]
+    assert tried(150) == [[3, 6, 12, 24, 48], [3, 6, 12, 24, 48], [3, 48]]
+    assert tried(143) == [[3, 6, 12, 24], [3, 6, 12, 24], [3]]
+    assert tried(150, width=30) == [[3, 6], [3, 6], [3, 48]]
+    # One for each class is always tried, and at most 512, whatever the rows.
+    assert tried(6) == [[3], [3], [3]]
+    assert tried(100_000, n_classes=5)[0][-1] == 320
+    # Few shared ones of projected features.
+    assert tried(1000, reduced=True) == [[3, 6, 12, 24, 48, 96, 192], [3], [3, 48]]
+    # Many classes may share fewer kernels than there are classes.
+    assert tried(1000, n_classes=20) == [[20, 40, 80, 160, 320], [5, 10, 20, 40, 80, 160, 320], [20, 320]]
+    assert tried(1000, n_classes=19)[1][0] == 19
+    assert tried(150, kernels="own") == [[3, 6, 12, 24, 48], [], [3, 48]]
+    assert tried(150, kernels="shared") == tried(150, spreads_weights=True) == [[], [3, 6, 12, 24, 48], []]
+    # Of simple types alone there may be too few rows for the usual number.
+    few = choices(n_train=30, kernels="shared", types=["diag"]).of_kernels(None, 4, reduced=False)
+    assert [(p["kernels"], p["n_kernels"], p["prior_rows"]) for p in few] == [
+        ("shared", k, 0.5) for k in (3, 10)
+    ]
+
+
+def test_given_numbers_have_every_strength_of_the_prior() -> None:
+    X, names = np.zeros((2, 1)), ("kernels", "n_kernels", "covariance_type", "prior_rows")
+
+    def tried(**settings: Any) -> list[tuple[Any, ...]]:
+        found = choices(**settings).candidates(X, lambda *_: 1)
+        return [tuple(params[name] for name in names) for params in found]
+
+    full = [("shared", k, "full", rows) for k in (2, 9) for rows in (0.1, 0.5, 1.0, 2.0, 8.0)]
+    simple = [("shared", 2, "diag", 0.5), ("shared", 9, "diag", 0.5)]
+    assert tried(numbers=[2, 9], types=["full", "diag"]) == [*full, *simple]
+    # Every class has as many kernels of its own, and a given prior leaves nothing to choose.
+    assert tried(numbers=[3, 7, 8], types=["full"], kernels="own", has_prior=True) == [
+        ("own", 3, "full", None),
+        ("own", 6, "full", None),
+    ]
+    # Where no row can be held out there is one candidate.
+    assert tried(n_train=0) == [("shared", 3, "tied", 2.0)]
+
+
+def test_candidates_of_feature_sets() -> None:
+    sets = [[0, 1, 2], [3]]
+
+    def tried(*names: str, **settings: Any) -> list[tuple[Any, ...]]:
+        found = choices(feature_sets=sets, **settings).candidates(np.zeros((9, 4)), lambda *_: 4)
+        assert [params["feature_sets"] for params in found] == [sets] * len(found)
+        return [tuple(params[name] for name in names) for params in found]
+
+    names = ("n_kernels", "prior_rows", "weight_prior")
+    assert tried(*names) == list(product((4, 8, 16), (0.5, 4.0), (1.0, 1.1)))
+    assert set(tried("n_kernels", "weight_prior", kernels="own")) == {(3, None), (6, None), (12, None)}
+    assert tried(*names, numbers=[5], has_prior=True, spreads_weights=True) == [(5, None, None)]
+    # No more kernels than rows.
+    assert {k for (k,) in tried("n_kernels", n_train=7)} == {4, 7}
+    # The prior has its rows for each feature of a set, two on average.
+    (params, *_) = choices(feature_sets=sets).candidates(np.zeros((9, 4)), lambda *_: 4)
+    rows = Rows(np.random.default_rng(0).normal(size=(30, 4)), np.arange(3), np.arange(30) % 3)
+    made = make_classifier(SharedKernelClassifier(), {**params, "prior_rows": 4.0}, rows, 0)
+    assert (made.covariance_prior[0], made.weight_prior, made.feature_sets) == (8.0, 1.0, sets)
+
+
 def selection(
     n_rows: int = 1000,
     n_classes: int = 3,
@@ -170,76 +210,11 @@ def selection(
     weights: Any = None,
     **settings: Any,
 ) -> Selection:
-    codes = np.arange(n_rows) % n_classes
     X = np.random.default_rng(0).normal(size=(n_rows, n_features))
-    rows = Rows(X, codes, codes, weights)
+    rows = Rows(X, np.arange(n_classes), np.arange(n_rows) % n_classes, weights)
     search = SharedKernelClassifierCV(**settings)
     own = SharedKernelClassifier(random_state=0) if prototype is None else prototype
     return Selection(search, own, rows, [(rows, rows)] * n_folds, Trials(None), lambda each: each)
-
-
-def numbers_of(found: list[tuple[str, int, str, float]], kernels: str, name: str) -> list[int]:
-    return sorted({k for own, k, kind, _ in found if (own, kind) == (kernels, name)})
-
-
-def test_numbers_of_kernels_grow_with_the_rows() -> None:
-    def tried(
-        n_train: int, width: int = 4, n_classes: int = 3, reduction: str = "none", **settings: Any
-    ) -> Any:
-        given = selection(**settings).kernels(n_classes, n_train, width, None, None, reduction)
-        return [numbers_of(given, *kind) for kind in (("own", "full"), ("shared", "full"), ("own", "tied"))]
-
-    # At least three rows for each kernel of three classes, and two numbers in the means of a row.
-    assert tried(1000) == [[3, 6, 12, 24, 48, 96, 192], [3, 6, 12, 24, 48, 96, 192], [3, 48]]
-    assert tried(150) == [[3, 6, 12, 24, 48], [3, 6, 12, 24, 48], [3, 48]]
-    assert tried(143) == [[3, 6, 12, 24], [3, 6, 12, 24], [3]]
-    assert tried(150, width=30) == [[3, 6], [3, 6], [3, 48]]
-    # One for each class is always tried.
-    assert tried(6) == [[3], [3], [3]]
-    # At most 512, whatever the rows.
-    assert tried(100_000, n_classes=5)[0][-1] == 320
-    # Few shared ones of projected features.
-    assert tried(1000, reduction="components") == [[3, 6, 12, 24, 48, 96, 192], [3], [3, 48]]
-    # Many classes may share fewer kernels than there are classes.
-    assert tried(1000, n_classes=20) == [[20, 40, 80, 160, 320], [5, 10, 20, 40, 80, 160, 320], [20, 320]]
-    assert tried(1000, n_classes=19)[1][0] == 19
-    assert tried(150, kernels="own") == [[3, 6, 12, 24, 48], [], [3, 48]]
-    assert tried(150, kernels="shared") == [[], [3, 6, 12, 24, 48], []]
-    spread = SharedKernelClassifier(weight_prior=2.0)
-    assert tried(150, prototype=spread) == [[], [3, 6, 12, 24, 48], []]
-
-
-def test_given_numbers_have_every_strength_of_the_prior() -> None:
-    found = selection().kernels(3, 1000, 4, [2, 9], ["full", "diag"], "none")
-    strengths = [0.1, 0.5, 1.0, 2.0, 8.0]
-    full = [("shared", k, "full", rows) for k in (2, 9) for rows in strengths]
-    assert found == [*full, ("shared", 2, "diag", 0.5), ("shared", 9, "diag", 0.5)]
-    own = selection(kernels="own").kernels(3, 1000, 4, [3], ["tied"], "none")
-    assert own == [("own", 3, "tied", 0.5)]
-    # Of simple types alone there may be too few rows for the usual number.
-    few = selection(kernels="shared").kernels(3, 30, 4, None, ["diag"], "none")
-    assert few == [("shared", 3, "diag", 0.5), ("shared", 10, "diag", 0.5)]
-
-
-def test_candidates_of_groups() -> None:
-    groups = [[0, 1, 2], [3]]
-    found = list(selection(feature_sets=groups).candidates())
-    assert [params["feature_sets"] for params in found] == [groups] * 12
-    tried = {(p["n_kernels"], p["prior_rows"], p["weight_prior"]) for p in found}
-    assert tried == {(k, rows, weight) for k in (4, 8, 16) for rows in (0.5, 4.0) for weight in (1.0, 1.1)}
-    own = list(selection(feature_sets=groups, kernels="own").candidates())
-    assert {(p["n_kernels"], p["weight_prior"]) for p in own} == {(3, None), (6, None), (12, None)}
-    given = SharedKernelClassifier(covariance_prior=3.0, weight_prior=2.0)
-    settled = list(selection(feature_sets=groups, prototype=given, n_kernels=[5]).candidates())
-    assert [(p["n_kernels"], p["prior_rows"], p["weight_prior"]) for p in settled] == [(5, None, None)]
-    # No more kernels than rows.
-    assert {p["n_kernels"] for p in selection(10, feature_sets=groups).candidates()} == {4, 8, 10}
-    # The prior has its rows for each feature of a group, two on average.
-    chosen = selection(feature_sets=groups)
-    made = chosen.make({**found[-1], "prior_rows": 4.0}, chosen.rows)
-    assert made.covariance_prior[0] == 8.0
-    assert made.weight_prior == 1.1
-    assert made.feature_sets == groups
 
 
 def test_small_folds_are_screened_by_two_and_tuned_less() -> None:
@@ -302,7 +277,7 @@ def test_labelled_rows_are_tuned_in_more_rounds_when_many_and_without_a_trade_of
             return "tuned"
 
     codes = np.where(np.arange(n_rows) % 4 == 0, -1, chosen.rows.codes)
-    some = Rows(chosen.rows.X, chosen.rows.y, codes, weights)
+    some = replace(chosen.rows, codes=codes)
     assert chosen.tune(Model(), some, trade_off) == "tuned"  # type: ignore[arg-type]
     X, y = given.pop("rows")
     assert_array_equal(X, some.X[codes >= 0])
@@ -322,7 +297,7 @@ def test_scorers_get_labels_weights_and_the_temperature() -> None:
     chosen = selection(60, 2, n_features=2, weights=weights, scoring=scorer)
     parts = [(np.arange(20, 60), np.arange(20)), (np.arange(30), np.arange(30, 60))]
     folds = [(chosen.rows.take(a), chosen.rows.take(b)) for a, b in parts]
-    params = next(chosen.candidates())
+    params = chosen.candidates()[0]
     trial = Trial("kernels", params)
     chosen._score(trial, folds, [])
     for (_, held), (temperature, y, sample_weight) in zip(parts, seen, strict=True):
@@ -362,23 +337,10 @@ def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest
 # ---------------------------------------------------------------- densities
 
 
-def test_halves_are_of_every_class() -> None:
-    codes = np.repeat([0, 1, -1], [10, 7, 4])
-    rows = Rows(np.zeros((21, 1)), codes, codes, None)
-    found = SharedKernelMixtureCV(criterion="stability")._halvings(rows, None, 0)
-    assert len(found) == 5
-    for one, other in found:
-        assert_array_equal(np.sort(np.concatenate([one, other])), np.arange(21))
-        for code, size in ((0, 10), (1, 7), (-1, 4)):
-            assert abs(2 * np.count_nonzero(codes[one] == code) - size) <= 1
-    assert not np.array_equal(found[0][0], found[1][0])
-    assert len(SharedKernelMixtureCV(criterion="stability", cv=2)._halvings(rows, None, 0)) == 2
-
-
 def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     # Time is up after the first candidate.
     clock = count()
-    monkeypatch.setattr(_base, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(_trials, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     X = np.random.default_rng(0).normal(size=(60, 4))
     quick: Any = {"time_limit": 0.0, "random_state": 0}
     # Five rows for each kernel, of the half of all that stability has: 1 to 6 of one type.

@@ -28,7 +28,7 @@ WINE = load_wine(return_X_y=True)
 
 def rows_of(X: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> Rows:
     """Return rows X (n, M) of classes (n,)."""
-    return Rows(X, codes, codes, weights)
+    return Rows(X, np.unique(codes), codes, weights)
 
 
 def power_transformer(powers: np.ndarray) -> PowerTransformer:

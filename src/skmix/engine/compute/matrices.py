@@ -8,12 +8,12 @@ import math
 import numpy as np
 
 from . import simd
-from .simd import LANES, add, compiled, fma, inner, load, multiply, splat, store, subtract
+from .simd import LANES, add, fma, inner, jit, load, multiply, splat, store, subtract
 
 _SMALLEST = float(np.finfo(np.float64).tiny)  # smallest normal number
 
 
-@compiled
+@jit
 def normalise(second, places, mass, offset, prior, rows, ridge, out):
     """Write covariances (B, M · M) from second moments (B, S), as `Structure.update` does.
 
@@ -32,7 +32,7 @@ def normalise(second, places, mass, offset, prior, rows, ridge, out):
             out[b, at] = (out[b, at] + prior[at]) / divisor + ridge[at]
 
 
-@compiled
+@jit
 def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation):
     """Factor symmetric matrices (B, M, M) as `whiten_batch` does, without extended precision.
 
@@ -134,7 +134,7 @@ def _factor_known_first(covariances, at, order, lower, roots):
             store(lower, place + 3 * row, multiply(subtract(load(lower, place + 3 * row), d), root))
 
 
-@compiled
+@jit
 def complete(x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places):
     """Complete rows with gaps under kernels in groups of LANES, of which one or more share a covariance.
 
@@ -193,7 +193,7 @@ def complete(x, first, orders, n_known, covariances, means, distances, logs, ahe
                             ahead[g * LANES + lane, n, order[i]] = white[i * LANES + lane]
 
 
-@compiled
+@jit
 def add_remaining(mass, orders, n_known, remaining, places, out):
     """Add mass (P, F · LANES) times the remaining covariances to `out` (F, M, M, LANES), lower triangles.
 

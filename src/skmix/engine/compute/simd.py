@@ -55,7 +55,7 @@ def _version() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def compiled(function: Any) -> Any:
+def jit(function: Any) -> Any:
     """Compile a function when Python first calls it, and cache the code where that is possible."""
     return _cached(lambda **more: njit(**_OPTIONS | more), function)
 
@@ -482,7 +482,7 @@ def _projected(
     return squares
 
 
-def _take(
+def _gather_rows(
     code: Code, data: Any, places: Any, at: Any, step: Any, scale: Any, shift: Any, limit: Any, out: Any,
     out_step: Any, n_features: Any,
 ) -> None:  # fmt: skip
@@ -529,7 +529,7 @@ total = _generated(types.float64, Code.total)
 largest = _generated(types.float64, Code.largest)
 head = _generated(vector, Code.head)
 any_above = _generated(types.boolean, _any_above)
-take = _generated(types.void, _take)
+gather_rows = _generated(types.void, _gather_rows)
 transpose = _generated(types.void, _transpose)
 add_distances = _generated(types.void, _add_distances, literals=1)
 add_moments = _generated(types.void, _add_moments, literals=1)

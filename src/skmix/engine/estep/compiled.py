@@ -29,9 +29,9 @@ from ..compute.simd import (
     LANES,
     ROWS,
     add,
-    compiled,
     fma,
     inner,
+    jit,
     larger,
     load,
     multiply,
@@ -49,22 +49,33 @@ from .reference import Kernels, Rows
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
-# Log-densities in a tile; its largest size in rows, with loops unrolled and without; a tile is a multiple of
-# the last, for whole vectors.
-_TILE, _LARGEST_TILE, _LARGEST_BY_ROW, _SMALLEST_TILE = 1 << 14, 256, 160, 4 * LANES
-# Blocks of rows: how many at most, their smallest size, and numbers in the sums of all of them.
-_MOST_BLOCKS, _SMALLEST_BLOCK, _SUMS = 256, 2048, 1 << 24
+# Log-densities in a tile.
+_TILE = 1 << 14
+# Most rows of a tile where loops over features are unrolled.
+_LARGEST_TILE = 256
+# Most rows of a tile where they are not.
+_LARGEST_BY_ROW = 160
+# The rows of a tile are a multiple of this, for whole vectors.
+_SMALLEST_TILE = 4 * LANES
+# Most blocks of rows.
+_MOST_BLOCKS = 256
+# Fewest rows of a block.
+_SMALLEST_BLOCK = 2048
+# Numbers in the sums of all blocks.
+_SUMS = 1 << 24
 # Numbers in the sums of all starts that run together.
 _SUMS_TOGETHER = 1 << 25
 # Starts of a task, which share the rows of a tile.
-_GROUP = 4
+_TOGETHER = 4
 # Responsibilities below this share of a kernel's largest in a tile do not change its moments.
 _NEGLIGIBLE = 1e-22
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _UNDERFLOW = 1e-150
 # If all means are within so many standard deviations of the origin, expanded log-densities and moments about
-# it keep nine digits; unless a kernel's new variance is less than this share of its mean square.
-_NEAR, _NARROW = 2.0**10, 2.0**-24
+# it keep nine digits.
+_NEAR = 2.0**10
+# They do not if a kernel's new variance is less than this share of its mean square.
+_NARROW = 2.0**-24
 # A kernel with less mass has no moments to speak of.
 _LEAST_MASS = 1e-130
 # How log-densities are computed: differences from a mean are whitened by a lower triangular matrix, or by
@@ -98,6 +109,7 @@ class Sizes(NamedTuple):
     step: int  # numbers of a row: M padded, after expansion the terms whose sums are needed
     terms: int  # terms of an expanded log-density: M features, and their squares or the sum of them
     heavy: bool  # whether kernels are Student's t
+    unrolled: int  # M if loops over features are unrolled, otherwise zero
 
 
 class Data(NamedTuple):
@@ -156,7 +168,7 @@ class Likeliest(NamedTuple):
         return cls(np.empty(n_rows, dtype=np.int64), np.empty(n_rows))
 
 
-class Sums(NamedTuple):
+class BlockSums(NamedTuple):
     """The statistics of each block of rows, as flat arrays."""
 
     likelihood: Any  # (blocks, R, C)
@@ -166,6 +178,29 @@ class Sums(NamedTuple):
     scales: Any = np.empty(0)  # (blocks, R, K)
     log_scales: Any = np.empty(0)  # (blocks, R, K): with log(1 + d² / ν) in place of log u
     background: Any = np.empty(0)  # (blocks, R, C)
+
+
+class Job(NamedTuple):
+    """What the threads of a pass share; what is not asked for is empty."""
+
+    unrolled: Any  # addresses of the code for distances and for moments, or zeros; see `simd.unrolled`
+    sizes: Sizes
+    data: Data
+    model: Model
+    tiles: Tiles
+    with_moments: bool
+    sums: BlockSums
+    likeliest: Likeliest
+    mixing: Any  # (K · L,): weights of mixtures
+    out: Any  # (N, K) or (N, L): log-densities
+
+    @classmethod
+    def of(cls, rows: Rows, sizes: Sizes, model: Model) -> Job:
+        """Return a job that asks for nothing yet."""
+        nothing = np.empty(0)
+        sums, likeliest = BlockSums(*[nothing] * 6), Likeliest.empty(0)
+        given = simd.unrolled(sizes.unrolled), sizes, data_of(rows), model
+        return cls(*given, Tiles.none(), False, sums, likeliest, flat(nothing), np.empty((0, 0)))
 
 
 class Scratch(NamedTuple):
@@ -232,7 +267,7 @@ def _sort(codes, rows, a, n, n_classes, order, bounds, present):
 
 
 @inner
-def take_tile(data, rows, a, n, tile, sizes, scratch, by_row):
+def gather_tile(data, rows, a, n, tile, sizes, scratch, by_row):
     """Write rows in the frame, by class, into x (step, tile) and, if it has memory, by_row (tile, step).
 
     See `_sort`, whose number of classes is returned.
@@ -242,7 +277,7 @@ def take_tile(data, rows, a, n, tile, sizes, scratch, by_row):
     for i in range(0, _padded(n)):
         places[i] = order[min(i, n - 1)] * data.steps[0]
     for i in range(0, n, LANES):
-        simd.take(
+        simd.gather_rows(
             data.flat, places, i, data.steps[1], data.scale, data.shift, data.limit, x, tile, sizes.n_features
         )
         if sizes.terms <= step:
@@ -576,15 +611,10 @@ def _log_sum(values, at, sizes, mixing, c, n_columns):
     return highest + math.log(found) if found > 0 else highest
 
 
-@compiled
-def _work(
-    counter, n_tasks, unrolled, sizes, data, model, tiles, with_moments, sums, likeliest, mixing, out, scratch
-):
-    """Do the work of a thread: the E-step, or write log-densities into `out` if that has rows.
-
-    `unrolled` has the addresses of the code for distances and for moments; see `simd.unrolled`. They are zero
-    if loops over features are not unrolled.
-    """
+@jit
+def _work(counter, n_tasks, job, scratch):
+    """Do the work of a thread: the E-step, or write log-densities into `out` if that has rows."""
+    unrolled, sizes, data, model, tiles, with_moments, sums, likeliest, mixing, out = job
     n_features, tile, width, n_kernels = sizes.n_features, sizes.tile, sizes.width, sizes.n_kernels
     n_classes, n_starts, unit = sizes.n_classes, sizes.n_starts, LANES if unrolled[0] else 2 * LANES
     x, values, logs, weights = scratch.x, scratch.values, scratch.logs, scratch.weights
@@ -597,7 +627,7 @@ def _work(
         task = simd.take_numbers(counter, 1)
         if task >= n_tasks:
             break
-        part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _GROUP
+        part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _TOGETHER
         first, last = part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // sizes.tile))
         if listed:
             first, last = tiles.block[part], tiles.block[part + 1]
@@ -606,13 +636,13 @@ def _work(
             if listed:
                 a, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
                 at, count, tile = tiles.first[t], tiles.count[t], -(-n // unit) * unit
-            n_present = take_tile(data, tiles.order, a, n, tile, sizes, scratch, by_row)
+            n_present = gather_tile(data, tiles.order, a, n, tile, sizes, scratch, by_row)
             fill(weights, 0, n, 1.0)
             fill(weights, n, tile, 0.0)
             if len(data.weights):
                 for i in range(n):
                     weights[i] = data.weights[order[i]]
-            for s in range(first_start, min(first_start + _GROUP, n_starts)):
+            for s in range(first_start, min(first_start + _TOGETHER, n_starts)):
                 seen = x
                 if len(model.rotation):
                     seen = scratch.white
@@ -750,10 +780,10 @@ def _expect(
 ) -> Statistics:
     """Do the E-step for starts that are all near the origin, or all not."""
     options: dict[str, Any] = {"with_moments": with_moments, "likeliest": likeliest}
-    size, sizes, model = prepare(rows, kernels, origins, near=near)
+    sizes, model = prepare(rows, kernels, origins, near=near)
     n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
     of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
-    together = max(_GROUP, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _GROUP * _GROUP)
+    together = max(_TOGETHER, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _TOGETHER * _TOGETHER)
     if n_starts > together:
         cuts = [slice(a, a + together) for a in range(0, n_starts, together)]
         return join(
@@ -768,14 +798,16 @@ def _expect(
         (*leading, n_kernels if len(model.degrees) else 0),
         (*leading, n_classes if len(model.background) else 0),
     ]
-    sums = Sums(*(np.zeros(math.prod(shape)) for shape in shapes))
-    n_tasks = sizes.n_blocks * -(-n_starts // _GROUP)
-    run(pool, n_tasks, size, (sizes, data_of(rows), model), with_moments, sums, likeliest)
+    sums = BlockSums(*(np.zeros(math.prod(shape)) for shape in shapes))
+    job = Job.of(rows, sizes, model)._replace(with_moments=with_moments, sums=sums)
+    if likeliest is not None:
+        job = job._replace(likeliest=likeliest)
+    run(pool, sizes.n_blocks * -(-n_starts // _TOGETHER), job)
     likelihood, mass, moments, scales, logs, background = (
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
         for array, shape in zip(sums, shapes, strict=True)
     )
-    found = statistics_of(rows, kernels, origins, (size, sizes, model), (likelihood, mass, moments))
+    found = statistics_of(rows, kernels, origins, sizes, (likelihood, mass, moments))
     of_tail = kernels.tail.from_flat(mass, scales, logs, background, kernels.means.shape[-1])
     found = replace(found, of_tail=of_tail)
     if not near or not with_moments:
@@ -816,11 +848,11 @@ def statistics_of(
     rows: Rows,
     kernels: Kernels,
     origins: FloatArray,
-    prepared: tuple[int, Sizes, Model],
+    sizes: Sizes,
     sums: tuple[FloatArray, FloatArray, FloatArray],
 ) -> Statistics:
     """Return padded sums over all rows as statistics; moments without numbers have been left out."""
-    (size, sizes, _), (likelihood, mass, moments) = prepared, sums
+    likelihood, mass, moments = sums
     n_starts, n_kernels, n_features = kernels.means.shape
     if not moments.size:
         return Statistics(likelihood, mass, np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1)))
@@ -838,7 +870,7 @@ def statistics_of(
             else:
                 second = second[..., :n_features] - away
     elif sizes.kind == _TRIANGULAR:
-        second = moments.take(_places(kernels.structure, n_features, sizes.width, size), axis=-1)
+        second = moments.take(_places(kernels.structure, sizes), axis=-1)
     else:
         crossed: FloatArray = second[..., sizes.width :].reshape(
             n_starts, n_kernels, sizes.width, sizes.depth
@@ -850,11 +882,11 @@ def statistics_of(
 
 
 @lru_cache
-def _places(structure: Structure, n_features: int, width: int, size: int) -> IntArray:
+def _places(structure: Structure, sizes: Sizes) -> IntArray:
     """Return where the second-order terms (S,) of a structure are among the moments of a kernel."""
-    i, j = structure.pairs(n_features)
+    i, j = structure.pairs(sizes.n_features)
     row, column = np.maximum(i, j), np.minimum(i, j)
-    return width + (row * (row + 1) // 2 + column if size else row * width + column)
+    return sizes.width + (row * (row + 1) // 2 + column if sizes.unrolled else row * sizes.width + column)
 
 
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
@@ -889,60 +921,39 @@ def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Wor
     alone = np.zeros((1, kernels.means.shape[1], 1))
     unweighted = replace(kernels, log_weights=alone, tail=kernels.tail.of_kernels())
     near = bool(_are_near(kernels, kernels.means)[0])
-    size, sizes, model = prepare(rows, unweighted, kernels.means, near=near)
+    sizes, model = prepare(rows, unweighted, kernels.means, near=near)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
-    run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), mixing=weights, out=out)
+    job = Job.of(rows, sizes, model)._replace(out=out)
+    run(pool, sizes.n_blocks, job if weights is None else job._replace(mixing=flat(weights)))
     return out
 
 
 def find_likeliest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
     """Return the most likely kernel of each row under one start."""
     near = bool(_are_near(kernels, kernels.means)[0])
-    size, sizes, model = prepare(rows, kernels, kernels.means, near=near)
+    sizes, model = prepare(rows, kernels, kernels.means, near=near)
     found = Likeliest.empty(sizes.n_rows)
-    run(pool, sizes.n_blocks, size, (sizes, data_of(rows), model), likeliest=found)
+    run(pool, sizes.n_blocks, Job.of(rows, sizes, model)._replace(likeliest=found))
     return found
 
 
-def run(
-    pool: Workers,
-    n_tasks: int,
-    size: int,
-    problem: tuple[Sizes, Data, Model],
-    with_moments: bool = False,
-    sums: Sums | None = None,
-    likeliest: Likeliest | None = None,
-    mixing: FloatArray | None = None,
-    out: FloatArray | None = None,
-    tiles: Tiles | None = None,
-) -> None:
-    """Do all tasks on all threads, and write what is asked for; see `_work`."""
-    sizes, counter = problem[0], np.zeros(1, dtype=np.int64)
-    arguments = (
-        simd.unrolled(size),
-        *problem,
-        Tiles.none() if tiles is None else tiles,
-        with_moments,
-        Sums(*[np.empty(0)] * 6) if sums is None else sums,
-        Likeliest.empty(0) if likeliest is None else likeliest,
-        flat(np.empty(0) if mixing is None else mixing),
-        np.empty((0, 0)) if out is None else out,
-    )
-
+def run(pool: Workers, n_tasks: int, job: Job) -> None:
+    """Do all tasks of a job on all threads."""
+    sizes, counter = job.sizes, np.zeros(1, dtype=np.int64)
     common = sizes._replace(n_rows=0, block=0, n_blocks=0)  # memory does not depend on these
 
     def work_in_thread() -> None:
         # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
-        scratch = pool.workspace.kept((common, size), lambda: scratch_of(sizes, size))
-        _work(counter, n_tasks, *arguments, scratch)
+        scratch = pool.workspace.kept(common, lambda: scratch_of(sizes))
+        _work(counter, n_tasks, job, scratch)
 
     pool.run(work_in_thread, n_tasks)
 
 
-def scratch_of(sizes: Sizes, size: int) -> Scratch:
-    """Return the memory of a thread; `size` is M if loops are unrolled, otherwise zero."""
+def scratch_of(sizes: Sizes) -> Scratch:
+    """Return the memory of a thread."""
     tile, n_features, n_kernels = sizes.tile, sizes.n_features, sizes.n_kernels
-    by_row = 0 if size or sizes.kind == _EXPANDED else sizes.width * tile
+    by_row = 0 if sizes.unrolled or sizes.kind == _EXPANDED else sizes.width * tile
     lengths = {
         "x": max(sizes.step, n_features) * tile,
         "white": sizes.terms * tile if sizes.kind == _EXPANDED else 0,
@@ -953,7 +964,7 @@ def scratch_of(sizes: Sizes, size: int) -> Scratch:
         "weights": tile + LANES,
         "joints": n_kernels * LANES,
         "few": n_features * 2 * LANES,
-        "by_row": 0 if size else sizes.step * tile,
+        "by_row": 0 if sizes.unrolled else sizes.step * tile,
         "ahead": by_row,
         "weighted": by_row,
         "turned": n_features * tile if sizes.depth else 0,
@@ -994,8 +1005,8 @@ def data_of(rows: Rows) -> Data:
     )
 
 
-def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) -> tuple[int, Sizes, Model]:
-    """Return M if loops are unrolled or zero, the sizes, and the kernels as flat arrays."""
+def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) -> tuple[Sizes, Model]:
+    """Return the sizes, and the kernels as flat arrays."""
     n_starts, n_kernels, n_features = kernels.means.shape
     structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
     nothing = np.empty(0)
@@ -1043,12 +1054,12 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     sizes = Sizes(
         n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
         width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
-        kernels.tail.weighted,
+        kernels.tail.weighted, size,
     )  # fmt: skip
     base = constants[..., None] + kernels.log_weights
     padded = _filled(means, width), _filled(origins, width)
     model = Model(*map(flat, (base, *padded, whitener, factors, rotation, *kernels.tail.flat())))
-    return size, sizes, model
+    return sizes, model
 
 
 def _filled(array: FloatArray, *shape: int) -> FloatArray:

@@ -10,17 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
 from ..compute.arrays import is_numpy, namespace
+from ..compute.compiling import can_compile
+from ..compute.threads import Workers
+from ..frame import Setting
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from ..structures import Structure
-from .reference import TILE, Kernels, Rows, moments
+from ..records import join
+from ..structures import INFLATED, Structure
+from . import memory, reference
+from .reference import HELD, TILE, Kernels, Rows
 from .terms import log_mix, share
 
 _CHUNK = 1 << 13
+# Patterns from which on compiled code is faster: NumPy takes about half a millisecond for each.
+_MANY_PATTERNS = 32
 # Up to this many features, rows are completed as if low-rank covariances were full.
 _LARGEST_FULL = 64
 
@@ -86,6 +93,11 @@ class Completed:
     spread: Callable[[FloatArray], FloatArray]
 
 
+def chunk_size(n_kernels: int, n_features: int) -> int:
+    """Return the rows of a chunk: it depends on one start, so that a start does not depend on the others."""
+    return max(TILE, HELD // (n_kernels * n_features))
+
+
 def chunks_of(rows: Rows, index: IntArray, size: int) -> list[Chunk]:
     """Return the rows with those numbers, in chunks of up to `size`."""
     patterns = np.unique(np.packbits(np.isnan(rows.X[index]), axis=1), axis=0, return_inverse=True)[1]
@@ -95,7 +107,7 @@ def chunks_of(rows: Rows, index: IntArray, size: int) -> list[Chunk]:
 
 def _chunk(rows: Rows, index: IntArray) -> Chunk:
     """Return one chunk, of rows whose numbers are ordered by pattern."""
-    x = np.ascontiguousarray(replace(rows, X=rows.X[index]).take(0, len(index)).T)
+    x = np.ascontiguousarray(replace(rows, X=rows.X[index]).cut(0, len(index)).T)
     seen = ~np.isnan(x)
     x[~seen] = 0.0
     first = np.flatnonzero(np.append(True, np.any(seen[1:] != seen[:-1], axis=1)))
@@ -113,13 +125,13 @@ def _chunk(rows: Rows, index: IntArray) -> Chunk:
 
 
 def complete(
-    chunk: Chunk, parameters: Parameters, factor: Factor, structure: Structure, compiled: bool, moments: bool
+    chunk: Chunk, parameters: Parameters, factor: Factor, structure: Structure, compiles: bool, moments: bool
 ) -> Completed:
     """Complete the rows of a chunk; `factor` is that of the covariances of all features."""
     given = chunk, parameters, factor, structure
     if not structure.triangular and not structure.projects:
         return _complete_independent(*given)
-    if compiled and (structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL):
+    if compiles and (structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL):
         return _complete_compiled(*given, moments)
     return _complete_by_pattern(*given)
 
@@ -223,17 +235,56 @@ def _complete_compiled(
     return Completed(by_kernel(distances.T), of_factors, by_kernel(ahead) if moments else None, spread)
 
 
-def expect_chunk(
-    chunk: Chunk,
+def expect(
+    complete: Rows | None,
+    chunks: list[Chunk],
+    parameters: Parameters,
+    factor: Factor,
+    setting: Setting,
+    origins: FloatArray,
+    *,
+    moments: bool,
+) -> Statistics:
+    """Do the E-step of complete rows and chunks of others, with moments about `origins` (R, K, M)."""
+    structure, (_, n_kernels, n_features) = setting.structure, origins.shape
+    many = sum(len(chunk.n_known) for chunk in chunks) >= _MANY_PATTERNS
+    compiles = (setting.compiles or many) and can_compile()
+    exact = compiles & (structure.inflation(parameters.covariances, factor) <= INFLATED)
+    longest = max((len(chunk.x) for chunk in chunks), default=1)
+    together = max(1, HELD // (n_kernels * n_features * longest))
+    found, order = [], []
+    for fast in (True, False):
+        starts = np.flatnonzero(exact == fast)
+        for own in (starts[a : a + together] for a in range(0, len(starts), together)):
+            part, about = parameters.take(own), origins[own]
+            kernels = Kernels.of(part, factor.take(own), structure)
+            work = partial(_expect_chunk, kernels, part, about, compiles=fast, with_moments=moments)
+            sums = setting.pool.map(work, chunks)
+            if complete is None:
+                total = next(sums)
+            else:
+                total, _ = memory.expect(
+                    complete, kernels, about, replace(setting, skips=False), moments=moments
+                )
+            for each in sums:
+                total.add(each)
+            found.append(total)
+            order.append(own)
+    return found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
+
+
+def _expect_chunk(
     kernels: Kernels,
     parameters: Parameters,
     origins: FloatArray,
-    compiled: bool,
+    chunk: Chunk,
+    *,
+    compiles: bool,
     with_moments: bool,
 ) -> Statistics:
     """Do the E-step of a chunk, with moments about `origins` (R, K, M)."""
     structure, tail, (n_starts, n_kernels, _) = kernels.structure, kernels.tail, kernels.means.shape
-    done = complete(chunk, parameters, kernels.factor, structure, compiled, with_moments)
+    done = complete(chunk, parameters, kernels.factor, structure, compiles, with_moments)
     constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
     values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
     codes = np.zeros(len(chunk.x), dtype=np.int64) if chunk.codes is None else chunk.codes
@@ -249,17 +300,43 @@ def expect_chunk(
     mean_logs = None if mean_logs is None else chunk.to_rows(mean_logs)
     weights, of_tail = tail.weigh(found.shares, found.outside, precisions, mean_logs)
     ahead = done.ahead
-    if origins is not parameters.means:
+    if not np.array_equal(origins, parameters.means):
         # Observed values keep their digits only if the origin is subtracted from the values themselves.
         expected = ahead + (parameters.means - origins)[:, :, None]
         ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
-    first, second = moments(ahead, weights, kernels)
+    first, second = reference.moments(ahead, weights, kernels)
     spread = done.spread(found.shares)
     second[:, : spread.shape[1]] += spread
     return Statistics(found.likelihood, found.mass, first, second, of_tail)
 
 
-def mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
+def log_densities(
+    X: np.ndarray, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None
+) -> FloatArray:
+    """Return log-densities (N, K) of the rows' observed values, or mixtures with weights (K, L)."""
+    (n_kernels, n_features), missing = parameters.means.shape, np.isnan(X)
+    out = np.zeros((len(X), n_kernels if weights is None else weights.shape[1]))
+    whole = np.flatnonzero(~missing.any(axis=1))
+    if len(whole):
+        out[whole] = memory.log_densities(X[whole], parameters, structure, pool, weights)
+    kernels, rows, inside = memory.prepare_model(X, parameters, structure)
+    size = chunk_size(n_kernels, n_features) // TILE * TILE
+    chunks = chunks_of(rows, np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)), size)
+    # The model decides alone: the bits of a row's density do not depend on the other rows.
+    fast = can_compile() and bool(structure.inflation(inside.covariances, kernels.factor)[0] <= INFLATED)
+
+    def score(chunk: Chunk) -> FloatArray:
+        done = complete(chunk, inside, kernels.factor, structure, fast, moments=False)
+        constants = kernels.tail.log_peaks(done.log_determinants, chunk.n_known)
+        constants = chunk.to_rows(constants + chunk.logs(np.log(rows.scale)))
+        return kernels.tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))[0][0]
+
+    for chunk, values in zip(chunks, pool.map(score, chunks), strict=True):
+        out[chunk.index] = (values if weights is None else _mixed(values, weights)).T
+    return out
+
+
+def _mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return log-mixtures (L, n) of log-densities (K, n); a row's bits do not depend on the others."""
     n = values.shape[1]
     values = values[:, np.minimum(np.arange(-(-n // TILE) * TILE), n - 1)]

@@ -26,13 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compute import simd
-from ..compute.simd import LANES, ROWS, add, fma, inner, load, multiply, splat, store, subtract
-from ..compute.simd import compiled as _compile
+from ..compute.simd import LANES, ROWS, add, fma, inner, jit, load, multiply, splat, store, subtract
 from ..compute.threads import Workers
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures import invert_lower
 from . import compiled
-from .compiled import Data, Likeliest, Model, Sizes, Sums, Tiles, add_distances, fill, take_tile
+from .compiled import BlockSums, Job, Likeliest, Sizes, Tiles, add_distances, fill, gather_tile
 from .reference import Kernels, Rows
 
 # Skipping kernel k in row n changes the kernel's own sums by r, r y and r y yᵀ, where r is its responsibility
@@ -41,7 +40,8 @@ from .reference import Kernels, Rows
 SKIPPED = 1e-13
 # With log(1 + d²) ≤ `LOG_SLOPE` d² + `LOG_RISE`, the logarithm of the bound is linear in d², and a lower
 # bound of d is all that is needed of the rows.
-LOG_SLOPE, LOG_RISE = 0.005, 4.32
+LOG_SLOPE = 0.005
+LOG_RISE = 4.32
 # Kernels of less than this times the average mass are never skipped: they would notice small changes.
 LIGHT = 1e-3
 # The mass of a weight whose rows were all skipped: a weight of zero would stay zero.
@@ -50,17 +50,28 @@ LEAST_MASS = 1e-120
 ROUNDING = 1e-12
 # Less mass in a tile than this share of what a kernel has at least does not change its moments.
 _NEGLIGIBLE = 1e-22
-# A tile ends where distances exceed so many times its smallest one, plus so many widths.
-_STRETCH, _STEP = 1.4, 3.0
+# A tile ends where distances exceed so many times its smallest one,
+_STRETCH = 1.4
+# plus so many widths.
+_STEP = 3.0
 # Tiles with more than this share of the kernels are mixed anew and evaluate all kernels.
 _MOST_KERNELS = 0.25
 # If tiles would meet more than this share of the kernels in all, skipping does not pay.
 _MOST_PAIRS = 0.5
-# It is tried if less than this share is expected from some rows and some kernels for each of them, where a
-# bound costs as much as so many rows of a kernel; and tried again after 1, 2, 4, … passes, up to so many.
-_EXPECTED_PAIRS, _SAMPLE, _KERNELS_OF_ROW, _BOUND, _MOST_WAITING = 0.35, 128, 64, 24, 4
-# Distances that are computed at a time to find the nearest means, and the largest value in them.
-_ASSIGNED, _FARTHEST = 1 << 20, 1e15
+# Skipping is tried if tiles are expected to meet less than this share.
+_EXPECTED_PAIRS = 0.35
+# Rows from which the share is expected.
+_SAMPLE = 128
+# Kernels that are compared with each of these rows.
+_KERNELS_OF_ROW = 64
+# A bound costs as much as so many rows of a kernel.
+_BOUND = 24
+# After a failure skipping is tried again in 1, 2, 4, … passes, up to so many.
+_MOST_WAITING = 4
+# Distances that are computed at a time to find the nearest means.
+_ASSIGNED = 1 << 20
+# Largest value of a row there: squares of it stay finite in single precision.
+_FARTHEST = 1e15
 # Kernels whose widths are computed at a time.
 _MEASURED = 256
 # Rows are sorted again if the most likely kernel of this share of them is another one.
@@ -125,7 +136,7 @@ def _matters(peak, distance, radius, lowest, limit):
     return not most + ROUNDING * (square + radius * radius + abs(lowest)) < limit
 
 
-@_compile
+@jit
 def _expected_share(geometry, homes, radii, lowest, n_each):
     """Return the share of kernels that may matter to rows of these homes, by `n_each` kernels for each."""
     n_kernels, vectors = len(geometry.means), np.empty((3, geometry.means.shape[1]))
@@ -211,9 +222,10 @@ def _select(geometry, a, extent, known, distances, widths, vectors, n_found, fou
     return count
 
 
-@_compile
-def _work(counter, n_tasks, unrolled, sizes, data, model, geometry, tiles, used, scratch):
-    """Do the work of a thread in the first step; `unrolled` is as in `compiled`."""
+@jit
+def _work(counter, n_tasks, job, geometry, used, scratch):
+    """Do the work of a thread in the first step."""
+    unrolled, sizes, data, model, tiles = job.unrolled, job.sizes, job.data, job.model, job.tiles
     n_features, n_kernels, padded = sizes.n_features, sizes.n_kernels, len(geometry.peak)
     x, values, lengths, unit = scratch.x, scratch.values, scratch.logs, LANES if unrolled[0] else 2 * LANES
     squares, found = np.empty(ROWS * padded), np.empty(padded + 1, np.int32)
@@ -234,7 +246,7 @@ def _work(counter, n_tasks, unrolled, sizes, data, model, geometry, tiles, used,
             for t in range(tiles.block[a], tiles.block[a + 1]):
                 start, n = tiles.start[t], tiles.start[t + 1] - tiles.start[t]
                 tile = -(-n // unit) * unit
-                present = take_tile(data, tiles.order, start, n, tile, sizes, scratch, scratch.by_row[:0])
+                present = gather_tile(data, tiles.order, start, n, tile, sizes, scratch, scratch.by_row[:0])
                 fill(values, 0, tile, 0.0)
                 if unrolled[0]:
                     simd.call(
@@ -261,7 +273,7 @@ def _work(counter, n_tasks, unrolled, sizes, data, model, geometry, tiles, used,
                         tiles.kernels[at + place] = place if crowded else found[place]
 
 
-@_compile
+@jit
 def _assign_slots(tiles, n_kernels, kernels):
     """Give each kernel that a block of tiles meets a place for its sums, in `tiles.slots`.
 
@@ -280,7 +292,7 @@ def _assign_slots(tiles, n_kernels, kernels):
     return count
 
 
-@_compile
+@jit
 def _add_slots(kernels, parts, totals):
     """Add sums (S, n) of each place to those of its kernel (K, n)."""
     for slot in range(len(kernels)):
@@ -288,7 +300,7 @@ def _add_slots(kernels, parts, totals):
             totals[kernels[slot], i] += parts[slot, i]
 
 
-@_compile
+@jit
 def _cut(order, home, key, n_kernels, tile, start, group):
     """Cut rows that are ordered by home and key into tiles, and write the first tile of each home (K + 1,).
 
@@ -338,16 +350,6 @@ class Grouping:
         self.patience = min(2 * self.patience, _MOST_WAITING)
 
 
-class _Job(NamedTuple):
-    """What all steps need."""
-
-    size: int  # M if loops are unrolled, otherwise zero
-    sizes: Sizes
-    model: Model
-    data: Data
-    pool: Workers
-
-
 def expect(
     rows: Rows,
     kernels: Kernels,
@@ -369,9 +371,9 @@ def expect(
     if grouping.wait:
         grouping.wait -= 1
         return dense(), grouping
-    prepared = compiled.prepare(rows, kernels, origins, near=False)
-    job = _Job(*prepared, compiled.data_of(rows), pool)
-    geometry = _geometry(kernels, job, grouping.always)
+    job = Job.of(rows, *compiled.prepare(rows, kernels, origins, near=False))
+    job = job._replace(with_moments=with_moments)
+    geometry = _geometry(kernels, job, pool, grouping.always)
     tiles, size = grouping.tiles, job.sizes.tile
     if tiles is None:
         if not _pays(rows, kernels, geometry, pool):
@@ -379,11 +381,11 @@ def expect(
             return dense(), grouping
         tiles = grouping.group(_nearest(rows, kernels, pool), np.zeros(n_kernels), size, evaluated=False)
     likeliest = Likeliest.empty(len(rows.X))
-    sums = _skip(job, geometry, tiles, likeliest, with_moments)
+    sums = _skip(job._replace(tiles=tiles, likeliest=likeliest), geometry, pool)
     if sums is not None:
         # A weight that is zero would stay zero: what was skipped is small, not nothing.
         mass = np.where((sums[1] == 0) & (kernels.log_weights > -np.inf), LEAST_MASS, sums[1])
-        found = compiled.statistics_of(rows, kernels, origins, prepared, (sums[0], mass, sums[2]))
+        found = compiled.statistics_of(rows, kernels, origins, job.sizes, (sums[0], mass, sums[2]))
     elif grouping.evaluated:
         grouping.give_up()
         return dense(), grouping
@@ -395,20 +397,18 @@ def expect(
     return found, grouping
 
 
-def _skip(
-    job: _Job, geometry: _Geometry, tiles: Tiles, likeliest: Likeliest, with_moments: bool
-) -> tuple[FloatArray, FloatArray, FloatArray] | None:
+def _skip(job: Job, geometry: _Geometry, pool: Workers) -> tuple[FloatArray, FloatArray, FloatArray] | None:
     """Do both steps, until no kernel of little mass was skipped; return None if too few can be skipped."""
     weights, n_kernels, always = job.data.weights, job.sizes.n_kernels, geometry.always
     light = LIGHT / n_kernels * (float(weights.sum()) if len(weights) else job.sizes.n_rows)
     while True:
-        listed = _list(job, geometry, tiles)
+        listed = _list(job, geometry, pool)
         if listed is None:
             return None
         least = np.where(always, 0.0, _NEGLIGIBLE * light)
-        sums = _sums(job, _arrange(listed, job.sizes)._replace(least=least), likeliest, with_moments)
+        sums = _sums(job._replace(tiles=_arrange(listed, job.sizes)._replace(least=least)), pool)
         more = (sums[1].sum(axis=(0, 2)) < light) & (geometry.peak[:n_kernels] > -np.inf) & ~always
-        if not with_moments or not np.any(more):
+        if not job.with_moments or not np.any(more):
             return sums
         always |= more
 
@@ -421,7 +421,7 @@ def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
     chunk = max(64, _ASSIGNED // len(means))
 
     def work(a: int) -> tuple[IntArray, FloatArray]:
-        x = np.clip(rows.take(a, a + chunk).T, -_FARTHEST, _FARTHEST).astype(np.float32)
+        x = np.clip(rows.cut(a, a + chunk).T, -_FARTHEST, _FARTHEST).astype(np.float32)
         home = (np.column_stack([x, np.ones(len(x), np.float32)]) @ points).argmax(axis=1)
         return home, -0.5 * np.square(x - means[home]).sum(axis=1, dtype=np.float64)
 
@@ -460,13 +460,13 @@ def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
     return root, width, np.linalg.norm(whitener, axis=(1, 2)), np.sqrt(trace)
 
 
-def _geometry(kernels: Kernels, job: _Job, always: BoolArray) -> _Geometry:
+def _geometry(kernels: Kernels, job: Job, pool: Workers, always: BoolArray) -> _Geometry:
     """Return what the bounds need of the kernels."""
     means, n_kernels = np.ascontiguousarray(kernels.means[0]), len(always)
     n_features, more = means.shape[1], -n_kernels % (2 * LANES)
     whitener = np.ascontiguousarray(kernels.factor.whitener[0])
     parts = [whitener[a : a + _MEASURED] for a in range(0, n_kernels, _MEASURED)]
-    root, width, steep, wide = map(np.concatenate, zip(*job.pool.map(_measure, parts), strict=True))
+    root, width, steep, wide = map(np.concatenate, zip(*pool.map(_measure, parts), strict=True))
     padded = np.pad(means, ((0, more), (0, 0)))
     blocks = np.swapaxes(padded.reshape(-1, 2 * LANES, n_features), 1, 2)
     norms = np.pad((1.0 - ROUNDING) * np.square(means).sum(axis=1), (0, more), constant_values=np.inf)
@@ -478,16 +478,16 @@ def _geometry(kernels: Kernels, job: _Job, always: BoolArray) -> _Geometry:
     )  # fmt: skip
 
 
-def _list(job: _Job, geometry: _Geometry, tiles: Tiles) -> Tiles | None:
+def _list(job: Job, geometry: _Geometry, pool: Workers) -> Tiles | None:
     """Do the first step: return grouped tiles with kernels, or None if too few can be skipped."""
-    n_tiles, sizes = len(tiles.start) - 1, job.sizes
+    tiles, sizes, n_tiles = job.tiles, job.sizes, len(job.tiles.start) - 1
     kernels = np.empty(int(_MOST_PAIRS * n_tiles * sizes.n_kernels), np.int32)
     first, count = np.zeros((2, n_tiles), np.int64)
     tiles = tiles._replace(kernels=kernels, first=first, count=count)
     used, counter = np.zeros(1, np.int64), np.zeros(1, np.int64)
     n_tasks, few = -(-sizes.n_kernels // ROWS), sizes._replace(rows=1)
-    given = n_tasks, simd.unrolled(job.size), sizes, job.data, job.model, geometry, tiles, used
-    job.pool.run(lambda: _work(counter, *given, compiled.scratch_of(few, job.size)), n_tasks)
+    given = n_tasks, job._replace(tiles=tiles), geometry, used
+    pool.run(lambda: _work(counter, *given, compiled.scratch_of(few)), n_tasks)
     return tiles._replace(kernels=kernels[: used[0]]) if used[0] <= len(kernels) else None
 
 
@@ -511,18 +511,15 @@ def _arrange(tiles: Tiles, sizes: Sizes) -> Tiles:
     )
 
 
-def _sums(
-    job: _Job, tiles: Tiles, likeliest: Likeliest, with_moments: bool
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _sums(job: Job, pool: Workers) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Do the second step: return likelihood (1, C), mass (1, K, C) and padded moments (1, K, moments)."""
-    sizes, n_blocks = job.sizes, len(tiles.block) - 1
+    sizes, tiles, n_blocks = job.sizes, job.tiles, len(job.tiles.block) - 1
     kernels = np.empty(n_blocks * sizes.n_kernels, np.int64)
     n_slots = _assign_slots(tiles, sizes.n_kernels, kernels)
-    n_moments = sizes.moments if with_moments else 0
+    n_moments = sizes.moments if job.with_moments else 0
     parts = np.zeros((n_slots, sizes.n_classes)), np.zeros((n_slots, n_moments))
-    sums = Sums(np.zeros(n_blocks * sizes.n_classes), *(each.reshape(-1) for each in parts))
-    problem = sizes, job.data, job.model
-    compiled.run(job.pool, n_blocks, job.size, problem, with_moments, sums, likeliest, tiles=tiles)
+    sums = BlockSums(np.zeros(n_blocks * sizes.n_classes), *(each.reshape(-1) for each in parts))
+    compiled.run(pool, n_blocks, job._replace(sums=sums))
     totals = np.zeros((sizes.n_kernels, sizes.n_classes)), np.zeros((sizes.n_kernels, n_moments))
     for part, total in zip(parts, totals, strict=True):
         _add_slots(kernels[:n_slots], part, total)

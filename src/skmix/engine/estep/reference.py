@@ -41,11 +41,11 @@ class Rows:
         total = np.zeros((self.X.shape[1], self.X.shape[1]))
         step = max(1, HELD // self.X.shape[1])
         for a in range(0, len(self.X), step):
-            x = self.take(a, a + step)
+            x = self.cut(a, a + step)
             total += (x if self.weights is None else x * self.weights[a : a + step]) @ x.T
         return total
 
-    def take(self, a: int, b: int) -> FloatArray:
+    def cut(self, a: int, b: int) -> FloatArray:
         """Return rows a … b − 1 in the frame, feature by feature (M, n)."""
         # Contiguous, whatever the order of X: the rounding of sums depends on it.
         x = np.ascontiguousarray(self.X[a:b].T, dtype=np.float64)
@@ -137,7 +137,7 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
     tail, of_tail = kernels.tail, kernels.tail.no_sums(mass)
     mean_logs = tail.mean_log_precision(kernels.means.shape[-1])
     for a in range(0, len(rows.X), chunk):
-        x = rows.take(a, a + chunk)
+        x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         values, precisions = _with_precisions(x, kernels)
         found = share(
@@ -166,7 +166,7 @@ def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
     The last tile is padded to 64 rows as well: a row's bits must not depend on the other rows.
     """
     for a in range(0, len(rows.X), TILE):
-        x = rows.take(a, a + TILE)
+        x = rows.cut(a, a + TILE)
         if x.shape[1] < TILE:
             x = x.take(np.minimum(np.arange(TILE), x.shape[1] - 1), axis=1)
         yield a, log_densities(x, kernels)[0]

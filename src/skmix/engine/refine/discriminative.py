@@ -19,15 +19,16 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
-from scipy.special import logsumexp
 
 from ..compute.blocks import Block
 from ..compute.threads import Workers, Workspace, workers
 from ..em import regulariser_of
+from ..estep.terms import log_mix
 from ..frame import Frame, turn
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Regulariser
 from ..sources.summary import measure
 from ..structures import Structure, structure_of
+from .stretch import stretch_of
 from .temperature import least_log_loss
 
 Answer = TypeVar("Answer")
@@ -87,7 +88,7 @@ class Point(NamedTuple):
 
     weights: FloatArray  # (K, L)
     means: FloatArray  # (K, M), in the frame
-    stretch: FloatArray  # V of the covariances, see `Structure.stretched`
+    stretch: FloatArray  # V of the covariances, see `Stretch`
     factor: Factor  # of the covariances, with a leading axis of one start
 
 
@@ -118,7 +119,7 @@ class Objective:
     """The hybrid objective around a given model, as a function of Q numbers; zero is that model.
 
     Weights are multiplied by exponentials of their numbers and normalised, so that a weight of zero stays
-    zero; means move in units of their kernels; covariances are stretched, see `Structure.stretched`.
+    zero; means move in units of their kernels; covariances are stretched, see `Stretch`.
     """
 
     parameters: Parameters  # the given model, in the frame, without an axis of starts
@@ -131,17 +132,9 @@ class Objective:
     temperature: float = 1.0  # T
 
     def __post_init__(self) -> None:
-        given, structure = self.parameters, self.structure
-        if structure.projects:
-            raise ValueError(
-                f"Covariances of type {structure.name!r} cannot be tuned; those of 'full', 'tied', 'diag' "
-                "and 'spherical' can."
-            )
-        n_features = given.means.shape[1]
-        self._base = structure.factor(given.covariances[None], n_features)
-        self._root = structure.root(self._base)
-        self._shape = self._base.whitener.shape[1], structure.n_parameters(1, n_features)
-        self._sizes = [given.weights.size, given.means.size, math.prod(self._shape)]
+        given = self.parameters
+        self._stretch = stretch_of(given, self.structure)
+        self._sizes = [given.weights.size, given.means.size, math.prod(self._stretch.shape)]
         self.size = sum(self._sizes)
 
     def limits(self) -> FloatArray:
@@ -155,14 +148,13 @@ class Objective:
         powers = of_weights.reshape(given.weights.shape)
         weights = given.weights * np.exp(powers - powers.max(axis=0))
         weights /= weights.sum(axis=0)
-        means = given.means + self.structure.unwhiten(self._root, of_means.reshape(given.means.shape))
-        stretched = self.structure.stretched(self._base, of_covariances.reshape(self._shape))
+        means = given.means + self._stretch.steps(of_means.reshape(given.means.shape))
+        stretched = self._stretch.stretched(of_covariances.reshape(self._stretch.shape))
         return Point(weights, means, *stretched)
 
     def parameters_at(self, point: Point) -> Parameters:
         """Return the parameters of a model, in the frame."""
-        covariances = self.structure.from_root(self.structure.root(point.factor))
-        return Parameters(point.weights, point.means, covariances[0])
+        return Parameters(point.weights, point.means, self._stretch.covariances(point.factor)[0])
 
     def evaluate(self, numbers: FloatArray, rows: Labelled, pool: Workers) -> tuple[float, FloatArray]:
         """Return the objective per row at numbers (Q,), and its gradient (Q,)."""
@@ -195,14 +187,7 @@ class Objective:
         kernels = self._kernels(point)
 
         def work(terms: FloatArray, values: FloatArray, own: Labelled) -> FloatArray:
-            largest = values.max(axis=0)
-            sums = kernels.shares.T @ np.exp(values - largest)
-            lost = sums < _LEAST
-            logs: FloatArray = np.log(np.where(lost, 1.0, sums)) + largest
-            for c in np.flatnonzero(lost.any(axis=1)):
-                # The rows' nearest kernels have no weight in this class.
-                logs[c, lost[c]] = logsumexp(values[:, lost[c]], axis=0, b=kernels.shares[:, c, None])
-            return logs.T - self.frame.log_volume()
+            return log_mix(values, kernels.shares).T - self.frame.log_volume()
 
         return np.concatenate(list(self._map(work, rows, kernels, pool)))
 
@@ -249,7 +234,8 @@ class Objective:
             np.dot(kernels.coefficients, terms, out=values)
             for k in kernels.delicate:
                 difference = terms[: len(kernels.origins[k])] - kernels.origins[k][:, None]
-                lengths = structure.distances(structure.whitener_of(kernels.factor, 0, k), difference)
+                whitener = kernels.factor.whitener[0]
+                lengths = structure.distances(whitener[min(k, len(whitener) - 1)], difference)
                 values[k] = kernels.peaks[k] - 0.5 * lengths
             return work(terms, values, own)
 
@@ -262,8 +248,7 @@ class Objective:
         self.frame.rows(X, memory[:n_features])
         # A second copy of x precedes it, so that products of pairs that wrap around are contiguous.
         memory[n_features : 2 * n_features] = memory[:n_features]
-        for left, right, out in structure.products(memory[: 2 * n_features], memory[2 * n_features : -1]):
-            np.multiply(left, right, out=out)
+        self._stretch.expand(memory[: 2 * n_features], memory[2 * n_features : -1])
         memory[-1] = 1.0
         return memory[n_features:]
 
@@ -279,9 +264,8 @@ class Objective:
     def _gradient(self, point: Point, sums: Sums) -> FloatArray:
         """Return the gradient (Q,) of the summed objective, from sums about the means."""
         of_weights = sums.classes - point.weights * sums.classes.sum(axis=0)
-        of_means, of_covariances = self.structure.gradients(
-            self._base, point.stretch, point.factor, (sums.mass, sums.first, sums.second)
-        )
+        moments = sums.mass, sums.first, sums.second
+        of_means, of_covariances = self._stretch.gradients(point.stretch, point.factor, moments)
         return np.concatenate([of_weights.ravel(), of_means.ravel(), of_covariances.ravel()])
 
     def _log_prior(
@@ -301,7 +285,7 @@ class Objective:
         if regulariser.prior_rows:
             value += float(self.structure.log_prior(point.factor, regulariser)[0])
             # A shared covariance has one prior for all kernels.
-            mass += regulariser.prior_rows * self._shape[0] / n_kernels
+            mass += regulariser.prior_rows * self._stretch.shape[0] / n_kernels
             wanted = self.structure.from_common(regulariser.prior_covariance[None], n_kernels)
             second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
         return value, classes, mass, second

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..compute.arrays import Array, to_numpy
-from ..compute.threads import workers
-from ..em import expect, regulariser_of
+from ..em import Passes
 from ..estep.terms import moved
 from ..frame import Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Statistics
-from ..rules.likelihood import Likelihood
-from ..sources import make_setting, open_source
+from ..sources import open_source
 from ..structures import structure_of
 
 
@@ -97,21 +95,15 @@ def absorb(
     decay : float
         How fast the past fades, above 0.5 and at most 1.
     """
-    structure = structure_of(options.covariance_type).of(parameters.covariances)
     frame = running if isinstance(running, Frame) else running.frame
-    regulariser = regulariser_of(options, frame, structure, len(parameters.means))
-    rule = Likelihood(structure, regulariser, options.freeze)
-    inside, factor = rule.enter(frame.enter(parameters.batch(), structure))
     source = open_source(X, classes, row_weights)
-    with workers(options.n_jobs) as pool:
-        setting = make_setting(source, inside, frame, structure, pool, options)
-        given = inside.map(source.to_device), factor.map(source.to_device)
-        statistics, origins = expect(source, *given, setting)
     # The M-step is small, and the running statistics are on the host.
+    with Passes.over(source, parameters.batch(), options, frame, on_host=True) as passes:
+        inside, factor = passes.enter(parameters.batch())
+        statistics, origins = passes.expect(inside.map(source.to_device), factor.map(source.to_device))
+    rule, structure, n_new = passes.rule, passes.structure, source.summary.total
     statistics, origins = statistics.map(to_numpy), to_numpy(origins)
-    n_new = source.summary.total
-    volume = float(np.sum(source.summary.observed @ np.log(frame.scale)))
-    log_likelihood = float(statistics.log_likelihood.sum()) - volume
+    log_likelihood = float(statistics.log_likelihood.sum() - passes.volume.sum())
     average = moved(statistics, origins, inside.means, structure)
     average, n_batches, n_rows = average.map(lambda sums: sums / n_new), 1, n_new
     if isinstance(running, Running):
@@ -125,7 +117,7 @@ def absorb(
     following, next_factor, _ = rule.improve(every_row, inside.means, inside, factor)
     if not next_factor.usable[0]:
         following = replace(following, means=inside.means, covariances=inside.covariances)
-    found = frame.leave(rule.finish(following), structure).take(0)
+    found = passes.leave(rule.finish(following), parameters.batch()).take(0)
     if options.freeze == "kernels":
         # Undo the rounding of the change of coordinates.
         found = replace(found, means=parameters.means, covariances=parameters.covariances)

@@ -29,17 +29,17 @@ import numpy as np
 
 from ..compute.arrays import is_numpy, pick, to_numpy
 from ..compute.blocks import Block
-from ..compute.threads import one_blas_thread, workers
-from ..em import fallen, rule_of, say_fall
+from ..compute.threads import one_blas_thread
+from ..em import Passes, say_fall
 from ..frame import Frame, Setting
 from ..model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
 from ..rules.likelihood import Likelihood
-from ..sources import RowSource, make_setting
+from ..sources import RowSource
 from ..sources.base import ArrayRows
 from ..sources.blocks import BlockRows
 from ..sources.memory import GapRows, MemoryRows
 from ..sources.streamed import StreamedRows
-from ..structures import Structure, structure_of
+from ..structures import Structure
 
 # Strengths that `choose_strength` tries: shifts of 0.06 to 1 deviations.
 STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
@@ -283,28 +283,23 @@ def shift_groups(
     judge : GroupRows, optional
         Other rows, whose log-likelihoods are returned, those of parts (B,) where they are held out.
     """
-    structure = structure_of(options.covariance_type).of(start.covariances)
     n_groups, source = start.weights.shape[-1], rows.source
-    summary = source.summary
-    volume = summary.by_class(summary.observed, n_groups) @ np.log(frame.scale)
     own = np.zeros((n_groups, *start.means.shape)) if shifts is None else shifts / frame.scale
     objectives, path, converged = [], [], False
-    with workers(options.n_jobs) as pool:
-        setting = make_setting(source, start.batch(), frame, structure, pool, options)
-        # The M-step is on the host.
-        rule = rule_of(options, setting, len(start.means), MemoryRows(np.empty((0, len(frame.scale))), None))
+    with Passes.over(source, start.batch(), options, frame, on_host=True) as passes:
+        rule, setting, volume = passes.rule, passes.setting, passes.volume
         assert isinstance(rule, Likelihood)
-        current, factor = rule.enter(frame.enter(start.batch(), structure))
+        current, factor = passes.enter(start.batch())
 
         def value_of(sums: Sums) -> FloatArray:
             """Note the objective and return the log-likelihood (L,) of each group."""
             found = rows.log_likelihoods(sums)[:, 0]
             total = rule.objective(found[None], current, factor)[0]
-            objectives.append(float(total) - penalty(structure, factor, own, strength))
+            objectives.append(float(total) - penalty(passes.structure, factor, own, strength))
             last = np.array(objectives[-2:])
             # Weights that are drawn to an anchor do not maximise the objective.
             watched = len(last) == 2 and anchor is None
-            if watched and fallen(last[:1], last[1:], source, setting, current, factor)[0]:
+            if watched and passes.fell(last[:1], last[1:], current, factor)[0]:
                 raise ValueError(say_fall(*(last - volume.sum())))
             return found
 
@@ -319,7 +314,7 @@ def shift_groups(
                 following = replace(following, weights=_drawn_to(anchor, sums, strength, following.weights))
             current, factor, own = following, next_factor, next_own
             change = objectives[-1] - objectives[-2] if len(objectives) > 1 else np.inf
-            converged = bool(abs(change) < options.tol * summary.total)
+            converged = bool(abs(change) < options.tol * source.summary.total)
             if converged:
                 break
         log_likelihood = value_of(rows.expect(current, own, factor, setting, moments=False))
@@ -330,7 +325,7 @@ def shift_groups(
             log_likelihood = found[:, 0] if judge is None else found.sum(axis=0)
     source.clear_cache()
     return Shifted(
-        frame.leave(point, structure).take(0),
+        passes.leave(point, start.batch()).take(0),
         own * frame.scale,
         log_likelihood if judge is not None else log_likelihood - volume,
         np.array(objectives) - volume.sum(),

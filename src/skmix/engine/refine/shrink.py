@@ -29,11 +29,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
-from ..compute.threads import workers
-from ..em import expect, fit
+from ..em import Passes, fit
 from ..frame import FARTHEST, Frame
 from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
-from ..sources import RowSource, make_setting
+from ..sources import RowSource
 from ..structures import Structure, rescaled, structure_of, unpack
 
 # The range of ν, in rows.
@@ -365,16 +364,15 @@ def _scatters(
     source: RowSource, parameters: Parameters, structure: Structure, options: Options, frame: Frame
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mass (K,) of one model's kernels, and their scatters (K, M, M) or (K, M) in the frame."""
-    inside, (n_kernels, n_features) = frame.enter(parameters, structure), parameters.means.shape[1:]
+    n_kernels, n_features = parameters.means.shape[1:]
     if structure.triangular:
         # Of a tied covariance only the sum of the kernels' second moments is computed: treat it as theirs.
-        own = structure.to_full(inside.covariances, n_kernels, n_features)
-        inside, structure = replace(inside, covariances=own), structure_of("full")
-    inside = inside.map(source.to_device)
-    factor = structure.factor(inside.covariances, n_features)
-    with workers(options.n_jobs) as pool:
-        setting = make_setting(source, inside, frame, structure, pool, options)
-        statistics, _ = expect(source, inside, factor, setting)
+        own = structure.to_full(parameters.covariances, n_kernels, n_features)
+        parameters, structure = replace(parameters, covariances=own), structure_of("full")
+        options = replace(options, covariance_type="full")
+    with Passes.over(source, parameters, options, frame) as passes:
+        inside = frame.enter(parameters, structure).map(source.to_device)
+        statistics, _ = passes.expect(inside, structure.factor(inside.covariances, n_features))
     statistics = statistics.map(to_numpy)
     every = statistics.mass.sum(axis=-1)
     mass, weight = every[0], inside.tail.mass_in_moments(every, statistics.of_tail)[0]

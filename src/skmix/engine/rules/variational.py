@@ -70,7 +70,7 @@ class Variational:
         """Return the rule for K kernels, with its arrays where passes run."""
         n_features = len(floor)
         covariance = structure.from_common(prior.covariance[None], n_kernels)
-        rows = prior.covariance_rows / (n_kernels if structure.shared else 1)
+        rows = prior.covariance_rows / (n_kernels if structure.wishart(n_features).shared else 1)
         terms = rows * structure.terms_of(covariance, n_kernels, n_features)
         return cls(structure, prior, to_device(floor), to_device(terms), hierarchical)
 
@@ -97,12 +97,12 @@ class Variational:
         second += self.pseudo_rows
         offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
         # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
-        left = prior.covariance_rows - (n_kernels if structure.shared else 1) * prior.mean_rows
+        n_owners = n_kernels if structure.wishart(n_features).shared else 1
+        left = prior.covariance_rows - n_owners * prior.mean_rows
         none = constant(np.zeros, n_features, example=origins)
-        nothing = (
-            none if structure.by_feature else constant(np.zeros, (n_features, n_features), example=origins)
+        bare = Regulariser(
+            none, None, left, constant(_no_covariance, structure, n_features, example=origins), 1.0
         )
-        bare = Regulariser(none, None, left, nothing, 1.0)
         covariances, next_factor = structure.update(mass, offset, second, bare)
         concentration = previous.concentration
         if concentration is not None:
@@ -125,6 +125,11 @@ class Variational:
         return point_estimate(parameters, self.prior)
 
 
+def _no_covariance(structure: Structure, n_features: int) -> FloatArray:
+    """Return a covariance of zero, (M, M) or (M,) as by `Structure.common`."""
+    return structure.common(np.zeros(n_features))
+
+
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
     """Return the prior of the options, with defaults from the data."""
     n_features, rows = len(regulariser.floor), regulariser.prior_rows
@@ -137,7 +142,7 @@ def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n
     return Prior(
         n_kernels=n_kernels,
         concentration=regulariser.weight_prior if options.weight_prior else 1.0 / n_kernels,
-        mean_rows=options.mean_prior or n_kernels ** (-2.0 / n_features),
+        mean_rows=n_kernels ** (-2.0 / n_features),
         covariance_rows=rows,
         covariance=regulariser.prior_covariance,
     )

@@ -8,13 +8,14 @@ from ..compute.arrays import Array, is_numpy, taken_in
 from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
 from ..estep.gaps import has_gaps
+from ..estep.memory import worth_compiling
 from ..frame import Frame, Setting
 from ..model import FloatArray, IntArray, Options, Parameters
 from ..structures import Structure
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows
 from .device import DeviceRows, MaskedRows
-from .memory import GapRows, MemoryRows, worth_compiling
+from .memory import GapRows, MemoryRows
 
 
 def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | None = None) -> RowSource:
@@ -63,8 +64,8 @@ def make_setting(
     source.check_covered(parameters, structure)
     n_starts, n_kernels, n_features = parameters.means.shape
     n_kernels *= max(options.n_starts, n_starts)
-    compiled = worth_compiling(source.summary.n_rows, n_kernels, n_features)
-    return Setting(frame, structure, pool, options.precision, compiled)
+    compiles = worth_compiling(source.summary.n_rows, n_kernels, n_features)
+    return Setting(frame, structure, pool, options.precision, compiles)
 
 
 __all__ = ["RowSource", "make_setting", "open_array", "open_source"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import Array
+from ..compute.arrays import Array, namespace
 from ..compute.threads import Workers, one_blas_thread
 from ..estep.coverage import EVERYTHING, Coverage
 from ..frame import Setting
@@ -21,6 +21,13 @@ from .summary import Summary, summarise
 Centres = tuple[BoolArray, FloatArray]
 # One pass: from parameters and their factor to the next ones, and the log-likelihood (R, C) of the first.
 Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, FloatArray]]
+
+
+def origins_of(parameters: Parameters, centres: Centres | None) -> Array:
+    """Return the origins (R, K, M) of moments: the means, or the centres of the kernels that have one."""
+    if centres is None:
+        return parameters.means
+    return namespace(parameters.means).where(centres[0][..., None], centres[1], parameters.means)
 
 
 class RowSource(ABC):

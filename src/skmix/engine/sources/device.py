@@ -29,7 +29,7 @@ from ..frame import FARTHEST, NEAR, Setting, frame_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import Tail
-from .base import ArrayRows, Centres, Step
+from .base import ArrayRows, Centres, Step, origins_of
 from .summary import chunks
 
 
@@ -140,9 +140,8 @@ class MaskedRows(DeviceRows):
     ) -> tuple[Statistics, Array]:
         """Do the E-step; see `RowSource`."""
         _, complete, _, patterns = self._grouped(parameters.weights.shape[-1])
-        origins, about, parts = parameters.means, None, []
-        if centres is not None:
-            origins = about = namespace(self.X).where(centres[0][..., None], centres[1], origins)
+        origins, parts = origins_of(parameters, centres), []
+        about = None if centres is None else origins
         if complete is not None:
             found, own = complete.expect(parameters, factor, setting, centres, moments)
             parts.append(moved(found, own, origins, setting.structure) if moments else found)

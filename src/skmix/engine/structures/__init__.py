@@ -18,6 +18,7 @@ __all__ = [
     "COVARIANCE_TYPES",
     "INFLATED",
     "STRUCTURES",
+    "Diagonal",
     "LowRank",
     "Structure",
     "Wishart",

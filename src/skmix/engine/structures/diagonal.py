@@ -6,7 +6,7 @@ import numpy as np
 
 from ..compute.arrays import Array, clip, namespace
 from ..model import Factor, FloatArray, IntArray, Regulariser
-from .full import Pair, Structure, Triple, Wishart
+from .full import Pair, Structure, Wishart
 from .linalg import HUGE, TINY, lengths, others
 
 
@@ -30,10 +30,6 @@ class Diagonal(Structure):
     def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
         every = np.arange(n_features)
         return every, every
-
-    def products(self, twice: FloatArray, out: FloatArray) -> list[Triple]:
-        x = twice[: len(twice) // 2]
-        return [(x, x, out)]
 
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
         return (n_kernels, n_features)
@@ -141,31 +137,8 @@ class Diagonal(Structure):
     def wishart(self, n_features: int) -> Wishart:
         return Wishart(1, copies=n_features)
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        return namespace(covariances).log(covariances)
-
-    def from_coordinates(self, numbers: FloatArray) -> FloatArray:
-        return namespace(numbers).exp(numbers)
-
-    def root(self, factor: Factor) -> FloatArray:
-        return 1.0 / factor.whitener
-
     def from_root(self, root: FloatArray) -> FloatArray:
         return root[..., 0] ** 2 if self.isotropic else root**2
-
-    def unwhiten(self, root: FloatArray, steps: FloatArray) -> FloatArray:
-        return root[0] * steps
-
-    def stretched(self, base: Factor, numbers: FloatArray) -> tuple[FloatArray, Factor]:
-        stretch, n_features = np.exp(numbers), base.whitener.shape[-1]
-        log_determinant = base.log_determinant - 2.0 * n_features * numbers.mean(axis=-1)
-        return stretch, Factor(stretch * base.whitener, log_determinant, base.usable)
-
-    def gradients(self, base: Factor, stretch: FloatArray, factor: Factor, sums: Triple) -> Pair:
-        (mass, first, second), whitener = sums, factor.whitener[0]
-        of_each = mass[:, None] - whitener**2 * second
-        of_each = of_each.sum(axis=1, keepdims=True) if self.isotropic else of_each
-        return stretch * whitener * first, of_each
 
 
 class Spherical(Diagonal):

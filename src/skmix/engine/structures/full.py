@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ..compute.arrays import Array, constant, namespace, pick, take
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
@@ -80,23 +79,6 @@ class Structure:
     def pairs(self, n_features: int) -> tuple[IntArray, IntArray]:
         """Return the two features, (S,) and (S,), of each second-order term."""
         return index_of(n_features, "first"), index_of(n_features, "second")
-
-    def products(self, twice: FloatArray, out: FloatArray) -> list[Triple]:
-        """Return (left, right, out) of the products that make the second-order terms `out` (S, n).
-
-        All are views of `out` and of `twice` (2M, n), which holds the rows x (M, n) twice.
-        """
-        n_features, n_rows = len(twice) // 2, twice.shape[1]
-        row, column = twice.strides
-        whole = (n_features + 1) // 2
-        shifted = as_strided(twice, (whole, n_features, n_rows), (row, row, column))
-        terms = out[: whole * n_features].reshape(whole, n_features, n_rows)
-        products = [(twice[:n_features], shifted, terms)]
-        if n_features % 2 == 0:
-            # At an offset of M/2 every pair would occur twice.
-            half = n_features // 2
-            products.append((twice[:half], twice[half:n_features], out[whole * n_features :]))
-        return products
 
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
         """Return the shape of one model's covariances."""
@@ -372,80 +354,17 @@ class Structure:
         """Return the distribution of precisions in variational fits; raise if none is conjugate."""
         return Wishart(n_features, shared=self.shared)
 
-    def whitener_of(self, factor: Factor, r: int, k: int) -> FloatArray:
-        """Return the whitener of kernel k of start r."""
-        return factor.whitener[r, min(k, factor.whitener.shape[1] - 1)]
-
     def whiteners_of(self, factor: Factor, kernels: Sequence[tuple[int, int]]) -> FloatArray:
         """Return the whiteners (q, …) of q kernels, given as (start, kernel)."""
         shape = factor.whitener.shape
         flat = namespace(factor.whitener).reshape(factor.whitener, (-1, *shape[2:]))
         return pick(flat, [r * shape[1] + min(k, shape[1] - 1) for r, k in kernels])
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        """Return unconstrained numbers in the shape of covariances: any numbers are a positive definite one.
-
-        They are the whiteners with the logarithm of their diagonals, of variances the logarithms alone.
-        """
-        whitener, xp = self.factor(covariances, covariances.shape[-1]).whitener, namespace(covariances)
-        diagonal = constant(index_of, whitener.shape[-1], "diagonal", example=whitener)
-        numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
-        return xp.reshape(numbers, covariances.shape)
-
-    def from_coordinates(self, numbers: FloatArray) -> FloatArray:
-        """Return the covariances with these coordinates; not finite where they overflow."""
-        xp, n_features = namespace(numbers), numbers.shape[-1]
-        diagonal = constant(index_of, n_features, "diagonal", example=numbers)
-        whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
-        good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
-        root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, n_features, example=numbers)))
-        return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
-
-    # Coordinates around one model with whiteners W₀: W = VW₀. The numbers, Q for each of B covariances, are V
-    # with the logarithm of its diagonal. Zero is that model, and steps are in units of its kernels.
-
-    def root(self, factor: Factor) -> FloatArray:
-        """Return the inverses of whiteners."""
-        return invert_lower(factor.whitener)
-
     def from_root(self, root: FloatArray) -> FloatArray:
         """Return the covariances whose whiteners have these inverses."""
         covariances = root @ root.mT
         covariances = 0.5 * (covariances + covariances.mT)
         return covariances[:, 0] if self.shared else covariances
-
-    def unwhiten(self, root: FloatArray, steps: FloatArray) -> FloatArray:
-        """Return W⁻¹s of steps (K, M)."""
-        return (root[0] @ steps[..., None])[..., 0]
-
-    def stretched(self, base: Factor, numbers: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return V, (B, M, M) or (B, M or 1), of numbers (B, Q), and the factor of VW₀; `base` is W₀'s."""
-        n_features = base.whitener.shape[-1]
-        stretch = np.zeros((len(numbers), n_features * n_features))
-        stretch[:, index_of(n_features, "triangle")] = numbers
-        diagonal = stretch[:, :: n_features + 1]
-        log_determinant = base.log_determinant - 2.0 * diagonal.sum(axis=-1)
-        np.exp(diagonal, out=diagonal)
-        stretch = stretch.reshape(-1, n_features, n_features)
-        return stretch, Factor(stretch @ base.whitener, log_determinant, base.usable)
-
-    def gradients(self, base: Factor, stretch: FloatArray, factor: Factor, sums: Triple) -> Pair:
-        """Return the gradients with respect to steps of the means (K, M), and to coordinates (B, Q).
-
-        `stretch` is V and `factor` that of VW₀. The sums are those of the derivatives g_nk of the objective
-        with respect to log N(x_n; μ_k, P_k), (K,), of g_nk times x_n − μ_k, (K, M), and of g_nk times its
-        second-order terms, (K, S).
-        """
-        (mass, first, second), whitener, n_features = sums, factor.whitener[0], stretch.shape[-1]
-        of_steps = (stretch.mT @ (whitener @ first[..., None]))[..., 0]
-        if self.shared:
-            mass, second = mass.sum(keepdims=True), second.sum(axis=0, keepdims=True)
-        # ∂/∂V of −½ tr(VW₀ S (VW₀)ᵀ) + m log |V|, S the scatter.
-        whole = -(whitener @ unpack(second, n_features)) @ base.whitener[0].mT
-        diagonal = np.einsum("kdd->kd", whole)
-        diagonal *= np.einsum("kdd->kd", stretch)
-        diagonal += mass[:, None]
-        return of_steps, whole.reshape(len(whole), -1)[:, index_of(n_features, "triangle")]
 
 
 class Tied(Structure):

@@ -258,13 +258,6 @@ class LowRank(Diagonal):
         own = factors[:, None, None]
         return np.concatenate([covariances[..., :-1] * np.sqrt(own), covariances[..., -1:] * own], axis=-1)
 
-    def coordinates(self, covariances: FloatArray) -> FloatArray:
-        # Factors are unconstrained.
-        return np.concatenate([covariances[..., :-1], np.log(covariances[..., -1:])], axis=-1)
-
-    def from_coordinates(self, numbers: FloatArray) -> FloatArray:
-        return np.concatenate([numbers[..., :-1], np.exp(numbers[..., -1:])], axis=-1)
-
 
 def automatic_factors(n_features: int) -> int:
     """Return the default number of factors of M features: 2√M, up to `most_factors`."""

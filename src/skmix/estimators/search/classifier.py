@@ -8,85 +8,60 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial, reduce
 from inspect import signature
-from itertools import product
 from numbers import Integral, Real
 from operator import add
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import block_diag
 from scipy.special import softmax
 from sklearn import config_context
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.compute.arrays import namespace, on_host, operations_of
-from ...engine.model import FloatArray, IntArray
+from ...engine.compute.arrays import namespace, on_host
+from ...engine.compute.blocks import Block
+from ...engine.model import FloatArray
 from ...engine.refine.temperature import least_log_loss, log_losses
 from .._settings import check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier, share_predicted
-from ..decisions import check_outlier_label, with_outliers
-from ..io import savable
+from ..decisions import check_outlier_label, novelty_threshold, with_outliers
 from ..rows import Sender, enter, sender
-from ._base import SCREENING, Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
-from ._features import (
-    FeatureMap,
-    fewer_rows,
-    filler,
-    fit_features,
-    pooled_covariance,
-    transforms,
-)
+from ..saving import savable
+from ._base import Fold, Rows, Search, delegated, documented, make_folds
+from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
+from ._features import FeatureMap, fewer_rows, filler, fit_features
+from ._trials import SCREENING, Params, Trial, Trials
 
-# Kernels for each class and strengths of the prior that are tried: rows of the covariance within the classes,
-# for each feature. Kernels belong to one class each, or are shared by all.
-_OWN_FULL = (
-    *((1, 1.0), (1, 0.1), (1, 8.0), (2, 0.5), (2, 2.0), (4, 2.0), (4, 0.5), (8, 0.5), (8, 2.0)),
-    *((16, 0.5), (16, 2.0), (32, 0.5), (64, 0.5), (128, 0.5)),
-)
-_SHARED_FULL = (
-    *((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5), (32, 2.0)),
-    *((64, 0.5), (128, 0.5)),
-)
-_OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 16), (64,), 0.5
-# With many classes there may be fewer kernels than classes, which then differ in their weights alone.
-_FEWER_THAN_CLASSES, _MANY_CLASSES = (0.25, 0.5), 20
-# There are at least so many rows for each kernel, unless there is one a class, and at most so many kernels.
-_ROWS_PER_KERNEL, _MOST_KERNELS = 3, 512
-# Candidates are first compared on one fold, or two of five, with about so many of its rows; so many go on.
-# Before that, features are compared by a few candidates, and so many ways to make them go on.
-_ROWS_TO_SCREEN, _KEPT, _KEPT_FEATURES = 2000, 12, 3
-# More kernels of a kind are tried until so many numbers in a row were worse.
-_WORSE_NUMBERS = 2
-_PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
-# Tried for feature sets: kernels of each group, or of each class and group, strengths of the prior, and
-# concentrations of weights.
-_KERNELS_OF_GROUP, _OWN_OF_GROUP = (4, 8, 16), (1, 2, 4)
-_PRIOR_ROWS_OF_GROUP, _WEIGHT_PRIORS_OF_GROUP = (0.5, 4.0), (1.0, 1.1)
-# How many of the best candidates are tuned for classification, one less with small folds, and shares of the
-# likelihood, each from the model that EM found. All rounds are taken, so that folds and the final fit do the
-# same; with many rows the likelihood is not needed to hold them back, and more rounds pay.
-_TUNED, _TRADE_OFFS, _ROUNDS = 3, (0.1, 0.0), 20
-_MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
-# There are at most so many numbers in the means of full kernels, for each row, and in those of a model that
-# is tuned: gradients would take longer than everything else.
-_MOST_NUMBERS_A_ROW = 2
 # Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
+# Candidates are first compared on one fold with about so many of its rows.
+_ROWS_TO_SCREEN = 2000
+# From so many folds on, which are small, two of them screen candidates and one candidate less is tuned.
+_MANY_FOLDS = 5
+# So many candidates are compared on all folds.
+_KEPT = 12
+# So many ways to make features go on, of which the candidates of these kinds tell the best.
+_KEPT_FEATURES = 3
+_PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
+# More kernels of a kind are tried until so many numbers in a row were worse.
+_WORSE_NUMBERS = 2
+# So many of the best candidates are tuned for classification.
+_TUNED = 3
+# Shares of the likelihood in tuning, each from the model that EM found.
+_TRADE_OFFS = (0.1, 0.0)
+# Rounds of tuning. All of them are taken, so that folds and the final fit do the same.
+_ROUNDS = 20
+# From so many rows on the likelihood is not needed to hold them back, and more rounds pay.
+_MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
 # Tuning takes about as many times as long as the fit, which matters for the time left that is shown.
 _WORK_OF_TUNING = 2
 # A probability of zero counts as this.
 _SMALLEST = np.finfo(np.float64).tiny
-# Strength of the prior where no row can be held out to choose one.
-_BLIND_PRIOR = 2.0
-# From so many folds on, two of them screen candidates.
-_MANY_FOLDS = 5
 
 
 @dataclass
@@ -107,11 +82,7 @@ class Selection:
 
     def choose(self) -> list[Trial]:
         """Try candidates, and return those to average, the best first."""
-        trials, candidates = self.trials, []
-        for params in self.candidates():
-            # Where a prior is given, candidates that differ in their prior are the same.
-            if params not in candidates:
-                candidates.append(params)
+        trials, candidates = self.trials, self.candidates()
         trials.n_kept = self._n_tuned
         if not self.folds:
             # Every class has a single row, so that none can be held out.
@@ -136,6 +107,11 @@ class Selection:
         if self.search.tune is not None and self.search.tune is not False:
             plan("tuning", self._n_tuned * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
         plan("members", self.search.n_members, len(self.rows.X))
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.rows.codes.max()) + 1
 
     @property
     def _many_folds(self) -> bool:
@@ -177,12 +153,11 @@ class Selection:
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
         """Return the candidates whose features are best for the first ones of a few kinds."""
-        n_classes = int(self.rows.codes.max()) + 1
         best: dict[tuple[str, str], float] = {}
         seen = set()
         for params in candidates:
             features = params["transform"], params["reduction"]
-            kind = params["kernels"], params["n_kernels"] // n_classes, params["covariance_type"]
+            kind = params["kernels"], params["n_kernels"] // self.n_classes, params["covariance_type"]
             if (features, kind) in seen or (kind not in _PROBES and features in best):
                 continue
             seen.add((features, kind))
@@ -192,153 +167,26 @@ class Selection:
         kept = sorted(best, key=lambda features: -best[features])[:_KEPT_FEATURES]
         return [params for params in candidates if (params["transform"], params["reduction"]) in kept]
 
-    # ------------------------------------------------------------ candidates
-
-    def candidates(self) -> Iterator[Params]:
-        """Yield the settings of all candidates, simple ones first."""
-        numbers, types = self.search._candidates()
-        n_classes = int(self.rows.codes.max()) + 1
-        own = self.search.kernels == "own"
-        if own and self._spreads_weights:
-            raise ValueError(
-                "kernels='own' needs weights without a prior, which would give every class a share of every "
-                "kernel: leave out weight_prior and inference='variational'."
-            )
-        if own and numbers is not None:
-            if numbers[0] < n_classes:
-                raise ValueError(
-                    f"kernels='own' needs a kernel for each of {n_classes} classes, got "
-                    f"n_kernels={self.search.n_kernels!r}."
-                )
-            # Every class has as many.
-            numbers = sorted({k // n_classes * n_classes for k in numbers})
-        given = self.prototype.covariance_prior != "auto"
-        params: Params = {
-            "transform": "none",
-            "reduction": "none",
-            "kernels": "own" if own else "shared",
-            "n_kernels": numbers[0] if numbers else n_classes,
-            "covariance_type": types[0] if types else "full" if self.folds else "tied",
-            "prior_rows": None if given else _BLIND_PRIOR,
-            "weight_prior": None,
-            "feature_sets": self._feature_sets(),
-            "trade_off": None,
-        }
-        if not self.folds:
-            yield params
-        elif params["feature_sets"] is not None:
-            yield from self._of_groups(params, numbers, types)
-        else:
-            n_train = min(len(training.X) for training, _ in self.folds)
-            for transform, reduction in transforms(self.rows.X, n_classes):
-                width = self._width(transform, reduction)
-                for kernels, k, name, rows in self.kernels(
-                    n_classes, n_train, width, numbers, types, reduction
-                ):
-                    yield {
-                        **params, "transform": transform, "reduction": reduction, "kernels": kernels,
-                        "n_kernels": k, "covariance_type": name, "prior_rows": None if given else rows,
-                    }  # fmt: skip
-
-    @property
-    def _spreads_weights(self) -> bool:
-        """Whether weights have a prior, which leaves none of them at zero."""
-        return self.prototype.inference != "em" or self.prototype.weight_prior is not None
-
-    def kernels(
-        self,
-        n_classes: int,
-        n_train: int,
-        width: int,
-        numbers: list[int] | None,
-        types: list[str] | None,
-        reduction: str,
-    ) -> list[tuple[str, int, str, float]]:
-        """Return what is tried of kernels: whose they are, how many, their covariances and their prior."""
-        allowed = ("own", "shared") if self.search.kernels == "auto" else (self.search.kernels,)
-        if self._spreads_weights:
-            allowed = ("shared",)
-        if numbers is not None:
-            strengths = sorted({rows for _, rows in (*_OWN_FULL, *_SHARED_FULL)})
-            return [
-                (allowed[-1], k, name, rows)
-                for name in types or ["tied", "full"]
-                for k in numbers
-                for rows in (strengths if name in ("full", "low_rank") else [_PRIOR_OF_SIMPLE])
-            ]
-        found: list[tuple[str, float, str, float]] = []
-        for name in types or ["tied", "full"]:
-            if name in ("full", "low_rank"):
-                found += [("own", m, name, rows) for m, rows in _OWN_FULL]
-                shared: Sequence[tuple[float, float]] = (
-                    _SHARED_FULL if reduction == "none" else _SHARED_FULL[:1]
-                )
-            else:
-                found += [("own", m, name, _PRIOR_OF_SIMPLE) for m in _OWN_SIMPLE]
-                shared = [(m, _PRIOR_OF_SIMPLE) for m in _SHARED_SIMPLE]
-            if n_classes >= _MANY_CLASSES:
-                shared = [*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared]
-            found += [("shared", m, name, rows) for m, rows in shared]
-        most = min(_MOST_KERNELS, n_train // _ROWS_PER_KERNEL)
-        # Means have at most so many numbers for each row: a kernel needs rows to find its directions.
-        most_full = min(most, _MOST_NUMBERS_A_ROW * n_train // width)
-        tried = [
-            (kernels, round(m * n_classes), name, rows)
-            for kernels, m, name, rows in found
-            if kernels in allowed and (m <= 1 or m * n_classes <= (most_full if name == "full" else most))
-        ]
-        # Shared kernels of a simple type are many, and there may be too few rows for any of these numbers.
-        fewer = sorted({n_classes, max(n_classes, most)})
-        return tried or [("shared", k, name, _PRIOR_OF_SIMPLE) for name in types or [] for k in fewer]
-
-    def _feature_sets(self) -> list[list[int]] | None:
-        """Return the columns of each feature set; None for one set of all features."""
-        if self.search.feature_sets is None:
-            return None
-        names = getattr(self.search, "feature_names_in_", None)
-        return check_feature_sets(self.search.feature_sets, self.rows.X.shape[1], names)
-
-    def _of_groups(
-        self, params: Params, numbers: list[int] | None, types: list[str] | None
-    ) -> Iterator[Params]:
-        """Yield the candidates of the product form."""
-        n_train = min(len(training.X) for training, _ in self.folds)
-        own, n_classes = params["kernels"] == "own", int(self.rows.codes.max()) + 1
-        default = [m * n_classes for m in _OWN_OF_GROUP] if own else _KERNELS_OF_GROUP
-        numbers = numbers or sorted({min(k, n_train) for k in default})
-        weights = (None,) if own or self._spreads_weights else _WEIGHT_PRIORS_OF_GROUP
-        strengths = (None,) if params["prior_rows"] is None else _PRIOR_ROWS_OF_GROUP
-        for k, name, rows, weight in product(numbers, types or ["full"], strengths, weights):
-            yield {
-                **params, "n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight
-            }  # fmt: skip
+    def candidates(self) -> list[Params]:
+        """Return the settings of all candidates, simple ones first."""
+        search, prototype = self.search, self.prototype
+        numbers, types = search._candidates()
+        sets = search.feature_sets
+        if sets is not None:
+            names = getattr(search, "feature_names_in_", None)
+            sets = check_feature_sets(sets, self.rows.X.shape[1], names)
+        return Choices(
+            numbers,
+            types,
+            search.kernels,
+            sets,
+            n_classes=self.n_classes,
+            n_train=min((len(training.X) for training, _ in self.folds), default=0),
+            has_prior=prototype.covariance_prior != "auto",
+            spreads_weights=prototype.inference != "em" or prototype.weight_prior is not None,
+        ).candidates(self.rows.X, self._width)
 
     # ------------------------------------------------------------ scores
-
-    def make(self, params: Params, rows: Rows, seed: int | None = None) -> SharedKernelClassifier:
-        """Return the unfitted classifier of a candidate; prior and start come from complete rows."""
-        groups, own = params["feature_sets"], rows.labelled
-        settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_sets")}
-        n_classes = int(own.codes.max()) + 1
-        seed = self.prototype.random_state if seed is None else seed
-        if params["prior_rows"] is not None:
-            n_features = rows.X.shape[1]
-            width = n_features if groups is None else sum(map(len, groups)) / len(groups)
-            pooled = pooled_covariance(own.X, own.codes, own.weights)
-            if groups is None:
-                # Each of m kernels of a class covers a part of its rows.
-                pooled = pooled * max(1.0, params["n_kernels"] / n_classes) ** (-2.0 / n_features)
-            settings["covariance_prior"] = (params["prior_rows"] * width, pooled)
-        if params["weight_prior"] is not None:
-            settings["weight_prior"] = params["weight_prior"]
-        if params["kernels"] == "own":
-            per_class = params["n_kernels"] // n_classes
-            parts = [own.X] if groups is None else [own.X[:, columns] for columns in groups]
-            projected = params["reduction"] != "none"
-            starts = [own_kernels(part, own.codes, per_class, seed, projected=projected) for part in parts]
-            settings |= {"n_kernels": None, "init": starts[0] if groups is None else starts}
-        made: SharedKernelClassifier = clone(self.prototype).set_params(**settings, random_state=seed)
-        return made
 
     def _map(self, number: int, transform: str, reduction: str) -> Fold:
         """Return a fold with other features; their map is fitted to its training rows."""
@@ -385,10 +233,7 @@ class Selection:
                 ]
             else:
                 known = self._screened_models.pop(repr(params), [])
-                trial.models = known + [
-                    self.make(params, rows).fit(self.to_device(rows.X), rows.y, rows.weights)
-                    for rows, _ in folds[len(known) :]
-                ]
+                trial.models = known + [self._fit(params, rows) for rows, _ in folds[len(known) :]]
             logs = [
                 on_host(model.predict_log_proba(self.to_device(rows.X)))
                 for model, rows in zip(trial.models, held, strict=True)
@@ -410,6 +255,11 @@ class Selection:
         sizes = [rows.row_weights.sum() for rows in held]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
+
+    def _fit(self, params: Params, rows: Rows) -> SharedKernelClassifier:
+        """Return a candidate fitted to rows without missing values."""
+        model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
+        return model.fit(self.to_device(rows.X), rows.y, rows.weights)
 
     def tune(self, model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
         """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
@@ -437,7 +287,7 @@ class Selection:
             unsuited = params["feature_sets"] is not None or params["covariance_type"] == "low_rank"
             unsuited = unsuited or is_robust(self.prototype)
             n_numbers = params["n_kernels"] * models[0].n_features_in_
-            if automatic and (unsuited or n_numbers > _MOST_NUMBERS_A_ROW * len(self.rows.X)):
+            if automatic and (unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X)):
                 continue
             evaluate = partial(self._evaluate, fitted=models)
             for trade_off in _TRADE_OFFS if automatic or tune is True else (float(tune),):
@@ -482,26 +332,56 @@ class Selection:
         # One error in as many rows, which these happen not to have, would cost more.
         return [best] if mean > max(error, np.log(size) / size) else [self.trials.list[i] for i in chosen]
 
+    # ------------------------------------------------------------ what was chosen, fitted to all rows
 
-def own_kernels(
-    rows: FloatArray, codes: IntArray, per_class: int, seed: Any, *, projected: bool = False
-) -> dict[str, FloatArray]:
-    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero.
+    def fit_members(self, chosen: list[Trial], given: tuple[Any, Any, Any]) -> list[Member]:
+        """Return the chosen candidates fitted to all rows.
 
-    Means are rows of the class, drawn as by k-means++; distances are in units of the features' deviations
-    unless features are projections, whose deviations mean something.
-    """
-    own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
-    if per_class == 1:
-        return {"means": np.stack([each.mean(axis=0) for each in own]), "weights": np.eye(len(own))}
-    deviations, random_state = rows.std(axis=0), check_random_state(seed)
-    scale = np.where((deviations > 0.0) & (not projected), deviations, 1.0)
-    draw_seeds, means = operations_of(rows).draw_seeds, []
-    for each in own:
-        chances = random_state.uniform(size=min(per_class, len(each)) - 1)
-        means.append(draw_seeds(each / scale, random_state.randint(len(each)), chances) * scale)
-    weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
-    return {"means": np.concatenate(means), "weights": weights}
+        `given` are X, y and sample_weight as the user gave them, for members whose features stay as they are.
+        """
+        self.trials.plan("members", len(chosen), len(self.rows.X))
+        complete, members = self.rows.map(filler(self.rows.X, self.prototype.random_state)), []
+        for number, trial in enumerate(chosen):
+            params, data = trial.params, given
+            change = fit_features(params["transform"], params["reduction"], complete)
+            rows, filled = self.rows, complete
+            if change is not None:
+                rows, filled = rows.map(change.transform), complete.map(change.transform)
+                data = self.to_device(rows.X), rows.y, rows.weights
+            seed = self.prototype.random_state + number
+            classifier = make_classifier(self.prototype, params, filled, seed).fit(*data)
+            if params["trade_off"] is not None:
+                # The model may have the names of a data frame's columns, which filled rows lack.
+                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+                self.tune(classifier, filled, params["trade_off"])
+            classifier.temperature_ = trial.columns.get("temperature", 1.0)
+            self.trials.step("members", "fitting to all rows")
+            members.append(Member(classifier, change, rows, filled))
+        for trial in self.trials.list:
+            trial.columns["member"] = any(trial is each for each in chosen)
+        return members
+
+    def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
+        """Return the log-density below which a share of new rows lies; groups (N,) are held out whole."""
+        if params["trade_off"] is None:
+            return novelty_threshold(member.classifier, share, member.rows.block(), groups=groups)
+        labelled = member.filled.codes >= 0
+
+        def finish(other: SharedKernelClassifier, own: Block) -> None:
+            assert own.y is not None
+            self.tune(other, Rows(own.X, self.rows.classes, own.y, own.weights), params["trade_off"])
+
+        groups = None if groups is None else groups[labelled]
+        return novelty_threshold(member.classifier, share, member.filled.labelled.block(), finish, groups)
+
+
+class Member(NamedTuple):
+    """A classifier fitted to all rows, its map of the features, and the rows as it sees them."""
+
+    classifier: SharedKernelClassifier
+    features: FeatureMap | None
+    rows: Rows
+    filled: Rows  # without missing values
 
 
 @savable
@@ -643,8 +523,9 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         rows, kept = self._open(X, y, sample_weight)
-        if rows.codes.max() < 1:
-            label = rows.labelled.y.tolist()[0]
+        classes = np.asarray(rows.classes)
+        if len(classes) < 2:
+            label = classes.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
         if rows.weights is not None:
             # Priors are in rows, and weights that sum to one do not mean that there is one row.
@@ -653,51 +534,25 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
         prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
         prototype._validate_params()
-        seed = prototype.random_state
-        rejecting = {"reject_below": prototype.reject_below, "outlier_label": prototype.outlier_label}
-        check_outlier_label(
-            prototype.outlier_label,
-            np.unique(rows.labelled.y.tolist()),
-            rejects=prototype.reject_below is not None,
-        )
+        rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
+        rejects = prototype.reject_below is not None
+        check_outlier_label(prototype.outlier_label, classes, rejects=rejects)
         # Candidates need no threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
-        for training, held in make_folds(rows, self.cv, groups, kept, seed):
-            fill = filler(training.X, seed)
+        for training, held in make_folds(rows, self.cv, groups, kept, prototype.random_state):
+            fill = filler(training.X, prototype.random_state)
             folds.append((training.map(fill), held.map(fill)))
-        # In the kind that was given, which folds may have had to change. Without rows of no weight,
-        # -1 may mean something else.
-        labels = column_or_1d(on_host(y))
-        labels = labels if len(labels) == len(kept) else rows.y
-        to_device = sender(prototype, X)
-        selection = Selection(self, prototype, rows, folds, trials, to_device)
+        selection = Selection(self, prototype, rows, folds, trials, sender(prototype, X))
         chosen = selection.choose()
-        trials.plan("members", len(chosen), len(rows.X))
-        complete = rows.map(filler(rows.X, seed))
-        classifiers, maps = [], []
-        for number, trial in enumerate(chosen):
-            params, given = trial.params, (X, y, sample_weight)
-            change = fit_features(params["transform"], params["reduction"], complete)
-            filled = complete
-            if change is not None:
-                filled, mapped = complete.map(change.transform), rows.map(change.transform)
-                given = to_device(mapped.X), labels, mapped.weights
-            classifier = selection.make(params, filled, seed + number)
-            if number == 0:
-                classifier.set_params(**rejecting)
-            classifier.fit(*given)
-            if params["trade_off"] is not None:
-                # The model may have the names of a data frame's columns, which filled rows lack.
-                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-                selection.tune(classifier, filled, params["trade_off"])
-            classifier.temperature_ = trial.columns.get("temperature", 1.0)
-            trials.step("members", "fitting to all rows")
-            classifiers.append(classifier)
-            maps.append(None if change is None else tuple(change))
-        for trial in trials.list:
-            trial.columns["member"] = any(trial is each for each in chosen)
-        self.classifiers_, self.feature_maps_ = classifiers, maps
+        members = selection.fit_members(chosen, (X, y, sample_weight))
+        if rejects:
+            groups = None if groups is None else np.asarray(groups)[kept]
+            best = members[0]
+            threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
+            best.classifier.set_params(**rejecting).threshold_ = threshold
+        self.classifiers_ = [member.classifier for member in members]
+        self.feature_maps_ = [None if each.features is None else tuple(each.features) for each in members]
         return chosen[0]
 
     def _finish(self) -> None:

@@ -25,10 +25,11 @@ from ...engine.structures import STRUCTURES
 from .._settings import check_count, is_wide
 from ..densities import n_parameters
 from ..holdout import Split, random_halves
-from ..io import log_probabilities, savable
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, enter, note_rows, open_training, sender, warn_caller
-from ._base import Fold, Params, Rows, Search, Trial, Trials, delegated, documented, make_folds
+from ..saving import log_probabilities, savable
+from ._base import Fold, Rows, Search, delegated, documented, make_folds
+from ._trials import Params, Trial, Trials
 
 # The numbers of kernels reach this many for each class, and go on as far again while the largest is the best.
 _KERNELS_PER_CLASS = 4
@@ -187,9 +188,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.shares_ = shares
         return best
 
-    def _open_task(
-        self, prototype: SharedKernelMixture, X: Any, y: Any, sample_weight: Any, groups: Any
-    ) -> Task:
+    def _open_task(self, prototype: Any, X: Any, y: Any, sample_weight: Any, groups: Any) -> Task:
         """Return the criterion, the size of the problem, and the rows that the criterion needs."""
         criterion = self.criterion
         if criterion == "auto":

@@ -15,23 +15,23 @@ const modelOf = () => variantOf().methods[control.method.value].best;
 
 // The mixture that has a feature, and the feature's place in it.
 function placeOf(feature) {
-  const groups = variantOf().groups;
-  const group = groups.findIndex((names) => names.includes(feature));
-  return { group, index: groups[group].indexOf(feature) };
+  const sets = variantOf().feature_sets;
+  const set = sets.findIndex((names) => names.includes(feature));
+  return { set, index: sets[set].indexOf(feature) };
 }
 
 function offerVariant() {
   const variant = variantOf();
   const methods = report.methods.filter(({ key }) => variant.methods[key]?.best).map(({ key, label }) => [key, label]);
   options(control.method, methods, control.method.value);
-  const features = variant.groups.flat().map((name) => [name, name]);
+  const features = variant.feature_sets.flat().map((name) => [name, name]);
   options(control.across, features, control.across.value);
   offerUp();
 }
 
 function offerUp() {
-  const { group } = placeOf(control.across.value);
-  const others = variantOf().groups[group].filter((name) => name !== control.across.value);
+  const { set } = placeOf(control.across.value);
+  const others = variantOf().feature_sets[set].filter((name) => name !== control.across.value);
   const entries = [...others.map((name) => [name, name]), [DENSITY, "density"]];
   options(control.up, entries, control.up.value);
 }
@@ -124,8 +124,8 @@ let plotWidth = 0;
 function show() {
   hideTip();
   const model = modelOf();
-  const { group } = placeOf(control.across.value);
-  const mixture = model.groups[group];
+  const { set } = placeOf(control.across.value);
+  const mixture = model.mixtures[set];
   plot.classList.toggle("on-white", control.style.value === "paper");
   showLines(styleKey, control.style.value);
   if (!mixture) {

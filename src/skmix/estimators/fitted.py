@@ -1,0 +1,288 @@
+"""What a fit leaves behind: frozen records, whose fields are the public attributes of an estimator.
+
+The field `means` is the attribute ``means_``. Fits, streams and files make and read these records; `of` and
+`store` alone know where an estimator keeps the values. Letters of the shapes: K kernels, L classes, M
+features; small letters stand for any size.
+"""
+
+# The functions that make fields return new ones.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, field, fields, replace
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+
+from ..engine.model import FloatArray, Parameters
+from ..engine.tails import tail_of
+
+HUGE = float(np.finfo(np.float64).max)
+TINY = float(np.finfo(np.float64).tiny)
+# Larger numbers cannot be squared.
+SQUARABLE = 1e154
+# What tails call the attributes of theirs.
+_TAIL = {"degrees": "kernel_degrees", "weights": "background_weights", "box": "background_box"}
+
+
+def _array(axes: str, lowest: float = -HUGE, highest: float = HUGE, **default: Any) -> Any:
+    """Return a field for an array of floating-point numbers, all of them between two bounds.
+
+    Capital axes have the same size in all arrays of a record.
+    """
+    return field(metadata={"kind": np.ndarray, "axes": axes, "bounds": (lowest, highest)}, **default)
+
+
+def _number(kind: type, lowest: float = -HUGE, highest: float = HUGE, **default: Any) -> Any:
+    """Return a field for a number between two bounds."""
+    return field(metadata={"kind": kind, "bounds": (lowest, highest)}, **default)
+
+
+def _value(kind: Any, **default: Any) -> Any:
+    """Return a field for a value of some type, which is checked elsewhere."""
+    return field(metadata={"kind": kind}, **default)
+
+
+def _part(record: type) -> Any:
+    """Return a field for a record of values that an estimator has all together, or not at all."""
+    return field(metadata={"record": record}, default=None)
+
+
+class FitRecord:
+    """A dataclass whose fields are attributes of an estimator; a field may be such a record itself."""
+
+    @classmethod
+    def of(cls, estimator: Any) -> Self | None:
+        """Return the record of a fitted estimator; None where a field without a default is missing."""
+        found = {}
+        for each in fields(cls):  # type: ignore[arg-type]
+            record = each.metadata.get("record")
+            value = record.of(estimator) if record else getattr(estimator, f"{each.name}_", None)
+            if value is not None:
+                found[each.name] = value
+            elif each.default is MISSING:
+                return None
+        return cls(**found)
+
+    def store(self, estimator: Any) -> None:
+        """Set the attributes of an estimator, and delete those that the record does not have."""
+        for name in self.names():
+            estimator.__dict__.pop(name, None)
+        estimator.__dict__.update(self.attributes())
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the values by the names of attributes; those that are None are left out."""
+        found: dict[str, Any] = {}
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if isinstance(value, FitRecord):
+                found |= value.attributes()
+            elif value is not None:
+                found[f"{each.name}_"] = value
+        return found
+
+    @classmethod
+    def names(cls) -> dict[str, Any]:
+        """Return the names of all attributes, each with its field."""
+        found: dict[str, Any] = {}
+        for each in fields(cls):  # type: ignore[arg-type]
+            record = each.metadata.get("record")
+            found |= record.names() if record else {f"{each.name}_": each}
+        return found
+
+    @classmethod
+    def missing(cls, present: set[str]) -> Iterator[str]:
+        """Yield the names of attributes that should be among those present."""
+        for each in fields(cls):  # type: ignore[arg-type]
+            record = each.metadata.get("record")
+            if record and not present.isdisjoint(record.names()):
+                yield from record.missing(present)
+            elif each.default is MISSING and f"{each.name}_" not in present:
+                yield f"{each.name}_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class History(FitRecord):
+    """How a fit to rows went; a marginal or conditional model was never fitted itself."""
+
+    log_likelihood: float = _number(float)  # of all rows, of the best start
+    # (p, c): of each class's rows, and unlabelled rows, before each pass
+    log_likelihood_path: FloatArray = _array("pc")
+    start_status: np.ndarray = _value(np.ndarray)  # (s,): 'converged', 'stopped' or 'failed'
+    # (s,): a start that failed has reached minus infinity
+    start_log_likelihoods: FloatArray = _array("s", -np.inf)
+    has_gaps: bool | None = _value(bool, default=None)  # whether rows had missing values; None in a stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightPosterior(FitRecord):
+    """Posterior of the weights, of a variational fit or beside a learnt prior on weights."""
+
+    lower_bound: float = _number(float)  # of the log-evidence
+    lower_bound_path: FloatArray = _array("s", -np.inf)  # (s,): after each pass
+    weight_concentration: FloatArray = _array("KL", TINY)  # (K, L): a Dirichlet distribution for each class
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelPosterior(FitRecord):
+    """Posterior of means and covariances, of a variational fit."""
+
+    mean_precision: FloatArray = _array("K", TINY)  # (K,): in rows
+    wishart_degrees: FloatArray = _array("K", TINY)  # (K,): degrees of freedom of the inverse covariances
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearntPrior(FitRecord):
+    """The prior on covariances that ``covariance_prior='auto'`` or 'weak' has found."""
+
+    covariance_prior: tuple[float, FloatArray] = _value(tuple)  # rows, and covariance (M, M) or (M,)
+    prior_setting: str = _value(str)  # 'auto' or 'weak'
+    shrinkage: float = _number(float, 0.0, 1.0)  # share of the prior in a kernel of average size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor(FitRecord):
+    """Smallest variances of each feature, where there is a prior on covariances."""
+
+    resolution: FloatArray = _array("M", 0.0)  # (M,): zero if unknown
+    variance_floor: FloatArray = _array("M", 0.0)  # (M,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shifts(FitRecord):
+    """Means of groups."""
+
+    group_shift: float = _number(float, TINY, np.inf)  # strength of the prior, in rows
+    group_shifts: FloatArray = _array("LKM", -SQUARABLE, SQUARABLE)  # (L, K, M): what is added to the means
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted(FitRecord):
+    """A fitted mixture."""
+
+    classes: np.ndarray = _value(np.ndarray)  # (L,): labels, sorted
+    class_prior: FloatArray = _array("L", 0.0, 1.0)  # (L,)
+    class_count: FloatArray = _array("L", 0.0)  # (L,): labelled rows, or the sum of their weights
+    covariance_type: str = _value(str)
+    n_kernels: int = _number(Integral, 1)
+    weights: FloatArray = _array("KL", 0.0)  # (K, L): Pr(kernel | class)
+    means: FloatArray = _array("KM", -SQUARABLE, SQUARABLE)  # (K, M)
+    covariances: FloatArray = _value(np.ndarray)  # by structure, see `Parameters`
+    kernel_degrees: FloatArray | None = _array("K", 1.0, default=None)  # (K,): of freedom, of t kernels
+    background_weights: FloatArray | None = _array("L", 0.0, 1.0, default=None)  # (L,): shares of classes
+    background_box: FloatArray | None = _array("BM", default=None)  # (2, M): lowest and highest values
+    converged: bool = _value(bool)
+    n_iter: int = _number(Integral, 0)
+    weight_prior: FloatArray | None = _array("K", TINY, default=None)  # (K,): learnt concentration
+    history: History | None = _part(History)
+    weight_posterior: WeightPosterior | None = _part(WeightPosterior)
+    kernel_posterior: KernelPosterior | None = _part(KernelPosterior)
+    prior: LearntPrior | None = _part(LearntPrior)
+    floor: Floor | None = _part(Floor)
+    shifts: Shifts | None = _part(Shifts)
+    stream: dict[str, Any] | None = _value(dict, default=None)  # running statistics, see `Running`
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters of the density."""
+        return parameters_of(self, "")
+
+    def with_parameters(self, parameters: Parameters) -> Fitted:
+        """Return the record with other parameters of the density."""
+        return replace(self, **fields_of(parameters))
+
+    def moved(self, parameters: Parameters) -> Fitted:
+        """Return the record with kernels that moved, without what belongs to those before."""
+        gone = dict.fromkeys(("weight_posterior", "kernel_posterior", "stream"))
+        return replace(self, **fields_of(parameters), **gone)
+
+
+def fields_of(parameters: Parameters) -> dict[str, Any]:
+    """Return the fields of a `Fitted` that parameters have."""
+    of_tail = parameters.tail.to_dict()
+    return {
+        "weights": parameters.weights,
+        "means": parameters.means,
+        "covariances": parameters.covariances,
+        "n_kernels": len(parameters.means),
+        **{name: of_tail.get(key) for key, name in _TAIL.items()},
+    }
+
+
+def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
+    """Return the parameters of a fitted mixture; `ending` is that of its attributes' names."""
+    arrays = {key: getattr(fitted, f"{name}{ending}", None) for key, name in _TAIL.items()}
+    weights, means, covariances = (
+        getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")
+    )
+    own = {key: array for key, array in arrays.items() if array is not None}
+    return Parameters(weights, means, covariances, tail=tail_of(own))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedClassifier(FitRecord):
+    """A fitted classifier: a mixture for each feature set."""
+
+    models: list[Any] = _value(list)
+    feature_sets: list[list[int]] = _value(list)  # columns of each model
+    class_prior: FloatArray = _array("L", 0.0, 1.0)  # (L,)
+    # Beyond these bounds, log-densities of far rows would overflow.
+    temperature: float = _number(float, 1e-100, 1e100)
+    threshold: float = _number(float, -np.inf)  # log-density of outliers
+    tuned: dict[str, Any] | None = _value(dict, default=None)  # what `tune` reports
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedGaussian(FitRecord):
+    """scikit-learn's attributes of a fitted mixture."""
+
+    weights: FloatArray = _array("K", 0.0, 1.0)  # (K,)
+    means: FloatArray = _array("KM", -SQUARABLE, SQUARABLE)  # (K, M)
+    covariances: FloatArray = _value(np.ndarray)
+    precisions: FloatArray = _value(np.ndarray)
+    precisions_cholesky: FloatArray = _value(np.ndarray)
+    converged: bool = _value(bool)
+    n_iter: int = _number(Integral, 0)
+    lower_bound: float = _number(float, -np.inf)
+    lower_bounds: list[float] = _value(list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedSearch(FitRecord):
+    """A fitted search; `FittedSearch` of classifiers and of mixtures have different members."""
+
+    best_index: int = _number(Integral, 0)
+    best_params: dict[str, Any] = _value(dict)
+    best_score: float = _value(object)
+    cv_results: dict[str, Any] = _value(dict)
+    n_untried: int = _number(Integral, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedClassifierSearch(FittedSearch):
+    """A fitted search of classifiers."""
+
+    classifiers: list[Any] = _value(list)
+    feature_maps: list[Any] = _value(list)  # what each member takes of rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedMixtureSearch(FittedSearch):
+    """A fitted search of mixtures."""
+
+    mixtures: list[Any] = _value(list)
+    shares: FloatArray = _array("S", 0.0, 1.0)  # (S,): of the members in the average
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsOfFit(FitRecord):
+    """What an estimator knows of its rows, beside any of the records above."""
+
+    n_features_in: int = _number(Integral, 1)
+    feature_names_in: np.ndarray | None = _value(np.ndarray, default=None)  # (M,)
+    # Encoding of columns, scale and compensation of files; None for numbers as they were given.
+    preparation: dict[str, Any] | None = _value(dict, default=None)
+    metadata: dict[str, Any] | None = _value(dict, default=None)  # of the user, and of the command line

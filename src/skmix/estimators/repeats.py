@@ -1,0 +1,83 @@
+"""Fits of one mixture from many starts, all of which are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+
+from ..engine.em import fit
+from ..engine.model import Status
+from ..engine.records import join
+from ..engine.structures import structure_of
+from .mixture import SharedKernelMixture
+from .rows import open_training
+from .solving import fitted_so_far, options_of, start_batches
+
+# The engine divides its work by the number of starts. It is told this number, however many there are, so that
+# the bits of a fit do not depend on how many others run beside it.
+_STARTS = 100
+
+
+def fit_each(
+    model: SharedKernelMixture,
+    X: ArrayLike,
+    y: ArrayLike,
+    random_states: Sequence[int | np.random.RandomState],
+) -> list[SharedKernelMixture]:
+    """Fit a mixture once from the start of each random state, all of them as one batch.
+
+    Several times as fast as one fit after the other where rows are few. Bitwise, a fit is the same alone and
+    in any batch.
+
+    Parameters
+    ----------
+    model : SharedKernelMixture
+        Settings of the fits: EM with full covariances and Gaussian kernels, ``covariance_prior=None``.
+    X : array-like of shape (N, M)
+        Rows.
+    y : array-like of shape (N,)
+        Class of each row.
+    random_states : sequence of int or RandomState
+        One for each fit.
+
+    Returns
+    -------
+    list of SharedKernelMixture
+        Fitted mixtures, one for each random state. Of a start that fails, ``start_status_`` is 'failed', and
+        its parameters are those that entered the failing pass.
+    """
+    needed = {"covariance_type": "full", "inference": "em", "covariance_prior": None, "tail": None}
+    for name, value in needed.items():
+        if getattr(model, name) != value:
+            raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
+    model = clone(model).set_params(n_init=1, warm_start=False)
+    training = open_training(model, X, y, None)
+    structure = structure_of("full")
+    frame = training.source.summary.frame(structure)
+    starts = []
+    for random_state in random_states:
+        model.random_state = random_state
+        starts += start_batches(model, training, frame, structure)
+    options = replace(options_of(model, training.n_features, "full"), n_starts=_STARTS)
+    result = fit(training.source, join(starts), options, frame=frame)
+    log_likelihoods = result.log_likelihood.sum(axis=1)
+    fitted = []
+    for r, (status, random_state) in enumerate(zip(result.status, random_states, strict=True)):
+        own = copy(model)
+        own.random_state = random_state
+        found = fitted_so_far(model, training, result.parameters.take(r), float(log_likelihoods[r]))
+        assert found.history is not None
+        history = replace(
+            found.history,
+            log_likelihood_path=result.path[r],
+            start_status=np.array([Status(status).name.lower()]),
+        )
+        converged = bool(status == Status.CONVERGED)
+        replace(found, converged=converged, n_iter=int(result.n_iter[r]), history=history).store(own)
+        fitted.append(own)
+    return fitted

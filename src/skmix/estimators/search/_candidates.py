@@ -1,0 +1,229 @@
+"""Candidates of a search for classifiers: which settings are tried, and the classifier that they make.
+
+The guide on model selection says why these are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from ...engine.compute.arrays import operations_of
+from ...engine.model import FloatArray, IntArray
+from ..classifier import SharedKernelClassifier
+from ._base import Rows
+from ._features import pooled_covariance, transforms
+from ._trials import Params
+
+# Kernels for each class and strengths of the prior, in rows of the covariance within the classes for each
+# feature: of full kernels that belong to one class each, and of those that all classes share.
+_OWN_FULL = (
+    *((1, 1.0), (1, 0.1), (1, 8.0), (2, 0.5), (2, 2.0), (4, 2.0), (4, 0.5), (8, 0.5), (8, 2.0)),
+    *((16, 0.5), (16, 2.0), (32, 0.5), (64, 0.5), (128, 0.5)),
+)
+_SHARED_FULL = (
+    *((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5), (32, 2.0)),
+    *((64, 0.5), (128, 0.5)),
+)
+# The same of simpler covariances, with one strength: they have too few parameters for it to matter.
+_OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 16), (64,), 0.5
+# From so many classes on, fewer kernels than classes are tried too, which then differ in their weights alone.
+_MANY_CLASSES = 20
+# Kernels for each class then.
+_FEWER_THAN_CLASSES = (0.25, 0.5)
+# The least number of rows for each kernel, unless there is one kernel a class.
+_ROWS_PER_KERNEL = 3
+# The largest number of kernels: more would take too long.
+_MOST_KERNELS = 512
+# Numbers in the means of full kernels for each row: a kernel needs rows to find its directions.
+MOST_NUMBERS_A_ROW = 2
+# Tried for feature sets: kernels of each set, or of each class and set.
+_KERNELS_OF_SET, _OWN_OF_SET = (4, 8, 16), (1, 2, 4)
+# Strengths of their priors, on covariances and on weights.
+_PRIOR_ROWS_OF_SET, _WEIGHT_PRIORS_OF_SET = (0.5, 4.0), (1.0, 1.1)
+# Strength of the prior where no row can be held out to choose one.
+_BLIND_PRIOR = 2.0
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is open in a search: settings that are None are to be chosen."""
+
+    numbers: list[int] | None  # of kernels, from few to many
+    types: list[str] | None  # of covariances
+    kernels: str  # 'own', 'shared' or 'auto'
+    feature_sets: list[list[int]] | None
+    n_classes: int
+    n_train: int  # rows of the smallest training set; 0 where no row can be held out
+    has_prior: bool  # whether the prior on covariances is given
+    spreads_weights: bool  # whether weights have a prior, which leaves none of them at zero
+
+    def check(self) -> None:
+        """Refuse kernels of one class each where they cannot stay so."""
+        if self.kernels != "own":
+            return
+        if self.spreads_weights:
+            raise ValueError(
+                "kernels='own' needs weights without a prior, which would give every class a share of every "
+                "kernel: leave out weight_prior and inference='variational'."
+            )
+        if self.numbers is not None and self.numbers[0] < self.n_classes:
+            raise ValueError(
+                f"kernels='own' needs a kernel for each of {self.n_classes} classes, got "
+                f"n_kernels={self.numbers[0]}."
+            )
+
+    def candidates(self, X: np.ndarray, width_of: Callable[[str, str], int]) -> list[Params]:
+        """Return the settings of all candidates, simple ones first, each once.
+
+        `width_of` returns how many features a transformation and a reduction of rows X (n, M) make.
+        """
+        self.check()
+        numbers, own = self.numbers, self.kernels == "own"
+        if own and numbers is not None:
+            # Every class has as many.
+            numbers = sorted({k // self.n_classes * self.n_classes for k in numbers})
+        params: Params = {
+            "transform": "none",
+            "reduction": "none",
+            "kernels": "own" if own else "shared",
+            "n_kernels": numbers[0] if numbers else self.n_classes,
+            "covariance_type": self.types[0] if self.types else "full" if self.n_train else "tied",
+            "prior_rows": _BLIND_PRIOR,
+            "weight_prior": None,
+            "feature_sets": self.feature_sets,
+            "trade_off": None,
+        }
+        found: list[Params] = [params]
+        if self.n_train and self.feature_sets is not None:
+            found = [{**params, **each} for each in self._of_sets(numbers)]
+        elif self.n_train:
+            found = [
+                {**params, "transform": transform, "reduction": reduction, **each}
+                for transform, reduction in transforms(X, self.n_classes)
+                for each in self.of_kernels(
+                    numbers, width_of(transform, reduction), reduced=reduction != "none"
+                )
+            ]
+        if self.has_prior:
+            found = [{**each, "prior_rows": None} for each in found]
+        return [each for i, each in enumerate(found) if each not in found[:i]]
+
+    def of_kernels(self, numbers: list[int] | None, width: int, *, reduced: bool) -> list[Params]:
+        """Return what is tried of kernels of so many features: whose, how many, covariances and prior."""
+        allowed = ("own", "shared") if self.kernels == "auto" else (self.kernels,)
+        if self.spreads_weights:
+            allowed = ("shared",)
+        if numbers is not None:
+            strengths = sorted({rows for _, rows in (*_OWN_FULL, *_SHARED_FULL)})
+            return [
+                _params(allowed[-1], k, name, rows)
+                for name in self.types or ["tied", "full"]
+                for k in numbers
+                for rows in (strengths if _is_full(name) else [_PRIOR_OF_SIMPLE])
+            ]
+        most = min(_MOST_KERNELS, self.n_train // _ROWS_PER_KERNEL)
+        most_of = {"full": min(most, MOST_NUMBERS_A_ROW * self.n_train // width)}
+        found = [
+            _params(kernels, round(m * self.n_classes), name, rows)
+            for kernels, m, name, rows in self._per_class(reduced)
+            if kernels in allowed and (m <= 1 or m * self.n_classes <= most_of.get(name, most))
+        ]
+        # Shared kernels of a simple type are many, and there may be too few rows for any of these numbers.
+        fewer = sorted({self.n_classes, max(self.n_classes, most)})
+        return found or [
+            _params("shared", k, name, _PRIOR_OF_SIMPLE) for name in self.types or [] for k in fewer
+        ]
+
+    def _per_class(self, reduced: bool) -> Iterator[tuple[str, float, str, float]]:
+        """Yield whose kernels are tried, how many for each class, their covariances and the prior."""
+        for name in self.types or ["tied", "full"]:
+            if _is_full(name):
+                own: Sequence[tuple[float, float]] = _OWN_FULL
+                shared: Sequence[tuple[float, float]] = _SHARED_FULL[:1] if reduced else _SHARED_FULL
+            else:
+                own, shared = (
+                    [(m, _PRIOR_OF_SIMPLE) for m in per_class] for per_class in (_OWN_SIMPLE, _SHARED_SIMPLE)
+                )
+            if self.n_classes >= _MANY_CLASSES:
+                shared = [*((m, 2.0) for m in _FEWER_THAN_CLASSES), *shared]
+            yield from (("own", m, name, rows) for m, rows in own)
+            yield from (("shared", m, name, rows) for m, rows in shared)
+
+    def _of_sets(self, numbers: list[int] | None) -> Iterator[Params]:
+        """Yield what is tried of kernels of feature sets."""
+        own = self.kernels == "own"
+        default = [m * self.n_classes for m in _OWN_OF_SET] if own else _KERNELS_OF_SET
+        numbers = numbers or sorted({min(k, self.n_train) for k in default})
+        weights = (None,) if own or self.spreads_weights else _WEIGHT_PRIORS_OF_SET
+        for k, name, rows, weight in product(numbers, self.types or ["full"], _PRIOR_ROWS_OF_SET, weights):
+            yield {"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}
+
+
+def _params(kernels: str, n_kernels: int, covariance_type: str, prior_rows: float) -> Params:
+    return {
+        "kernels": kernels,
+        "n_kernels": n_kernels,
+        "covariance_type": covariance_type,
+        "prior_rows": prior_rows,
+    }
+
+
+def _is_full(covariance_type: str) -> bool:
+    """Return whether kernels have so many parameters that the strength of their prior matters."""
+    return covariance_type in ("full", "low_rank")
+
+
+def make_classifier(
+    prototype: SharedKernelClassifier, params: Params, rows: Rows, seed: int
+) -> SharedKernelClassifier:
+    """Return the unfitted classifier of a candidate; its prior and start come from complete rows."""
+    sets, own = params["feature_sets"], rows.labelled
+    settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_sets")}
+    n_classes = int(own.codes.max()) + 1
+    if params["prior_rows"] is not None:
+        n_features = rows.X.shape[1]
+        width = n_features if sets is None else sum(map(len, sets)) / len(sets)
+        pooled = pooled_covariance(own.X, own.codes, own.weights)
+        if sets is None:
+            # Each of m kernels of a class covers a part of its rows.
+            pooled = pooled * max(1.0, params["n_kernels"] / n_classes) ** (-2.0 / n_features)
+        settings["covariance_prior"] = (params["prior_rows"] * width, pooled)
+    if params["weight_prior"] is not None:
+        settings["weight_prior"] = params["weight_prior"]
+    if params["kernels"] == "own":
+        per_class = params["n_kernels"] // n_classes
+        parts = [own.X] if sets is None else [own.X[:, columns] for columns in sets]
+        projected = params["reduction"] != "none"
+        starts = [own_kernels(part, own.codes, per_class, seed, projected=projected) for part in parts]
+        settings |= {"n_kernels": None, "init": starts[0] if sets is None else starts}
+    made: SharedKernelClassifier = clone(prototype).set_params(**settings, random_state=seed)
+    return made
+
+
+def own_kernels(
+    rows: FloatArray, codes: IntArray, per_class: int, seed: Any, *, projected: bool = False
+) -> dict[str, FloatArray]:
+    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero.
+
+    Means are rows of the class, drawn as by k-means++; distances are in units of the features' deviations
+    unless features are projections, whose deviations mean something.
+    """
+    own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
+    if per_class == 1:
+        return {"means": np.stack([each.mean(axis=0) for each in own]), "weights": np.eye(len(own))}
+    deviations, random_state = rows.std(axis=0), check_random_state(seed)
+    scale = np.where((deviations > 0.0) & (not projected), deviations, 1.0)
+    draw_seeds, means = operations_of(rows).draw_seeds, []
+    for each in own:
+        chances = random_state.uniform(size=min(per_class, len(each)) - 1)
+        means.append(draw_seeds(each / scale, random_state.randint(len(each)), chances) * scale)
+    weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))
+    return {"means": np.concatenate(means), "weights": weights}

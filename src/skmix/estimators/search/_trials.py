@@ -1,0 +1,163 @@
+"""The table of a search: what was tried, how well it did, how much is left to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from ...engine.model import FloatArray
+from ..callbacks import Report
+
+Params = dict[str, Any]
+"""Settings of a candidate."""
+
+# The stage in which candidates are compared on a part of the rows.
+SCREENING = "screening"
+
+
+@dataclass
+class Trial:
+    """A candidate and its score, larger being better; `columns` are further columns of the table."""
+
+    stage: str
+    params: Params
+    score: float = -np.inf
+    split_scores: list[float] = field(default_factory=list)
+    columns: dict[str, float] = field(default_factory=dict)
+    models: list[Any] = field(default_factory=list)
+    probabilities: FloatArray | None = None  # of the classes of held-out rows (n, L), where they are kept
+    seconds: float = 0.0
+
+
+class Trials:
+    """What was tried, in order; each candidate once in a stage, and none after `time_limit` seconds.
+
+    `best` is the best candidate so far, of all stages but the screening. The `n_kept` best have their fitted
+    models; those of the others are dropped. `n_untried` candidates had no time left.
+    """
+
+    def __init__(self, time_limit: float | None) -> None:
+        self.list: list[Trial] = []
+        self.best = Trial("", {})
+        self.n_kept = 1
+        self.report: Report | None = None
+        self._error: ValueError | None = None
+        self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
+        self._untried: set[str] = set()
+        self._planned: dict[str, tuple[int, float]] = {}  # number of steps of a stage, and work of each
+        self._stage, self._n_done = "", 0
+
+    @property
+    def time_is_up(self) -> bool:
+        """Whether no further candidate is to be tried."""
+        return time.monotonic() - self._began > self._time_limit
+
+    @property
+    def n_untried(self) -> int:
+        """Number of candidates that there was no time for."""
+        return len(self._untried)
+
+    def plan(self, stage: str, n_steps: int, work: float) -> None:
+        """Expect so many more steps of a stage, each of some work in a unit that all stages have.
+
+        Stages are planned in their order; one may be planned again when more is known.
+        """
+        done = self._n_done if stage == self._stage else 0
+        self._planned[stage] = done + n_steps, work
+
+    def step(self, stage: str, message: str, n_steps: int = 1) -> None:
+        """Report that steps of a stage are done."""
+        self._n_done = n_steps + (self._n_done if stage == self._stage else 0)
+        self._stage = stage
+        if self.report is not None:
+            self.report(message, share=self._share())
+
+    def _share(self) -> float | None:
+        """Return the share that is done: of the work, or of the time if that is more; None if unknown."""
+        passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
+        if self._stage not in self._planned:
+            return min(passed, 1.0) if passed else None
+        stages = list(self._planned)
+        works = [n_steps * work for n_steps, work in self._planned.values()]
+        # Of a stage that has ended there is nothing left, whatever was expected.
+        n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
+        done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
+        return min(max(done / sum(works), passed), 1.0)
+
+    def add(
+        self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
+    ) -> Trial | None:
+        """Return the trial of a candidate whose score `evaluate` finds; None when time is up.
+
+        It counts as `n_steps` of those that are planned for the stage.
+        """
+        trial = self._try(stage, params, evaluate)
+        scores = [each.score for each in self.list if each.stage == stage]
+        self.step(stage, f"{stage}: best score {max(scores):.6g}" if scores else stage, n_steps)
+        return trial
+
+    def _try(self, stage: str, params: Params, evaluate: Callable[[Trial], None]) -> Trial | None:
+        screening = stage == SCREENING
+        for trial in self.list:
+            if trial.params == params and (trial.stage == SCREENING) == screening:
+                return trial
+        if (self.best.params or (screening and self.list)) and self.time_is_up:
+            if not any(trial.params == params for trial in self.list):
+                self._untried.add(repr(params))
+            return None
+        trial, started = Trial(stage, params), time.monotonic()
+        try:
+            evaluate(trial)
+        except ValueError as error:
+            self._error = error
+        trial.seconds = time.monotonic() - started
+        self.list.append(trial)
+        if screening:
+            trial.models, trial.probabilities = [], None
+        else:
+            if trial.score > self.best.score or np.isnan(self.best.score) or not self.best.params:
+                self.best = trial
+            fitted = sorted((each for each in self.list if each.models), key=lambda each: -each.score)
+            for other in fitted[self.n_kept :]:
+                other.models = []
+        return trial
+
+    def check(self) -> None:
+        """Raise when no candidate could be fitted."""
+        if self._error is not None and not np.isfinite(self.best.score):
+            raise ValueError(f"No candidate could be fitted: {self._error}")
+
+    def table(self) -> dict[str, Any]:
+        """Return `cv_results_`: arrays with an entry for each trial."""
+        rows: list[dict[str, Any]] = [
+            {
+                "stage": trial.stage,
+                **{f"param_{name}": value for name, value in trial.params.items()},
+                **{f"split{i}_test_score": score for i, score in enumerate(trial.split_scores)},
+                "mean_test_score": trial.score,
+                "std_test_score": np.std(trial.split_scores) if trial.split_scores else np.nan,
+                "mean_fit_time": trial.seconds / max(len(trial.split_scores), 1),
+                **trial.columns,
+            }
+            for trial in self.list
+        ]
+        table: dict[str, Any] = {}
+        for name in dict.fromkeys(name for row in rows for name in row):
+            absent = None if name.startswith("param_") else np.nan
+            column = np.empty(len(rows), dtype=object)
+            column[:] = [row.get(name, absent) for row in rows]
+            whole = any(value is None or isinstance(value, list) for value in column)
+            table[name] = column if whole else np.array(column.tolist())
+        # Scores of the screening are of one fold or two, and rank below all others.
+        losses = np.nan_to_num(-table["mean_test_score"], nan=np.inf)
+        ranks, screened = np.empty(len(rows), dtype=np.int32), table["stage"] == SCREENING
+        ranks[~screened] = rankdata(losses[~screened], method="min")
+        ranks[screened] = rankdata(losses[screened], method="min") + np.count_nonzero(~screened)
+        table["rank_test_score"] = ranks
+        table["params"] = [trial.params for trial in self.list]
+        return table

@@ -1,0 +1,208 @@
+"""Labels of cells, written back into tables, AnnData and FCS files."""
+
+from __future__ import annotations
+
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..engine.compute.blocks import is_missing
+from ..estimators import SharedKernelMixture
+from ..estimators.rows import host_copy
+from ..io import Source, source_of
+from ..io.fcs import write_fcs
+from ..io.joined import JoinedRows
+from ..io.sources import FcsRows
+from ..io.writing import check_writable, write_columns
+from .populations import Populations, checked_mixture, in_memory
+
+
+def write_labels(
+    model: SharedKernelMixture,
+    X: ArrayLike,
+    target: Any,
+    *,
+    populations: Populations | None = None,
+    probabilities: bool = True,
+    name: str | None = None,
+) -> None:
+    """Write the kernel, or the population, of each cell into a table, an AnnData or FCS files.
+
+    Cells of a sample that is in the fit are labelled by the weights and shifts of their sample; others, and
+    all cells where X does not say their samples, by averages over the samples. With a background, cells that
+    are more likely background than any one kernel or population have the number -1.
+
+    Parameters
+    ----------
+    model : SharedKernelMixture
+        A fitted mixture.
+    X : array-like of shape (n, M)
+        Cells, of any kind that `fit` takes.
+    target : path or AnnData
+        A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of n
+        observations, which is changed, or a folder for copies of the FCS files that X is read from.
+    populations : Populations, default=None
+        Those of the model, see `merge_kernels`; None writes kernels.
+    probabilities : bool, default=True
+        Whether to write the probability of each kernel or population; FCS files do not have them.
+    name : str, default=None
+        Name of the column; None is ``kernel`` or ``population``.
+
+    Notes
+    -----
+    A table has the column ``sample`` if samples of the cells are known, then the labels, ``p_0``, ``p_1`` …
+    for the probabilities, and ``p_background`` if there is a background. A population that has a name is
+    written by it, in tables and in an AnnData. In an AnnData, labels are a categorical column of ``obs``, in
+    which ``background`` stands for -1, probabilities are in ``obsm``, that of a background in the last
+    column, and ``uns["skmix"]`` has the samples, their weights and the kernels' means. FCS files get the
+    numbers as one more channel, in single precision.
+    """
+    checked_mixture(model)
+    name = name or ("kernel" if populations is None else "population")
+    source = source_of(X)
+    rows = X if source is None else source
+    if not isinstance(target, (str, PathLike)):
+        _into_anndata(model, rows, target, name, populations, probabilities)
+    elif Path(target).suffix and not Path(target).is_dir():
+        check_writable(Path(target))
+        if source is not None and source.comes_from(Path(target)):
+            raise ValueError(f"{target} is one of the files that are read: give another name.")
+        if name == "sample" or name.startswith("p_"):
+            raise ValueError(f"name={name!r} is that of another column of the table.")
+        columns = {}
+        if source is not None and source.has_labels:
+            columns["sample"] = source.row_labels()
+        found, shares = _predicted(model, rows, populations, probabilities)
+        columns[name] = _named(found, populations)
+        names = _labels(model, populations)[: shares.shape[1]]
+        write_columns(target, columns | {f"p_{k}": share for k, share in zip(names, shares.T, strict=True)})
+    else:
+        _into_files(model, source, Path(target), name, populations)
+
+
+def _labels(model: Any, populations: Populations | None) -> list[Any]:
+    """Return the labels of kernels or populations, and of the background if there is one."""
+    known = list(range(model.n_kernels_)) if populations is None else populations.labels
+    return [*known, "background"] if _has_background(model) else known
+
+
+def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
+    """Return numbers (n,) of populations as text if one of these has a name."""
+    if populations is None or not populations.names:
+        return found
+    return np.array([*map(str, populations.labels), "background"], dtype=object)[found]
+
+
+def _predicted(
+    model: Any, X: Any, populations: Populations | None, probabilities: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return numbers (n,) of kernels or populations, and their probabilities (n, K), (n, 0) for none.
+
+    With a background, its probability is the last column, and -1 the number of rows that are most likely it.
+    """
+    groups, known = _groups(model, X)
+    predict, predict_proba = model.predict, model.predict_proba
+    if populations is not None:
+        predict, predict_proba = (
+            partial(populations.predict, model),
+            partial(populations.predict_proba, model),
+        )
+    found = _by_group(predict, X, groups, known)
+    if not probabilities and not _has_background(model):
+        return found, np.empty((len(found), 0))
+    shares = _by_group(predict_proba, X, groups, known)
+    if _has_background(model):
+        left = np.maximum(1.0 - shares.sum(axis=1), 0.0)
+        found = np.where(left > shares.max(axis=1), -1, found)
+        shares = np.column_stack([shares, left])
+    return found, shares if probabilities else shares[:, :0]
+
+
+def _has_background(model: Any) -> bool:
+    return "background_weights_" in vars(model)
+
+
+def _groups(model: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return groups (n,) of rows, and which (n,) are their own; others stand for groups not in the fit.
+
+    None where no row is of a group that is in the fit.
+    """
+    if not (isinstance(X, Source) and X.has_labels):
+        return None, np.zeros(0, dtype=bool)
+    classes, groups = host_copy(model).classes_, X.row_labels()
+    names = set(classes.tolist())
+    # pandas.NA and the like need not be hashable, nor equal to themselves.
+    known = ~is_missing(groups)
+    known[known] = [group in names for group in groups[known].tolist()]
+    if not known.any():
+        return None, known
+    filled = np.full(len(groups), classes[0], dtype=classes.dtype)
+    filled[known] = groups[known]
+    return filled, known
+
+
+def _by_group(predict: Any, X: Any, groups: np.ndarray | None, known: np.ndarray) -> np.ndarray:
+    """Return predictions (n, ...) with the weights and means of known groups, average ones for others."""
+    found = np.asarray(in_memory(predict(X, groups=groups)))
+    if groups is not None and not known.all():
+        found[~known] = np.asarray(in_memory(predict(X)))[~known]
+    return found
+
+
+def _into_anndata(
+    model: Any, X: Any, adata: Any, name: str, populations: Populations | None, probabilities: bool
+) -> None:
+    if not all(hasattr(adata, part) for part in ("obs", "obsm", "uns", "n_obs")):
+        raise TypeError(f"target must be a path or an AnnData, got a {type(adata).__name__}.")
+    import pandas as pd
+
+    found, shares = _predicted(model, X, populations, probabilities)
+    if len(found) != adata.n_obs:
+        raise ValueError(f"X has {len(found)} rows, but the AnnData has {adata.n_obs} observations.")
+    fitted = host_copy(model)
+    names = [str(label) for label in _labels(fitted, populations)]
+    # The background, -1, comes last.
+    adata.obs[name] = pd.Categorical.from_codes(found % len(names), names)
+    if probabilities:
+        adata.obsm[f"{name}_probabilities"] = shares
+    summary = {
+        "samples": fitted.classes_.astype(str),
+        "cells": fitted.class_count_,
+        # A line for each sample.
+        "weights": fitted.weights_.T,
+        "means": fitted.means_,
+    }
+    if "feature_names_in_" in vars(fitted):
+        summary["markers"] = fitted.feature_names_in_.astype(str)
+    if populations is not None:
+        summary["populations"] = populations.of_kernels
+    adata.uns["skmix"] = summary
+
+
+def _into_files(
+    model: Any, source: Source | None, folder: Path, name: str, populations: Populations | None
+) -> None:
+    """Write copies of FCS files, with one more channel, into a folder."""
+    parts = dict(source.each()) if isinstance(source, JoinedRows) else {"": source}
+    files = {}
+    for group, rows in parts.items():
+        part = rows.parts[group] if isinstance(rows, JoinedRows) else rows
+        if not isinstance(part, FcsRows):
+            what = "these rows are in memory" if part is None else f"{part.name} is not an FCS file"
+            raise ValueError(
+                f"target {str(folder)!r} is a folder, for copies of FCS files; {what}. Give the name of a "
+                "table, such as labels.csv or labels.parquet."
+            )
+        # Names of groups differ, those of files in several folders need not.
+        target = folder / f"{group or part.path.stem}.fcs"
+        if source is not None and source.comes_from(target):
+            raise ValueError(f"{target} is one of the files that are read: give another folder.")
+        files[target] = (part.path, rows)
+    for target, (path, rows) in files.items():
+        labels, _ = _predicted(model, rows, populations, probabilities=False)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_fcs(target, path, {name: labels})

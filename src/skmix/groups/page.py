@@ -1,0 +1,279 @@
+"""The page of a study: samples × populations with intervals, the populations, and unusual samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..estimators.rows import without_names
+from ..plots._common import CLASS_COLOURS, FloatArray
+from ..plots._models import Kernels, kernels_of, part_label
+from ..report.description import describe, traits
+from ..report.model_page import checked_rows, mixture_values, offered_planes, row_values
+from ..report.rendering import decimals, joined, render_page, significant, text
+from .populations import HEIGHT, Populations
+from .proportions import FEWEST_SAMPLES, composition
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_MAX_ROWS = 3000
+"""More cells would make the page larger, but not clearer."""
+_CLEAR = 0.01
+"""Largest p-value of a difference that is named beside a smaller one."""
+
+
+def study_page(
+    model: Any,
+    populations: Populations | None,
+    proportions: DataFrame,
+    *,
+    title: str,
+    unusual: DataFrame | None = None,
+    X: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    scale: str | None = None,
+    made: Sequence[tuple[str, str]] = (),
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the page of a study: one HTML file that opens offline and fetches nothing.
+
+    Parameters
+    ----------
+    model : SharedKernelMixture
+        The fitted mixture.
+    populations : Populations or None
+        Its populations; None shows kernels.
+    proportions : DataFrame
+        Proportions of its kernels or populations in the samples, as `composition` returns them.
+    title : str
+        Title of the page.
+    unusual : DataFrame, default=None
+        Which samples are unusual, as `unusual_samples` returns it. None marks none.
+    X : array-like of shape (n, M), default=None
+        Cells to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
+        They become part of the page.
+    groups : array-like of shape (n,), default=None
+        The sample of each of these cells.
+    names : sequence of str, default=None
+        What to call the markers; None takes the names of the model.
+    scale : str, default=None
+        The scale of the values, such as ``arcsinh:150``; None, or ``none``, says nothing of it.
+    made : sequence of pairs of str, default=()
+        How the study was made: names and values for a table at the end of the page.
+    notes : sequence of str, default=()
+        What a reader should know about the data, such as files that were left out.
+
+    Returns
+    -------
+    str
+        The page. The same arguments give the same characters.
+    """
+    kernels = kernels_of(model)
+    if names is not None:
+        if len(names) != len(kernels.names):
+            raise ValueError(f"The model has {len(kernels.names)} features, but names has {len(names)}.")
+        kernels = replace(kernels, names=list(names))
+    n_kernels = len(kernels.means)
+    kind, members, parts = "kernel", np.arange(n_kernels), list(range(n_kernels))
+    if populations is not None:
+        kind, members, parts = "population", populations.of_kernels, populations.labels
+    n_numbered = len(parts)
+    if "background" in proportions[kind].tolist():
+        parts = [*parts, "background"]
+    labels = list(dict.fromkeys(proportions["sample"].tolist()))
+    shares, lower, upper = (
+        _wide(proportions, kind, column, parts) for column in ("proportion", "lower", "upper")
+    )
+    others = shares
+    if unusual is not None and set(labels) != set(model.classes_.tolist()):
+        # New samples are compared with those of the fit.
+        others = _wide(composition(model, populations=populations), kind, "proportion", parts)
+    n_cells = proportions.groupby("sample", sort=False)["cells"].first()
+    flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
+    offered = offered_planes(kernels, 1)
+    overall = kernels.weights_of(None)
+    # The weights of fitted samples are not those of new ones, and proportions are shown beside the picture.
+    alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1), shares=np.ones(1))
+    tree = None if populations is None or n_kernels == 1 else populations.tree
+    if unusual is None and len(model.classes_) < FEWEST_SAMPLES:
+        notes = [*notes, f"Unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples."]
+    rows, rows_note = _cells(model, populations, X, groups, labels, offered)
+    data = {
+        "title": title,
+        "kind": kind,
+        "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
+        "n_kernels": n_kernels,
+        "n_features": len(kernels.names),
+        "n_cells": f"{int(n_cells.sum()):,}",
+        "samples": [
+            {"name": str(name), "cells": int(n_cells[name]), "unusual": name in flagged} for name in labels
+        ],
+        "n_unusual": len(flagged),
+        "judged": unusual is not None,
+        "unusual_rows": _unusual_rows(unusual, kind, parts, labels, shares, others),
+        "n_numbered": n_numbered,
+        "parts": [
+            {
+                "label": part_label(part, kind),
+                "name": _name(kind, part),
+                "kernels": np.flatnonzero(members == place).tolist(),
+                "listed": joined(map(part_label, np.flatnonzero(members == place).tolist())),
+                "mean": percent(own.mean()),
+                "range": f"{percent(own.min())} – {percent(own.max())}",
+            }
+            for place, (part, own) in enumerate(zip(parts, shares.T, strict=True))
+        ],
+        "shares": decimals(100 * shares, 4),
+        "lower": decimals(100 * lower, 4),
+        "upper": decimals(100 * upper, 4),
+        "table": [
+            [
+                (percent(share), f"{percent(low)} – {percent(high)}" if np.isfinite(low) else "–")
+                for share, low, high in zip(*of_group, strict=True)
+            ]
+            for of_group in zip(shares, lower, upper, strict=True)
+        ],
+        "mixture": mixture_values(alone, *offered, name=""),
+        "members": members.tolist(),
+        "profile": _profile(kernels, overall, members, offered[0]),
+        "scale": _in_words(scale),
+        "tree": None if tree is None else significant(tree),
+        "cut": None if tree is None else _cut(tree[:, 2], n_numbered),
+        "rows": rows,
+        "rows_note": rows_note,
+        "made": [*made, *traits(describe(model))],
+        "notes": list(notes),
+        "colours": list(CLASS_COLOURS),
+    }
+    return render_page("study.html.j2", data, "skmix.groups")
+
+
+def _wide(table: DataFrame, kind: str, column: str, parts: Sequence[Any]) -> FloatArray:
+    """Return a column of proportions as an array (L, G), samples in the order of the table."""
+    wide = table.pivot(index="sample", columns=kind, values=column)
+    return wide.loc[table["sample"].unique(), list(parts)].to_numpy(dtype=np.float64)
+
+
+def percent(share: float) -> str:
+    """Return a share in percent, with more digits where it is small."""
+    shown = text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
+    return "0" if shown == "0.000" else shown
+
+
+def _name(kind: str, part: Any) -> str:
+    """Return what to call a part: a kernel or population, or the background."""
+    return f"{kind} {part_label(part, kind)}" if isinstance(part, int) else str(part)
+
+
+def _in_words(scale: str | None) -> str:
+    """Return what to say about the scale of the values, such as ``arcsinh:150``."""
+    if scale is None or scale == "none":
+        return ""
+    kind, _, cofactor = scale.partition(":")
+    return f"Values are on the {kind} scale{f' with cofactor {cofactor}' if cofactor else ''}."
+
+
+def _cut(heights: FloatArray, n_parts: int) -> float:
+    """Return where a tree is cut into as many parts, by the heights (K − 1,) of its merges in their order."""
+    n_merged = len(heights) + 1 - n_parts
+    low, high = heights[:n_merged].max(initial=0.0), heights[n_merged:].min(initial=1.05)
+    return float(HEIGHT if low <= HEIGHT < high else (low + high) / 2)
+
+
+def _unusual_rows(
+    unusual: DataFrame | None,
+    kind: str,
+    parts: list[Any],
+    labels: Sequence[Any],
+    shares: FloatArray,
+    others: FloatArray,
+) -> list[dict[str, str]]:
+    """Return what to say about each unusual sample, the most unusual first.
+
+    Proportions (L, G) are of all samples; the others that they are compared with are the same, or of the fit.
+    """
+    if unusual is None:
+        return []
+    found = []
+    for row in unusual[unusual["unusual"]].sort_values("p_adjusted", kind="stable").to_dict("records"):
+        reasons = []
+        of_shares, of_rows = row["p_composition"], np.nan_to_num(row["p_likelihood"], nan=1.0)
+        if of_shares <= max(_CLEAR, of_rows):
+            place = labels.index(row["sample"])
+            medians = np.median(np.delete(shares, place, axis=0) if others is shares else others, axis=0)
+            largest = int(np.abs(shares[place] - medians).argmax())
+            # The least probable proportion may be a small one: name the one that differs most too.
+            usual = {parts.index(row[kind]): row["usual_proportion"]}
+            usual.setdefault(largest, medians[largest])
+            reasons += [
+                f"{_name(kind, parts[g])}: {percent(shares[place, g])} %, usually {percent(usually)} %"
+                for g, usually in usual.items()
+            ]
+        if of_rows <= max(_CLEAR, of_shares):
+            which = "less" if row["z_likelihood"] < 0.0 else "more"
+            reasons.append(
+                f"its cells are {which} likely than those of others ({row['z_likelihood']:+.1f} SD)"
+            )
+        p_values = {
+            name: "–" if np.isnan(row[name]) else f"{row[name]:.2g}"
+            for name in ("p_composition", "p_likelihood", "p_adjusted")
+        }
+        found.append({"name": str(row["sample"]), "reasons": "; ".join(reasons), **p_values})
+    return found
+
+
+def _profile(
+    kernels: Kernels, weights: FloatArray, members: Any, features: Sequence[int]
+) -> dict[str, list[Any]]:
+    """Return the mean of each population in the offered features, and its place from lowest to highest."""
+    belongs = (members[:, None] == np.arange(members.max() + 1)) * weights[:, None]
+    # A population without any weight has the plain mean of its kernels.
+    empty = belongs.sum(axis=0) <= 0.0
+    belongs[:, empty] = (members[:, None] == np.arange(members.max() + 1))[:, empty]
+    means = (belongs.T @ kernels.means[:, features]) / belongs.sum(axis=0)[:, None]
+    low, high = means.min(axis=0), means.max(axis=0)
+    places = (means - low) / np.where(high > low, high - low, 1.0)
+    # Three digits of what populations differ by.
+    digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
+    return {
+        "features": [kernels.names[d] for d in features],
+        "means": [[text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
+        "places": decimals(places, 2),
+    }
+
+
+def _cells(
+    model: Any,
+    populations: Populations | None,
+    X: ArrayLike | None,
+    groups: ArrayLike | None,
+    names: Sequence[Any],
+    offered: tuple[list[int], FloatArray],
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the cells to draw, with the places of their samples and populations, and a note."""
+    if X is None:
+        if groups is not None:
+            raise ValueError("groups was given without X: give the cells of these samples too.")
+        return None, ""
+    rows = checked_rows(model, X)
+    labels = [None] * len(rows) if groups is None else np.asarray(groups).ravel().tolist()
+    if len(labels) != len(rows):
+        raise ValueError(f"X has {len(rows)} rows but there are {len(labels)} groups.")
+    chosen, note = np.arange(len(rows)), f"{len(rows):,} cells are drawn."
+    if len(rows) > _MAX_ROWS:
+        chosen = np.sort(np.random.RandomState(0).choice(len(rows), _MAX_ROWS, replace=False))
+        note = f"{_MAX_ROWS:,} cells are drawn, chosen at random."
+    places, nameless = {name: place for place, name in enumerate(names)}, without_names(model)
+    own = rows[chosen]
+    parts = nameless.predict(own) if populations is None else populations.predict(nameless, own)
+    return {
+        "samples": [places.get(labels[row]) for row in chosen],
+        "parts": parts.tolist(),
+        "values": row_values(own, *offered),
+    }, note

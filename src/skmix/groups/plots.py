@@ -1,0 +1,197 @@
+"""Pictures of a study: proportions in samples, the tree of merges, and kernels in colours of populations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..estimators.rows import prepared_frame
+from ..plots._common import (
+    CLASS_COLOURS,
+    DASHES,
+    LEGEND,
+    MARKERS,
+    MEDIUM,
+    SMALL,
+    Axes,
+    Figure,
+    colour_of,
+    dots,
+    ellipses,
+    finish,
+    panels_for,
+    round_of,
+)
+from ..plots._models import Feature, kernels_of, part_label
+from .populations import Populations, in_memory
+
+_MAX_NUMBERS = 200
+"""Proportions up to which each is written into its cell of the picture."""
+_MAX_NAMES = 60
+"""Samples whose names are written."""
+_UNUSUAL = "#d55e00"
+"""Colour of unusual samples."""
+_BETWEEN = "0.45"
+"""Colour of what belongs to several populations."""
+_MAX_LEAVES = 60
+"""Kernels whose numbers are written below the tree."""
+
+
+def plot_proportions(
+    table: Any, unusual: Any = None, axes: Axes | None = None, *, figure: Figure | None = None
+) -> Axes:
+    """Plot proportions as a heat map, samples by kernels or populations, and mark unusual samples.
+
+    Colours show the root of the proportion, so that small ones can be told apart; they go from light to dark
+    for all readers. Numbers are percentages, where there are few enough.
+
+    Parameters
+    ----------
+    table : DataFrame
+        What `composition` returns, or `Study.proportions`.
+    unusual : DataFrame, default=None
+        What `unusual_samples` returns. Names of unusual samples have an arrow and a colour; where it is their
+        composition, the least usual proportion has a frame.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    """
+    part = next((name for name in ("population", "kernel") if name in getattr(table, "columns", ())), None)
+    if part is None:
+        raise ValueError("table must have a column 'kernel' or 'population', as composition() returns it.")
+    shares = table.pivot(index="sample", columns=part, values="proportion").loc[table["sample"].unique()]
+    n_samples, n_parts = shares.shape
+    size = (float(np.clip(0.5 * n_parts + 2.5, 4.0, 14.0)), float(np.clip(0.25 * n_samples + 1.0, 2.5, 14.0)))
+    (panel,) = panels_for(1, axes, figure, size=size)
+    from matplotlib.patches import Rectangle
+    from matplotlib.ticker import FuncFormatter
+
+    values = shares.to_numpy()
+    image = panel.imshow(np.sqrt(values), cmap="cividis_r", vmin=0.0, aspect="auto")
+    bar = panel.figure.colorbar(image, ax=panel, format=FuncFormatter(lambda root, _: f"{100 * root**2:.2g}"))
+    bar.set_label("proportion, %", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    if values.size <= _MAX_NUMBERS:
+        dark = np.sqrt(values) > 0.5 * np.sqrt(values.max())
+        for (line, column), share in np.ndenumerate(values):
+            colour = "white" if dark[line, column] else "black"
+            panel.text(
+                column, line, f"{100 * share:.2g}", ha="center", va="center", fontsize=SMALL - 1, color=colour
+            )
+    headings = [part_label(each, part) for each in shares.columns]
+    panel.set(xlabel=part, xticks=range(n_parts), xticklabels=headings)
+    names = shares.index.tolist()
+    found = {} if unusual is None else unusual[unusual["unusual"]].set_index("sample").to_dict("index")
+    if n_samples <= _MAX_NAMES or found:
+        written = [g for g, name in enumerate(names) if n_samples <= _MAX_NAMES or name in found]
+        panel.set_yticks(written, [f"→ {names[g]}" if names[g] in found else f"{names[g]}" for g in written])
+        for place, text in zip(written, panel.get_yticklabels(), strict=True):
+            if names[place] in found:
+                text.set(color=_UNUSUAL, fontweight="bold")
+    else:
+        panel.set_yticks([])
+    columns = shares.columns.tolist()
+    for line, name in enumerate(names):
+        odd = found.get(name)
+        # Without a p-value of the likelihood, it is the composition.
+        if odd is not None and not odd["p_likelihood"] < odd["p_composition"] and odd.get(part) in columns:
+            corner = columns.index(odd[part]) - 0.5, line - 0.5
+            panel.add_patch(Rectangle(corner, 1.0, 1.0, fill=False, edgecolor=_UNUSUAL, lw=2.0))
+    finish(panel)
+    return panel
+
+
+def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+    """Plot the tree of merges of a mixture's kernels, each population in a colour, and where it was cut.
+
+    Parameters
+    ----------
+    populations : Populations
+        What `merge_kernels` returns.
+    axes, figure : default=None
+        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    """
+    tree, n_kernels, n_populations = populations.tree, len(populations.of_kernels), len(populations)
+    if n_kernels == 1:
+        raise ValueError("the mixture has one kernel, and no merges to plot.")
+    (panel,) = panels_for(1, axes, figure, size=(float(np.clip(0.3 * n_kernels, 4.0, 12.0)), 3.4))
+    # SciPy loads slowly, and matplotlib must be there.
+    from matplotlib.lines import Line2D
+    from scipy.cluster.hierarchy import dendrogram
+
+    colours = [colour_of(g) for g in populations.of_kernels]
+    made = n_kernels - n_populations
+    for step, one in enumerate(tree[:, 0].astype(int).tolist()):
+        # Merges before the cut are inside of a population.
+        colours.append(colours[one] if step < made else _BETWEEN)
+    dendrogram(
+        tree,
+        ax=panel,
+        link_color_func=lambda node: colours[node],
+        no_labels=n_kernels > _MAX_LEAVES,
+        leaf_label_func=part_label,
+        leaf_rotation=0 if n_kernels <= 20 else 90,
+    )
+    levels = np.concatenate([[0.0], tree[:, 2], [1.05]])
+    panel.axhline(0.5 * (levels[made] + levels[made + 1]), color="black", ls="--", lw=1.0)
+    panel.set(xlabel="kernel", ylabel="height of the merge", ylim=(0.0, 1.05))
+    handles = [
+        Line2D([], [], color=colour_of(g), label=str(label)) for g, label in enumerate(populations.labels)
+    ]
+    if n_populations <= 2 * len(CLASS_COLOURS):
+        panel.legend(
+            handles=handles, title="population", loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND
+        )
+    finish(panel)
+    return panel
+
+
+def draw_populations(
+    model: Any,
+    populations: Populations,
+    X: ArrayLike | None = None,
+    axes: Axes | None = None,
+    *,
+    features: Sequence[Feature] = (0, 1),
+    n_std: float = 2.0,
+) -> Axes:
+    """Draw the kernels of a mixture as ellipses, and rows as dots, in the colours of their populations.
+
+    Parameters
+    ----------
+    model : SharedKernelMixture
+        A fitted mixture.
+    populations : Populations
+        What `merge_kernels` returns for it.
+    X : array-like of shape (n, M), default=None
+        Rows to show beneath the kernels.
+    axes : matplotlib axes, default=None
+        Where to draw; None makes a new figure.
+    features : sequence of two of int or str, default=(0, 1)
+        The features on the horizontal and the vertical axis, by index or name.
+    n_std : float, default=2.0
+        Distance of the ellipses from the means, in standard deviations.
+    """
+    kernels = kernels_of(model)
+    if len(features) != 2:
+        raise ValueError(f"populations are drawn in two features, got {len(features)}.")
+    columns = [kernels.feature(feature) for feature in features]
+    (panel,) = panels_for(1, axes, size=(4.6, 3.8))
+    if X is not None:
+        found = in_memory(populations.predict(model, X))
+        rows = np.asarray(prepared_frame(model, X), dtype=np.float64)[:, columns]
+        for g in range(len(populations)):
+            marker = MARKERS[round_of(g)]
+            dots(panel, rows[found == g], marker=marker, color=colour_of(g), alpha=0.35)
+    means, covariances = kernels.project(np.eye(len(kernels.names))[columns])
+    lines = [{"color": colour_of(g), "ls": DASHES[round_of(g)], "lw": 1.4} for g in populations.of_kernels]
+    ellipses(panel, means, covariances, lines, n_std)
+    for g in range(len(populations)):
+        panel.plot([], [], color=colour_of(g), ls=DASHES[round_of(g)], label=str(populations.labels[g]))
+    if axes is None:
+        panel.set(xlabel=kernels.names[columns[0]], ylabel=kernels.names[columns[1]])
+        panel.legend(title="population", **LEGEND | {"fontsize": SMALL + 1, "title_fontsize": SMALL + 1})
+        finish(panel, label_size=MEDIUM)
+    return panel

@@ -1,0 +1,378 @@
+"""Populations: sets of a mixture's kernels that are merged because they overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
+from scipy.special import logsumexp
+from sklearn.utils.validation import check_is_fitted
+
+from ..engine import density
+from ..engine.compute.arrays import Array, like, namespace, on_host
+from ..engine.compute.dask import is_collection
+from ..engine.model import FloatArray, IntArray, Parameters
+from ..estimators import SharedKernelMixture, densities
+from ..estimators.densities import has_shifts
+from ..estimators.rows import host_copy, score_rows, without_names
+from .merging import below, by_weight, cut, elbow, merge
+
+_CRITERIA = ("entropy", "overlap")
+# Height up to which kernels are merged: two equal Gaussians 4 standard deviations apart by entropy, 4.3 by
+# overlap. The elbow rule left twice as many populations as there were (benchmarks/populations.py).
+HEIGHT = 0.9
+# Rows to draw from a model, spread evenly over its kernels.
+_DRAWN = 1 << 15
+# Fewest rows to draw from each kernel.
+_FEWEST = 100
+# Most rows to draw from each kernel.
+_MOST = 4000
+_TINY = float(np.finfo(float).tiny)
+
+
+@dataclass(frozen=True, eq=False)
+class Populations:
+    """G populations of K kernels, numbered by their share of all rows, the largest first.
+
+    `merge_kernels` makes them. They belong to the mixture they were made of: after another fit, merge again.
+    """
+
+    of_kernels: IntArray  # (K,): the population of each kernel, from 0 to G - 1
+    tree: FloatArray  # (K - 1, 4): all merges as SciPy's linkage matrix
+    entropies: FloatArray  # (K,): entropy per row, in nats, with K, K - 1, …, 1 populations
+    names: Mapping[int, str] = field(default_factory=dict)  # of the populations that have one
+
+    def __len__(self) -> int:
+        return int(self.of_kernels.max()) + 1
+
+    @property
+    def labels(self) -> list[Any]:
+        """The name (G,) of each population, or its number."""
+        return [self.names.get(number, number) for number in range(len(self))]
+
+    @property
+    def members(self) -> FloatArray:
+        """Which kernels each population has: ones and zeros, shape (K, G)."""
+        return (self.of_kernels[:, None] == np.arange(len(self))).astype(np.float64)
+
+    def renamed(self, names: Mapping[int | str, str]) -> Populations:
+        """Return the populations with other names, given by number or by present name."""
+        known: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
+        known |= {number: number for number in range(len(self))}
+        found = dict(self.names)
+        for population, name in names.items():
+            if population not in known:
+                raise ValueError(f"There is no population {population!r}: known are {self.labels}.")
+            if not isinstance(name, str) or not name or name == "background":
+                raise ValueError(f"A population cannot be called {name!r}.")
+            found[known[population]] = name
+        if len(set(found.values())) < len(found):
+            raise ValueError(f"Two populations would have the same name: {sorted(found.values())}.")
+        return replace(self, names=found)
+
+    def predict_proba(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
+        """Return the probability (n, G) that each row came from each population.
+
+        Parameters are those of `SharedKernelMixture.predict_proba`, and the mixture that was merged.
+        """
+        self.check_model(model)
+        return score_rows(model, X, partial(_probabilities, self.members), groups, name="groups")
+
+    def predict(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
+        """Return the number (n,) of the population that each row most probably came from."""
+        self.check_model(model)
+        return score_rows(model, X, partial(_most_likely, self.members), groups, name="groups")
+
+    def check_model(self, model: Any) -> None:
+        """Refuse a mixture with another number of kernels."""
+        check_is_fitted(model)
+        if len(model.means_) != len(self.of_kernels):
+            raise ValueError(
+                f"These are populations of {len(self.of_kernels)} kernels, but the mixture has "
+                f"{len(model.means_)}: merge its kernels again."
+            )
+
+    def check(self, n_kernels: int) -> None:
+        """Refuse populations, as read from a file, that no tree of `n_kernels` kernels could have."""
+        from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
+
+        own, tree, numbers = self.of_kernels, self.tree, np.unique(self.of_kernels)
+        linked = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64 and np.isfinite(tree).all()
+        linked = linked and np.array_equal(tree[:, :2], np.floor(tree[:, :2]))
+        for right, problem in (
+            (own.shape == (n_kernels,) and own.dtype.kind == "i", f"are not {n_kernels} whole numbers"),
+            (np.array_equal(numbers, np.arange(len(numbers))), f"are not numbered 0 to {len(numbers) - 1}"),
+            (linked and (n_kernels == 1 or is_valid_linkage(tree)), "have no valid tree of merges"),
+            (self.entropies.shape == (n_kernels,), f"have not {n_kernels} entropies"),
+        ):
+            if not right:
+                raise ValueError(f"its populations {problem}")
+        if len(np.unique(np.stack([cut(tree, len(numbers)), own]), axis=1).T) != len(numbers):
+            raise ValueError("its populations are not those of the tree of merges")
+        replace(self, names={}).renamed(self.names)
+
+
+def _probabilities(members: FloatArray, model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
+    """Return the responsibilities (n, G) of populations with these kernels (K, G)."""
+    shares = densities.responsibilities(model, rows, codes)
+    return shares @ like(members, shares)
+
+
+def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
+    """Return the population (n,) of largest responsibility."""
+    logs = densities.log_responsibilities(model, rows, codes)
+    xp = namespace(logs)
+    # Relative to the largest: those of rows that are background underflow.
+    shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
+    return xp.argmax(shares @ like(members, shares), axis=1)
+
+
+def in_memory(found: Any) -> Any:
+    """Return a result as a NumPy array; computes Dask's."""
+    return on_host(found.compute() if is_collection(found) else found)
+
+
+def average_weights(model: Any) -> FloatArray:
+    """Return the weights (K,) in all groups together, of rows that are not background."""
+    background = vars(model).get("background_weights_")
+    share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
+    found: FloatArray = model.weights_ @ (share / share.sum())
+    return found
+
+
+def check_same_features(model: Any, other: Any, name: str) -> None:
+    """Refuse the argument `name`, whose features `other` noted, unless they are those of the model."""
+    if other.n_features_in_ != model.n_features_in_:
+        raise ValueError(
+            f"{name} has {other.n_features_in_} features, but the fit had {model.n_features_in_}."
+        )
+    both = [vars(each).get("feature_names_in_") for each in (model, other)]
+    names = [each.tolist() for each in both if each is not None]
+    if len(names) == 2 and names[0] != names[1]:
+        raise ValueError(f"{name} has different features: {names[1]}, and the fit had {names[0]}.")
+
+
+# ---------------------------------------------------------------- merges
+
+
+def merge_kernels(
+    model: SharedKernelMixture,
+    X: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    *,
+    criterion: str = "entropy",
+    n_populations: int | None = None,
+    threshold: float | str | None = None,
+) -> Populations:
+    """Merge the kernels of a fitted mixture into populations, which may have any shape.
+
+    Kernels are merged two by two, and so is what was made of them, until a tree of all is cut. The mixture
+    and its density stay as they are.
+
+    Parameters
+    ----------
+    model : SharedKernelMixture
+        A fitted mixture.
+    X : array-like of shape (n, M), default=None
+        Rows by whose responsibilities kernels are merged, of any kind that `fit` takes; a sample of some ten
+        thousand is enough. None uses draws from the model, as many from each kernel, and always the same.
+    groups : array-like of shape (n,), default=None
+        The group of each row of X.
+    criterion : {'entropy', 'overlap'}, default='entropy'
+        'entropy' merges the pair that lowers the entropy of the responsibilities most [1]_. 'overlap' merges
+        the pair with the largest Bhattacharyya coefficient ∫√(p q) of their densities; unlike the entropy, it
+        does not depend on their weights, and suits small populations beside large ones.
+    n_populations : int, default=None
+        Number of populations. None lets `threshold` decide.
+    threshold : float or 'elbow', default=None
+        Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. With 'overlap' it is one
+        less the coefficient. With 'entropy' it is the share of the uncertainty about which of the two a row
+        came from that knowing the row removes: 0.5 for two equal Gaussians 2 standard deviations apart, 0.9
+        for 4. 'elbow' is the rule of [1]_, where two lines meet that are fitted to the curve of the entropy
+        over the mass merged so far; it tends to leave more populations.
+
+    Returns
+    -------
+    Populations
+        The population of each kernel and the tree of merges.
+
+    References
+    ----------
+    .. [1] Baudry, J.-P., Raftery, A. E., Celeux, G., Lo, K. and Gottardo, R. (2010). Combining mixture
+       components for clustering. Journal of Computational and Graphical Statistics 19, 332-353.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skmix import SharedKernelMixture
+    >>> from skmix.groups import merge_kernels
+    >>> random = np.random.default_rng(0)
+    >>> X = np.append(random.exponential(size=400), random.normal(12.0, size=200))[:, None]
+    >>> model = SharedKernelMixture(4, init="k-means", random_state=0).fit(X)
+    >>> populations = merge_kernels(model)
+    >>> populations.predict(model, [[0.1], [3.0], [11.0]])
+    array([0, 0, 1])
+    """
+    own = checked_mixture(model)
+    if criterion not in _CRITERIA:
+        raise ValueError(f"criterion={criterion!r} is not one of {', '.join(map(repr, _CRITERIA))}.")
+    n_kernels = len(own.means_)
+    if n_populations is not None:
+        if threshold is not None:
+            raise ValueError("n_populations cannot be combined with threshold: both say where to stop.")
+        whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
+        if not whole or not 1 <= n_populations <= n_kernels:
+            raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
+    height = HEIGHT if threshold is None or threshold == "elbow" else threshold
+    if not isinstance(height, Real) or not 0.0 <= float(height) <= 1.0:
+        raise ValueError(f"threshold must be a number from 0 to 1 or 'elbow', got {threshold!r}.")
+    if X is None:
+        if groups is not None:
+            raise ValueError("groups was given without X: give the rows of these groups too.")
+        shares, weights = expected_responsibilities(own)
+    else:
+        shares = in_memory(own.predict_proba(X, groups=groups))
+        weights = np.ones(len(shares))
+    merges = merge(shares, weights, criterion)  # type: ignore[arg-type]
+    if n_populations is None:
+        n_populations = elbow(merges) if threshold == "elbow" else below(merges, float(height))
+    numbers = number_by_weight(own, cut(merges.tree, int(n_populations)))
+    return Populations(numbers, merges.tree, merges.entropies)
+
+
+def checked_mixture(model: Any, name: str = "model") -> Any:
+    """Return a fitted mixture with NumPy arrays; refuse anything else."""
+    if not isinstance(model, SharedKernelMixture):
+        raise TypeError(f"{name} must be a SharedKernelMixture, got a {type(model).__name__}.")
+    check_is_fitted(model)
+    return host_copy(model)
+
+
+def number_by_weight(model: Any, populations: IntArray) -> IntArray:
+    """Return populations (K,) numbered by their weight, the largest first."""
+    weights = average_weights(model)
+    members = (populations[:, None] == np.arange(populations.max() + 1)) * weights[:, None]
+    total = members.sum(axis=0)
+    means = (members.T @ model.means_) / np.maximum(total, _TINY)[:, None]
+    return np.argsort(by_weight(total, means))[populations]
+
+
+# ---------------------------------------------------------------- draws from a model
+
+
+def draw_rows(model: Any) -> FloatArray:
+    """Draw rows (n, M) from a mixture with NumPy arrays; always the same ones.
+
+    There are as many from each kernel in turn and then, if there is one, from the background.
+    """
+    n_each, box = _rows_each(len(model.means_)), vars(model).get("background_box_")
+    rows = _draw(model, n_each)
+    if box is None:
+        return rows
+    uniform = np.random.RandomState(0).uniform(box[0], box[1], size=(n_each, box.shape[1]))
+    return np.concatenate([rows, uniform])
+
+
+def expected_responsibilities(model: Any) -> tuple[FloatArray, FloatArray]:
+    """Return responsibilities (n, K) for draws, as many from each kernel, and the draws' weights (n,)."""
+    n_kernels = len(model.means_)
+    n_each = _rows_each(n_kernels)
+    weights, rows = average_weights(model), _draw(model, n_each)
+    if has_shifts(model):
+        # A kernel's rows come from the groups in the model's proportions.
+        kernels = np.repeat(np.arange(n_kernels), n_each)
+        shares = np.maximum(model.weights_ * model.class_prior_, _TINY)
+        rows = rows + model.group_shifts_[density.choose(shares[kernels], np.random.RandomState(0)), kernels]
+    drawn = without_names(model).predict_proba(rows)
+    return on_host(drawn), np.repeat(weights / n_each, n_each)
+
+
+def _draw(model: Any, n_each: int) -> FloatArray:
+    """Draw rows (K · n_each, M) from the kernels in turn; the same ones in every call."""
+    n_kernels = len(model.means_)
+    # Each kernel is a class of its own.
+    tail = model._parameters.tail.of_kernels()
+    apart = Parameters(np.eye(n_kernels), model.means_, model.covariances_, tail=tail)
+    kernels = np.repeat(np.arange(n_kernels), n_each)
+    return density.draw(apart, model.covariance_type_, kernels, np.random.RandomState(0))[0]
+
+
+def _rows_each(n_kernels: int) -> int:
+    return int(np.clip(_DRAWN // n_kernels, _FEWEST, _MOST))
+
+
+# ---------------------------------------------------------------- two models
+
+
+def match(
+    model: SharedKernelMixture,
+    other: SharedKernelMixture,
+    *,
+    populations: tuple[Populations, Populations] | None = None,
+    max_distance: float = 0.9,
+) -> IntArray:
+    """Return which kernels, or populations, of another mixture correspond to those of a mixture.
+
+    Each corresponds to at most one of the other model, such that the sum of the distances is as small as
+    possible. The distance is one less the Bhattacharyya coefficient ∫√(p q) of the densities, the square of
+    Hellinger's distance, by draws from both models.
+
+    Parameters
+    ----------
+    model, other : SharedKernelMixture
+        Two fitted mixtures of the same features.
+    populations : pair of Populations, default=None
+        Those of `model` and of `other`, to match populations; None matches kernels.
+    max_distance : float, default=0.9
+        Largest distance, from 0 to 1, of two that correspond.
+
+    Returns
+    -------
+    ndarray of shape (K,) or (G,)
+        Numbers in the other model; -1 for those without a counterpart.
+    """
+    if not (isinstance(max_distance, Real) and 0.0 <= float(max_distance) <= 1.0):
+        raise ValueError(f"max_distance must be a number from 0 to 1, got {max_distance!r}.")
+    pair = checked_mixture(model), checked_mixture(other, "other")
+    check_same_features(*pair, "other")
+    if populations is None:
+        members = [np.eye(len(each.means_)) for each in pair]
+    else:
+        for each, own in zip(populations, pair, strict=True):
+            each.check_model(own)
+        members = [each.members for each in populations]
+    cost = 1.0 - _overlaps(*pair, *members)
+    rows, columns = linear_sum_assignment(cost)
+    found = np.full(len(cost), -1, dtype=np.int64)
+    near = cost[rows, columns] <= max_distance
+    found[rows[near]] = columns[near]
+    return found
+
+
+def _overlaps(model: Any, other: Any, members: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the Bhattacharyya coefficients (G, G') of sets of kernels of two models, by importance sampling.
+
+    `members` (K, G) and `others` (K', G') are ones and zeros.
+    """
+    n_kernels = len(model.means_) + len(other.means_)
+    n_each = _rows_each(n_kernels)
+    rows = np.concatenate([_draw(model, n_each), _draw(other, n_each)])
+    logs = [
+        density.kernel_log_densities(rows, each._parameters, each.covariance_type_, 1)
+        for each in (model, other)
+    ]
+    # The density of all rows: every kernel has as many.
+    drawn = logsumexp(np.concatenate(logs, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
+    roots = []
+    for each, of_kernels, belongs in zip((model, other), logs, (members, others), strict=True):
+        shares = belongs * average_weights(each)[:, None]
+        shares = shares / np.maximum(shares.sum(axis=0), _TINY)
+        # Bounded: a population's density is at most n_kernels times that of the rows.
+        roots.append(np.sqrt(np.exp(of_kernels - drawn) @ shares))
+    return np.minimum(roots[0].T @ roots[1] / len(rows), 1.0)

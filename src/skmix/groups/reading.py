@@ -1,0 +1,151 @@
+"""Cells of a study: samples opened where they are, counted, and some of their cells read."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine.model import FloatArray, IntArray
+from ..estimators.callbacks import progress_bar
+from ..estimators.rows import with_features_of
+from ..io import Source, open_rows
+from ..io.joined import JoinedRows
+from ..io.opening import files_of
+from ..io.preparation import AUTO
+from ..io.sources import FcsRows, is_path
+
+# Cells that choose the number of kernels and that the page draws, as many of each sample.
+SAMPLED = 20_000
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where cells came from and how they were read, in plain values."""
+
+    files: tuple[str, ...]  # names, without folders; none for cells in memory
+    column: str | None  # that names the samples; None where each file is a sample, or labels were given
+    markers: tuple[str, ...]  # (M,): what to call the features; empty where they have no names
+    compensate: bool
+    transform: Any  # a scale, see `io.preparation`
+    warned: tuple[str, ...]  # what was warned of, such as files that were left out
+    notes: tuple[str, ...]  # what else a reader should know
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of all samples where they are, and some of them in memory."""
+
+    source: Source
+    sizes: dict[Any, int]  # cells of each sample, in the order of the files
+    X: FloatArray  # (n, M): some cells
+    y: np.ndarray  # (n,): their samples
+    origin: Origin
+
+
+def open_cells(
+    samples: Any,
+    model: Any = None,
+    *,
+    sample: Any = None,
+    markers: Sequence[str | int] | None = None,
+    compensate: bool | str = AUTO,
+    seed: int = 0,
+    **options: Any,
+) -> Cells:
+    """Open samples as for a fit, or as a model was fitted, and read them once.
+
+    This checks their values and takes some cells of every sample. Options are those of `open_rows`.
+    """
+    files = files_of(samples) if is_path(samples) or isinstance(samples, list) else None
+    if is_path(samples):
+        files = files or [Path(samples)]
+    with progress_bar("opening", None), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        source = samples
+        if not isinstance(samples, Source):
+            source = open_rows(
+                samples if files is None else list(files),
+                columns=markers,
+                label=sample,
+                compensate=compensate,
+                **options,
+            )
+        source = source if model is None else with_features_of(model, source)
+        # Files that disagree are found when the names are needed.
+        names = source.feature_names
+    for warning in caught:
+        warnings.warn(warning.message, stacklevel=3)
+    # What is kept does not say where files are.
+    folders = {f"{Path(file).parent}/" for file in files or ()} - {"./"}
+    warned = [reduce(lambda text, folder: text.replace(folder, ""), folders, str(w.message)) for w in caught]
+    notes = []
+    parts = dict(source.parts) if isinstance(source, JoinedRows) else {}
+    events = [part for part in parts.values() if isinstance(part, FcsRows)]
+    prepared = {"compensate": False, "transform": "none"} | (source.preparation or {})
+    if model is None and markers is None and any(len(e.feature_names) < len(e.file.channels) for e in events):
+        notes.append("The channel Time is left out.")
+    if model is None and compensate == AUTO and prepared["compensate"]:
+        notes.append("Files were compensated by their spill-over matrices.")
+    known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
+    labels = [
+        f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
+    ]
+    origin = Origin(
+        files=tuple(Path(part.name).name for part in parts.values()) if files is not None else (),
+        column=sample if isinstance(sample, str) else None,
+        markers=tuple(labels),
+        compensate=bool(prepared["compensate"]),
+        transform=prepared["transform"],
+        warned=tuple(warned),
+        notes=tuple(notes),
+    )
+    return Cells(source, *_sample(source, seed), origin)
+
+
+def _sample(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, np.ndarray]:
+    """Return the number of cells of each sample, and as many cells X (n, M) of each with samples (n,)."""
+    random = np.random.RandomState(seed)
+
+    def some(n_cells: int) -> IntArray:
+        n_each = max(1, SAMPLED // len(names))
+        return random.choice(n_cells, n_each, replace=False) if n_cells > n_each else np.arange(n_cells)
+
+    if isinstance(source, JoinedRows) and source.grouped:
+        names: list[Any] = list(source.parts)
+        counts = [part.n_rows for part in source.parts.values()]
+        starts = np.cumsum([0, *counts[:-1]])
+        taken = [start + some(count) for start, count in zip(starts, counts, strict=True)]
+    elif not source.has_labels:
+        names, counts = [0], [source.n_rows]
+        taken = [some(source.n_rows)]
+    else:
+        labels = source.row_labels()
+        known = np.array([label is not None and label == label for label in labels.tolist()])
+        if not known.all():
+            where = f"column {source.label!r}" if isinstance(source.label, str) else "sample"
+            raise ValueError(
+                f"{where} names no sample in {np.count_nonzero(~known)} of {len(known)} rows. Leave these "
+                "rows out."
+            )
+        found, codes, counted = np.unique(labels.tolist(), return_inverse=True, return_counts=True)
+        names, counts = found.tolist(), counted.tolist()
+        taken = [np.flatnonzero(codes == place)[some(count)] for place, count in enumerate(counts)]
+    wanted = np.concatenate(taken)
+    samples = np.repeat(np.array(names, dtype=object), [len(own) for own in taken])
+    order = np.argsort(wanted)
+    rows, start = [], 0
+    with progress_bar("reading", None) as progress, closing(source.blocks()) as blocks:
+        for block in blocks:
+            first, last = np.searchsorted(wanted[order], [start, start + len(block.X)])
+            rows.append(np.asarray(block.X[wanted[order][first:last] - start], dtype=np.float64))
+            start += len(block.X)
+            now = samples[order][min(last, len(samples) - 1)]
+            progress(f"{now} ({names.index(now) + 1} of {len(names)})", share=start / source.n_rows)
+    return dict(zip(names, counts, strict=True)), np.concatenate(rows), samples[order]

@@ -1,0 +1,172 @@
+"""What a mixture says of each sample: its weights, its size, and how likely its rows are."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import digamma
+from sklearn.exceptions import ConvergenceWarning
+
+from ..engine.em import fit
+from ..engine.frame import frame_of
+from ..engine.model import FloatArray, IntArray, Status
+from ..engine.refine.shift import GroupRows, shift_groups
+from ..engine.starts import uniform_weights
+from ..engine.structures import structure_of
+from ..engine.tails import Background
+from ..estimators._settings import is_robust_fit
+from ..estimators.densities import counted_weights, has_shifts, rows_of_kernels, shares_of
+from ..estimators.rows import open_training, prepared_frame, warn_caller, with_features_of
+from ..estimators.solving import options_of
+from ..io import source_of
+from .populations import check_same_features
+
+# Weights of new samples are fitted until a pass gains less than this, in nats for all rows together.
+_GAIN = 1e-3
+# Most passes of that fit.
+_PASSES = 2000
+
+
+@dataclass(frozen=True)
+class Samples:
+    """L samples, and what was fitted to them."""
+
+    names: np.ndarray  # (L,)
+    sizes: FloatArray  # (L,): rows, or sums of their weights
+    weights: FloatArray  # (K, L): of the kernels, in the rows that are not background
+    counted: FloatArray  # (K, L): the same without a learnt prior
+    background: FloatArray | None  # (L,): weights of the background
+    shifts: FloatArray | None  # (L, K, M): of the means
+    log_likelihoods: FloatArray  # (L,): means over rows, NaN if they are not known
+
+    @property
+    def all_weights(self) -> FloatArray:
+        """Weights (K, L) or, with a background, (K + 1, L)."""
+        if self.background is None:
+            return self.weights
+        return np.vstack([self.weights * (1.0 - self.background), self.background])
+
+    def take(self, chosen: IntArray) -> Samples:
+        """Return some of the samples."""
+        found: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            last = name in ("weights", "counted")
+            found[name] = None if value is None else value[:, chosen] if last else value[chosen]
+        return Samples(**found)
+
+
+def fitted_samples(model: Any) -> Samples:
+    """Return the samples of a fit."""
+    shifts = model.group_shifts_ if has_shifts(model) else None
+    background = vars(model).get("background_weights_")
+    return Samples(
+        names=model.classes_,
+        sizes=model.class_count_,
+        weights=model.weights_,
+        counted=counted_weights(model),
+        background=background,
+        shifts=shifts,
+        log_likelihoods=_log_likelihoods(model),
+    )
+
+
+def _log_likelihoods(model: Any) -> FloatArray:
+    """Return the mean log-likelihood (L,) of the rows of each sample of a fit.
+
+    NaN where the mixture does not know it, and if rows had missing values: these have other log-likelihoods
+    than complete ones.
+    """
+    n_samples, sizes, path = len(model.classes_), model.class_count_, vars(model).get("log_likelihood_path_")
+    if path is None or not len(path) or sizes.min() <= 0 or vars(model).get("has_gaps_", False):
+        return np.full(n_samples, np.nan)
+    means = path[-1, :n_samples] / sizes
+    if path.shape[1] > n_samples:
+        # Of rows and labels together.
+        means = means - np.log(model.class_prior_)
+    after = vars(model).get("weight_concentration_")
+    if after is not None:
+        # Of expected logarithms of the weights.
+        logs = digamma(after) - digamma(after.sum(axis=0))
+        change = (counted_weights(model) * (np.log(model.weights_) - logs)).sum(axis=0)
+        means = means + change * rows_of_kernels(model) / sizes
+    return means
+
+
+def prior_of(model: Any) -> tuple[FloatArray | None, bool]:
+    """Return the rows (K,) that a prior adds to each sample, and whether weights have a posterior."""
+    learnt, given, n_kernels = vars(model).get("weight_prior_"), model.weight_prior, len(model.means_)
+    if learnt is not None:
+        return learnt, True
+    if model.inference == "variational":
+        number = 1.0 / (model.n_kernels or n_kernels) if given is None else given
+        return np.full(n_kernels, float(number)), True
+    # The most likely weights have one row less than the prior says.
+    number = 1.0 if given is None or isinstance(given, str) else given
+    return (np.full(n_kernels, number - 1.0) if number > 1.0 else None), False
+
+
+def new_samples(model: Any, X: Any, groups: Any) -> Samples:
+    """Return the samples of new rows, with weights fitted to them.
+
+    The kernels stay as they are; where samples have shifts, new ones have theirs.
+    """
+    source = source_of(X, groups)
+    if source is not None:
+        X = with_features_of(model, source if groups is None else source.labelled(groups))
+    else:
+        X = prepared_frame(model, X)
+    reader = copy(model)
+    training = open_training(reader, X, groups if source is None else None, None, name="groups", least=1)
+    check_same_features(model, reader, "X")
+    if training.n_unlabelled:
+        raise ValueError(
+            f"{training.n_unlabelled} rows of X have no sample: leave them out, or give them one."
+        )
+    n_samples, (prior, has_posterior) = len(training.classes), prior_of(model)
+    robust = is_robust_fit(model)
+    options = replace(
+        options_of(model, training.n_features, model.covariance_type_),
+        inference="em",
+        freeze="kernels",
+        floor=0.0,
+        stopping="total",
+        accelerate=not has_posterior and not robust,
+        weight_prior="given" if has_posterior else None if prior is None else float(prior[0]) + 1.0,
+        max_iter=_PASSES,
+        tol=_GAIN / training.source.summary.total,
+    )
+    start = replace(
+        model._parameters,
+        weights=uniform_weights(1, len(model.means_), n_samples)[0],
+        concentration=prior if has_posterior else None,
+    )
+    if isinstance(start.tail, Background):
+        start = replace(start, tail=start.tail.of_average(model.class_prior_, n_samples))
+    frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
+    strength, shifts = vars(model).get("group_shift_", np.inf), None
+    if np.isfinite(strength):
+        rows = GroupRows(training.source, n_samples)
+        shifted = shift_groups(rows, start, strength, replace(options, accelerate=False), frame)
+        converged, found, shifts = shifted.converged, shifted.parameters, shifted.shifts
+        log_likelihood, counts = shifted.log_likelihood, shifted.counts
+    else:
+        result = fit(training.source, start.batch(), options, frame=frame)
+        converged, found = result.status[0] == Status.CONVERGED, result.parameters.take(0)
+        log_likelihood, counts = result.log_likelihood[0], result.counts
+        counts = None if counts is None else counts[0]
+    if not converged:
+        warn_caller(f"The weights of new samples did not converge in {_PASSES} passes.", ConvergenceWarning)
+    if training.source.summary.gaps:
+        log_likelihood = np.full(n_samples, np.nan)
+    return Samples(
+        names=training.classes,
+        sizes=training.sizes,
+        weights=found.weights,
+        counted=found.weights if counts is None else shares_of(counts, found.weights),
+        background=found.tail.weights if isinstance(found.tail, Background) else None,
+        shifts=shifts,
+        log_likelihoods=log_likelihood / training.sizes,
+    )

@@ -1,0 +1,632 @@
+"""The study of many samples: from files to the proportions of the populations they share."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _version
+from .._errors import Argument, ArgumentError
+from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
+from ..estimators.callbacks import progress_bar
+from ..estimators.saving import estimator_of, read_model, record_of
+from ..io import Record, encode, replacing, write
+from ..io.encoding import listed
+from ..io.preparation import AUTO, scale_in_words
+from .labels import write_labels
+from .populations import Populations, checked_mixture, merge_kernels
+from .proportions import (
+    FEWEST_SAMPLES,
+    Composition,
+    check_level,
+    compare_samples,
+    compose_samples,
+    judge_samples,
+    pandas,
+    places_of,
+    two_sets,
+)
+from .reading import Cells, Origin, open_cells
+from .samples import fitted_samples, new_samples
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..plots._common import Axes, Figure
+
+# Most kernels that a search tries.
+_MOST_KERNELS = 100
+# Files and markers that a page names.
+MOST_LISTED = 40
+# Samples and populations that a notebook shows.
+_MOST_SHOWN = 60
+
+
+def compose(
+    samples: Any,
+    *,
+    sample: Any = None,
+    markers: Sequence[str | int] | None = None,
+    compensate: bool | str = AUTO,
+    transform: Any = AUTO,
+    text: Mapping[str, Any] | None = None,
+    on_error: str = "raise",
+    n_kernels: int | None = None,
+    criterion: str = "bic",
+    n_populations: int | None = None,
+    weight_prior: str | float | None = None,
+    metadata: Any = None,
+    device: str | None = None,
+    n_jobs: int | None = None,
+    random_state: int = 0,
+) -> Study:
+    """Find the populations that samples share, and their proportions in each sample.
+
+    All samples share Gaussian kernels, in other proportions; kernels that overlap are merged into
+    populations. ``skmix compose`` calls this function: the same files give the same numbers.
+
+    Parameters
+    ----------
+    samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
+        A list of files, a folder or a pattern such as ``"study/*.fcs"``: each file is a sample, named after
+        it. Or cells of all samples in one table, AnnData or array; see `open_rows`.
+    sample : str or array-like of shape (N,), default=None
+        The sample of each cell: a column of the table or of ``obs``, or an array.
+    markers : sequence of str, default=None
+        Columns to use, or channels of FCS files by name or marker; None uses all, but not Time.
+    compensate, transform, text, on_error : default='auto', 'auto', None, 'raise'
+        How files are read; see `open_rows`. By default FCS files are compensated if they have a spill-over
+        matrix, and are on the scale ``arcsinh:150``.
+    n_kernels : int, default=None
+        Number of kernels. None chooses it from 20,000 cells, as many of each sample.
+    criterion : {'bic', 'stability'}, default='bic'
+        What chooses the number of kernels; see `SharedKernelMixtureCV`.
+    n_populations : int, default=None
+        Number of populations; None cuts the tree of merges where `merge_kernels` does.
+    weight_prior : float or 'hierarchical', default=None
+        Prior on the weights; see `SharedKernelMixture`. With 'hierarchical', samples of few cells borrow
+        from the others, which helps where kernels are apart.
+    metadata : DataFrame, mapping of columns or path of a CSV file, default=None
+        What is known of each sample, for `Study.compare`: a line for each, its name in the column
+        ``sample`` or in the index.
+    device, n_jobs : default=None
+        Where to compute; see `SharedKernelMixture`. The result does not depend on the number of threads.
+    random_state : int, default=0
+        Seed of everything random.
+
+    Returns
+    -------
+    Study
+        The fitted mixture, its populations, and their proportions in each sample.
+
+    Examples
+    --------
+    >>> from skmix import compose
+    >>> study = compose("study/*.fcs")  # doctest: +SKIP
+    >>> study.proportions  # doctest: +SKIP
+    """
+    pandas()  # a missing library is reported before any work
+    if criterion not in ("bic", "stability"):
+        raise ArgumentError(Argument("criterion", criterion), " is not one of 'bic', 'stability'.")
+    cells = open_cells(
+        samples,
+        sample=sample,
+        markers=markers,
+        compensate=compensate,
+        transform=transform,
+        text=text,
+        on_error=on_error,
+        seed=random_state,
+    )
+    search = None
+    if n_kernels is None:
+        n_kernels, search = _choose(cells.X, criterion, n_jobs=n_jobs, random_state=random_state)
+    if n_populations is not None and n_populations > n_kernels:
+        raise ArgumentError(
+            Argument("n_populations", n_populations), f" is more than the {n_kernels} kernels there are."
+        )
+    if n_kernels > cells.source.n_rows:
+        raise ArgumentError(
+            Argument("n_kernels", n_kernels), f" is more than the {cells.source.n_rows} cells there are."
+        )
+    model = SharedKernelMixture(
+        n_kernels,
+        init="k-means",
+        weight_prior=weight_prior,
+        device=device,
+        n_jobs=n_jobs,
+        random_state=random_state,
+    ).fit(cells.source)
+    with progress_bar("composing", None):
+        populations = merge_kernels(model, n_populations=n_populations)
+        return Study(
+            model,
+            populations,
+            metadata=metadata,
+            _order=list(cells.sizes),
+            _origin=cells.origin,
+            _search=search,
+            _cells=cells,
+        )
+
+
+def _choose(X: np.ndarray, criterion: str, **settings: Any) -> tuple[int, dict[str, Any]]:
+    """Return the number of kernels of the lowest BIC, or of stable clusters, and how it was chosen.
+
+    Cells of all samples together come from the same kernels as those of each.
+    """
+    settings |= {"covariance_type": "full", "criterion": criterion}
+    search = SharedKernelMixtureCV(**settings).fit(X)
+    tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
+    # A search ends at a number that is enough for most data, but cells are of many kinds.
+    most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
+    while criterion == "bic" and (best := search.best_params_["n_kernels"]) == tried[-1] < most:
+        tried.append(min(best + max(1, best // 4), most))
+        larger = SharedKernelMixtureCV(n_kernels=tried[-1], **settings).fit(X)
+        if larger.best_score_ <= search.best_score_:
+            break
+        search = larger
+    return int(search.best_params_["n_kernels"]), {
+        "criterion": criterion,
+        "n_cells": len(X),
+        "lowest": min(tried),
+        "highest": max(tried),
+    }
+
+
+class Study:
+    """Samples, the populations they share, and the proportions of these.
+
+    `compose` makes one of files; a fitted mixture and its populations make one too.
+
+    Parameters
+    ----------
+    model : SharedKernelMixture
+        A fitted mixture, whose classes are the samples.
+    populations : Populations, default=None
+        Those of the model, see `merge_kernels`; None shows kernels.
+    metadata : DataFrame, mapping of columns or path of a CSV file, default=None
+        What is known of each sample, for `compare`.
+
+    Attributes
+    ----------
+    model : SharedKernelMixture
+        The mixture inside.
+    populations : Populations
+        The population of each kernel, the tree of merges, and names.
+    """
+
+    model: SharedKernelMixture
+    populations: Populations | None
+
+    def __init__(
+        self,
+        model: SharedKernelMixture,
+        populations: Populations | None = None,
+        *,
+        metadata: Any = None,
+        _order: Sequence[Any] | None = None,
+        _origin: Origin | None = None,
+        _search: dict[str, Any] | None = None,
+        _cells: Cells | None = None,
+    ) -> None:
+        own = checked_mixture(model)
+        if populations is not None:
+            populations.check_model(own)
+        self.model, self.populations = model, populations
+        self._samples = fitted_samples(own)
+        if _order is not None:
+            self._samples = self._samples.take(places_of(own.classes_, list(_order), "samples"))
+        self._origin, self._search, self._cells = _origin or _origin_of(own), _search, _cells
+        self._is_new = False
+        self._metadata = _metadata_of(metadata, self.samples)
+
+    # ---------------------------------------------------------------- what was found
+
+    @property
+    def samples(self) -> list[Any]:
+        """Names of the samples, in the order of the files."""
+        return list(self._samples.names.tolist())
+
+    @cached_property
+    def _judged(self) -> dict[float, DataFrame]:
+        """How unusual samples are, by level: with numbers of populations in place of names."""
+        return {}
+
+    @cached_property
+    def _composition(self) -> Composition:
+        return compose_samples(checked_mixture(self.model), self._samples, self.populations, 0.95)
+
+    @property
+    def proportions(self) -> DataFrame:
+        """Proportion of each population in each sample, with 95 % intervals: see `composition`."""
+        found = self._composition
+        if self.populations is not None:
+            background = found.parts[len(self.populations) :]
+            found = replace(found, parts=[*self.populations.labels, *background])
+        return found.frame()
+
+    def proportions_of(self, samples: Any, **reading: Any) -> DataFrame:
+        """Return the proportions in new samples: see `apply_to`."""
+        return self.apply_to(samples, **reading).proportions
+
+    def apply_to(self, samples: Any, **reading: Any) -> Study:
+        """Return the study of new samples: the model stays as it is, and their weights are fitted.
+
+        Parameters
+        ----------
+        samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
+            New samples, on the scale and with the markers of this study; see `compose`.
+        **reading
+            How to read them: `sample`, `compensate`, `transform`, `text`, `on_error`, as for `compose`.
+        """
+        pandas()
+        own = checked_mixture(self.model)
+        fitted: dict[str, Any] = getattr(own, "preparation_", {})
+        for name, value in fitted.items():
+            if reading.get(name, AUTO) not in (AUTO, value):
+                raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
+            reading[name] = AUTO
+        names = getattr(own, "feature_names_in_", None)
+        markers = None if names is None else [str(name) for name in names]
+        cells = open_cells(samples, own, markers=markers, **reading)
+        with progress_bar("composing", None):
+            found = new_samples(own, cells.source, None)
+        other = copy(self)
+        for name in ("_composition", "_judged"):
+            other.__dict__.pop(name, None)
+        order = places_of(found.names, list(cells.sizes), "samples")
+        other._samples, other._cells, other._origin = found.take(order), cells, cells.origin
+        other._is_new, other._metadata = True, None
+        return other
+
+    def compare(
+        self, condition: Any, other: Any = None, *, metadata: Any = None, level: float = 0.95
+    ) -> DataFrame:
+        """Return the differences between the mean proportions of two sets of samples.
+
+        Parameters
+        ----------
+        condition : str or sequence of samples
+            A column of the metadata that has two values, or the samples of one side.
+        other : sequence of samples, default=None
+            The samples of the other side, where `condition` is a sequence.
+        metadata : DataFrame, mapping of columns or path of a CSV file, default=None
+            What is known of each sample; None takes the metadata of the study.
+        level : float, default=0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        pandas.DataFrame
+            See `skmix.groups.compare`; the columns of mean proportions end in the values of a condition.
+        """
+        check_level(level)
+        sides = ["a", "b"]
+        if other is None:
+            table = self._metadata if metadata is None else _metadata_of(metadata, self.samples)
+            if table is None or not isinstance(condition, str):
+                raise ArgumentError(
+                    Argument("condition", condition),
+                    " needs metadata with a column of that name, or give the samples of both sides.",
+                )
+            if condition not in table:
+                raise ArgumentError(
+                    Argument("condition", condition), f" is not a column of the metadata: {list(table)}."
+                )
+            column = table[condition]
+            sides = sorted({value for value in column if value is not None}, key=str)
+            if len(sides) != 2:
+                raise ArgumentError(
+                    Argument("condition", condition), f" must have two values, but has {sides[:5]}."
+                )
+            condition, other = (
+                [name for name, value in zip(self.samples, column, strict=True) if value == side]
+                for side in sides
+            )
+        places = two_sets(self._samples.names, condition, other)
+        found = compare_samples(checked_mixture(self.model), self._samples, *places, self.populations, level)
+        names = (f"proportion_{side}" for side in sides)
+        return found.rename(columns=dict(zip(("proportion_a", "proportion_b"), names, strict=True)))
+
+    def unusual(self, *, level: float = 0.05) -> DataFrame:
+        """Return how unusual each sample is: see `unusual_samples`; new ones beside those of the fit."""
+        check_level(level)
+        if not self.is_judged:
+            raise ValueError(
+                f"The study has {len(self.model.classes_)} sample(s): at least {FEWEST_SAMPLES} are needed "
+                "to tell which are unusual."
+            )
+        if level not in self._judged:
+            new = self._samples if self._is_new else None
+            numbered = self.populations and replace(self.populations, names={})
+            found = judge_samples(checked_mixture(self.model), new, numbered, level)
+            places = {name: place for place, name in enumerate(self.samples)}
+            order = found["sample"].map(places).argsort(kind="stable")
+            self._judged[level] = found.iloc[order].reset_index(drop=True)
+        found = self._judged[level].copy()
+        if self.populations is not None and self.populations.names:
+            names: Any = self.populations.names
+            found["population"] = [names.get(part, part) for part in found["population"]]
+        return found
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the fit has samples enough to tell which are unusual."""
+        return len(self.model.classes_) >= FEWEST_SAMPLES
+
+    def rename(self, names: Mapping[int | str, str]) -> Study:
+        """Name populations, given by number or present name, such as ``{3: "CD4 T"}``; return the study."""
+        if self.populations is None:
+            raise ValueError("This study has kernels, and no populations to name.")
+        self.populations = self.populations.renamed(names)
+        return self
+
+    def label_cells(
+        self, target: Any, samples: Any = None, *, probabilities: bool = True, name: str | None = None
+    ) -> None:
+        """Write the population of each cell into a table, an AnnData or copies of FCS files.
+
+        Parameters
+        ----------
+        target : path or AnnData
+            A folder for copies of the FCS files, the name of a table, or an AnnData; see `write_labels`.
+        samples : default=None
+            The cells, as for `apply_to`; None takes those of the study, which a study from a file lacks.
+        probabilities : bool, default=True
+            Whether tables and AnnData have the probability of each population.
+        name : str, default=None
+            Name of the column or channel; None is ``population``.
+        """
+        if samples is None:
+            if self._cells is None:
+                raise ArgumentError(
+                    Argument("samples"), " is missing: a study that was not made of files here needs them."
+                )
+            samples = self._cells.source
+        write_labels(
+            self.model,
+            samples,
+            target,
+            populations=self.populations,
+            probabilities=probabilities,
+            name=name,
+        )
+
+    # ---------------------------------------------------------------- shown
+
+    def describe(self) -> dict[str, Any]:
+        """Return the study in plain values, ready for JSON: what was read, fitted and found unusual."""
+        model, origin = self.model, self._origin
+        flagged: set[Any] = set()
+        if self.is_judged:
+            table = self.unusual()
+            flagged = set(table.loc[table["unusual"], "sample"])
+        return {
+            "n_cells": sum(int(size) for size in self._samples.sizes),
+            "markers": [str(name) for name in getattr(model, "feature_names_in_", [])],
+            "compensate": origin.compensate,
+            "transform": origin.transform,
+            "n_kernels": len(model.means_),
+            "n_populations": None if self.populations is None else len(self.populations),
+            "search": self._search,
+            "converged": bool(model.converged_),
+            "n_iter": int(model.n_iter_),
+            "notes": list(origin.notes),
+            "samples": [
+                {
+                    "sample": str(name),
+                    "cells": int(size),
+                    "unusual": name in flagged if self.is_judged else None,
+                }
+                for name, size in zip(self.samples, self._samples.sizes, strict=True)
+            ],
+        }
+
+    def plot(self, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
+        """Plot the proportions as a heat map and mark unusual samples; see `plot_proportions`."""
+        from .plots import plot_proportions
+
+        return plot_proportions(
+            self.proportions, self.unusual() if self.is_judged else None, axes, figure=figure
+        )
+
+    def to_html(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
+        """Return the page of the study, one HTML file that fetches nothing, and write it if asked."""
+        from .page import study_page
+
+        n_samples, cells = len(self.samples), self._cells
+        title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
+        page = study_page(
+            self.model,
+            self.populations,
+            self.proportions,
+            title=title,
+            unusual=self.unusual() if self.is_judged else None,
+            X=None if cells is None else cells.X,
+            groups=None if cells is None else cells.y,
+            names=self._origin.markers or None,
+            made=self.made(),
+            scale=scale_in_words(self._origin.transform),
+            notes=(*self._origin.warned, *self._origin.notes),
+        )
+        if path is not None:
+            with replacing(path) as file:
+                file.write(page.encode())
+        return page
+
+    def made(self) -> list[tuple[str, str]]:
+        """Return how the study was made, as names and text."""
+        origin, model = self._origin, self.model
+        found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]
+        if origin.files:
+            found = [("files", f"{len(origin.files)}: {listed(origin.files, MOST_LISTED)}"), *found]
+        found += [
+            ("samples by", "file" if origin.column is None else f"column {origin.column}"),
+            ("markers", listed(origin.markers or [f"{model.n_features_in_} without names"], MOST_LISTED)),
+            ("compensated for spill-over", "yes" if origin.compensate else "no"),
+            ("transform", scale_in_words(origin.transform)),
+        ]
+        if self._is_new:
+            return [*found, ("model", "fitted to other samples; its kernels stayed as they were")]
+        prior = "none" if model.weight_prior is None else str(model.weight_prior)
+        chosen = "given" if self._search is None else search_in_words(self._search)
+        return [
+            *found,
+            ("kernels", f"{len(model.means_)}, {chosen}"),
+            ("prior of the weights", prior),
+            ("passes of EM", f"{model.n_iter_}{'' if model.converged_ else ', not converged'}"),
+            ("seed", str(model.random_state)),
+        ]
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.model.means_)} kernels"
+        if self.populations is not None:
+            parts = f"{len(self.populations)} populations"
+        return f"<Study of {len(self.samples)} samples and {parts}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table of proportions, in percent with intervals, and the picture."""
+        table = self.proportions
+        kind = "kernel" if self.populations is None else "population"
+        wide = {
+            column: table.pivot(index="sample", columns=kind, values=column).loc[self.samples[:_MOST_SHOWN]]
+            for column in ("proportion", "lower", "upper")
+        }
+        parts = list(dict.fromkeys(table[kind].tolist()))[:_MOST_SHOWN]
+        head = "".join(f"<th>{html.escape(str(part))}</th>" for part in parts)
+        lines = []
+        for sample in wide["proportion"].index:
+            values = (tuple(100 * wide[column].loc[sample, part] for column in wide) for part in parts)
+            shown = "".join(f"<td>{p:.3g}<br><small>{a:.3g} – {b:.3g}</small></td>" for p, a, b in values)
+            lines.append(f"<tr><th>{html.escape(str(sample))}</th>{shown}</tr>")
+        body = "".join(lines)
+        page = f"<table><caption>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</caption>"
+        page += f"<thead><tr><th>sample</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+        try:
+            axes = self.plot()
+        except ImportError:  # without matplotlib there is the table
+            return page
+        file = io.BytesIO()
+        axes.figure.savefig(file, format="png", bbox_inches="tight")
+        picture = base64.b64encode(file.getvalue()).decode()
+        return f'{page}<img alt="proportions" src="data:image/png;base64,{picture}">'
+
+    # ---------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the study to a file, for `skmix.load` to read: the model and what was found, but no cells."""
+        if self._is_new:
+            raise ValueError("New samples have no model of their own: save the study they were applied to.")
+        merged = self.populations
+        fields = {
+            "model": record_of(self.model),
+            "populations": None
+            if merged is None
+            else {
+                "of_kernels": merged.of_kernels,
+                "tree": merged.tree,
+                "entropies": merged.entropies,
+                "names": {str(number): name for number, name in merged.names.items()},
+            },
+            "samples": self._samples.names,
+            "origin": asdict(self._origin),
+            "search": self._search,
+            "metadata": self._metadata,
+        }
+        content, arrays = encode(Record("Study", fields))
+        write(path, content, arrays, _version.__version__)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read an estimator or a study that `save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        A file, from any source: reading it runs no code.
+
+    Returns
+    -------
+    estimator or Study
+        Equal to what was saved: the same class, parameters and fitted attributes (but for `mean_fit_time` of
+        a search), and on the same machine the same predictions to the last bit. A study has no cells.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be read.
+    ValueError
+        When it is not a model, truncated, damaged, of a later version of the format, or when its parts do not
+        belong together.
+
+    Examples
+    --------
+    >>> from skmix import load
+    >>> classifier = load("model.skmix")  # doctest: +SKIP
+    """
+    return read_model(path, {"Study": _study_of})
+
+
+def _study_of(record: Record) -> Study:
+    """Return the study of a record in a file, checked."""
+    fields = record.fields
+    model, merged, origin = estimator_of(fields["model"]), fields["populations"], fields["origin"]
+    if not isinstance(model, SharedKernelMixture):
+        raise ValueError(f"a study cannot have a {type(model).__name__} inside")
+    populations = None
+    if merged is not None:
+        names = {int(number): name for number, name in merged["names"].items()}
+        populations = Populations(merged["of_kernels"], merged["tree"], merged["entropies"], names)
+        populations.check(len(model.means_))
+    return Study(
+        model,
+        populations,
+        metadata=fields["metadata"],
+        _order=fields["samples"].tolist(),
+        _origin=Origin(**origin),
+        _search=fields["search"],
+    )
+
+
+def _origin_of(model: Any) -> Origin:
+    """Return what a mixture says about its cells."""
+    prepared = {"compensate": False, "transform": "none"} | getattr(model, "preparation_", {})
+    names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
+    return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], (), ())
+
+
+def _metadata_of(given: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
+    """Return what is known of samples (L,) as columns of L plain values; None where nothing is given."""
+    if given is None:
+        return None
+    if isinstance(given, (str, os.PathLike)):
+        given = pandas().read_csv(given)
+    table = pandas().DataFrame(given)
+    if "sample" in table:
+        table = table.set_index("sample")
+    elif isinstance(given, Mapping) and len(table) == len(samples):
+        table.index = list(samples)
+    known = {str(name): place for place, name in enumerate(table.index)}
+    absent = [str(name) for name in samples if str(name) not in known]
+    if absent or len(known) < len(table):
+        what = f"has no line for {listed(absent, 5)}" if absent else "has two lines for a sample"
+        raise ArgumentError(Argument("metadata"), f" {what}: it needs one for each sample.")
+    table = table.iloc[[known[str(name)] for name in samples]]
+    table = table.astype(object).where(table.notna(), None)
+    return {str(name): table[name].tolist() for name in table}
+
+
+def search_in_words(search: Mapping[str, Any]) -> str:
+    """Return how the number of kernels was chosen."""
+    by = "BIC" if search["criterion"] == "bic" else search["criterion"]
+    return f"chosen by {by} from {search['lowest']} to {search['highest']} on {search['n_cells']:,} cells"

@@ -1,0 +1,233 @@
+"""What `skmix digits` and `skmix reproduce` do: simulate, run, print and write everything.
+
+Options, progress and exit codes are in `skmix.cli`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as Grid
+
+from skmix.io import replacing, writable_folder, write_columns
+from skmix.plots._common import new_figure, save_figure
+
+from . import harness, study
+from .claims import Difference, check_claims, differences
+from .digit_plots import plot_digits
+from .digits import make_seven_segment_digits
+from .example import IllustrationRecord, run_illustration
+from .figures import paper_figures, plot_illustration
+from .harness import Claim, Table, claims_table
+from .images import DIGIT_FEATURES, digit_features
+from .page import write_report
+from .published import FloatArray
+from .records import Settings, StudyResults
+from .tables import differences_table, make_tables, write_tables
+from .variants import MAIN_KERNELS, Cell
+
+Progress = Callable[[int, int, int], AbstractContextManager[Callable[[Sequence[Any]], None]]]
+"""From the runs to be made, those stored already and the processes to a function to call after each batch."""
+
+MAX_ON_A_SHEET = 20
+"""Images of each digit that a sheet shows."""
+# Formats of the figures, and their resolutions.
+_FORMATS = (("png", 300), ("pdf", 300))
+# Narrower terminals have no room between the columns of ten variants.
+_WIDE = 100
+
+
+def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: Any) -> int:
+    """Simulate digits, and write their images and features into a file and a picture; return their number.
+
+    Parameters
+    ----------
+    out : Path
+        An .npz file for images, labels and features, or a table for features and digits.
+    sheet : Path or None
+        Picture of the first images of each digit.
+    n_per_digit : int
+        Images of each digit.
+    **settings
+        Further arguments of `make_seven_segment_digits`.
+    """
+    images, labels = make_seven_segment_digits(n_per_digit, **settings)
+    # Draw before anything is written: matplotlib may be missing.
+    figure = None
+    if sheet is not None:
+        across = min(n_per_digit, MAX_ON_A_SHEET)
+        shown = np.arange(len(labels)) % n_per_digit < across
+        figure = new_figure(0.45 * across + 0.5, 4.7)
+        plot_digits(images[shown], labels[shown], n_columns=across, figure=figure)
+    features = digit_features(images)
+    if out.suffix.lower() == ".npz":
+        with replacing(out) as file:
+            np.savez_compressed(
+                file, images=images, labels=labels, features=features, feature_names=DIGIT_FEATURES
+            )
+    else:
+        write_columns(out, {**dict(zip(DIGIT_FEATURES, features.T, strict=True)), "digit": labels})
+    if figure is not None and sheet is not None:
+        save_figure(figure, sheet, dpi=120)
+    return len(labels)
+
+
+def reproduce(
+    out: Path, settings: Settings, cells: list[Cell], jobs: int | None, console: Console, progress: Progress
+) -> dict[str, Any]:
+    """Run what is missing, print and write everything; return tables and claims as plain values."""
+    folder = writable_folder(out)
+    n_jobs = jobs or joblib.cpu_count()
+    record = run_illustration(settings.seed)
+    picture = plot_illustration(record)[0].figure
+    planned = study.make_study(cells, settings)
+    # Open the store before writing, so that a damaged store leaves the folder unchanged.
+    with harness.Store(folder / "study.sqlite") as store:
+        harness.write_json(folder / "illustration.json", record.to_dict())
+        _save(folder, ("illustration", lambda: picture))
+        _print_illustration(console, record)
+        missing = harness.missing(planned.planned(), store)
+        with progress(missing, sum(cell.n_runs for cell in planned.cells) - missing, n_jobs) as show:
+            study.run_study(planned, store, n_jobs=n_jobs, progress=show)
+        results = study.study_results(planned, store)
+    tables, claims, found = make_tables(results), check_claims(results), differences(results)
+    for each in tables:
+        _print_table(console, each)
+    _print_claims(console, results, claims, found)
+    write_tables(writable_folder(folder / "tables"), results, tables, claims, found)
+    figure_folder, figures = writable_folder(folder / "figures"), paper_figures(results)
+    for _ in harness.spread(_save, figure_folder, list(figures.items()), n_jobs):
+        pass
+    pictures = {name: (figure_folder / f"{name}.png").read_bytes() for name in figures}
+    write_report(results, folder / "report.html", figures=pictures, tables=tables, verdicts=claims)
+    console.print(
+        f"Written into {folder}: report.html, tables/, figures/, illustration.json, illustration.png, "
+        "illustration.pdf; finished runs in study.sqlite.",
+        soft_wrap=True,
+    )
+    return {
+        "folder": str(folder),
+        "tables": [asdict(each) for each in tables],
+        "verdicts": [asdict(each) for each in claims],
+        "differences": [asdict(each) for each in found],
+    }
+
+
+def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
+    """Draw a figure and save it into a folder."""
+    name, draw = figure
+    drawn = draw()
+    for suffix, dpi in _FORMATS:
+        save_figure(drawn, folder / f"{name}.{suffix}", dpi=dpi)
+
+
+# ---------------------------------------------------------------- printing
+
+
+def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]] = (), *, text: bool = False) -> Grid:
+    """Return a grid with a column of names and columns of numbers, or of text that wraps."""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_lines=text)
+    for place, heading in enumerate(headings):
+        number = place > 0 and not text
+        grid.add_column(heading, justify="right" if number else "left", no_wrap=number)
+    for row in rows:
+        grid.add_row(*row)
+    return grid
+
+
+def _show(console: Console, title: str, grid: Grid, note: str = "") -> None:
+    console.print(f"\n{title}", style="bold")
+    console.print(grid)
+    if note:
+        console.print(note)
+
+
+def _print_illustration(console: Console, record: IllustrationRecord) -> None:
+    """Print true and estimated parameters, a line for each mean, covariance and column of weights."""
+    model = record.model
+    # Headings in two lines leave room for the names.
+    grid = _grid(["", "true", "estimated", "largest\nerror", "standard\nerror"])
+    for compared in record.comparisons():
+        # A line for each kernel or class; for a symmetric matrix, its upper triangle.
+        of_classes = compared.name == "weights"
+        upper = np.triu_indices(compared.true.shape[-1]) if compared.true.ndim == 3 else (slice(None),)
+        owners = model.classes_.tolist() if of_classes else range(len(compared.true))
+        grid.add_row(compared.name, style="bold")
+        for line, owner in enumerate(owners):
+            true, estimated, standard_error = (
+                (values.T if of_classes else values)[line][upper]
+                for values in (compared.true, compared.estimated, compared.standard_error)
+            )
+            grid.add_row(
+                f"  class {owner}" if of_classes else f"  kernel {owner}",
+                _numbers(true),
+                _numbers(estimated),
+                f"{np.abs(estimated - true).max():.3f}",
+                f"{standard_error.max():.3f}",
+            )
+        grid.add_section()
+    console.print(grid)
+    ended = "Converged" if model.converged_ else "Did not converge"
+    errors = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
+    console.print(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
+    console.print(f"Largest absolute error: {errors}.")
+
+
+def _numbers(values: FloatArray) -> str:
+    # Adding zero turns -0.000 into 0.000.
+    return " ".join(f"{round(float(value), 3) + 0.0:6.3f}" for value in values)
+
+
+def _print_table(console: Console, table: Table) -> None:
+    """Print a table: a heading for each of its rows, and a line for each source.
+
+    Rows that share their first key, such as the K of table 5, are printed as one, with their values side by
+    side. Of the table of failures, only those of the paper's algorithm at its K are printed.
+    """
+    if table.name == "failures":
+        found = [
+            [row.keys[1], *table.source_lines(row)[0][1]]
+            for row in table.rows
+            if row.keys[0] == str(MAIN_KERNELS) and any(table.source_lines(row)[0][1])
+        ]
+        if found:
+            title = f"Paper's algorithm, rerun: singular and failed runs, K = {MAIN_KERNELS}"
+            _show(console, title, _grid(["", *table.columns], found, text=True), table.note)
+        return
+    grid = _grid(["", *table.columns])
+    if console.width < _WIDE:
+        grid.padding = 0
+    for key, grouped in itertools.groupby(table.rows, key=lambda row: row.keys[0]):
+        rows = list(grouped)
+        grid.add_row(f"{table.key_names[0]} = {key}" if len(rows[0].keys) > 1 else key, style="bold")
+        for lines in zip(*(table.source_lines(row) for row in rows), strict=True):
+            values = zip(*(values for _, values in lines), strict=True)
+            name = Padding(lines[0][0], (0, 0, 0, 2))
+            grid.add_row(name, *(" ".join(filter(None, each)) for each in values))
+        grid.add_section()
+    _show(console, table.title, grid, table.note)
+
+
+def _print_claims(
+    console: Console, results: StudyResults, claims: Sequence[Claim], found: Sequence[Difference]
+) -> None:
+    """Print classifiers that are not in the paper, the checked claims, and differences from the paper."""
+    beyond = [[each.description, f"{each.accuracy:.4f}", f"{each.mean_iou:.4f}"] for each in results.beyond]
+    _show(console, "Beyond the paper's features", _grid(["classifier", "accuracy", "mean IoU"], beyond))
+    checked, differing = claims_table(claims, "Claims, checked"), differences_table(found)
+    _show(console, checked.title, _grid(checked.headings, checked.lines, text=True))
+    for each in claims:
+        if each.note:
+            console.print(f"{each.claim}: {each.note}", style="dim")
+    if differing.rows:
+        _show(console, differing.title, _grid(differing.headings, differing.lines, text=True))

@@ -1,0 +1,599 @@
+"""The engine on PyTorch tensors, against NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from calls import fit
+from libraries import LIBRARIES, each_library, needs_torch, torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skmix.engine import density as scoring
+from skmix.engine import starts
+from skmix.engine.compute.arrays import (
+    like,
+    occurs,
+    operations_of,
+    pick,
+    rare,
+    recorded,
+    replaced,
+    to_numpy,
+)
+from skmix.engine.compute.threads import Workers
+from skmix.engine.em import Passes
+from skmix.engine.estep.terms import moved
+from skmix.engine.frame import Setting
+from skmix.engine.model import Factor, Options, Parameters
+from skmix.engine.sources import open_source
+from skmix.engine.sources.device import DeviceRows, OptimisticStep
+from skmix.engine.sources.summary import measure
+from skmix.engine.structures import STRUCTURES, structure_of, whiten_batch, whiten_bounded
+
+each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
+
+
+def clusters(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of overlapping clusters, their classes with some labels missing, and weights."""
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(700, 4)) @ random.normal(size=(4, 4)) + 3.0 * random.integers(0, 3, (700, 1))
+    return X, random.integers(0, 3, 700), random.uniform(0.5, 2.0, 700)
+
+
+def hard_rows() -> tuple[np.ndarray, np.ndarray]:
+    """Narrow clusters far from one another, one of them constant in a feature: every rare case at once."""
+    random = np.random.default_rng(1)
+    centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
+    members = random.integers(0, 4, 600)
+    X = centres[members] + random.normal(size=(600, 3)) * [0.1, 1.0, 0.01]
+    X[members == 2, 2] = 1.0
+    return X, (members + random.integers(0, 2, 600)) % 3
+
+
+def parameters_agree(ours: Parameters, theirs: Parameters, tolerance: float) -> None:
+    """Compare in the units of the kernels' own spread and of the weights."""
+    assert_allclose(ours.weights, theirs.weights, atol=tolerance)
+    scale = np.abs(theirs.means).max() + 1.0
+    assert_allclose(ours.means / scale, theirs.means / scale, atol=tolerance)
+    size = np.abs(theirs.covariances).max()
+    assert_allclose(ours.covariances / size, theirs.covariances / size, atol=tolerance)
+
+
+# ---------------------------------------------------------------- one pass
+
+
+@each_library
+@each_type
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted: bool) -> None:
+    X, y, weights = clusters()
+    structure, row_weights = structure_of(covariance_type), weights if weighted else None
+    frame = measure(X, structure, row_weights=row_weights)
+    found = starts.class_wise(X, y, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    options = Options(covariance_type=covariance_type)
+    there = LIBRARIES[library](X)
+    assert_allclose(measure(there, structure, row_weights=row_weights).shift, frame.shift, rtol=1e-12)
+    results = []
+    for rows in (X, there):
+        source = open_source(rows, y, row_weights)
+        inside = frame.enter(found, structure).map(source.to_device)
+        factor = structure.factor(inside.covariances, 4)
+        with Passes.over(source, found, options, frame) as passes:
+            results.append(passes.step(inside, factor))
+    (ours, _, expected), (theirs, factor, log_likelihood) = results
+    for array in (theirs.weights, theirs.means, theirs.covariances, factor.whitener, log_likelihood):
+        assert type(array) is type(there)
+        assert array.dtype == there.dtype
+        assert array.device == there.device
+    parameters_agree(theirs.map(to_numpy), ours, 1e-12)
+    assert_allclose(to_numpy(log_likelihood), expected, rtol=1e-12)
+
+
+@each_library
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_narrow_kernels_far_apart_keep_their_digits(
+    library: str, covariance_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products of expanded terms would leave no digit: distances are computed from differences."""
+    # Two whole pieces, and one of 44 rows.
+    monkeypatch.setattr("skmix.engine.estep.device._PIECE", 128)
+    random = np.random.default_rng(1)
+    centres = np.array([[0.0, 0.0, 0.0], [1e5, 0.0, 3.0], [0.0, -2e6, 1.0], [5e6, 5e6, 2.0]])
+    deviations = np.array([0.1, 1.0, 0.01])
+    X = centres[random.integers(0, 4, 300)] + random.normal(size=(300, 3)) * deviations
+    full = np.tile(np.diag(deviations**2), (4, 1, 1))
+    covariances = full if covariance_type == "full" else np.tile(deviations**2, (4, 1))
+    start = Parameters(np.full((4, 1), 0.25), centres, covariances).batch()
+    options = Options(covariance_type=covariance_type, max_iter=1, tol=0.0, floor=0.0)
+    ours, theirs = (fit(rows, None, start, options) for rows in (X, LIBRARIES[library](X)))
+    assert_allclose(theirs.path[0], ours.path[0], rtol=1e-8)
+    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-8)
+    assert_allclose(theirs.parameters.covariances, ours.parameters.covariances, rtol=1e-5, atol=1e-7)
+
+
+# ---------------------------------------------------------------- whole fits
+
+
+@each_library
+@pytest.mark.parametrize("covariance_type", ["full", "spherical"])
+@pytest.mark.parametrize("settings", [{"annihilate": True}, {"ridge": 0.1}], ids=["annihilation", "ridge"])
+def test_a_fit_is_that_of_numpy(library: str, covariance_type: str, settings: dict[str, Any]) -> None:
+    X, y, weights = clusters()
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    found = starts.class_wise(X, y, 3, 3, 5, frame, structure, np.random.RandomState(0))
+    options = Options(covariance_type=covariance_type, max_iter=6, tol=1e-5, **settings)
+    ours = fit(X, y, found, options, row_weights=weights)
+    theirs = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
+    assert_array_equal(ours.status, theirs.status)
+    assert_array_equal(ours.n_iter, theirs.n_iter)
+    parameters_agree(theirs.parameters, ours.parameters, 1e-9)
+    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-10)
+    for path, expected in zip(theirs.path, ours.path, strict=True):
+        assert_allclose(path, expected, rtol=1e-10)
+
+
+@each_library
+@each_type
+def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str) -> None:
+    X, y = hard_rows()
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    found = starts.k_means_plus_plus(X, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    options = Options(covariance_type=covariance_type, max_iter=12, tol=0.0)
+    ours, theirs = fit(X, y, found, options), fit(LIBRARIES[library](X), y, found, options)
+    parameters_agree(theirs.parameters, ours.parameters, 1e-9)
+    assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-9)
+
+
+@needs_torch
+def test_single_precision_keeps_five_digits() -> None:
+    X, y, _ = clusters()
+    structure = structure_of("full")
+    found = starts.class_wise(X, y, 3, 1, 4, measure(X, structure), structure, np.random.RandomState(0))
+    exact = fit(X, y, found, Options(max_iter=3, tol=0.0))
+    single = fit(torch.as_tensor(X), y, found, Options(max_iter=3, tol=0.0, precision="float32"))
+    difference = np.abs(single.parameters.covariances / exact.parameters.covariances - 1.0).max()
+    assert 1e-9 < difference < 1e-3
+    with pytest.raises(ValueError, match="CUDA"):
+        fit(torch.as_tensor(X), y, found, Options(precision="tf32"))
+
+
+# ---------------------------------------------------------------- optimistic passes
+
+
+def parts(
+    library: str, X: np.ndarray, n_kernels: int, covariance_type: str = "full"
+) -> tuple[DeviceRows, Parameters, Factor, Any]:
+    structure = structure_of(covariance_type)
+    frame = measure(X, structure)
+    found = starts.k_means_plus_plus(X, 1, 1, n_kernels, frame, structure, np.random.RandomState(0))
+    source = DeviceRows(LIBRARIES[library](X), None)
+    with Passes.over(source, found, Options(covariance_type=covariance_type), frame) as passes:
+        inside, factor = passes.rule.enter(frame.enter(found, structure).map(source.to_device))
+    return source, inside, factor, passes.step
+
+
+@each_library
+def test_an_optimistic_pass_is_repeated_when_a_condition_held(library: str) -> None:
+    X, _, _ = clusters()
+    rows, parameters, factor, step = parts(library, X, 3)
+    optimistic = OptimisticStep(step, rows)
+    calls = []
+    work = optimistic._captured
+    optimistic._captured = lambda arrays, key: calls.append(1) or work(arrays, key)
+    for _ in range(3):
+        parameters, factor, log_likelihood = optimistic(parameters, factor)
+    assert len(calls) == 2  # all but the first
+    assert isinstance(log_likelihood, np.ndarray)
+    assert factor.usable.all()
+    # A kernel on a single row collapses: its covariance has to be raised, which is not expected at first.
+    means = to_numpy(parameters.means).copy()
+    means[0, 0] = 1e3
+    moved = replace(parameters, means=like(means, parameters.means))
+    expected, _, _ = step(moved, factor)
+    got, _, _ = optimistic(moved, factor)
+    assert len(calls) == 3
+    assert_array_equal(to_numpy(got.covariances), to_numpy(expected.covariances))
+
+
+@each_library
+def test_optimistic_passes_raise_as_many_covariances_as_before(library: str) -> None:
+    X, _, _ = clusters()
+    # A third of the kernels are on copies of one row: they sit on the floor in every pass.
+    X = np.concatenate([X, np.repeat(X[:1] + 9.0, 20, axis=0)])
+    rows, parameters, factor, step = parts(library, X, 3)
+    means = to_numpy(parameters.means).copy()
+    frame = measure(X, structure_of("full"))
+    means[0, 0] = X[-1] / frame.scale - frame.shift
+    parameters = replace(parameters, means=like(means, parameters.means))
+    optimistic, reached = OptimisticStep(step, rows), []
+    careful = parameters, factor
+    for _ in range(6):
+        parameters, factor, _ = optimistic(parameters, factor)
+        careful = step(*careful)[:2]
+        reached.append((optimistic._careful, sum(optimistic._expected)))
+    assert not reached[-1][0]
+    assert reached[-1][1] > 0
+    parameters_agree(parameters.map(to_numpy), careful[0].map(to_numpy), 1e-9)
+
+
+@needs_torch
+@pytest.mark.parametrize(("covariance_type", "most"), [("diag", 103), ("spherical", 108), ("full", 133)])
+def test_an_optimistic_pass_is_few_operations_and_reads_nothing_back(
+    covariance_type: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from skmix.engine.compute.torch import TorchOperations
+
+    views = {"view", "_unsafe_view", "unsqueeze", "expand", "slice", "select", "transpose", "permute"}
+    views |= {"t", "diagonal", "detach", "alias", "empty", "empty_like", "squeeze"}
+
+    class Names(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    copied: list[tuple[str, tuple[int, ...]]] = []
+
+    def noting(name: str) -> Any:
+        copy = getattr(TorchOperations, name)
+
+        def noted(self: Any, values: Any, *others: Any) -> Any:
+            copied.append((name, tuple(values.shape)))
+            return copy(self, values, *others)
+
+        return noted
+
+    # Between a CPU and itself, copies dispatch nothing.
+    for name in ("to_numpy", "from_numpy"):
+        monkeypatch.setattr(TorchOperations, name, noting(name))
+    X, _, _ = clusters()
+    rows, parameters, factor, step = parts("torch", X, 3, covariance_type)
+    optimistic = OptimisticStep(step, rows)
+    for _ in range(3):
+        called: list[str] = []
+        copied.clear()
+        with Names():
+            parameters, factor, _ = optimistic(parameters, factor)
+    assert not optimistic._careful
+    # Only the report is read: the log-likelihood of one class, the log-prior, and whether a condition held.
+    assert copied == [("to_numpy", (1, 3))]
+    assert not {"_local_scalar_dense", "nonzero", "item"} & set(called)
+    assert len([name for name in called if name not in views]) <= most
+
+
+@each_library
+def test_rare_places(library: str) -> None:
+    make = LIBRARIES[library]
+    values = np.zeros(40, dtype=bool)
+    values[[3, 17]] = True
+    assert_array_equal(rare(make(values)), [3, 17])
+    assert rare(make(~values & values)) is None
+    with recorded() as conditions:
+        rare(make(values))
+        assert conditions.counts == [2]
+        assert conditions.held == []
+    with recorded([2, 0, 1]) as conditions:
+        found = rare(make(values))
+        assert rare(make(values)) is None
+        many = rare(make(np.ones(40, dtype=bool)))
+        assert [to_numpy(held).any() for held in conditions.held] == [False, True, True]
+    found = to_numpy(found)
+    assert len(found) == len(set(found)) == 8
+    assert set(found) >= {3, 17}
+    assert len(to_numpy(many)) == 8
+    array = np.arange(80.0).reshape(40, 2)
+    index = make(found)
+    got = to_numpy(replaced(make(array), index, -pick(make(array), index)))
+    expected = array.copy()
+    expected[found] *= -1.0
+    assert_array_equal(got, expected)
+
+
+@each_library
+def test_conditions_are_recorded_in_an_optimistic_pass(library: str) -> None:
+    make = LIBRARIES[library]
+    yes, no = make(np.array([False, True])), make(np.array([False, False]))
+    with recorded() as conditions:
+        assert not occurs(no)
+        assert occurs(yes)
+        assert conditions.held == [False, True]
+    with recorded([]) as conditions:
+        assert not occurs(yes)
+        assert not occurs(no)
+        assert [to_numpy(held).any() for held in conditions.held] == [True, False]
+    assert occurs(yes)
+    assert occurs(np.array([True]))
+
+
+@needs_torch
+@pytest.mark.parametrize("condition", [1e3, 1e6, 1e9])
+def test_eigenvalues_are_raised_by_products_as_by_eigenvectors(condition: float) -> None:
+    from skmix.engine.compute.torch import raise_by_products
+
+    random = np.random.default_rng(2)
+    for order in (1, 5, 40):
+        vectors = np.linalg.qr(random.normal(size=(9, order, order)))[0]
+        values = condition ** random.uniform(size=(9, order))
+        values[:, : (order + 1) // 2] = random.uniform(0.0, 1.5, size=(9, (order + 1) // 2))
+        values[0, 0], values[1] = 0.0, 1.0
+        matrices = (vectors * values[:, None, :]) @ vectors.mT
+        got = raise_by_products(torch.from_numpy(0.5 * (matrices + matrices.mT))).numpy()
+        expected = (vectors * np.maximum(values, 1.0)[:, None, :]) @ vectors.mT
+        assert_allclose(got, expected, atol=1e-14 * order * condition)
+
+
+@each_library
+@pytest.mark.parametrize("n_kernels", [7, 150])
+def test_starts_on_a_device_are_those_on_the_cpu(library: str, n_kernels: int) -> None:
+    X, y, weights = clusters()
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    for row_weights in (None, weights):
+        here, there = (
+            starts.class_wise(
+                rows, y, 3, 2, n_kernels, frame, structure, np.random.RandomState(0), row_weights
+            )
+            for rows in (X, LIBRARIES[library](X))
+        )
+        parameters_agree(there, here, 1e-12)
+
+
+# ---------------------------------------------------------------- chunks
+
+
+@each_library
+def test_chunks_do_not_change_the_sums(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, weights = clusters()
+    structure = structure_of("full")
+    frame = measure(X, structure)
+    found = starts.class_wise(X, y, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    options = Options(max_iter=4, tol=0.0)
+    whole = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
+    monkeypatch.setattr(operations_of(LIBRARIES[library](X)), "chunk", 70 * 27)
+    cut = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
+    parameters_agree(cut.parameters, whole.parameters, 1e-11)
+    assert_allclose(cut.log_likelihood, whole.log_likelihood, rtol=1e-12)
+
+
+@each_library
+def test_terms_are_kept_once_and_dropped_when_chunks_change(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _, _ = clusters()
+    operations = operations_of(LIBRARIES[library](X))
+    monkeypatch.setattr(operations, "spare_memory", lambda: 1 << 40)
+    monkeypatch.setattr(operations, "chunk", 900)
+    rows, parameters, factor, step = parts(library, X, 3)
+    first = step(parameters, factor)[2]
+    kept, before = rows._framed._kept, rows.assumed
+    assert sum(b - a for a, b in kept) == len(X)
+    assert_array_equal(to_numpy(step(parameters, factor)[2]), to_numpy(first))
+    assert rows.assumed == before
+    twice = np.array([0, 0])
+    step(parameters.take(twice), factor.take(twice))
+    assert sum(b - a for a, b in kept) == len(X)
+    # A captured pass must not read terms that were dropped.
+    assert rows.assumed[2] > before[2]
+
+
+@needs_torch
+def test_rows_with_gaps_tell_what_is_assumed_of_complete_ones() -> None:
+    X, _, _ = clusters()
+    X[::3, 1] = np.nan
+    rows = open_source(torch.as_tensor(X))
+    structure = structure_of("full")
+    frame = rows.summary.frame(structure)
+    found = starts.uniform(1, 3, 1, 4, structure, np.random.RandomState(0))
+    inside = frame.enter(found, structure).map(rows.to_device)
+    factor = structure.factor(inside.covariances, 4)
+    rows.expect(inside, factor, Setting(frame, structure, Workers(1)))
+    complete = rows._parts[1]
+    assert complete is not None
+    complete._framed._drop_terms()
+    assert rows.assumed == complete.assumed
+    assert rows.assumed[2] > 0
+
+
+@each_library
+@pytest.mark.parametrize(
+    ("covariance_type", "chunk"),
+    [("full", 1 << 20), ("full", 1 << 10), ("tied", 1 << 10), ("diag", 1 << 20), ("spherical", 1 << 10)],
+)
+def test_hundreds_of_patterns_of_gaps(
+    library: str, covariance_type: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    X, y, weights = random.normal(size=(180, 8)), random.integers(0, 3, 180), random.uniform(0.5, 2.0, 180)
+    X = np.where(random.uniform(size=X.shape) < 0.4, np.nan, X @ random.normal(size=(8, 8)))
+    X[np.isnan(X).all(axis=1), 0] = 0.0
+    assert len(np.unique(np.isnan(X), axis=0)) > 100
+    structure = structure_of(covariance_type)
+    frame = open_source(X).summary.frame(structure)
+    found = starts.uniform(2, 4, 3, 8, structure, np.random.RandomState(0))
+    monkeypatch.setattr(operations_of(LIBRARIES[library](X)), "chunk", chunk)
+    results = []
+    for rows in (X, LIBRARIES[library](X)):
+        source = open_source(rows, y, weights)
+        inside = frame.enter(found, structure).map(source.to_device)
+        factor = structure.factor(inside.covariances, 8)
+        # About the means, and about other origins for some kernels.
+        kernels, origins = np.arange(8).reshape(2, 4) % 3 == 0, to_numpy(inside.means) + 0.5
+        centres = like(kernels, rows), like(origins, rows)
+        setting = Setting(frame, structure, Workers(1))
+        for given in ({}, {"centres": centres}, {"moments": False}):
+            results.append(source.expect(inside, factor, setting, **given)[0].map(to_numpy))
+    for ours, theirs in zip(results[:3], results[3:], strict=True):
+        assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-10)
+    for ours, theirs in zip(results[:2], results[3:5], strict=True):
+        assert_allclose(theirs.mass, ours.mass, rtol=1e-9, atol=1e-9)
+        assert_allclose(theirs.first, ours.first, rtol=1e-9, atol=1e-9)
+        second = [each.second for each in (ours, theirs)]
+        # Only their sums are defined.
+        second = [each.sum(axis=1) if structure.shared else each for each in second]
+        second = [each.sum(axis=-1) if structure.isotropic else each for each in second]
+        assert_allclose(second[1], second[0], rtol=1e-9, atol=1e-8)
+
+
+@each_library
+@pytest.mark.parametrize("spare", [0, 1 << 40])
+def test_a_device_without_memory_gets_smaller_chunks(
+    library: str, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _, _ = clusters()
+    there = LIBRARIES[library](X)
+    operations, sizes = operations_of(there), []
+    monkeypatch.setattr(operations, "spare_memory", lambda: spare)
+    rows, parameters, factor, step = parts(library, X, 3)
+    expected, _, _ = step(parameters, factor)
+    normalise = operations.normalise
+
+    def short_of_memory(values: Any, *others: Any) -> Any:
+        sizes.append(values.shape[-1])
+        if values.shape[-1] > 200:
+            raise MemoryError("too much")
+        return normalise(values, *others)
+
+    monkeypatch.setattr(operations, "normalise", short_of_memory)
+    got, _, _ = step(parameters, factor)
+    assert sizes[0] == 700
+    # Terms are no longer kept before chunks become smaller.
+    n_failed = 3 if spare else 2
+    assert max(sizes[n_failed:]) <= 200
+    assert sum(sizes[n_failed:]) == 700
+    parameters_agree(got.map(to_numpy), expected.map(to_numpy), 1e-12)
+    # Memory that only a capture lacks changes nothing.
+    before = rows.assumed
+    monkeypatch.setattr(operations, "normalise", lambda *_: (_ for _ in ()).throw(MemoryError("none at all")))
+    for capturing in (True, False):
+        monkeypatch.setattr(operations, "held", [] if capturing else None)
+        with pytest.raises(MemoryError, match="none at all"):
+            step(parameters, factor)
+        assert (rows.assumed == before) is capturing
+
+
+@needs_torch
+def test_tensors_that_record_derivatives_or_were_made_for_inference() -> None:
+    X, _, _ = clusters()
+    structure = structure_of("full")
+    found = starts.uniform(1, 3, 1, 4, structure, np.random.RandomState(0))
+    expected = fit(X, None, found, Options(max_iter=3))
+    with torch.inference_mode():
+        fit(torch.as_tensor(X), None, found, Options(max_iter=3))
+    got = fit(torch.as_tensor(X), None, found, Options(max_iter=3))
+    parameters_agree(got.parameters, expected.parameters, 1e-12)
+
+
+@needs_torch
+def test_long_lists_of_rows_are_not_kept() -> None:
+    values = torch.arange(10000.0)
+    kept = operations_of(values)._constant
+    before = kept.cache_info().currsize
+    assert_array_equal(to_numpy(pick(values, np.arange(9000))), np.arange(9000.0))
+    assert kept.cache_info().currsize == before
+
+
+# ---------------------------------------------------------------- scoring
+
+
+@each_library
+@each_type
+def test_densities_are_those_of_numpy(library: str, covariance_type: str) -> None:
+    X, y, _ = clusters()
+    structure = structure_of(covariance_type)
+    found = starts.class_wise(X, y, 3, 1, 5, measure(X, structure), structure, np.random.RandomState(0))
+    model = found.take(0)
+    # Classes without weight on the kernels nearest to a row, so that exponentials underflow.
+    weights = np.eye(5)[:, :3] * 0.9 + 0.1 * np.eye(5)[:, [3, 4, 3]]
+    model = replace(model, weights=weights, covariances=model.covariances * 1e-5)
+    there = LIBRARIES[library](X)
+    for function in (scoring.kernel_log_densities, scoring.class_log_likelihood):
+        expected = function(X, model, covariance_type)
+        got = function(there, model, covariance_type)
+        assert type(got) is type(there)
+        assert_allclose(to_numpy(got), expected, rtol=1e-9)
+    expected = scoring.log_responsibilities(X, y, model, covariance_type)
+    got = scoring.log_responsibilities(there, y, model, covariance_type)
+    finite = np.isfinite(expected)
+    assert_array_equal(np.isfinite(to_numpy(got)), finite)
+    assert_allclose(to_numpy(got)[finite], expected[finite], atol=1e-6)
+
+
+# ---------------------------------------------------------------- the seam
+
+
+@each_library
+def test_factors_of_matrices_in_trouble(library: str) -> None:
+    random = np.random.default_rng(0)
+    roots = random.normal(size=(4, 3, 3))
+    matrices = roots @ roots.transpose(0, 2, 1)
+    matrices[1] = 1.0  # of rank one
+    matrices[2, 0] = matrices[2, :, 0] = 0.0  # a variance of zero
+    matrices[3, 1] = matrices[3, 0] * (1 + 1e-9)  # almost so
+    matrices[3, :, 1] = matrices[3, 1]
+    matrices[3, 1, 1] *= 1 + 1e-7
+    there = LIBRARIES[library](matrices)
+    expected, got = whiten_batch(matrices), whiten_batch(there)
+    assert_array_equal(to_numpy(got[2]), expected[2])
+    for b in np.flatnonzero(expected[2]):
+        assert_allclose(to_numpy(got[0])[b], expected[0][b], rtol=1e-6, atol=1e-9)
+        assert_allclose(to_numpy(got[1])[b], expected[1][b], rtol=1e-9)
+    floor = np.full(3, 1e-3)
+    raised, whitened = whiten_bounded(there, LIBRARIES[library](floor))
+    expected_raised, expected_whitened = whiten_bounded(matrices.copy(), floor)
+    assert_allclose(to_numpy(raised), expected_raised, rtol=1e-9, atol=1e-12)
+    assert_allclose(to_numpy(whitened[1]), expected_whitened[1], rtol=1e-9)
+    assert to_numpy(whitened[2]).all()
+
+
+@each_library
+def test_picking_and_replacing(library: str) -> None:
+    values = np.arange(12.0).reshape(4, 3)
+    there = LIBRARIES[library](values)
+    for index in ([2, 0], np.array([True, False, False, True]), slice(1, 3), 2, np.int64(1), None):
+        assert_array_equal(to_numpy(pick(there, index)), values[index])
+    new = LIBRARIES[library](np.full((2, 3), -1.0))
+    got = replaced(there, [3, 1], new)
+    assert_array_equal(to_numpy(got)[[1, 3]], -1.0)
+    assert_array_equal(to_numpy(got)[[0, 2]], values[[0, 2]])
+    assert_array_equal(to_numpy(there), values)
+
+
+@each_library
+@each_type
+def test_moments_are_about_given_origins_and_those_of_far_kernels_about_their_means(
+    library: str, covariance_type: str
+) -> None:
+    random, structure = np.random.default_rng(0), structure_of(covariance_type)
+    centres = np.array([[0.0, 0.0], [3e4, 0.0], [0.0, 5e4], [2.0, 1.0]])
+    X = centres[random.integers(0, 4, 400)] + random.normal(size=(400, 2))
+    codes, weights = random.integers(0, 2, 400), random.uniform(0.5, 2.0, 400)
+    full = np.tile(np.array([[1.0, 0.3], [0.3, 2.0]]), (1, 4, 1, 1))
+    model = Parameters(np.full((1, 4, 2), 0.25), centres[None] + 0.1, structure.from_full(full))
+    frame = replace(measure(X, structure), scale=np.ones(2), shift=np.zeros(2), bound=np.full(2, 1e5))
+    inside = frame.enter(model, structure)
+    chosen, setting = np.array([[True, False, True, False]]), Setting(frame, structure, Workers(1))
+    given = chosen, inside.means + random.normal(size=inside.means.shape)
+    expected, origins = open_source(X, codes, weights).expect(
+        inside, structure.factor(inside.covariances, 2), setting, given
+    )
+    source = open_source(LIBRARIES[library](X), codes, weights)
+    there = inside.map(source.to_device)
+    factor = structure.factor(there.covariances, 2)
+    found, others = source.expect(there, factor, setting, tuple(map(LIBRARIES[library], given)))
+    found, others = found.map(to_numpy), to_numpy(others)
+    assert_array_equal(others[chosen], given[1][chosen])
+    assert_array_equal(others[0, 1], inside.means[0, 1])
+    found = moved(found, others, origins, structure)
+    assert_allclose(found.mass, expected.mass, rtol=1e-9, atol=1e-9)
+    assert_allclose(found.first, expected.first, rtol=1e-7, atol=1e-5)
+    second, wanted = found.second, expected.second
+    if covariance_type in ("tied", "spherical"):
+        axis = 1 if covariance_type == "tied" else 2
+        second, wanted = second.sum(axis=axis), wanted.sum(axis=axis)
+    assert_allclose(second, wanted, rtol=1e-6, atol=1e-4)

@@ -1,0 +1,245 @@
+"""Rows with gaps, weights and missing labels, against rows taken one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from unittest import mock
+
+import numpy as np
+import pytest
+from calls import fit
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libraries import LIBRARIES, needs_torch, torch
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows, stack
+from scipy.stats import multivariate_normal
+
+from skmix.engine import density as scoring
+from skmix.engine.compute.arrays import operations_of, to_numpy
+from skmix.engine.compute.threads import Workers
+from skmix.engine.estep import gaps as gaps_module
+from skmix.engine.estep.gaps import group_rows
+from skmix.engine.frame import Setting
+from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
+from skmix.engine.sources.device import MaskedRows
+from skmix.engine.sources.memory import GapRows, MemoryRows
+from skmix.engine.sources.summary import measure
+from skmix.engine.structures import INFLATED, structure_of
+from skmix.engine.tails import Background, StudentT
+
+each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+reproducible = settings(max_examples=20, deadline=None, derandomize=True)
+
+
+def with_gaps(random: np.random.Generator, X: FloatArray, share: float = 0.3) -> FloatArray:
+    """Return the rows with some values missing, but none with all."""
+    gaps = random.uniform(size=X.shape) < share
+    gaps[np.arange(len(X)), random.integers(0, X.shape[1], size=len(X))] = False
+    return np.where(gaps, np.nan, X)
+
+
+def problem(
+    seed: int, covariance_type: str, n_rows: int = 30, n_features: int = 3
+) -> tuple[np.random.Generator, FloatArray, IntArray, Parameters]:
+    random = np.random.default_rng(seed)
+    X, classes = random_rows(random, n_rows, 3, n_features)
+    return random, X, classes, random_model(random, 4, 3, n_features, covariance_type)
+
+
+def one_pass(
+    X: FloatArray,
+    classes: IntArray,
+    model: Parameters,
+    covariance_type: str,
+    row_weights: FloatArray | None = None,
+) -> tuple[Parameters, float]:
+    learns = model.tail.weighted
+    options = Options(covariance_type=covariance_type, max_iter=1, tol=0.0, floor=0.0, learn_degrees=learns)
+    result = fit(X, classes, model.batch(), options, row_weights=row_weights)
+    return result.parameters.take(0), float(result.path[0][0].sum())
+
+
+def assert_same(found: Parameters, expected: Parameters, rtol: float = 1e-9) -> None:
+    for name in ("weights", "means", "covariances"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=rtol, atol=1e-11)
+    if expected.class_prior is not None:
+        assert found.class_prior is not None
+        assert_allclose(found.class_prior, expected.class_prior, rtol=rtol)
+    for name, value in expected.tail.to_dict().items():
+        # The maximum of the oracle is flat.
+        assert_allclose(found.tail.to_dict()[name], value, rtol=1e-4 if name == "degrees" else rtol)
+
+
+@reproducible
+@given(
+    seed=st.integers(0, 10_000),
+    covariance_type=st.sampled_from(COVARIANCE_TYPES),
+    gaps=st.booleans(),
+    unlabelled=st.booleans(),
+    weighted=st.booleans(),
+    offset=st.sampled_from([0.0, 1e4]),
+    tail=st.sampled_from([None, "t", "background"]),
+    compiled=st.booleans(),
+)
+def test_one_pass_is_that_of_rows_taken_one_by_one(
+    seed: int,
+    covariance_type: str,
+    gaps: bool,
+    unlabelled: bool,
+    weighted: bool,
+    offset: float,
+    tail: str | None,
+    compiled: bool,
+) -> None:
+    random, X, classes, model = problem(seed, covariance_type)
+    X, model = X + offset, replace(model, means=model.means + offset)
+    if gaps:
+        X = with_gaps(random, X)
+    if unlabelled:
+        model = replace(model, class_prior=random.dirichlet(np.ones(3)))
+        first_of_class = np.unique(classes, return_index=True)[1]
+        hidden = np.setdiff1d(random.choice(len(X), 12, replace=False), first_of_class)
+        classes = classes.copy()
+        classes[hidden] = -1
+    if tail == "t":
+        model = replace(model, tail=StudentT(random.uniform(1.0, 30.0, size=4)))
+    if tail == "background":
+        box = np.stack([np.nanmin(X, axis=0), np.nanmax(X, axis=0)])
+        model = replace(model, tail=Background(random.uniform(0.0, 0.3, size=3), box))
+    row_weights = random.uniform(0.2, 3.0, size=len(X)) if weighted else None
+    with mock.patch.object(gaps_module, "_MANY_PATTERNS", 1 if compiled else 1000):
+        found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
+    expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
+    assert_allclose(likelihood, true_likelihood, rtol=1e-9)
+    # Differences of the shifted rows have lost four digits before anything is computed.
+    assert_same(found, expected, rtol=1e-9 if not offset else 1e-6)
+
+
+@each_type
+@pytest.mark.parametrize("at_a_time", [64, 1 << 10])
+def test_hundreds_of_patterns(covariance_type: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skmix.engine.estep.gaps.TILE", at_a_time)
+    monkeypatch.setattr("skmix.engine.estep.gaps.HELD", 1)
+    random, X, classes, model = problem(3, covariance_type, n_rows=150, n_features=8)
+    X = with_gaps(random, X, 0.5)
+    assert len(list(group_rows(X))) > 100
+    row_weights = random.uniform(0.2, 3.0, size=len(X))
+    found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
+    expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)
+    assert_allclose(likelihood, true_likelihood, rtol=1e-9)
+    assert_same(found, expected)
+
+
+def setting_of(X: FloatArray, model: Parameters, covariance_type: str) -> tuple[Parameters, Factor, Setting]:
+    """Return what an E-step takes, of a batch of full models; those of low rank have two factors."""
+    structure = structure_of(covariance_type, 2)
+    if covariance_type == "low_rank":
+        model = replace(model, covariances=structure.from_full(model.covariances))
+    frame = measure(X, structure)
+    inside = frame.enter(model, structure)
+    return inside, structure.factor(inside.covariances, X.shape[1]), Setting(frame, structure, Workers(1))
+
+
+def assert_same_statistics(found: Statistics, expected: Statistics) -> None:
+    for name in ("log_likelihood", "mass", "first", "second"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_kernels", [1, 3, 4, 7])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
+def test_compiled_code_completes_rows_like_the_definition(covariance_type: str, n_kernels: int) -> None:
+    random = np.random.default_rng(n_kernels)
+    X, classes = random_rows(random, 60, 2, 6)
+    X = with_gaps(random, X, 0.4)
+    own = "tied" if covariance_type == "tied" else "full"
+    model = stack([random_model(random, n_kernels, 2, 6, own) for _ in range(3)])
+    given = setting_of(X, model, covariance_type)
+    found = []
+    for many in (1, 1000):
+        with mock.patch.object(gaps_module, "_MANY_PATTERNS", many):
+            each = GapRows(X, classes).expect(*given)[0]
+        if covariance_type == "tied":  # only the sum over kernels is defined
+            each = replace(each, second=each.second.sum(axis=1))
+        found.append(each)
+    assert_same_statistics(*found)
+
+
+def test_a_start_that_loses_digits_is_apart_from_the_others() -> None:
+    random, X, classes, model = problem(5, "full", n_rows=200, n_features=8)
+    X = with_gaps(random, X, 0.5)
+    narrow = np.eye(8) - (1.0 - 1e-9) / 8.0
+    batch = stack([replace(model, covariances=np.tile(narrow, (4, 1, 1))), model])
+    parameters, factor, setting = setting_of(X, batch, "full")
+    inflation = setting.structure.inflation(parameters.covariances, factor)
+    assert inflation[0] > INFLATED > inflation[1]
+    together = GapRows(X, classes).expect(parameters, factor, setting)[0]
+    for r in range(2):
+        alone = GapRows(X, classes).expect(parameters.take([r]), factor.take([r]), setting)[0]
+        for name in ("log_likelihood", "mass", "first", "second"):
+            assert_array_equal(getattr(together, name)[r], getattr(alone, name)[0])
+
+
+@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type: str) -> None:
+    own = "full" if covariance_type == "low_rank" else covariance_type
+    random, X, classes, model = problem(4, own, n_rows=60, n_features=4)
+    inside, factor, setting = setting_of(X, model.batch(), covariance_type)
+    centres = np.array([[True, False, True, True]]), inside.means + random.normal(size=inside.means.shape)
+    given = inside, factor, setting, centres
+    (ours, origins), (theirs, others) = (kind(X, classes).expect(*given) for kind in (GapRows, MemoryRows))
+    assert_array_equal(origins, others)
+    assert_same_statistics(ours, theirs)
+
+
+def test_patterns_partition_the_rows() -> None:
+    random = np.random.default_rng(4)
+    X = with_gaps(random, random.normal(size=(200, 11)), share=0.2)
+    met = np.zeros(X.shape, dtype=int)
+    for rows, columns in group_rows(X):
+        met[np.ix_(rows, columns)] += 1
+    assert_array_equal(met, ~np.isnan(X))
+
+
+def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
+    nan = np.nan
+    X = np.array([[1.0, nan, 2.0], [nan, nan, 3.0], [nan, 4.0, nan], [5.0, 6.0, 7.0]])
+    rows = GapRows(X, np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 3.0, 4.0])).take([0, 1])
+    assert_array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]])
+    assert_array_equal(rows.codes, [0, 1, 0])
+    assert_array_equal(rows.weights, [1.0, 3.0, 4.0])
+    if torch is not None:
+        there = MaskedRows(torch.as_tensor(X), np.array([0, 1, 1, 0])).take([0, 1])
+        assert_array_equal(np.asarray(there.X), rows.X)
+        assert_array_equal(there.codes, rows.codes)
+
+
+@each_type
+@pytest.mark.parametrize(
+    ("library", "chunk"),
+    [("numpy", 1), *(pytest.param("torch", chunk, marks=needs_torch) for chunk in (1, 1 << 20))],
+)
+def test_gaps_are_scored_by_the_marginal(
+    covariance_type: str, library: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device, patterns of different sizes are padded to one, and rows come back in their order."""
+    random, X, classes, model = problem(3, covariance_type, n_rows=40)
+    gappy = with_gaps(random, X)
+    gappy[0], gappy[1:4] = [np.nan, 1.0, np.nan], X[1:4]
+    there = LIBRARIES.get(library, np.asarray)(gappy)
+    monkeypatch.setattr(operations_of(there), "chunk", chunk, raising=False)
+    monkeypatch.setattr("skmix.engine.estep.masked._FEWEST_ROWS", 2)
+    full, expected = as_full(model.covariances, covariance_type, 4, 3), np.empty((40, 4))
+    for (n, x), k in product(enumerate(gappy), range(4)):
+        seen = ~np.isnan(x)
+        law = multivariate_normal(model.means[k, seen], full[k][np.ix_(seen, seen)])
+        expected[n, k] = law.logpdf(x[seen])
+    found = scoring.kernel_log_densities(there, model, covariance_type)
+    assert type(found) is type(there)
+    assert_allclose(to_numpy(found), expected, rtol=1e-9, atol=1e-9)
+    mixed = to_numpy(scoring.class_log_likelihood(there, model, covariance_type))
+    assert_allclose(np.exp(mixed), np.exp(expected) @ model.weights, rtol=1e-9)
+    w = to_numpy(scoring.log_responsibilities(there, classes, model, covariance_type))
+    joint = np.exp(expected) * model.weights.T[classes]
+    assert_allclose(np.exp(w), joint / joint.sum(axis=1, keepdims=True), rtol=1e-8)

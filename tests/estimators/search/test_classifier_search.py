@@ -1,0 +1,589 @@
+"""The search for classifiers: its scores against fits by hand, what it chooses, and what becomes of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import log_softmax
+from sklearn.base import clone, is_classifier
+from sklearn.datasets import load_digits, load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GroupKFold, StratifiedKFold
+from sklearn.pipeline import Pipeline
+
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
+from skmix.engine.structures import STRUCTURES
+from skmix.estimators import watched_by
+from skmix.estimators.search import _trials
+from skmix.estimators.search import classifier as search_of_classifiers
+from skmix.estimators.search._base import Rows
+from skmix.estimators.search._candidates import own_kernels
+from skmix.estimators.search._features import filler, fit_features, pooled_covariance
+from skmix.estimators.search._trials import Trial, Trials
+from skmix.estimators.search.classifier import QUICK_FITS
+
+Data = tuple[np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def iris() -> Data:
+    return load_iris(return_X_y=True)
+
+
+def quick(**settings: Any) -> SharedKernelClassifierCV:
+    """Return a search for features alone."""
+    prototype = SharedKernelClassifier(covariance_prior=None, max_iter=100, tol=1e-2)
+    given = {"n_kernels": 3, "covariance_type": "full", "tune": False, "n_members": 1, "cv": 2}
+    return SharedKernelClassifierCV(prototype, **{**given, "random_state": 0, **settings})
+
+
+def by_hand(params: dict[str, Any], training: np.ndarray, y: np.ndarray, weights: Any = None) -> Any:
+    """Return the function that makes a candidate's features of rows."""
+    change = fit_features(params["transform"], params["reduction"], Rows(training, np.unique(y), y, weights))
+    return (lambda rows: rows) if change is None else change.transform
+
+
+# ---------------------------------------------------------------- scores
+
+
+def test_the_log_loss_of_a_candidate_is_that_of_folds_by_hand(iris: Data) -> None:
+    X, y = iris
+    # Folds of different sizes and weights count by their weight, at one temperature for all.
+    parts = np.random.default_rng(1).choice(3, p=[0.6, 0.3, 0.1], size=150)
+    cv = [(np.flatnonzero(parts != part), np.flatnonzero(parts == part)) for part in range(3)]
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, size=len(y))
+    search = quick(n_kernels=5, cv=cv).fit(X, y, sample_weight=weights)
+    for i, params in enumerate(search.cv_results_["params"]):
+        logs = np.empty((len(X), 3))
+        for training, held in cv:
+            model = clone(search.classifier_).set_params(n_kernels=params["n_kernels"])
+            features = by_hand(params, X[training], y[training], weights[training])
+            model.fit(features(X[training]), y[training], weights[training])
+            logs[held] = model.predict_log_proba(features(X[held]))
+
+        def loss(temperature: float, logs: np.ndarray = logs) -> float:
+            right = log_softmax(logs / temperature, axis=1)[np.arange(len(y)), y]
+            return float(-np.average(right, weights=weights))
+
+        found = search.cv_results_["temperature"][i]
+        assert_allclose(-search.cv_results_["mean_test_score"][i], loss(found), rtol=1e-9)
+        assert loss(found) <= min(map(loss, np.geomspace(1.0, 20.0, 500))) + 1e-6
+    assert search.classifier_.temperature_ == search.cv_results_["temperature"][search.best_index_]
+
+
+def test_no_filler_has_seen_a_held_out_row(monkeypatch: pytest.MonkeyPatch, iris: Data) -> None:
+    X, y = iris
+    folds, filled = list(StratifiedKFold(3).split(X, y)), []
+    monkeypatch.setattr(
+        search_of_classifiers, "filler", lambda rows, seed: filled.append(rows) or filler(rows, seed)
+    )
+    quick(cv=folds).fit(X, y)
+    for rows, own in zip(filled, [*(training for training, _ in folds), slice(None)], strict=True):
+        assert_array_equal(rows, X[own])
+
+
+def test_weights_are_relative_and_reach_scorers_that_take_them(iris: Data) -> None:
+    X, y = iris
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, 150)
+    weights *= 150 / weights.sum()
+    # With a prior, whose rows weights are counted against.
+    search = quick(covariance_type="tied").set_params(estimator=SharedKernelClassifier(**QUICK_FITS))
+    one, other = (clone(search).fit(X, y, w).predict_proba(X) for w in (weights, weights / 150))
+    assert_allclose(one, other, rtol=1e-6, atol=1e-12)
+    assert quick(scoring=lambda model, X, y: model.score(X, y)).fit(X, y, weights).best_score_ > 0.9
+
+
+def test_labels_keep_their_kind_beside_rows_without_one(iris: Data) -> None:
+    X, y = iris
+    some = np.where(np.arange(150) % 4 == 0, -1, y + 2)
+    search = SharedKernelClassifierCV(
+        n_kernels=3, covariance_type="tied", tune=False, cv=2, n_members=4, random_state=0
+    ).fit(X, some)
+    assert {each.classes_.dtype.kind for each in search.classifiers_} == {"i"}
+
+
+def test_rows_without_a_label_stay_so_when_a_class_has_no_weight(iris: Data) -> None:
+    X, y = iris
+    labels = np.where(np.arange(150) % 4 == 0, -1, y)
+    # Beside 0 and 1 alone, -1 might be a class.
+    weights, kept = np.where(y == 2, 0.0, 1.0), y != 2
+    nan = np.where(labels < 0, np.nan, labels)
+    search = quick(cv=3).fit(X, labels, sample_weight=weights)
+    expected = quick(cv=3).fit(X[kept], nan[kept], sample_weight=weights[kept])
+    assert_allclose(search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
+    # And beside one label, it would be another one.
+    weights, kept = np.where(labels == 2, 1.0, 1.0 * (labels == -1)), (labels == 2) | (labels == -1)
+    settings: Any = {"n_kernels": 2, "covariance_type": "diag", "criterion": "log_likelihood", "cv": 2}
+    found, other = (
+        SharedKernelMixtureCV(**settings, random_state=0).fit(*given)
+        for given in ((X, labels, weights), (X[kept], nan[kept], weights[kept]))
+    )
+    assert found.best_score_ == pytest.approx(other.best_score_)
+    assert found.classes_.tolist() == [2]
+
+
+def test_a_fit_that_fails_leaves_the_last_one_whole(iris: Data) -> None:
+    X, y = iris
+    search = quick().fit(X, y)
+    before = search.predict(X)
+    with pytest.raises(ValueError, match="weight"):
+        search.fit(np.column_stack([X, X]), y, sample_weight=-np.ones(150))
+    assert_array_equal(search.predict(X), before)
+
+
+# ---------------------------------------------------------------- choices
+
+
+def test_what_is_given_is_not_searched(iris: Data) -> None:
+    X, y = iris
+    prototype = SharedKernelClassifier(
+        covariance_prior=5.0, priors="uniform", reject_below=0.01, outlier_label=9, max_iter=300
+    )
+    search = SharedKernelClassifierCV(
+        prototype,
+        n_kernels=[4],
+        covariance_type=["diag", "tied"],
+        tune=False,
+        n_members=1,
+        cv=2,
+        random_state=0,
+    ).fit(X, y)
+    assert set(search.cv_results_["param_covariance_type"]) == {"diag", "tied"}
+    assert set(search.cv_results_["param_prior_rows"]) == {None}
+    assert set(search.cv_results_["param_n_kernels"]) == {4}
+    # Each candidate once, though no strength of the prior is searched.
+    assert len({repr(params) for params in search.cv_results_["params"]}) == len(search.cv_results_["params"])
+    assert search.classifier_.covariance_prior == 5.0
+    assert search.classifier_.n_kernels_ == 4
+    assert_allclose(search.classifier_.class_prior_, 1 / 3)
+    assert search.predict([[100.0, 0.0, 0.0, 0.0]]).tolist() == [9]
+    tuned = quick(tune=0.5).fit(X, y)
+    assert tuned.best_params_["trade_off"] == 0.5
+    assert tuned.classifier_.tuned_["trade_off"] == 0.5
+
+
+def shares_of(search: Any, *given: Any) -> list[float | None]:
+    """Return the shares of the work that a search reports as done."""
+    shares: list[float | None] = []
+
+    @contextmanager
+    def watcher(title: str, total: int | None) -> Iterator[Any]:
+        def report(message: str, *, share: float | None = None) -> None:
+            if title == "choosing settings":
+                shares.append(share)
+
+        yield report
+
+    with watched_by(watcher):
+        search.fit(*given)
+    return shares
+
+
+@pytest.fixture(scope="module")
+def whole(iris: Data) -> tuple[SharedKernelClassifierCV, list[float | None]]:
+    """Return a search over all that there is to choose, and the shares of the work that it reported."""
+    X, y = iris[0][::2], iris[1][::2]
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    search = SharedKernelClassifierCV(cv=3, random_state=0, n_jobs=1)
+    shares = shares_of(search, X, names)
+    return search, shares
+
+
+@pytest.mark.slow
+def test_the_winner_is_the_classifier_one_would_ask_for(iris: Data, whole: Any) -> None:
+    X, y = iris[0][::2], iris[1][::2]
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    search = whole[0]
+    table = pd.DataFrame(search.cv_results_)
+    screened = table["stage"] == "screening"
+    stages = ["screening", "kernels", "tuning"]
+    assert table["stage"].tolist() == sorted(table["stage"], key=stages.index)
+    # What was compared on all folds did best on one, and its scores alone are ranked first.
+    assert search.best_score_ == table["mean_test_score"][~screened].max()
+    assert table["rank_test_score"][search.best_index_] == 1
+    assert table["rank_test_score"][screened].min() == (~screened).sum() + 1
+    # Of candidates with the same features, those that did best.
+    table["known"] = table["params"].map(repr)
+    for _, own in table.groupby(["param_transform", "param_reduction"]):
+        further = set(own["known"][own["stage"] == "kernels"])
+        scores = own[own["stage"] == "screening"].set_index("known")["mean_test_score"]
+        assert further == set(scores.nlargest(len(further)).index)
+    assert search.score(X, names) > 0.96
+    features = by_hand(search.best_params_, X, y)
+    asked = clone(search.classifier_).fit(features(X), names)
+    if search.best_params_["trade_off"] is not None:
+        asked.tune(
+            features(X), names, trade_off=search.best_params_["trade_off"], validation=None, max_iter=20
+        )
+    assert_allclose(asked.means_, search.classifier_.means_)
+    rows, _ = search.classifier_.covariance_prior
+    assert rows == pytest.approx(features(X).shape[1] * search.best_params_["prior_rows"])
+
+
+def test_more_kernels_are_tried_until_two_numbers_in_a_row_are_worse(
+    iris: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel a class is best where scores fall with the number of kernels, and is followed by two."""
+    X, y = iris
+    screened: list[dict[str, Any]] = []
+
+    def score(self: Any, trial: Trial) -> None:
+        screened.append(trial.params)
+        trial.score = -float(trial.params["n_kernels"])
+
+    monkeypatch.setattr(search_of_classifiers.Selection, "_screen", score)
+    settings: dict[str, Any] = {"covariance_type": "full", "kernels": "own", "tune": False, "cv": 2}
+    SharedKernelClassifierCV(random_state=0, **settings).fit(X, y)
+    assert {params["n_kernels"] for params in screened if params["transform"] == "ranks"} == {3, 6, 12}
+    screened.clear()
+    # Given numbers are all tried.
+    SharedKernelClassifierCV(n_kernels=[3, 6, 9, 12], random_state=0, **settings).fit(X, y)
+    assert {params["n_kernels"] for params in screened} == {3, 6, 9, 12}
+
+
+def test_own_kernels_belong_to_one_class(iris: Data) -> None:
+    X, y = iris
+    search = SharedKernelClassifierCV(
+        kernels="own", n_kernels=[3, 7], covariance_type="tied", tune=False, cv=2, random_state=0
+    ).fit(X, y)
+    # Every class has as many.
+    assert set(search.cv_results_["param_n_kernels"]) == {3, 6}
+    assert set(search.cv_results_["param_kernels"]) == {"own"}
+    groups = SharedKernelClassifierCV(kernels="own", feature_sets=[[0, 1], [2, 3]], cv=2, random_state=0)
+    parts = [*search.classifiers_, *(part for each in groups.fit(X, y).classifiers_ for part in each.models_)]
+    for part in parts:
+        assert_array_equal(np.count_nonzero(part.weights_, axis=1), 1)
+    # With one for each class it is the class's Gaussian.
+    one = SharedKernelClassifier(init=own_kernels(X, y, 1, 0), covariance_prior=None, random_state=0).fit(
+        X, y
+    )
+    assert_allclose(one.means_, [X[y == c].mean(axis=0) for c in range(3)])
+    few = own_kernels(X[:, :2], y, 4, 0)
+    assert_array_equal(few["weights"], np.kron(np.eye(3), np.full((4, 1), 0.25)))
+    for c in range(3):
+        rows = X[y == c, :2]
+        assert all(np.isclose(rows, mean).all(axis=1).any() for mean in few["means"][4 * c : 4 * c + 4])
+
+
+def test_shared_kernels_are_tried_alone_where_weights_have_a_prior(iris: Data) -> None:
+    settings: dict[str, Any] = {"covariance_type": "tied", "time_limit": 0.0, "random_state": 0}
+    for prior in ({"weight_prior": 1.2}, {"inference": "variational"}):
+        prototype = SharedKernelClassifier(**prior, covariance_prior=5.0, max_iter=100, tol=1e-2)
+        search = SharedKernelClassifierCV(prototype, **settings).fit(*iris)
+        assert set(search.cv_results_["param_kernels"]) == {"shared"}
+        with pytest.raises(ValueError, match="kernels='own' needs weights without a prior"):
+            SharedKernelClassifierCV(prototype, kernels="own").fit(*iris)
+
+
+@pytest.mark.parametrize("tune", [False, 0.1])
+def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data, tune: Any) -> None:
+    X, y = iris
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    prototype = SharedKernelClassifier(3, covariance_prior=5.0, reject_below=0.2, outlier_label=9)
+    search = SharedKernelClassifierCV(
+        prototype, n_kernels=3, covariance_type="full", random_state=0, cv=3, tune=tune, n_members=2
+    ).fit(X, y, weights)
+    features = by_hand(search.best_params_, X, y, weights)
+    asked = clone(search.classifier_).fit(features(X), y, weights)
+    if tune:
+        asked.tune(features(X), y, trade_off=tune, validation=None, max_iter=20, sample_weight=weights)
+    assert asked.reject_below == 0.2
+    assert_allclose(search.classifier_.threshold_, asked.threshold_)
+    assert [each.reject_below for each in search.classifiers_[1:]] == [None] * (len(search.classifiers_) - 1)
+    for settings, message in (
+        ({"outlier_label": 1}, "outlier_label=1 is one of the classes"),
+        ({"reject_below": None}, "outlier_label=9 needs a fit with reject_below"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clone(search).set_params(estimator=clone(prototype).set_params(**settings)).fit(X, y)
+    # What is set after the fit is checked where it is used.
+    for label, message in ((1, "is one of the classes"), ("zz", "must be an integer")):
+        search.classifier_.set_params(outlier_label=label)
+        with pytest.raises(ValueError, match=message):
+            search.predict(X)
+
+
+def test_candidates_are_fitted_on_the_device_of_the_estimator(iris: Data) -> None:
+    pytest.importorskip("torch")
+    on_device = quick(cv=2).set_params(estimator__device="cpu").fit(*iris)
+    assert on_device.classifier_.device == "cpu"
+    assert on_device.best_score_ == pytest.approx(quick(cv=2).fit(*iris).best_score_, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        None,
+        SharedKernelMixtureCV(n_kernels=[2, 3], covariance_type=["full", "tied"], cv=2, random_state=0),
+        SharedKernelMixtureCV(covariance_type="tied", criterion="bic", random_state=0),
+    ],
+)
+def test_a_search_reports_the_share_of_its_work(iris: Data, whole: Any, search: Any) -> None:
+    if search is None:
+        shares = whole[1]
+    else:
+        shares = shares_of(clone(search), *(iris if is_classifier(search) else iris[:1]))
+    assert None not in shares
+    # It goes on to larger numbers of kernels, or chooses fewer features than expected, but ends with all.
+    assert sum(later < earlier for earlier, later in pairwise(shares)) <= 1
+    assert 0.0 < shares[0] < 0.3
+    assert shares[-1] == 1.0
+
+
+def test_the_work_of_stages_is_weighted() -> None:
+    trials, shares = Trials(None), []
+    trials.report = lambda message, *, share=None: shares.append(share)
+    trials.step("opening", "")
+    trials.plan("screening", 4, 1.0)
+    trials.plan("kernels", 2, 8.0)
+    trials.step("screening", "")
+    trials.plan("screening", 1, 1.0)
+    trials.step("screening", "")
+    trials.step("kernels", "")
+    trials.plan("tuning", 1, 6.0)
+    trials.step("tuning", "")
+    assert shares == [None, 1 / 20, 2 / 18, 10 / 18, 1.0]
+
+
+def test_with_little_time_the_share_is_that_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, shares = [100.0], []
+    monkeypatch.setattr(_trials.time, "monotonic", lambda: clock[0])
+    trials = Trials(10.0)
+    trials.report = lambda message, *, share=None: shares.append(share)
+    for clock[0] in (101.0, 104.0):
+        trials.step("kernels", "")
+        trials.plan("kernels", 5, 1.0)
+    clock[0] = 112.0
+    trials.step("kernels", "")
+    assert shares == [0.1, 0.4, 1.0]
+
+
+def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
+    assert whole[0].n_untried_ == 0
+    search = SharedKernelClassifierCV(time_limit=0.0, random_state=0).fit(*iris)
+    assert search.n_untried_ > 20
+    # One candidate on one fold, and then on all.
+    assert search.cv_results_["stage"].tolist() == ["screening", "kernels"]
+    assert search.best_index_ == 1
+    assert search.cv_results_["rank_test_score"].tolist() == [2, 1]
+    assert search.cv_results_["params"][0] == search.best_params_
+    few = quick(time_limit=0.0).fit(*iris)
+    assert few.cv_results_["stage"].tolist() == ["kernels"]
+    assert few.n_untried_ == len(quick().fit(*iris).cv_results_["params"]) - 1
+    mixture = SharedKernelMixtureCV(time_limit=0.0, random_state=0).fit(iris[0])
+    assert len(mixture.cv_results_["params"]) == 1
+    # One kernel, then 2 to 8 and 10, of each type, full and diagonal ones with two priors.
+    assert mixture.n_untried_ == 9 * (len(STRUCTURES) + 2) - 1
+
+
+# ---------------------------------------------------------------- rows that leave little to choose from
+
+
+@pytest.fixture(scope="module")
+def pixels() -> tuple[SharedKernelClassifierCV, np.ndarray, np.ndarray]:
+    """Return a search that has reduced 256 pixels of three digits, and other rows with their labels."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[y < 3], y[y < 3]
+    X = np.kron(X.reshape(-1, 8, 8), np.ones((1, 2, 2))).reshape(len(X), -1)
+    search = SharedKernelClassifierCV(n_kernels=3, tune=False, n_members=1, cv=2, random_state=0)
+    return search.fit(X[:100], y[:100]), X[100:], y[100:]
+
+
+def test_pixels_are_projected(pixels: Any) -> None:
+    search, X, y = pixels
+    assert search.best_params_["reduction"] != "none"
+    assert search.classifier_.n_features_in_ < 256
+    assert search.score(X, y) > 0.9
+    assert isinstance(search.best_estimator_, Pipeline)
+    assert_array_equal(search.best_estimator_.predict_proba(X), search.predict_proba(X))
+    gaps = X.copy()
+    gaps[:, 100:110] = np.nan
+    assert np.mean(search.predict(gaps) == search.predict(X)) > 0.9
+
+
+def test_classes_of_one_row_and_constant_features() -> None:
+    X = np.array([[0.0, 1.0], [10.0, 1.0], [20.0, 1.0]])
+    search = SharedKernelClassifierCV(random_state=0).fit(X, ["a", "b", "c"])
+    assert search.predict(X).tolist() == ["a", "b", "c"]
+    assert search.best_params_["covariance_type"] == "tied"
+    assert np.isnan(search.best_score_)
+    more = np.concatenate([X, X[:2] + 0.5, X[:2] - 0.5])
+    search.fit(more, list("abcabab"))
+    assert search.predict(X).tolist() == list("abc")
+
+
+def test_a_class_of_few_rows_has_fewer_kernels(iris: Data) -> None:
+    kept = np.r_[:52, 100:150]  # two rows of the second class
+    search = SharedKernelClassifierCV(kernels="own", n_kernels=12, tune=False, n_members=1, random_state=0)
+    search.fit(iris[0][kept], iris[1][kept])
+    assert search.best_params_["n_kernels"] == len(search.classifier_.means_) == 4 + 2 + 4
+
+
+def test_missing_values_are_filled_to_choose_and_to_tune(iris: Data) -> None:
+    X, y = iris[0].copy(), iris[1]
+    X[np.random.RandomState(0).uniform(size=X.shape) < 0.15] = np.nan
+    search = quick(tune=0.5).fit(X, y)
+    chosen = search.classifier_
+    complete = filler(X, chosen.random_state)(X)
+    features = by_hand(search.best_params_, complete, y)
+    asked = clone(chosen).fit(features(X), y)
+    asked.tune(features(complete), y, trade_off=0.5, validation=None, max_iter=20)
+    assert_allclose(asked.means_, chosen.means_)
+    assert search.score(X, y) > 0.9
+
+
+def test_a_feature_that_a_fold_has_never_seen_does_not_matter() -> None:
+    y = np.repeat([0, 1], 60)
+    X = np.random.default_rng(0).normal(size=(120, 3)) + 8.0 * y[:, None]
+    X[:, 2] = np.nan
+    X[0, 2] = 1.0
+    search = quick(n_kernels=2, cv=StratifiedKFold(3)).fit(X, y)
+    assert search.best_score_ > -0.01
+
+
+def test_unknown_values_are_filled_by_a_gaussian(iris: Data) -> None:
+    X = iris[0].copy()
+    X[::3, 1] = np.nan
+    fill = filler(X[50:], 0)
+    gaussian = SharedKernelMixture(1, max_iter=20, tol=1e-2, random_state=0).fit(X[50:])
+    assert_allclose(fill(X[:50]), gaussian.impute(X[:50]), rtol=1e-6)
+
+
+def test_the_pooled_covariance_is_that_of_discriminant_analysis(iris: Data) -> None:
+    X, y = iris
+    model = LinearDiscriminantAnalysis(solver="lsqr", store_covariance=True).fit(X, y)
+    # Theirs divides by N; ours has N − L rows and one more of all rows' variances.
+    expected = (150 * model.covariance_ + np.diag(X.var(axis=0))) / (150 - 3 + 1)
+    assert_allclose(pooled_covariance(X, y), expected, rtol=1e-12)
+    assert_allclose(pooled_covariance(X[::50], y[::50]), np.diag(X[::50].var(axis=0)))
+    counts = np.random.default_rng(0).integers(1, 4, size=150)
+    repeated = pooled_covariance(np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    assert_allclose(pooled_covariance(X, y, counts.astype(float)), repeated, rtol=1e-12)
+
+
+def test_gaps_hardly_change_the_pooled_covariance(iris: Data) -> None:
+    X, y = np.tile(iris[0], (40, 1)), np.tile(iris[1], 40)
+    whole = pooled_covariance(X, y)
+    gaps = X.copy()
+    gaps[np.random.RandomState(0).uniform(size=len(X)) < 0.5, 0] = np.nan
+    assert_allclose(np.diag(pooled_covariance(gaps, y)), np.diag(whole), rtol=0.1)
+    # A class without any value of a feature contributes nothing to its variance.
+    gaps[y == 2, 0] = np.nan
+    assert np.linalg.eigvalsh(pooled_covariance(gaps, y)).min() > 0.0
+
+
+# ---------------------------------------------------------------- results and errors
+
+
+def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None:
+    search = quick(covariance_type="tied", n_members=2)
+    for file in ("first.skmix", "second.skmix"):
+        clone(search).fit(*iris).save(tmp_path / file)
+    assert (tmp_path / "first.skmix").read_bytes() == (tmp_path / "second.skmix").read_bytes()
+
+
+def test_products_and_averages_are_graphs(iris: Data) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    product = quick(feature_sets=[[0, 1], [2, 3]], cv=2).fit(*iris)
+    session = runtime.InferenceSession(product.to_onnx().SerializeToString())
+    labels, probabilities, densities = session.run(None, {"X": iris[0]})
+    assert_array_equal(labels, product.predict(iris[0]))
+    assert_allclose(probabilities, product.predict_proba(iris[0]), atol=1e-9)
+    assert_allclose(densities, product.score_samples(iris[0]), rtol=1e-9)
+    mixture = SharedKernelMixtureCV(n_kernels=2, cv=2, random_state=0).fit(iris[0])
+    assert len(mixture.mixtures_) > 1
+    session = runtime.InferenceSession(mixture.to_onnx().SerializeToString())
+    shares, densities = session.run(["responsibilities", "log_density"], {"X": iris[0]})
+    assert_allclose(shares, mixture.best_estimator_.transform(iris[0]), atol=1e-9)
+    assert_allclose(densities, mixture.score_samples(iris[0]), rtol=1e-9)
+
+
+def test_a_tuned_winner_keeps_the_names_of_a_data_frame() -> None:
+    iris = load_iris(as_frame=True)
+    search = SharedKernelClassifierCV(
+        n_kernels=4, covariance_type="tied", tune=0.1, n_members=2, cv=2, random_state=0
+    )
+    # Warnings are errors: tuning is given arrays, and must not warn that they have no names.
+    search.fit(iris.data, iris.target)
+    plain = clone(search).fit(iris.data.to_numpy(), iris.target)
+    if search.feature_map_ is None:
+        assert list(search.classifier_.feature_names_in_) == list(iris.data.columns)
+    assert list(search.feature_names_in_) == list(iris.data.columns)
+    assert search.best_params_["trade_off"] == 0.1
+    assert_array_equal(search.predict_proba(iris.data), plain.predict_proba(iris.data.to_numpy()))
+
+
+def test_unfitted_searches_say_so() -> None:
+    for search, methods in (
+        (SharedKernelClassifierCV(), ("predict", "predict_proba", "predict_log_proba", "score_samples")),
+        (SharedKernelMixtureCV(), ("score_samples",)),
+    ):
+        for method in methods:
+            with pytest.raises(NotFittedError, match="not fitted yet"):
+                getattr(search, method)([[0.0]])
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        SharedKernelMixtureCV().sample()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_kernels": []}, "n_kernels must be 'auto'.*got \\[\\]"),
+        ({"n_kernels": [3, 0]}, "n_kernels must be 'auto'.*got \\[3, 0\\]"),
+        ({"n_kernels": [2.5]}, "n_kernels must be 'auto'.*got \\[2.5\\]"),
+        ({"n_kernels": [True]}, "n_kernels must be 'auto'.*got \\[True\\]"),
+        ({"n_kernels": "best"}, "n_kernels must be 'auto'.*got 'best'"),
+        ({"covariance_type": "round"}, "covariance_type must be 'auto', one of full.*got 'round'"),
+        ({"estimator": GroupKFold()}, "'estimator' parameter"),
+        ({"init": {"means": np.zeros((3, 2))}}, "needs init by name"),
+    ],
+)
+@pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
+def test_settings_that_leave_nothing_to_try_are_refused(
+    search: Any, settings: dict[str, Any], message: str, iris: Data
+) -> None:
+    if "init" in settings:
+        model = SharedKernelClassifier if search is SharedKernelClassifierCV else SharedKernelMixture
+        settings = {"estimator": model(**settings)}
+    with pytest.raises(ValueError, match=message):
+        search(**settings).fit(*iris)
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "message"),
+    [
+        ({}, {"y": [1] * 150}, "two classes or more, got one class: 1"),
+        ({"kernels": "own", "n_kernels": 2}, {}, "a kernel for each of 3 classes, got n_kernels=2"),
+        ({"cv": [(np.arange(50, 150), np.arange(50))]}, {}, "Fold 0 of cv has no training row of class 0"),
+        ({"cv": 3}, {"groups": np.arange(150)}, "groups are ignored by StratifiedKFold"),
+        ({}, {"groups": np.arange(149)}, "inconsistent numbers of samples"),
+    ],
+)
+def test_rows_that_cannot_be_searched_are_refused(
+    settings: dict[str, Any], given: dict[str, Any], message: str, iris: Data
+) -> None:
+    X, y = iris
+    with pytest.raises(ValueError, match=message):
+        SharedKernelClassifierCV(**settings).fit(**{"X": X, "y": y, **given})
+
+
+def test_candidates_that_all_fail_raise_the_last_error() -> None:
+    X, y = np.repeat([[0.0, 1.0], [1.0, 3.0], [2.0, 9.0]], 10, axis=0), np.repeat([0, 1, 2], 10)
+    message = "No candidate could be fitted: All 1 starts ended in a singular covariance"
+    mixture = SharedKernelMixture(variance_floor=0.0, covariance_prior=None)
+    for criterion in ("bic", "log_likelihood"):
+        with pytest.raises(ValueError, match=message):
+            SharedKernelMixtureCV(mixture, n_kernels=3, criterion=criterion).fit(X, y)
+    prototype = SharedKernelClassifier(variance_floor=0.0, covariance_prior=None)
+    with pytest.raises(ValueError, match=message):
+        SharedKernelClassifierCV(prototype, cv=2).fit(X, y)

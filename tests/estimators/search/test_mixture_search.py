@@ -1,0 +1,429 @@
+"""The search for densities: its scores against fits by hand, what it chooses, and its averages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedKFold
+
+from skmix import SharedKernelMixture, SharedKernelMixtureCV, load
+from skmix.datasets import make_shared_kernel_data
+from skmix.engine.structures import STRUCTURES
+from skmix.estimators.search._trials import Trial, Trials
+from skmix.estimators.search.mixture import (
+    Grid,
+    average,
+    largest_stable,
+    least_stable,
+    likelier,
+    likeliest,
+    try_grid,
+)
+from skmix.paper import illustration
+
+
+def shared_kernels(n_per_class: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of three classes over the three kernels of the paper's illustration."""
+    example = illustration()
+    return make_shared_kernel_data(
+        example.means, example.covariances, example.weights, n_per_class, random_state=0
+    )
+
+
+def clusters(n_clusters: int, n_per_cluster: int = 60) -> np.ndarray:
+    """Return rows of well separated round clusters in the plane."""
+    random = np.random.default_rng(0)
+    centres = 8.0 * np.array([[i % 4, i // 4] for i in range(n_clusters)])
+    return np.repeat(centres, n_per_cluster, axis=0) + random.normal(size=(n_clusters * n_per_cluster, 2))
+
+
+# ---------------------------------------------------------------- criteria
+
+
+def test_information_criteria_of_every_candidate_are_those_of_plain_fits() -> None:
+    X, y = shared_kernels(40)
+    prototype = SharedKernelMixture(n_init=2, max_iter=1000)
+    fitted: dict[str, Any] = {}
+    for criterion in ("bic", "aic"):
+        search = SharedKernelMixtureCV(prototype, n_kernels=3, criterion=criterion, random_state=0).fit(X, y)
+        assert len(search.cv_results_["params"]) == len(STRUCTURES)
+        for params, value in zip(
+            search.cv_results_["params"], -search.cv_results_["mean_test_score"], strict=True
+        ):
+            if repr(params) not in fitted:
+                fitted[repr(params)] = clone(search.best_estimator_).set_params(**params).fit(X, y)
+            tried = fitted[repr(params)]
+            expected = tried.aic(X, y) if criterion == "aic" else tried.bic(X, y)
+            assert_allclose(value, expected, rtol=1e-9)
+        assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+        assert search.cv_results_["rank_test_score"][search.best_index_] == 1
+
+
+def test_held_out_log_likelihood_is_that_of_folds_by_hand() -> None:
+    X, y = shared_kernels(40)
+    cv = StratifiedKFold(2, shuffle=True, random_state=3)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, size=len(X))
+    search = SharedKernelMixtureCV(n_kernels=3, criterion="log_likelihood", cv=cv, random_state=0)
+    search.fit(X, y, weights)
+    table = search.cv_results_
+    splits = np.stack([table["split0_test_score"], table["split1_test_score"]])
+    assert_allclose(table["std_test_score"], splits.std(axis=0), rtol=1e-9)
+    for i, params in enumerate(search.cv_results_["params"]):
+        total = 0.0
+        for fold, (training, held) in enumerate(cv.split(X, y)):
+            settings = {"covariance_prior": "auto", **params}
+            fitted = clone(search.best_estimator_).set_params(**settings)
+            fitted.fit(X[training], y[training], weights[training])
+            scores = weights[held] * fitted.score_samples(X[held], y[held])
+            mean = scores.sum() / weights[held].sum()
+            assert_allclose(search.cv_results_[f"split{fold}_test_score"][i], mean, rtol=1e-9)
+            total += scores.sum()
+        assert_allclose(search.cv_results_["mean_test_score"][i], total / weights.sum(), rtol=1e-9)
+
+
+def test_the_winner_is_the_plain_model_to_the_bit() -> None:
+    X, y = shared_kernels(40)
+    for criterion in ("bic", "log_likelihood"):
+        search = SharedKernelMixtureCV(
+            n_kernels=[2, 3], covariance_type="diag", criterion=criterion, n_members=1, cv=2, random_state=5
+        )
+        search.fit(X, y)
+        again = clone(search.best_estimator_).fit(X, y)
+        assert again.n_kernels == search.best_params_["n_kernels"]
+        assert_array_equal(search.best_estimator_.means_, again.means_)
+        assert_array_equal(search.score_samples(X), again.score_samples(X))
+        assert search.score(X, y) == again.score(X, y)
+
+
+@pytest.mark.parametrize("criterion", ["bic", "aic"])
+def test_whole_weights_are_repeated_rows(criterion: str) -> None:
+    X = clusters(3)
+    counts = np.random.default_rng(0).integers(0, 4, size=len(X))
+    # Starts are drawn from the rows; one kernel has no other.
+    search = SharedKernelMixtureCV(n_kernels=1, criterion=criterion)
+    weighted = clone(search).fit(X, sample_weight=counts)
+    repeated = clone(search).fit(np.repeat(X, counts, axis=0))
+    assert_allclose(
+        weighted.cv_results_["mean_test_score"], repeated.cv_results_["mean_test_score"], rtol=1e-9
+    )
+
+
+def test_the_least_stable_kernel_counts() -> None:
+    a, b = np.array([0, 0, 1, 1, 2, 2]), np.array([2, 2, 0, 0, 0, 1])
+    # {4, 5} and {5} share one row of two; {2, 3} and {2, 3, 4} two of three.
+    assert least_stable(a, b, 3, np.ones(6)) == pytest.approx(1 / 2)
+    assert least_stable(a, b, 3, np.array([1, 1, 1, 1, 1, 5])) == pytest.approx(2 / 3)
+    # One kernel has no rows in either fit.
+    assert least_stable(a, b, 4, np.ones(6)) == 0.0
+
+
+def test_the_limit_of_stability_itself_is_stable() -> None:
+    trials = Trials(None)
+    trials.list = [
+        Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.99), (3, 0.85), (4, 0.8499))
+    ]
+    trials.best = trials.list[0]
+    assert largest_stable(trials) is trials.list[1]
+    # Where none is stable, the most stable one.
+    trials.list = [Trial("kernels", {"n_kernels": k}, score) for k, score in ((2, 0.5), (3, 0.84))]
+    trials.best = trials.list[1]
+    assert largest_stable(trials) is trials.list[1]
+
+
+def test_the_largest_stable_number_of_kernels_is_chosen() -> None:
+    X = clusters(5)
+    search = SharedKernelMixtureCV(n_kernels=[3, 5, 6], criterion="stability", cv=3, random_state=0).fit(X)
+    table = search.cv_results_
+    splits = [table[f"split{i}_test_score"] for i in range(3)]
+    assert_array_equal(table["stability"], np.median(splits, axis=0))
+    assert_array_equal(table["mean_test_score"], table["stability"])
+    # Coarse clusters are the most stable, and are stable: these are all that can be told apart.
+    assert table["stability"][0] >= table["stability"][1] > 0.85 > table["stability"][2]
+    assert (search.best_index_, search.best_score_) == (1, table["stability"][1])
+    assert search.best_params_ == {"n_kernels": 5, "covariance_type": "full"}
+    assert table["adjusted_rand"][1] > 0.95
+    again = clone(search.best_estimator_).fit(X)
+    assert_array_equal(again.means_, search.best_estimator_.means_)
+    assert_allclose(table["bic"][1], again.bic(X), rtol=1e-9)
+
+
+def test_a_half_takes_over_a_likelier_fit_of_the_other() -> None:
+    X = clusters(3)
+    settings: Any = {"covariance_prior": None, "max_iter": 500}
+    poor = SharedKernelMixture(3, init={"means": X[[0, 60, 61]]}, **settings).fit(X[::2])
+    good = SharedKernelMixture(3, init={"means": X[[0, 1, 60]]}, **settings).fit(X[1::2])
+    assert poor.score(X) < good.score(X) - 0.1
+    moved = likelier(poor, good, (X[::2], None, None))
+    assert moved.log_likelihood_ > poor.log_likelihood_ + 10.0
+    assert_array_equal(moved.predict(X), good.predict(X))
+    assert likelier(moved, poor, (X[::2], None, None)) is moved
+
+
+# ---------------------------------------------------------------- choices
+
+
+@pytest.mark.parametrize(
+    ("peak", "patience", "tried"),
+    [
+        (2, 3.0, [1, 2, 3, 4, 5]),  # four numbers in a row would be in vain
+        (2, np.inf, [1, 2, 3, 4, 5, 6]),  # up to where the search may end
+        (6, np.inf, [1, 2, 3, 4, 5, 6, 7]),  # on while the largest is the best
+        (8, np.inf, [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ],
+)
+def test_more_kernels_are_tried_while_they_help(peak: int, patience: float, tried: list[int]) -> None:
+    trials = Trials(None)
+
+    def evaluate(trial: Trial) -> None:
+        trial.score = -abs(trial.params["n_kernels"] - peak)
+
+    grid = Grid(list(range(1, 10)), [{"covariance_type": "diag"}], 6.0, patience)
+    best = try_grid(grid, trials, evaluate, likeliest)
+    assert best.params == {"n_kernels": peak, "covariance_type": "diag"}
+    assert [trial.params["n_kernels"] for trial in trials.list] == tried
+
+
+def test_the_number_of_clusters_is_found() -> None:
+    prototype = SharedKernelMixture(n_init=4)
+    search = SharedKernelMixtureCV(prototype, covariance_type="full", criterion="bic", random_state=0)
+    assert search.fit(clusters(5)).best_params_ == {"n_kernels": 5, "covariance_type": "full"}
+    assert search.cv_results_["param_n_kernels"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 10]
+
+
+def test_many_groups_may_have_few_kernels() -> None:
+    random = np.random.default_rng(0)
+    groups, centres = np.repeat(np.arange(30), 20), 6.0 * random.normal(size=(4, 3))
+    X = centres[random.integers(0, 4, len(groups))] + random.normal(size=(len(groups), 3))
+    search = SharedKernelMixtureCV(covariance_type="spherical", criterion="bic", random_state=0)
+    # The weights of a kernel in 30 groups are worth a cluster that is close to another.
+    assert 3 <= search.fit(X, groups).best_params_["n_kernels"] <= 8
+
+
+@pytest.mark.parametrize("truth", ["full", "tied", "diag", "spherical"])
+def test_the_covariance_type_is_found(truth: str) -> None:
+    random = np.random.default_rng(0)
+    roots = {
+        "full": np.array([[[2.0, 0.0], [1.8, 0.5]], [[0.5, 0.0], [-0.8, 1.0]]]),
+        "tied": np.array([[[1.5, 0.0], [1.2, 0.5]]] * 2),
+        "diag": np.array([np.diag([2.0, 0.4]), np.diag([0.5, 1.5])]),
+        "spherical": np.array([np.eye(2), 0.3 * np.eye(2)]),
+    }[truth]
+    X = np.concatenate(
+        [
+            centre + random.normal(size=(300, 2)) @ root.T
+            for centre, root in zip((0.0, 6.0), roots, strict=True)
+        ]
+    )
+    prototype = SharedKernelMixture(n_init=2, max_iter=1000)
+    search = SharedKernelMixtureCV(prototype, n_kernels=2, criterion="bic", random_state=0)
+    assert search.fit(X).best_params_ == {"n_kernels": 2, "covariance_type": truth}
+
+
+def test_held_out_rows_choose_by_default_where_there_are_any() -> None:
+    X = clusters(2, 20)
+    settings: Any = {"n_kernels": [1, 2], "covariance_type": "spherical", "random_state": 0}
+    search = SharedKernelMixtureCV(**settings).fit(X)
+    by_density = SharedKernelMixtureCV(**settings, criterion="log_likelihood").fit(X)
+    assert search.best_params_["n_kernels"] == 2
+    assert_array_equal(search.cv_results_["mean_test_score"], by_density.cv_results_["mean_test_score"])
+    # Each class has one row: none can be held out.
+    few = SharedKernelMixtureCV(**{**settings, "n_kernels": 1}).fit(X[:3], [0, 1, 2])
+    assert few.best_score_ == -few.cv_results_["bic"][0]
+
+
+def test_held_out_rows_reward_no_collapse_on_whole_numbers() -> None:
+    X = np.random.default_rng(0).poisson([2.0, 5.0], size=(120, 2)).astype(float)
+    search = SharedKernelMixtureCV(n_kernels=[1, 3, 12], covariance_type="diag", cv=2, random_state=0).fit(X)
+    assert {mixture.covariance_prior for mixture in search.mixtures_} == {"auto", "weak"}
+    for mixture in search.mixtures_:
+        # The variance of a whole number within its step.
+        assert mixture.covariances_.min() > 1.0 / 12.0 - 1e-9
+
+
+def test_a_feature_of_mostly_one_value_has_narrow_kernels() -> None:
+    random = np.random.default_rng(0)
+
+    def rows(n: int) -> np.ndarray:
+        spike = np.where(random.random(n) < 0.7, random.uniform(-0.01, 0.01, n), random.normal(1.0, 1.0, n))
+        return np.stack([spike, random.normal(size=n)], axis=1)
+
+    X, new = rows(150), rows(2000)
+    sizes = {"n_kernels": [2, 4], "covariance_type": "diag", "cv": 3, "random_state": 0}
+    search = SharedKernelMixtureCV(**sizes).fit(X)
+    # With a row of the common covariance, no kernel is as narrow as the spike.
+    mild = SharedKernelMixtureCV(SharedKernelMixture(n_init=4, covariance_prior=1.0), **sizes).fit(X)
+    assert search.best_params_["covariance_prior"] == "weak"
+    assert "covariance_prior" not in mild.best_params_
+    assert search.score(new) > mild.score(new) + 0.5
+
+
+def test_pruning_leaves_what_is_needed() -> None:
+    X = clusters(4)
+    search = SharedKernelMixtureCV(
+        n_kernels=15, covariance_type="full", strategy="prune", random_state=0
+    ).fit(X)
+    assert search.best_params_["n_kernels"] == 4
+    assert search.best_estimator_.means_.shape == (4, 2)
+    # Kernels that are gone have no parameters to pay for: 4 means, 4 covariances, 3 free weights.
+    assert search.cv_results_["n_parameters"].tolist() == [4 * 2 + 4 * 3 + 3]
+    assert_allclose(search.best_score_, -search.best_estimator_.bic(X), rtol=1e-9)
+    by_default = SharedKernelMixtureCV(covariance_type="full", strategy="prune", random_state=0).fit(X)
+    assert by_default.cv_results_["param_n_kernels"].tolist() == [10]
+    variational = SharedKernelMixture(inference="variational")
+    bayes = SharedKernelMixtureCV(
+        variational, n_kernels=8, covariance_type="full", strategy="prune", random_state=0
+    )
+    assert bayes.fit(X).best_params_["n_kernels"] == 4
+
+
+def test_a_winner_that_stopped_early_warns_once() -> None:
+    X, y = shared_kernels(40)
+    search = SharedKernelMixtureCV(SharedKernelMixture(max_iter=2, tol=0.0), n_kernels=3, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="did not converge in 2 passes") as caught:
+        search.fit(X, y)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+# ---------------------------------------------------------------- averages
+
+
+def test_an_average_is_a_mixture_of_its_members(tmp_path: Path) -> None:
+    X, y = shared_kernels(60)
+    search = SharedKernelMixtureCV(n_kernels=[2, 3], n_members=3, cv=2, random_state=0).fit(X, y)
+    assert len(search.mixtures_) == 3
+    assert search.best_estimator_ is search.mixtures_[0]
+    assert_allclose(search.shares_.sum(), 1.0, rtol=1e-12)
+    shown = search.cv_results_["share"]
+    assert_allclose(np.sort(shown[shown > 0]), np.sort(search.shares_), rtol=1e-12)
+    assert shown[search.best_index_] == search.shares_[0]
+    new = X[:40] + 0.1
+    for labels in (None, y[:40]):
+        expected = sum(
+            share * np.exp(each.score_samples(new, labels))
+            for share, each in zip(search.shares_, search.mixtures_, strict=True)
+        )
+        assert_allclose(np.exp(search.score_samples(new, labels)), expected, rtol=1e-9)
+        assert_allclose(search.score(new, labels), np.log(expected).mean(), rtol=1e-9)
+    own = np.exp(search.class_log_likelihood(new))[np.arange(40), np.searchsorted(search.classes_, y[:40])]
+    assert_allclose(own, expected, rtol=1e-9)
+    # Kernels are those of the best candidate.
+    assert_array_equal(search.predict_proba(new), search.best_estimator_.predict_proba(new))
+    search.save(tmp_path / "average.skmix")
+    assert_array_equal(load(tmp_path / "average.skmix").score_samples(new), search.score_samples(new))
+    search.shares_ = search.shares_[:-1]
+    with pytest.raises(ValueError, match="mixtures_ and shares_ differ in length"):
+        search.save(tmp_path / "average.skmix")
+
+
+def test_shares_are_those_of_the_highest_held_out_density() -> None:
+    X = clusters(3, 40)
+    cv = [(np.flatnonzero(np.arange(len(X)) % 3 != 0), np.arange(0, len(X), 3))]
+    search = SharedKernelMixtureCV(n_kernels=[1, 3, 5], covariance_type="diag", cv=cv, random_state=0)
+    search.fit(X)
+    (training, held), densities = cv[0], []
+    for each in search.mixtures_:
+        densities.append(np.exp(clone(each).fit(X[training]).score_samples(X[held])))
+    best = np.log(search.shares_ @ densities).mean()
+    assert best > search.best_score_
+    # No other shares are better.
+    for i in range(len(densities)):
+        for step in (0.01, 0.1, 0.5):
+            other = (1.0 - step) * search.shares_ + step * np.eye(len(densities))[i]
+            assert np.log(other @ densities).mean() < best + 1e-2 * step
+
+
+def test_members_of_the_largest_shares_stay() -> None:
+    random = np.random.default_rng(0)
+    # Candidates describe 40, 10 and 30 of 80 rows well; the first is the best of all rows.
+    well = np.repeat([0, 1, 2], [40, 10, 30])
+    logs = np.where(well == np.arange(3)[:, None], 0.0, -6.0) + 0.1 * random.normal(size=(3, 80))
+    tried = [(Trial("kernels", {"number": n}, float(own.mean())), own) for n, own in enumerate(logs)]
+    chosen, shares = average(tried, np.ones(80), 2)
+    assert [trial.params["number"] for trial in chosen] == [0, 2]
+    assert_allclose(shares, [4 / 7, 3 / 7], atol=0.1)
+
+
+def test_rows_are_drawn_from_members_by_their_shares() -> None:
+    X = clusters(2, 30)
+    search = SharedKernelMixtureCV(
+        n_kernels=1, covariance_type="diag", n_members=1, cv=2, random_state=0
+    ).fit(X)
+    far = SharedKernelMixture(1, random_state=0).fit(X + 1e6)
+    search.mixtures_, search.shares_ = [search.mixtures_[0], far], np.array([0.9, 0.1])
+    drawn, labels = search.sample(4000)
+    is_far = drawn[:, 0] > 5e5
+    assert is_far.mean() == pytest.approx(0.1, abs=0.03)
+    # Rows of all members in no order.
+    assert is_far[:2000].mean() == pytest.approx(is_far[2000:].mean(), abs=0.03)
+    assert len(np.unique(drawn, axis=0)) == 4000
+    assert set(labels) == {0}
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_results_are_saved(tmp_path: Path) -> None:
+    frame = load_iris(as_frame=True).data
+    search = SharedKernelMixtureCV(n_kernels=[2, 3], covariance_type=["full", "tied"], cv=2, random_state=0)
+    for file in ("first.skmix", "second.skmix"):
+        clone(search).fit(frame).save(tmp_path / file)
+    search.fit(frame)
+    assert (tmp_path / "first.skmix").read_bytes() == (tmp_path / "second.skmix").read_bytes()
+    again = load(tmp_path / "first.skmix")
+    assert_array_equal(again.score_samples(frame), search.score_samples(frame))
+    assert again.best_params_ == search.best_params_
+    table = pd.DataFrame(search.cv_results_).drop(columns="mean_fit_time")
+    pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), table)
+
+
+def test_an_interrupted_search_of_densities_leaves_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = clusters(2)
+    search = SharedKernelMixtureCV(
+        n_kernels=[2, 3], covariance_type="diag", n_members=3, cv=2, random_state=0
+    )
+    before = search.fit(X).score_samples(X)
+    fit = SharedKernelMixture.fit
+
+    def interrupted(self: Any, rows: Any, *others: Any, **settings: Any) -> Any:
+        if len(rows) == len(X):
+            raise KeyboardInterrupt
+        return fit(self, rows, *others, **settings)
+
+    monkeypatch.setattr(SharedKernelMixture, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        search.set_params(n_members=1).fit(X)
+    monkeypatch.undo()
+    assert_array_equal(search.score_samples(X), before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "groups", "message"),
+    [
+        ({"criterion": "bic"}, True, "cross-validation only; criterion='bic'"),
+        ({"criterion": "aic"}, True, "cross-validation only; criterion='aic'"),
+        ({"strategy": "prune", "n_kernels": 4}, True, "cross-validation only; criterion='bic'"),
+        ({"criterion": "stability"}, True, "leave out groups"),
+        ({"criterion": "stability", "strategy": "prune"}, False, "use strategy='grid'"),
+        ({"criterion": "stability", "cv": StratifiedKFold(3)}, False, "takes the number of halvings"),
+    ],
+)
+def test_settings_that_nothing_would_use_are_refused(
+    settings: dict[str, Any], groups: bool, message: str
+) -> None:
+    own = np.arange(40) % 10 if groups else None
+    with pytest.raises(ValueError, match=message):
+        SharedKernelMixtureCV(random_state=0, **settings).fit(clusters(2, 20), groups=own)
+
+
+def test_rows_that_cannot_be_held_out_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 rows are too few to hold any out"):
+        SharedKernelMixtureCV(criterion="log_likelihood").fit(clusters(3, 1), [0, 1, 2])

@@ -1,0 +1,325 @@
+"""Populations of a mixture: merged, named, predicted, matched and checked."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.cluster.hierarchy import dendrogram
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import norm
+from sklearn.exceptions import NotFittedError
+from sklearn.mixture import GaussianMixture
+
+from skmix import SharedKernelMixture
+from skmix.engine.model import Parameters
+from skmix.estimators.fitted import Fitted
+from skmix.groups import Populations, composition, match, merge_kernels, populations, unusual_samples
+
+SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
+
+
+def store(model: SharedKernelMixture, parameters: Parameters) -> None:
+    """Give a fitted mixture other parameters."""
+    fitted = Fitted.of(model)
+    assert fitted is not None
+    fitted.with_parameters(parameters).store(model)
+
+
+def shapes(seed: int = 0, n_rows: int = 900) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of three populations, bent, skewed and even, and which is which."""
+    random = np.random.default_rng(seed)
+    y = np.sort(random.choice(3, n_rows, p=[0.5, 0.3, 0.2]))
+    bend = random.normal(size=n_rows)
+    bent = np.stack([2.0 * bend, bend**2 + 0.4 * random.normal(size=n_rows)], axis=1)
+    skewed = np.stack([random.gamma(1.5, size=n_rows) + 4.0, random.normal(size=n_rows) - 5.0], axis=1)
+    even = random.uniform(-1.5, 1.5, size=(n_rows, 2)) + np.array([0.0, 7.0])
+    return np.stack([bent, skewed, even])[y, np.arange(n_rows)], y
+
+
+def misclassified(found: np.ndarray, true: np.ndarray) -> float:
+    table = pd.crosstab(found, true).to_numpy()
+    return float(1.0 - table[linear_sum_assignment(-table)].sum() / len(true))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SharedKernelMixture:
+    X, _ = shapes()
+    return SharedKernelMixture(9, **SETTINGS).fit(X, np.arange(len(X)) % 2)
+
+
+@pytest.fixture
+def model(fitted: SharedKernelMixture) -> SharedKernelMixture:
+    return copy.deepcopy(fitted)
+
+
+@pytest.fixture(scope="module")
+def merged(fitted: SharedKernelMixture) -> Populations:
+    return merge_kernels(fitted, n_populations=3)
+
+
+# ---------------------------------------------------------------- merges
+
+
+def test_names_of_features_make_no_difference() -> None:
+    """Nor a warning, which is an error here: what is drawn from a model has no names."""
+    X, _ = shapes()
+    model, named = (
+        SharedKernelMixture(9, **SETTINGS).fit(rows, np.arange(len(X)) % 5)
+        for rows in (X, pd.DataFrame(X, columns=["a", "b"]))
+    )
+    one, two = merge_kernels(model), merge_kernels(named)
+    assert_array_equal(one.of_kernels, two.of_kernels)
+    assert_array_equal(match(named, model, populations=(two, one)), np.arange(len(one)))
+    for function in (composition, unusual_samples):
+        pd.testing.assert_frame_equal(function(named, populations=two), function(model, populations=one))
+
+
+@pytest.mark.parametrize("criterion", ["entropy", "overlap"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_kernels_become_the_true_populations(fitted: SharedKernelMixture, criterion: str, rows: bool) -> None:
+    X, _ = shapes()
+    X_new, y_new = shapes(seed=1)
+    assert misclassified(fitted.predict(X_new), y_new) > 0.3
+    found = merge_kernels(fitted, X if rows else None, criterion=criterion)
+    assert misclassified(found.predict(fitted, X_new), y_new) < 0.07
+    # Numbered by their share of the rows.
+    shares = (fitted.weights_ @ fitted.class_prior_) @ found.members
+    assert shares.tolist() == sorted(shares, reverse=True)
+
+
+@pytest.mark.parametrize("settings", [{}, {"covariance_type": "low_rank"}, {"group_shift": 10.0}])
+def test_probabilities_are_sums_over_kernels(settings: dict[str, Any]) -> None:
+    X, _ = shapes()
+    y = np.arange(len(X)) % 2
+    model = SharedKernelMixture(6, **SETTINGS, **settings).fit(X, y)
+    merged = merge_kernels(model, n_populations=3)
+    for given in ({}, {"groups": y}):
+        kernels, found = model.predict_proba(X, **given), merged.predict_proba(model, X, **given)
+        for g in range(3):
+            assert_allclose(found[:, g], kernels[:, merged.of_kernels == g].sum(axis=1), atol=1e-14)
+        assert_array_equal(merged.predict(model, X, **given), found.argmax(axis=1))
+
+
+def test_rows_that_are_surely_background_have_the_nearest_population() -> None:
+    X, _ = shapes()
+    model = SharedKernelMixture(4, tail="background", **SETTINGS).fit(X)
+    merged = merge_kernels(model, n_populations=2)
+    far = model.means_[merged.of_kernels == 1][:1] * 1e4
+    assert merged.predict_proba(model, far).sum() < 1e-300
+    assert merged.predict(model, far).tolist() == [merged.of_kernels[model.predict(far)[0]]]
+
+
+def test_groups_of_rows_are_used(fitted: SharedKernelMixture) -> None:
+    """By rows and groups, the entropy is that of the responsibilities given each row's own group."""
+    X, _ = shapes()
+    y = np.arange(len(X)) % 2
+    found = merge_kernels(fitted, X, y)
+    shares = fitted.predict_proba(X, groups=y)
+    expected = -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=1).mean()
+    assert_allclose(found.entropies[0], expected, rtol=1e-10)
+    assert_allclose(found.entropies[-1], 0.0, atol=1e-12)
+
+
+def test_draws_of_the_model_stand_for_many_rows(model: SharedKernelMixture) -> None:
+    shares = np.geomspace(1.0, 0.001, 9)
+    model.weights_ = np.tile(shares[:, None] / shares.sum(), 2)
+    X, _ = model.set_params(random_state=1).sample(40_000)
+    by_rows, by_draws = merge_kernels(model, X), merge_kernels(model)
+    assert_allclose(by_draws.entropies[0], by_rows.entropies[0], rtol=0.03)
+    again = merge_kernels(model.set_params(random_state=5))
+    assert_array_equal(again.tree, by_draws.tree)
+
+
+def test_the_tree_is_one_that_scipy_draws_and_cuts(fitted: SharedKernelMixture) -> None:
+    found = merge_kernels(fitted, criterion="overlap", threshold=0.6)
+    assert sorted(dendrogram(found.tree, no_plot=True)["leaves"]) == list(range(9))
+    assert len(found) == np.sum(found.tree[:, 2] > 0.6) + 1
+    for n_populations in (1, 4, 9):
+        assert len(merge_kernels(fitted, n_populations=n_populations)) == n_populations
+
+
+def test_separate_kernels_stay_apart_and_one_that_was_split_does_not() -> None:
+    random = np.random.default_rng(0)
+    apart = random.normal(size=(300, 1)) + 20.0 * (np.arange(300) % 3)[:, None]
+    assert len(merge_kernels(SharedKernelMixture(3, **SETTINGS).fit(apart))) == 3
+    one = SharedKernelMixture(4, **SETTINGS).fit(random.normal(size=(500, 2)))
+    assert_array_equal(merge_kernels(one).of_kernels, 0)
+    alone = SharedKernelMixture(1).fit(apart)
+    found = merge_kernels(alone)
+    assert found.tree.shape == (0, 4)
+    assert_array_equal(found.predict(alone, apart), 0)
+
+
+def test_populations_are_numbered_by_weight_without_the_background() -> None:
+    X = np.array([[0.0], [30.0]] * 30) + np.random.default_rng(0).normal(size=(60, 1))
+    model = SharedKernelMixture(2, init={"means": [[0.0], [30.0]]}, tail="background")
+    model.fit(X, np.arange(60) // 30)
+    # Kernel 0 has most of the weight of a class that is nearly all background.
+    model.weights_, model.class_prior_ = np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([0.6, 0.4])
+    model.background_weights_ = np.array([0.9, 0.0])
+    assert merge_kernels(model, n_populations=2).of_kernels.tolist() == [1, 0]
+
+
+def test_the_elbow_rule_is_used_where_it_is_asked_for(
+    fitted: SharedKernelMixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (2, 4):
+        monkeypatch.setattr(populations, "elbow", lambda merges, number=number: number)
+        assert len(merge_kernels(fitted, threshold="elbow")) == number
+
+
+def test_rows_may_be_in_files(fitted: SharedKernelMixture, tmp_path: Path) -> None:
+    X, _ = shapes()
+    np.save(tmp_path / "rows.npy", X)
+    by_file = merge_kernels(fitted, tmp_path / "rows.npy")
+    assert_allclose(by_file.tree, merge_kernels(fitted, X).tree, rtol=1e-9)
+    assert_array_equal(by_file.predict(fitted, tmp_path / "rows.npy"), by_file.predict(fitted, X))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"criterion": "distance"}, "criterion='distance' is not one of 'entropy', 'overlap'"),
+        ({"n_populations": 10}, "n_populations must be a number from 1 to 9, got 10"),
+        ({"n_populations": 2.5}, "n_populations must be a number from 1 to 9, got 2.5"),
+        ({"n_populations": 2, "threshold": 0.5}, "n_populations cannot be combined with threshold"),
+        ({"threshold": 1.5}, "threshold must be a number from 0 to 1 or 'elbow', got 1.5"),
+        ({"threshold": "knee"}, "got 'knee'"),
+        ({"groups": [0, 1]}, "groups was given without X"),
+    ],
+)
+def test_wrong_settings_are_refused(
+    fitted: SharedKernelMixture, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        merge_kernels(fitted, **settings)
+
+
+# ---------------------------------------------------------------- names and checks
+
+
+def test_populations_have_names(merged: Populations) -> None:
+    named = merged.renamed({0: "T", 2: "B"})
+    assert named.labels == ["T", 1, "B"]
+    assert merged.labels == [0, 1, 2]
+    assert named.renamed({"T": "CD4 T", 1: "NK"}).labels == ["CD4 T", "NK", "B"]
+    for names, message in (
+        ({3: "x"}, "no population 3: known are"),
+        ({"Z": "x"}, "no population 'Z'"),
+        ({1: "B"}, "the same name"),
+        ({1: "background"}, "cannot be called 'background'"),
+        ({1: ""}, "cannot be called ''"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            named.renamed(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("of_kernels", lambda a: a[:-1], "are not 9 whole numbers"),
+        ("of_kernels", lambda a: a + 0.0, "are not 9 whole numbers"),
+        ("of_kernels", lambda a: a + 1, "are not numbered 0 to 2"),
+        ("of_kernels", lambda a: np.roll(a, 1), "not those of the tree"),
+        ("tree", lambda a: a[:-1], "no valid tree"),
+        ("tree", lambda a: np.where(a == a.max(), 99.0, a), "no valid tree"),
+        ("tree", lambda a: a * np.nan, "no valid tree"),
+        ("entropies", lambda a: a[:-1], "have not 9 entropies"),
+        ("names", lambda _: {7: "T"}, "no population 7"),
+    ],
+)
+def test_populations_that_are_no_cut_of_their_tree_are_refused(
+    merged: Populations, name: str, change: Any, message: str
+) -> None:
+    merged.check(9)
+    with pytest.raises(ValueError, match=message):
+        replace(merged, **{name: change(getattr(merged, name))}).check(9)
+
+
+def test_populations_belong_to_the_kernels_they_were_made_of(merged: Populations) -> None:
+    X, _ = shapes()
+    other = SharedKernelMixture(4, **SETTINGS).fit(X)
+    for call in (
+        lambda: merged.predict(other, X),
+        lambda: composition(other, populations=merged),
+        lambda: match(other, other, populations=(merged, merged)),
+    ):
+        with pytest.raises(ValueError, match="populations of 9 kernels, but the mixture has 4"):
+            call()
+
+
+# ---------------------------------------------------------------- two models
+
+
+def test_kernels_of_two_fits_are_matched(model: SharedKernelMixture) -> None:
+    other = copy.deepcopy(model)
+    order = np.random.default_rng(0).permutation(9)
+    store(other, other._parameters.map(lambda array: array[order]))
+    assert_array_equal(order[match(model, other)], np.arange(9))
+    # One kernel fewer: it has no counterpart, whoever asks.
+    fewer = copy.deepcopy(model)
+    store(fewer, fewer._parameters.map(lambda array: array[1:]))
+    assert_array_equal(match(model, fewer, max_distance=0.1), [-1, *range(8)])
+    assert_array_equal(match(fewer, model), np.arange(1, 9))
+    # All moved far away.
+    fewer.means_ = fewer.means_ + 1000.0
+    assert_array_equal(match(fewer, model), -1)
+
+
+def test_populations_of_two_fits_are_matched() -> None:
+    models, found, names = [], [], []
+    for seed, n_kernels in ((0, 9), (1, 7)):
+        X, y = shapes(seed)
+        keep = y != seed  # the first has no bent population, the second no skewed one
+        models.append(SharedKernelMixture(n_kernels, **SETTINGS).fit(X[keep]))
+        found.append(merge_kernels(models[-1], n_populations=2))
+        own = found[-1].predict(models[-1], X[keep])
+        names.append([int(np.median(y[keep][own == g])) for g in range(2)])
+    assert names == [[1, 2], [0, 2]]
+    assert_array_equal(match(*models, populations=(found[0], found[1])), [-1, 1])
+
+
+def test_distance_of_populations_is_one_less_the_coefficient() -> None:
+    """Of two mixtures in one feature, by integration; a match is made from there on."""
+    X = np.linspace(0.0, 1.0, 20)[:, None]
+    parts = [([0.6, 0.1, 0.3], [0.0, 2.0, 50.0]), ([0.2, 0.5, 0.3], [1.0, 4.0, 90.0])]
+    models, merges, x = [], [], np.linspace(-10.0, 15.0, 5001)
+    densities = []
+    for weights, means in parts:
+        model = SharedKernelMixture(3, **SETTINGS).fit(X)
+        share = np.array(weights)
+        store(model, Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
+        models.append(model)
+        merges.append(merge_kernels(model, n_populations=2, criterion="overlap"))
+        assert_array_equal(merges[-1].of_kernels, [0, 0, 1])
+        densities.append(norm.pdf(x[:, None], means[:2]) @ (share[:2] / share[:2].sum()))
+    distance = 1.0 - np.sqrt(densities[0] * densities[1]).sum() * (x[1] - x[0])
+    assert 0.3 < distance < 0.7
+    for gap, expected in ((0.01, [0, -1]), (-0.01, [-1, -1])):
+        pair = merges[0], merges[1]
+        assert_array_equal(match(*models, populations=pair, max_distance=distance + gap), expected)
+
+
+def test_models_that_cannot_be_compared_are_refused(fitted: SharedKernelMixture) -> None:
+    X, _ = shapes()
+    named = [
+        SharedKernelMixture(1).fit(pd.DataFrame(X, columns=columns)) for columns in (["a", "b"], ["b", "a"])
+    ]
+    for one, other, settings, message in (
+        (fitted, SharedKernelMixture(1).fit(X[:, :1]), {}, "other has 1 features, but the fit had 2"),
+        (*named, {}, r"other has different features: \['b', 'a'\], and the fit had \['a', 'b'\]"),
+        (fitted, fitted, {"max_distance": 3}, "max_distance must be a number from 0 to 1, got 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            match(one, other, **settings)
+    with pytest.raises(TypeError, match="other must be a SharedKernelMixture, got a GaussianMixture"):
+        match(fitted, GaussianMixture().fit(X))
+    with pytest.raises(NotFittedError):
+        match(fitted, SharedKernelMixture())

@@ -1,0 +1,628 @@
+"""Proportions in samples, their differences, and unusual samples."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from sklearn.exceptions import NotFittedError
+from sklearn.mixture import GaussianMixture
+
+from skmix import SharedKernelMixture, load
+from skmix.engine.density import kernel_log_densities
+from skmix.groups import Populations, compare, composition, merge_kernels, unusual_samples
+from skmix.groups.proportions import compose_samples
+from skmix.groups.samples import fitted_samples
+
+CENTRES = np.array([0.0, 12.0, 24.0])
+NAMES = np.array([f"patient {g}" for g in range(8)])
+
+
+def groups_of(counts: Any, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of kernels far apart, with these counts (L, K), and the names of their groups."""
+    random, counts = np.random.default_rng(seed), np.asarray(counts)
+    kernels = np.concatenate([np.repeat(np.arange(3), n) for n in counts])
+    X = random.normal(size=(len(kernels), 2))
+    X[:, 0] += CENTRES[kernels]
+    return X, np.repeat(NAMES[: len(counts)], counts.sum(axis=1))
+
+
+def start() -> dict[str, Any]:
+    return {"means": np.stack([CENTRES, np.zeros(3)], axis=1), "covariances": np.tile(np.eye(2), (3, 1, 1))}
+
+
+def fitted(counts: Any, **settings: Any) -> SharedKernelMixture:
+    return SharedKernelMixture(3, init=start(), **settings).fit(*groups_of(counts))
+
+
+COUNTS = [[60, 30, 10], [20, 20, 160], [5, 45, 0], [30, 30, 40]]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_intervals_are_jeffreys_where_kernels_are_far_apart(covariance_type: str) -> None:
+    X, y = groups_of(COUNTS)
+    model = SharedKernelMixture(3, init={"means": start()["means"]}, covariance_type=covariance_type).fit(
+        X, y
+    )
+    table = composition(model, level=0.9)
+    assert table.columns.tolist() == ["sample", "kernel", "proportion", "lower", "upper", "cells"]
+    sizes = np.sum(COUNTS, axis=1)
+    assert_array_equal(table["cells"].to_numpy().reshape(4, 3)[:, 0], sizes)
+    assert table["cells"].dtype == np.int64
+    share, lower, upper = (table[c].to_numpy().reshape(4, 3) for c in ("proportion", "lower", "upper"))
+    assert_allclose(share, np.array(COUNTS) / sizes[:, None], atol=1e-6)
+    posterior = stats.beta(np.array(COUNTS) + 0.5, sizes[:, None] - np.array(COUNTS) + 0.5)
+    assert_allclose(upper, posterior.ppf(0.95), atol=2e-3)
+    seen = np.array(COUNTS) > 0
+    assert_allclose(lower[seen], posterior.ppf(0.05)[seen], atol=2e-3)
+
+
+def test_hierarchical_weights_have_intervals_of_their_posterior() -> None:
+    model = fitted(COUNTS, weight_prior="hierarchical")
+    table = composition(model)
+    after = model.weight_concentration_.T
+    posterior = stats.beta(after, after.sum(axis=1, keepdims=True) - after)
+    assert_allclose(table["upper"].to_numpy().reshape(4, 3), posterior.ppf(0.975), rtol=0.03, atol=2e-3)
+
+
+def test_groups_are_chosen_and_ordered() -> None:
+    model = fitted(COUNTS)
+    every, some = composition(model), composition(model, groups=["patient 3", "patient 1"])
+    expected = pd.concat([every[every["sample"] == name] for name in ("patient 3", "patient 1")])
+    pd.testing.assert_frame_equal(some, expected.reset_index(drop=True))
+    one = composition(model, groups="patient 1")
+    pd.testing.assert_frame_equal(one, every[every["sample"] == "patient 1"].reset_index(drop=True))
+
+
+def test_new_groups_have_the_most_likely_weights_of_fixed_kernels() -> None:
+    random = np.random.default_rng(3)
+    X = random.normal(size=(600, 2)) + 1.5 * random.integers(0, 3, 600)[:, None]
+    model = SharedKernelMixture(3, init="k-means", random_state=0, tol=1e-6).fit(X, np.arange(600) % 4)
+    before = {name: np.copy(vars(model)[name]) for name in ("means_", "covariances_", "weights_", "classes_")}
+    rows, names = random.normal(size=(300, 2)) + 2.0, np.repeat(["x", "y"], [100, 200])
+    table = composition(model, rows, names)
+    assert table["sample"].unique().tolist() == ["x", "y"]
+    densities = np.exp(kernel_log_densities(rows, model._parameters))
+    for name in ("x", "y"):
+        f = densities[names == name]
+        w = table.loc[table["sample"] == name, "proportion"].to_numpy()
+        # The conditions of Karush, Kuhn and Tucker for the maximum on the simplex.
+        slopes = (f / (f @ w)[:, None]).mean(axis=0)
+        assert slopes.max() < 1.001
+        assert_allclose(slopes[w > 0.01], 1.0, atol=2e-3)
+    for name, value in before.items():
+        assert_array_equal(vars(model)[name], value)
+
+
+def test_new_rows_of_the_same_groups_give_the_same_shares() -> None:
+    for settings in (
+        {},
+        {"weight_prior": "hierarchical"},
+        {"weight_prior": 8.0},
+        {"inference": "variational", "weight_prior": 8.0},
+        {"inference": "variational"},
+    ):
+        model = fitted(COUNTS, **settings)
+        again = composition(model, *groups_of(COUNTS))
+        pd.testing.assert_frame_equal(again, composition(model), atol=1e-3)
+
+
+def test_rows_without_groups_are_one_group(tmp_path: Path) -> None:
+    model, (X, _) = fitted(COUNTS), groups_of(COUNTS)
+    table = composition(model, X)
+    assert_allclose(table["proportion"], np.sum(COUNTS, axis=0) / len(X), atol=1e-4)
+    np.save(tmp_path / "rows.npy", X)
+    pd.testing.assert_frame_equal(composition(model, tmp_path / "rows.npy"), table, atol=1e-6)
+
+
+def test_one_row_is_a_group() -> None:
+    model = fitted(COUNTS)
+    table = composition(model, [[12.0, 0.0]])
+    assert_allclose(table["proportion"], [0.0, 1.0, 0.0], atol=1e-6)
+    assert table["cells"].tolist() == [1, 1, 1]
+    assert_allclose(table["lower"][1], stats.beta(1.5, 0.5).ppf(0.025), atol=0.05)
+
+
+def test_populations_are_sums_of_kernels() -> None:
+    model = fitted(COUNTS)
+    merged = Populations(np.array([0, 0, 1]), np.zeros((2, 4)), np.zeros(3), {0: "CD4 T"})
+    kernels, table = composition(model), composition(model, populations=merged)
+    assert table["population"].tolist() == ["CD4 T", 1] * 4
+    assert "population" in table.columns
+    share = kernels["proportion"].to_numpy().reshape(4, 3)
+    found = table["proportion"].to_numpy().reshape(4, 2)
+    assert_allclose(found, np.stack([share[:, :2].sum(axis=1), share[:, 2]], axis=1))
+    # Of two populations, one is the rest.
+    width = (table["upper"] - table["lower"]).to_numpy().reshape(4, 2)
+    assert_allclose(width[:, 0], width[:, 1], rtol=1e-6)
+
+
+def test_a_model_from_a_file_gives_the_same_tables(tmp_path: Path) -> None:
+    model = fitted(np.tile(COUNTS, (2, 1)))
+    model.save(tmp_path / "model.skmix")
+    other = load(tmp_path / "model.skmix")
+    pd.testing.assert_frame_equal(composition(other), composition(model))
+    pd.testing.assert_frame_equal(unusual_samples(other), unusual_samples(model))
+
+
+def test_differences_are_those_of_welch() -> None:
+    random = np.random.default_rng(0)
+    # Groups differ by more than chance.
+    model = fitted([random.multinomial(300, p) for p in random.dirichlet([5.0, 3.0, 2.0], size=7)])
+    table = compare(model, NAMES[:3], NAMES[3:7])
+    a, b = model.weights_.T[:3], model.weights_.T[3:7]
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    assert_allclose(table["p_value"], expected.pvalue)
+    assert_allclose(table[["lower", "upper"]].T, expected.confidence_interval(0.95))
+    assert_allclose(table["difference"], a.mean(axis=0) - b.mean(axis=0))
+    assert_allclose(table["q_value"], stats.false_discovery_control(expected.pvalue))
+
+
+def test_differences_are_of_counts_and_not_of_weights_that_a_prior_draws_together() -> None:
+    random = np.random.default_rng(0)
+    counts = np.array([random.multinomial(40, p) for p in random.dirichlet([10.0, 6.0, 4.0], size=8)])
+    model = fitted(counts, weight_prior="hierarchical")
+    assert np.ptp(model.weights_[1]) < 0.9 * np.ptp(counts[:, 1] / 40)
+    table = compare(model, NAMES[:4], NAMES[4:])
+    a, b = counts[:4] / 40, counts[4:] / 40
+    assert_allclose(table["difference"], a.mean(axis=0) - b.mean(axis=0), atol=1e-3)
+    assert_allclose(table["p_value"], stats.ttest_ind(a, b, equal_var=False).pvalue, rtol=0.02)
+    one = compare(model, NAMES[0], NAMES[4])
+    deviation = np.sqrt((a[0] * (1.0 - a[0]) + b[0] * (1.0 - b[0])) / 40)
+    assert_allclose(one["upper"] - one["difference"], 1.96 * deviation, rtol=0.06)
+
+
+def test_equal_counts_of_few_groups_are_no_discovery() -> None:
+    # One row and none of 500, twice each: without rows to tell them apart, a variance of zero would.
+    model = fitted([[300, 199, 1], [310, 189, 1], [305, 195, 0], [295, 205, 0]])
+    assert compare(model, NAMES[:2], NAMES[2:4])["p_value"][2] > 0.1
+
+
+def test_two_groups_differ_by_their_own_variances() -> None:
+    model = fitted(COUNTS)
+    table = compare(model, "patient 0", "patient 1")
+    p, q = (np.array(COUNTS[g]) / np.sum(COUNTS[g]) for g in (0, 1))
+    deviation = np.sqrt(p * (1.0 - p) / 100 + q * (1.0 - q) / 200)
+    assert_allclose(table["upper"] - table["difference"], 1.96 * deviation, rtol=0.03)
+    assert_allclose(stats.norm.isf(table["p_value"] / 2.0), np.abs(p - q) / deviation, rtol=0.03)
+
+
+def test_a_group_with_three_times_a_population_is_unusual() -> None:
+    random = np.random.default_rng(0)
+    counts = random.multinomial(1000, [0.6, 0.35, 0.05], size=8)
+    counts[5] = [500, 350, 150]
+    table = unusual_samples(fitted(counts))
+    assert table.loc[table["unusual"], "sample"].tolist() == ["patient 5"]
+    assert table["kernel"][5] == 2
+    assert_allclose(table["proportion"][5], 0.15, atol=1e-6)
+    assert_allclose(table["usual_proportion"][5], 0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("weight_prior", [None, "hierarchical"])
+def test_a_group_of_one_population_alone_is_unusual(weight_prior: str | None) -> None:
+    counts = np.random.default_rng(0).multinomial(400, [0.5, 0.3, 0.2], size=8)
+    counts[5] = [0, 400, 0]
+    model = fitted(counts, weight_prior=weight_prior)
+    table = unusual_samples(model)
+    assert table.loc[table["unusual"], "sample"].tolist() == ["patient 5"]
+    assert table["p_composition"][5] < 1e-6
+    # Groups of few rows, often of one population, are judged too, and not by chance.
+    rows = groups_of([[2, 0, 0], [0, 3, 0], [3, 2, 0]], seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few = unusual_samples(model, *rows)
+    assert (few["p_composition"] > 0.05).all()
+
+
+def test_a_group_with_rows_apart_from_all_kernels_is_unusual() -> None:
+    X, y = groups_of(np.tile([120, 60, 20], (8, 1)))
+    X[:6, 1] += 30.0
+    model = SharedKernelMixture(3, init=start(), covariance_prior=1000.0).fit(X, y)
+    table = unusual_samples(model)
+    assert table.loc[table["unusual"], "sample"].tolist() == ["patient 0"]
+    assert table["z_likelihood"][0] < -5.0
+    assert_allclose(table["p_likelihood"], 2.0 * stats.norm.sf(table["z_likelihood"].abs()), rtol=1e-9)
+    expected = [model.score(X[y == name], y[y == name]) for name in NAMES]
+    assert_allclose(table["log_likelihood"], expected, rtol=1e-3)
+
+
+def test_new_groups_are_judged_by_those_of_the_fit() -> None:
+    random = np.random.default_rng(0)
+    model = fitted(random.multinomial(500, [0.6, 0.35, 0.05], size=8))
+    before = model.weights_.copy()
+    rows, names = groups_of([[300, 175, 25], [225, 175, 100], [300, 175, 25]], seed=1)
+    rows[-20:, 1] += 30.0
+    table = unusual_samples(model, rows, names)
+    assert table["sample"].tolist() == NAMES[:3].tolist()
+    assert table["unusual"].tolist() == [False, True, True]
+    assert table["kernel"][1] == 2
+    assert table["z_likelihood"][2] < -5.0
+    assert_allclose(table["usual_proportion"][1], 0.05, atol=0.02)
+    # One group is judged like several, but for their number.
+    alone = unusual_samples(model, rows[names == NAMES[1]])
+    same = ["kernel", "proportion", "usual_proportion", "p_composition", "log_likelihood", "z_likelihood"]
+    assert_allclose(alone[same].iloc[0], table[same].iloc[1], rtol=1e-3)
+    assert_array_equal(model.weights_, before)
+    rows[0, 1] = np.nan
+    assert unusual_samples(model, rows, names)["p_likelihood"].isna().all()
+    # The same rows under other names are as usual as they were.
+    counts = [*COUNTS, [20, 20, 60]]
+    X, y = groups_of(counts)
+    model = fitted(counts)
+    old, new = unusual_samples(model), unusual_samples(model, X, np.char.add("new ", y))
+    assert_allclose(new["log_likelihood"], old["log_likelihood"], rtol=1e-3)
+    # Here, they are compared with themselves as well.
+    assert (new["z_likelihood"].abs() < old["z_likelihood"].abs() + 0.02).all()
+
+
+def test_new_groups_do_not_judge_each_other() -> None:
+    """An unusual group of the fit stays unusual, however many new ones are like it."""
+    counts = np.random.default_rng(0).multinomial(500, [0.6, 0.35, 0.05], size=8)
+    counts[5] = [100, 350, 50]
+    model = fitted(counts)
+    assert unusual_samples(model)["unusual"].tolist() == [False] * 5 + [True] + [False] * 2
+    rows, names = groups_of([[275, 200, 25], *[[100, 350, 50]] * 7], seed=1)
+    table, alone = unusual_samples(model, rows, names), unusual_samples(model, rows[:500])
+    same = ["proportion", "usual_proportion", "p_composition"]
+    assert_allclose(table[same].iloc[0], alone[same].iloc[0], rtol=1e-3)
+
+
+def test_groups_of_five_rows_are_not_unusual_by_chance() -> None:
+    random = np.random.default_rng(3)
+    X = random.normal(size=(1000, 2))
+    X[:, 0] += random.choice(CENTRES, size=1000, p=[0.8, 0.1, 0.1])
+    model = SharedKernelMixture(3, init={**start(), "freeze": "kernels"}).fit(X, np.repeat(np.arange(200), 5))
+    z = unusual_samples(model)["z_likelihood"]
+    # Both tails, not only the lower one, are those of a normal variate.
+    assert_allclose(np.quantile(z, [0.05, 0.25, 0.75, 0.95]), [-1.645, -0.674, 0.674, 1.645], atol=0.3)
+    assert z.abs().max() < 3.7
+
+
+def test_groups_that_differ_by_more_than_chance_are_judged_by_how_much_they_do() -> None:
+    random = np.random.default_rng(0)
+    X = random.normal(size=(40, 100, 2)) * random.uniform(0.7, 1.3, size=(40, 1, 1))
+    start = {"means": np.zeros((1, 2)), "covariances": np.eye(2)[None]}
+    names = np.repeat(np.arange(40), 100)
+    model = SharedKernelMixture(1, init={**start, "freeze": "kernels"}).fit(X.reshape(-1, 2), names)
+    z = unusual_samples(model)["z_likelihood"]
+    # Without the spread among groups the median of |z| would be three.
+    assert_allclose(1.4826 * z.abs().median(), 1.0, atol=0.25)
+
+
+def test_groups_with_shifts_have_the_likelihood_of_their_own_kernels() -> None:
+    # In the last group both kernels are at one place; the common ones are apart.
+    random, moved = np.random.default_rng(0), np.array([[0.0, 0.0], [6.0, 0.0]])
+    X = (random.normal(size=(8, 2, 200, 2)) + moved[:, None]).reshape(-1, 2)
+    X[-400:] = random.normal(size=(400, 2)) + np.array([3.0, 0.0])
+    y = np.repeat(np.arange(8), 400)
+    model = SharedKernelMixture(2, init={"means": moved}, group_shift=10.0).fit(X[:-400], y[:-400])
+    model.add_class(X[-400:], 7)
+    model.group_shifts_[-1] = [[3.0, 0.0], [-3.0, 0.0]]
+    model.weights_[:, -1] = 0.5
+    model.log_likelihood_path_ = np.array([[400 * model.score(X[y == j], y[y == j]) for j in range(8)]])
+    table = unusual_samples(model)
+    assert table["z_likelihood"].abs().max() < 3.0
+
+
+def test_no_group_is_judged_by_its_own_shares() -> None:
+    """What is usual for a group is what the others have."""
+    counts = np.random.default_rng(0).multinomial(1000, [0.6, 0.35, 0.05], size=8)
+    counts[5] = [100, 100, 800]
+    table = unusual_samples(fitted(counts), level=1e-12)
+    others = np.delete(counts, 5, axis=0)[:, table["kernel"][5]].mean() / 1000
+    assert_allclose(table["usual_proportion"][5], others, atol=0.02)
+    assert table["p_composition"][5] < 1e-3
+
+
+def test_groups_in_pairs_are_not_unusual() -> None:
+    """Six halves of three samples, each of which has a population that the others lack."""
+    counts = np.repeat([[600, 395, 5], [380, 5, 615], [205, 400, 395]], 2, axis=0)
+    counts += np.array([[1, -1, 0], [-1, 0, 1]] * 3)
+    assert not unusual_samples(fitted(counts))["unusual"].any()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_one_part_has_all_rows_of_all_groups(merged: bool) -> None:
+    X, y = groups_of(np.tile([20, 20, 10], (6, 1)))
+    model, populations = SharedKernelMixture(1).fit(X, y), None
+    if merged:
+        model = SharedKernelMixture(3, init=start()).fit(X, y)
+        populations = merge_kernels(model, n_populations=1)
+    table = composition(model, populations=populations)
+    assert_array_equal(table[["proportion", "lower", "upper"]], 1.0)
+    table = compare(model, NAMES[:3], NAMES[3:6], populations=populations)
+    assert_array_equal(table[["proportion_a", "proportion_b", "p_value", "q_value"]], 1.0)
+    assert_array_equal(table[["difference", "lower", "upper"]], 0.0)
+    one = compare(model, NAMES[0], NAMES[1], populations=populations)
+    assert one["p_value"].tolist() == [1.0]
+    table = unusual_samples(model, populations=populations)
+    assert_array_equal(table[["proportion", "usual_proportion", "p_composition"]], 1.0)
+    # Likelihoods alone are looked at.
+    assert_allclose(table["p_adjusted"].min(), min(1.0, 6.0 * table["p_likelihood"].min()))
+
+
+def test_log_likelihoods_of_groups_do_not_count_the_label_where_others_have_none() -> None:
+    X, y = groups_of([[60, 30, 10], [40, 20, 40], [5, 5, 40], [30, 30, 40], [10, 50, 40]])
+    y = np.where(np.arange(len(y)) % 9 == 0, None, y)
+    model = SharedKernelMixture(3, init=start()).fit(X, y)
+    assert np.ptp(model.class_prior_) > 0.1
+    expected = [
+        np.mean(model.score_samples(X[y == name], np.full(sum(y == name), name))) for name in NAMES[:5]
+    ]
+    assert_allclose(unusual_samples(model)["log_likelihood"], expected, atol=0.01)
+
+
+def test_log_likelihoods_beside_a_background_and_a_learnt_prior_are_those_of_the_weights() -> None:
+    X, y = groups_of([*COUNTS, [50, 20, 30]])
+    X[::9] = np.random.default_rng(1).uniform(-20.0, 40.0, size=X[::9].shape)
+    settings: dict[str, Any] = {"weight_prior": "hierarchical", "tail": "background", "tol": 1e-7}
+    model = SharedKernelMixture(3, init=start(), max_iter=2000, **settings).fit(X, y)
+    expected = [model.score(X[y == name], y[y == name]) for name in NAMES[:5]]
+    assert_allclose(unusual_samples(model)["log_likelihood"], expected, rtol=1e-4)
+
+
+def test_kernels_that_overlap_leave_fewer_rows_that_count() -> None:
+    """Shares of two overlapping kernels have the information of fewer rows: Fisher's, by integration."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(400, 1)) + 2.0 * random.integers(0, 2, size=(400, 1))
+    for distance, atol in ((2.0, 0.04), (30.0, 0.01)):
+        given = {"means": [[0.0], [distance]], "covariances": np.ones((2, 1, 1))}
+        model = SharedKernelMixture(2, init={**given, "freeze": "kernels"}).fit(
+            X * distance / 2.0, np.arange(400) % 4
+        )
+        found = compose_samples(model, fitted_samples(model), None, 0.95)
+        grid = np.linspace(-8.0, distance + 8.0, 20_001)
+        first, second = stats.norm.pdf(grid), stats.norm.pdf(grid - distance)
+        for share, known in zip(found.shares[:, 0], found.known, strict=True):
+            mixed = share * first + (1.0 - share) * second
+            information = np.trapezoid((first - second) ** 2 / mixed, grid)
+            assert_allclose(known / 100.0, share * (1.0 - share) * information, atol=atol)
+
+
+def test_log_likelihoods_may_be_missing() -> None:
+    X, y = groups_of(np.tile([60, 30, 10], (6, 1)))
+    new = groups_of([[50, 40, 10]], seed=1)[0]
+    table = unusual_samples(SharedKernelMixture(3, init=start()).fit(X, y).add_class(new, "z"))
+    assert table["p_likelihood"].isna().all()
+    assert table["p_adjusted"].notna().all()
+
+
+def test_groups_with_missing_values_are_not_unusual_for_them() -> None:
+    X, y = groups_of(np.tile([120, 60, 20], (8, 1)))
+    X[np.flatnonzero(np.isin(y, NAMES[:2]))[::2], 1] = np.nan
+    model = SharedKernelMixture(3, init=start()).fit(X, y)
+    assert model.has_gaps_
+    table = unusual_samples(model)
+    assert table[["log_likelihood", "z_likelihood", "p_likelihood"]].isna().all(axis=None)
+    assert not table["unusual"].any()
+    # Nor are new groups.
+    complete = SharedKernelMixture(3, init=start()).fit(*groups_of(np.tile([120, 60, 20], (8, 1))))
+    table = unusual_samples(complete, X[:200], y[:200])
+    assert table["z_likelihood"].isna().all()
+    assert not table["unusual"].any()
+
+
+def with_background(shares: Any, **settings: Any) -> tuple[SharedKernelMixture, np.ndarray, np.ndarray]:
+    """Return a mixture of the same groups, in which these shares of 200 rows are spread over a wide box."""
+    X, y = groups_of(np.tile([120, 60, 20], (len(shares), 1)))
+    X = X[np.random.default_rng(2).permutation(200)[None] + 200 * np.arange(len(shares))[:, None]]
+    random = np.random.default_rng(1)
+    for rows, share in zip(X, shares, strict=True):
+        n = round(200 * share)
+        rows[:n] = random.uniform([-200.0, -200.0], [200.0, 200.0], size=(n, 2))
+    X = X.reshape(-1, 2)
+    model = SharedKernelMixture(3, init=start(), tail="background", tol=1e-6, max_iter=500, **settings)
+    return model.fit(X, y), X, y
+
+
+@pytest.mark.parametrize("weight_prior", [None, "hierarchical"])
+def test_the_background_is_a_part_of_each_group(weight_prior: str | None) -> None:
+    shares = [0.05, 0.1, 0.2, 0.3]
+    model, X, y = with_background(shares, weight_prior=weight_prior)
+    for table in (composition(model, level=0.9), composition(model, X, y, level=0.9)):
+        assert table["kernel"].tolist() == [0, 1, 2, "background"] * 4
+        assert_allclose(table.groupby("sample")["proportion"].sum(), 1.0)
+        found = table[table["kernel"] == "background"]
+        assert_allclose(found["proportion"], model.background_weights_, atol=2e-3)
+        # Kernels are far apart, and have hardly any of the background's rows.
+        counts = 200 * np.array(shares)
+        posterior = stats.beta(counts + 0.5, 200 - counts + 0.5)
+        assert_allclose(found["lower"], posterior.ppf(0.05), atol=0.012)
+        assert_allclose(found["upper"], posterior.ppf(0.95), atol=0.012)
+        rest = table[table["kernel"] == 0]
+        assert_allclose(rest["proportion"], model.weights_[0] * (1.0 - model.background_weights_), atol=2e-3)
+        width = np.diff(stats.beta(100.5, 100.5).ppf([0.05, 0.95]))[0]
+        # Intervals are those of counts, with a prior that was learnt from few groups, too.
+        assert_allclose((rest["upper"] - rest["lower"]).mean(), width, rtol=0.1)
+    merged = merge_kernels(model, n_populations=2)
+    assert composition(model, populations=merged)["population"].tolist() == [0, 1, "background"] * 4
+    table = compare(model, NAMES[:2], NAMES[2:4], populations=merged)
+    assert table["population"].tolist() == [0, 1, "background"]
+
+
+def test_more_background_is_unusual_but_does_not_lower_the_likelihood() -> None:
+    model, X, y = with_background([0.02] * 7 + [0.2])
+    assert_allclose(model.background_weights_[-1], 0.2, atol=0.02)
+    table = unusual_samples(model)
+    assert table["z_likelihood"].abs().max() < 3.0
+    assert table["unusual"].tolist() == [False] * 7 + [True]
+    assert table["kernel"].iloc[-1] == "background"
+    assert_allclose(table["proportion"].iloc[-1], model.background_weights_[-1])
+    expected = [model.score(X[y == name], y[y == name]) for name in NAMES]
+    assert_allclose(table["log_likelihood"], expected, rtol=1e-3)
+
+
+def test_a_group_of_background_alone_is_not_more_likely_than_others() -> None:
+    model, _, _ = with_background([0.02] * 8)
+    for n_rows in (60, 6000):
+        debris = np.random.default_rng(3).uniform(-4000.0, 4000.0, size=(n_rows, 2))
+        table = unusual_samples(model, debris)
+        assert table["unusual"].all()
+        assert table["kernel"].tolist() == ["background"]
+        assert table["z_likelihood"].abs().max() < 3.0
+
+
+def test_shares_as_counted_leave_the_prior_out() -> None:
+    shares = [0.05] * 7 + [0.5]
+    model, X, y = with_background(shares, weight_prior="hierarchical")
+    table = unusual_samples(model)
+    belongs = model.predict_proba(X, groups=y)
+    counts = np.array([belongs[y == name].sum(axis=0) for name in NAMES])
+    counts *= ((1.0 - model.background_weights_) / counts.sum(axis=1))[:, None]
+    counts = np.column_stack([counts, model.background_weights_])
+    parts = np.array([3 if part == "background" else int(part) for part in table["kernel"]])
+    assert parts[-1] == 3
+    assert_allclose(table["proportion"], counts[np.arange(8), parts], atol=2e-3)
+
+
+def test_shares_as_counted_of_an_added_group() -> None:
+    X, y = groups_of(np.tile([120, 60, 20], (6, 1)))
+    new, counts = groups_of([[10, 30, 10]], seed=1)[0], np.array([10, 30, 10])
+    model = SharedKernelMixture(3, init=start(), weight_prior="hierarchical", tol=1e-8).fit(X, y)
+    table = unusual_samples(model.add_class(new, "z"))
+    assert abs(model.weights_[1, -1] - 0.6) > 0.05
+    assert_allclose(table["proportion"].iloc[-1], counts[table["kernel"].iloc[-1]] / 50, atol=2e-3)
+
+
+def test_what_is_wrong_is_said() -> None:
+    model, (X, y) = fitted(COUNTS), groups_of(COUNTS)
+    for call, message in (
+        (lambda: composition(model, groups=["patient 9"]), "'patient 9', not among the fitted samples"),
+        (lambda: composition(model, groups=[]), "groups is empty"),
+        (lambda: composition(model, groups=["patient 1", "patient 1"]), "'patient 1' more than once"),
+        (lambda: composition(model, level=95), "level must be between 0 and 1"),
+        (lambda: composition(model, X[:, :1], y), "X has 1 features"),
+        (lambda: composition(model, X, y[:-1]), "X has 450 rows but groups has 449 labels"),
+        (lambda: composition(model, X, "sample"), "groups is 'sample', a path or the name of a column"),
+        (lambda: model.predict(X, groups=y[:-1]), "X has 450 rows but groups has 449 labels"),
+        (lambda: model.predict_proba(X, groups=np.repeat("y", 450)), r"groups has labels .*: \['y'\]"),
+        (lambda: composition(model, X, np.where(y == "patient 0", None, y)), "100 rows of X have no sample"),
+        (lambda: compare(model, "patient 0", ["patient 0", "patient 1"]), "both have 'patient 0'"),
+        (lambda: compare(model, [], "patient 0"), "samples_a is empty"),
+        (lambda: compare(model, "patient 0", "nobody"), "samples_b has 'nobody'"),
+        (lambda: unusual_samples(model, level=2.0), "level must be between 0 and 1"),
+        (lambda: unusual_samples(model, groups=y), "groups was given without X"),
+        (
+            lambda: unusual_samples(fitted([*COUNTS, [9, 9, 9]]), X, y[:-1]),
+            "X has 450 rows but groups has 449 labels",
+        ),
+        (lambda: unusual_samples(fitted(COUNTS)), "has 4 sample.* at least 5 are needed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    for function in (composition, unusual_samples, merge_kernels, lambda model: compare(model, "a", "b")):
+        with pytest.raises(NotFittedError):
+            function(SharedKernelMixture())
+        with pytest.raises(TypeError, match="must be a SharedKernelMixture, got a GaussianMixture"):
+            function(GaussianMixture())
+
+
+def test_tables_say_that_they_need_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted(COUNTS)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r'pip install "\.\[tables\]"'):
+        composition(model)
+
+
+@pytest.mark.parametrize("settings", [{"tail": ("t", 4.0)}, {"tail": "background"}])
+def test_new_groups_have_the_shares_of_the_fit_with_robust_kernels(settings: dict[str, Any]) -> None:
+    X, y = groups_of(COUNTS)
+    model = SharedKernelMixture(3, init=start(), covariance_prior=None, tol=1e-9, max_iter=2000, **settings)
+    model.fit(X, y)
+    old, new = composition(model), composition(model, X, y)
+    assert_allclose(new["proportion"], old["proportion"], atol=2e-4)
+    assert_allclose(new["upper"], old["upper"], atol=1e-3)
+    assert_array_equal(new["cells"], old["cells"])
+
+
+def test_new_groups_have_their_own_shifts() -> None:
+    random = np.random.default_rng(5)
+    counts, moved = np.array([200, 200]), np.array([[0.0, 0.0], [2.2, 0.0]])
+    rows, groups = [], []
+    for group in range(13):
+        shifts = random.normal(scale=0.6, size=(2, 2)) if group < 12 else np.array([[0.7, 0.0], [0.7, 0.0]])
+        rows += [moved[k] + shifts[k] + random.normal(scale=0.5, size=(counts[k], 2)) for k in range(2)]
+        groups += [group] * counts.sum()
+    X, y = np.concatenate(rows), np.array(groups)
+    new = y == 12
+    errors = []
+    for strength in (None, 1.0):
+        model = SharedKernelMixture(2, init={"means": moved}, group_shift=strength, tol=1e-6).fit(
+            X[~new], y[~new]
+        )
+        errors.append(abs(composition(model, X[new], y[new])["proportion"][0] - 0.5))
+    assert errors[1] < 0.02 < errors[0]
+
+
+def shifted_groups() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray, np.ndarray]:
+    """Return kernels that overlap, known but for the shifts of groups, rows, groups and the true shares."""
+    random, n_groups, n_rows = np.random.default_rng(0), 30, 400
+    means, shares = np.array([[0.0, 0.0], [2.5, 0.0]]), random.uniform(0.2, 0.8, size=n_groups)
+    kernels = (random.random((n_groups, n_rows)) > shares[:, None]).astype(int)
+    shifts = 0.3 * random.normal(size=(n_groups, 2, 2))
+    X = means[kernels] + shifts[np.arange(n_groups)[:, None], kernels]
+    X = (X + random.normal(size=X.shape)).reshape(-1, 2)
+    start = {"means": means, "covariances": np.tile(np.eye(2), (2, 1, 1))}
+    y = np.repeat(np.arange(n_groups), n_rows)
+    model = SharedKernelMixture(2, init=start, group_shift=0.3**-2).fit(X[: 5 * n_rows], y[: 5 * n_rows])
+    model.means_, model.covariances_ = means, start["covariances"]
+    model.init = {**start, "freeze": "kernels"}
+    return model, X, y, shares
+
+
+def test_intervals_of_groups_with_shifts_cover() -> None:
+    """Without the uncertainty of the shifts, 85 % would."""
+    model, X, y, shares = shifted_groups()
+    table = composition(model, X, y)
+    lower, upper = (table[name].to_numpy().reshape(-1, 2)[:, 0] for name in ("lower", "upper"))
+    assert np.mean((lower <= shares) & (shares <= upper)) > 0.9
+    # And they are not too wide: a third of the errors is more than a quarter of their length.
+    share = table["proportion"].to_numpy().reshape(-1, 2)[:, 0]
+    assert np.mean(np.abs(share - shares) > 0.25 * (upper - lower)) > 0.15
+
+
+def test_shifts_of_kernels_that_overlap_leave_shares_without_intervals() -> None:
+    model, _, _, _ = shifted_groups()
+    known = composition(model)
+    model.init = "auto"
+    with pytest.warns(UserWarning, match="have no intervals: with group_shift"):
+        table = composition(model)
+    assert table["lower"].isna().mean() > 0.5
+    assert_array_equal(table["lower"].isna(), table["upper"].isna())
+    assert_array_equal(table["proportion"], known["proportion"])
+
+
+def test_intervals_beside_hierarchical_weights_cover() -> None:
+    """Few groups hardly tell how much they differ: of the posterior's intervals, 78 % cover here."""
+    covered = []
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        shares = random.dirichlet([7.0, 7.0, 7.0], size=6)
+        kernels = np.concatenate([random.choice(3, p=own, size=60) for own in shares])
+        means = 6.0 * np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.9]])
+        X, y = means[kernels] + random.normal(size=(360, 2)), np.repeat(np.arange(6), 60)
+        start = {"means": means, "covariances": np.tile(np.eye(2), (3, 1, 1))}
+        model = SharedKernelMixture(3, init=start, weight_prior="hierarchical", tol=1e-6).fit(X, y)
+        table = composition(model)
+        covered.append((table["lower"] <= shares.ravel()) & (shares.ravel() <= table["upper"]))
+        assert (table["lower"] <= table["proportion"]).all()
+        assert (table["proportion"] <= table["upper"]).all()
+    assert np.mean(covered) > 0.9
+
+
+def test_features_of_files_are_found_by_name(tmp_path: Path) -> None:
+    X, y = groups_of(COUNTS)
+    model = SharedKernelMixture(3, init=start()).fit(pd.DataFrame(X, columns=["a", "b"]), y)
+    table = pd.DataFrame({"time": np.arange(len(X)), "b": X[:, 1], "a": X[:, 0]})
+    for name in np.unique(y):
+        table[y == name].to_csv(tmp_path / f"{name}.csv", index=False)
+    assert_allclose(
+        composition(model, str(tmp_path))["proportion"], composition(model)["proportion"], atol=1e-4
+    )

@@ -1,0 +1,388 @@
+"""The study of many samples in Python: files to proportions, comparisons, names, labels, pages and files."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import skmix
+from skmix import SharedKernelMixture, Study, compose, load, open_rows
+from skmix._errors import ArgumentError
+from skmix.groups import compare, composition, merge_kernels, reading, study, unusual_samples
+from skmix.io import Record
+
+CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
+NAMES = ["CD3", "CD4", "CD8"]
+SHARES = {f"s{i}": [0.6 - 0.02 * i, 0.3, 0.1 + 0.02 * i] for i in (3, 1, 2, 5, 4)} | {"odd": [0.1, 0.1, 0.8]}
+N = 200
+
+
+def drawn(shares: Sequence[float], seed: int) -> np.ndarray:
+    counts = np.round(np.array(shares) * N).astype(int)
+    return np.repeat(CENTRES, counts, axis=0) + np.random.default_rng(seed).normal(size=(counts.sum(), 3))
+
+
+def frames() -> dict[str, pd.DataFrame]:
+    return {name: pd.DataFrame(drawn(own, i), columns=NAMES) for i, (name, own) in enumerate(SHARES.items())}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("study")
+    for name, frame in frames().items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+    return [folder / f"{name}.csv" for name in SHARES]
+
+
+@pytest.fixture(scope="module")
+def whole(files: list[Path]) -> Study:
+    metadata = pd.DataFrame({"sample": sorted(SHARES), "arm": list("babbab"), "age": range(6)})
+    return compose(files, n_kernels=4, n_populations=3, metadata=metadata)
+
+
+@pytest.fixture
+def found(whole: Study) -> Study:
+    return copy.copy(whole)
+
+
+def test_everything_is_that_of_the_model(found: Study, files: list[Path]) -> None:
+    model = SharedKernelMixture(4, init="k-means", random_state=0).fit(open_rows(files))
+    merged = merge_kernels(model, n_populations=3)
+    assert_array_equal(found.model.means_, model.means_)
+    assert found.populations is not None
+    assert_array_equal(found.populations.of_kernels, merged.of_kernels)
+    # The order is that of the files here, and of the names there.
+    assert found.samples == list(SHARES)
+    expected = composition(model, groups=list(SHARES), populations=merged)
+    pd.testing.assert_frame_equal(found.proportions, expected)
+    table = found.proportions.pivot(index="sample", columns="population", values="proportion")
+    for name, shares in SHARES.items():
+        assert_allclose(np.sort(table.loc[name]), np.sort(shares), atol=0.01)
+    unusual = unusual_samples(model, populations=merged).set_index("sample").loc[list(SHARES)].reset_index()
+    pd.testing.assert_frame_equal(found.unusual(), unusual)
+    assert unusual.loc[unusual["unusual"], "sample"].tolist() == ["odd"]
+    sides = [["s1", "s4"], ["s2", "odd"]]
+    pd.testing.assert_frame_equal(found.compare(*sides), compare(model, *sides, populations=merged))
+
+
+def test_samples_may_be_in_one_table(found: Study, files: list[Path]) -> None:
+    """As a frame, a Parquet file, an array with labels, and what was opened before."""
+    table = pd.concat([frame.assign(donor=name) for name, frame in frames().items()])
+    table = table.sample(frac=1.0, random_state=0)
+    path = files[0].parent / "cells.parquet"
+    table.to_parquet(path)
+    rows = table[NAMES].to_numpy()
+    expected = found.proportions.sort_values(["sample", "population"], ignore_index=True)
+    for given, options in (
+        (table, {"sample": "donor"}),
+        (path, {"sample": "donor"}),
+        (open_rows(rows, label=table["donor"].to_numpy()), {}),
+        (rows, {"sample": table["donor"].to_numpy()}),
+    ):
+        own = compose(given, n_kernels=4, n_populations=3, **options)
+        assert own.samples == sorted(SHARES)
+        assert_allclose(own.proportions["proportion"], expected["proportion"], atol=2e-3)
+    path.unlink()
+    one = compose(rows, n_kernels=2)
+    assert one.samples == [0]
+    with pytest.raises(ValueError, match="column 'donor' names no sample in 7 of 1200 rows"):
+        compose(table.assign(donor=table["donor"].where(np.arange(1200) > 6)), sample="donor")
+
+
+def test_new_samples_have_proportions_of_the_same_populations(found: Study, files: list[Path]) -> None:
+    again = found.apply_to([files[5], files[0]])
+    assert again.samples == ["odd", "s3"]
+    model, merged = found.model, found.populations
+    expected = composition(model, open_rows([files[5], files[0]]), populations=merged)
+    pd.testing.assert_frame_equal(again.proportions, expected)
+    pd.testing.assert_frame_equal(found.proportions_of([files[5], files[0]]), expected)
+    assert again.unusual()["unusual"].tolist() == [True, False]
+    assert [name for name, _ in again.made()][-1] == "model"
+    with pytest.raises(ValueError, match="New samples have no model of their own"):
+        again.save("never")
+    one = found.proportions_of(frames()["s1"][["CD8", "CD3", "CD4"]])
+    assert_allclose(one["proportion"].sum(), 1.0)
+
+
+def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> None:
+    before = found.proportions
+    assert found.rename({0: "CD4 T", 2: "B"}) is found
+    assert found.proportions["population"].tolist() == ["CD4 T", 1, "B"] * 6
+    assert_array_equal(found.proportions["proportion"], before["proportion"])
+    assert set(found.unusual()["population"]) <= {"CD4 T", 1, "B"}
+    assert set(found.compare("arm")["population"]) == {"CD4 T", 1, "B"}
+    assert "CD4 T" in found.to_html()
+    found.label_cells(tmp_path / "labels.csv", probabilities=False)
+    assert set(pd.read_csv(tmp_path / "labels.csv")["population"]) == {"CD4 T", "1", "B"}
+    found.save(tmp_path / "study.skmix")
+    assert load(tmp_path / "study.skmix").populations.labels == ["CD4 T", 1, "B"]
+    assert found.rename({1: "NK"}).unusual()["population"].iloc[-1] == "NK"
+    assert found.rename({"B": "B cells"}).proportions["population"][2] == "B cells"
+
+
+def test_a_study_comes_back_from_its_file(found: Study, files: list[Path], tmp_path: Path) -> None:
+    found.save(tmp_path / "study.skmix")
+    again = load(tmp_path / "study.skmix")
+    assert isinstance(again, Study)
+    assert repr(again) == repr(found) == "<Study of 6 samples and 3 populations>"
+    pd.testing.assert_frame_equal(again.proportions, found.proportions)
+    pd.testing.assert_frame_equal(again.unusual(), found.unusual())
+    pd.testing.assert_frame_equal(again.compare("arm"), found.compare("arm"))
+    pd.testing.assert_frame_equal(again.proportions_of(files[:1]), found.proportions_of(files[:1]))
+    assert again.made() == found.made()
+    assert again.describe() == found.describe()
+    # Cells stay where they were.
+    assert again.to_html() != found.to_html()
+    with pytest.raises(ArgumentError, match="samples is missing"):
+        again.label_cells(tmp_path / "out.csv")
+    again.label_cells(tmp_path / "out.csv", files)
+    assert len(pd.read_csv(tmp_path / "out.csv")) == 1200
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f["populations"].update(of_kernels=np.zeros(3, dtype=int)), "populations are not 4 whole"),
+        (lambda f: f.pop("model"), "model"),
+        (lambda f: f.update(model=Record("Study", {})), "its class is 'Study'"),
+        (lambda f: f.update(samples=np.array(["s1", "nobody"])), "'nobody'"),
+        (lambda f: f["origin"].update(folder="x"), "folder"),
+    ],
+)
+def test_files_whose_parts_do_not_belong_together_are_refused(
+    found: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, message: str
+) -> None:
+    write = study.encode
+
+    def encode(record: Record) -> Any:
+        change(record.fields)
+        return write(record)
+
+    monkeypatch.setattr(study, "encode", encode)
+    found.save(tmp_path / "study.skmix")
+    with pytest.raises(ValueError, match=rf"study\.skmix holds no valid model: .*{message}"):
+        load(tmp_path / "study.skmix")
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def test_a_condition_is_a_column_of_the_metadata(found: Study, tmp_path: Path) -> None:
+    arms = dict(zip(sorted(SHARES), "babbab", strict=True))
+    sides = [[name for name in SHARES if arms[name] == arm] for arm in "ab"]
+    table, expected = found.compare("arm"), found.compare(*sides)
+    assert table.columns.tolist()[1:3] == ["proportion_a", "proportion_b"]
+    pd.testing.assert_frame_equal(table, expected)
+    frame = pd.DataFrame({"treated": [arms[name] == "b" for name in SHARES]}, index=list(SHARES))
+    other = found.compare("treated", metadata=frame)
+    assert other.columns.tolist()[1:3] == ["proportion_False", "proportion_True"]
+    assert_allclose(other["difference"], table["difference"])
+    frame.rename_axis("sample").reset_index().to_csv(tmp_path / "about.csv", index=False)
+    pd.testing.assert_frame_equal(found.compare("treated", metadata=tmp_path / "about.csv"), other)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("age",), "condition='age' must have two values, but has"),
+        (("sex",), "condition='sex' is not a column of the metadata: \\['arm', 'age'\\]"),
+        ((["s1", "s2"],), "give the samples of both sides"),
+        ((["s1"], ["s1", "s2"]), "both have 's1'"),
+        ((["s1"], ["nobody"]), "samples_b has 'nobody'"),
+    ],
+)
+def test_wrong_conditions_are_refused(found: Study, given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        found.compare(*given)
+
+
+def test_metadata_have_a_line_for_each_sample(found: Study) -> None:
+    for table, message in (
+        (pd.DataFrame({"sample": ["s1", "s2"], "arm": [0, 1]}), "metadata has no line for odd, s3"),
+        (pd.DataFrame({"sample": [*SHARES, "s1"], "arm": 0}), "metadata has two lines for a sample"),
+    ):
+        with pytest.raises(ArgumentError, match=message) as caught:
+            Study(found.model, metadata=table)
+        assert caught.value.argument == "metadata"
+
+
+# ---------------------------------------------------------------- shown
+
+
+def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = found.rename({1: "<b>T"})._repr_html_()
+    first = found.proportions["proportion"][0]
+    assert f"<td>{100 * first:.3g}<br>" in shown
+    assert shown.count("<tr><th>") == 7
+    assert "&lt;b&gt;T" in shown
+    assert 'src="data:image/png;base64,' in shown
+
+    def missing(*_: Any, **__: Any) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(Study, "plot", missing)
+    assert found._repr_html_().endswith("</table>")
+
+
+def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
+    axes = found.plot()
+    assert "→ odd" in [text.get_text() for text in axes.get_yticklabels()]
+    page = found.to_html(tmp_path / "study.html")
+    assert (tmp_path / "study.html").read_text(encoding="utf-8") == page
+    assert "<h1>Composition of 6 samples</h1>" in page
+    for name, value in {
+        "files": "6: s3.csv, s1.csv, s2.csv, s5.csv, s4.csv, odd.csv",
+        "cells": "1,200",
+        "samples by": "file",
+        "markers": "CD3, CD4, CD8",
+        "compensated for spill-over": "no",
+        "transform": "none",
+        "kernels": "4, given",
+        "prior of the weights": "none",
+        "passes of EM": str(found.model.n_iter_),
+        "seed": "0",
+    }.items():
+        assert f'<th scope="row">{name}</th><td class="words breaking">{value}</td>' in page
+    assert str(tmp_path) not in page
+
+
+def test_a_study_of_a_model_alone(tmp_path: Path) -> None:
+    X = np.concatenate([drawn(own, i) for i, own in enumerate(SHARES.values())])
+    model = SharedKernelMixture(3, init="k-means", random_state=0).fit(X, np.repeat(list(SHARES), N))
+    found = Study(model)
+    assert found.samples == sorted(SHARES)
+    pd.testing.assert_frame_equal(found.proportions, composition(model))
+    assert "k0" in found.to_html()
+    assert "3 kernels" in repr(found)
+    with pytest.raises(ValueError, match="no populations to name"):
+        found.rename({0: "T"})
+    few = SharedKernelMixture(2, random_state=0).fit(X[:400], np.repeat(["a", "b"], N))
+    assert not Study(few).is_judged
+    with pytest.raises(ValueError, match=r"has 2 sample\(s\): at least 5 are needed"):
+        Study(few).unusual()
+    assert Study(few).describe()["samples"][0] == {"sample": "a", "cells": N, "unusual": None}
+
+
+# ---------------------------------------------------------------- reading and choosing
+
+
+def test_as_many_cells_of_every_sample_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"b": 500, "a": 4, "c": 90}
+    rows = {name: np.random.default_rng(i).normal(size=(n, 3)) for i, (name, n) in enumerate(sizes.items())}
+    for name, own in rows.items():
+        np.save(tmp_path / f"{name}.npy", own)
+    monkeypatch.setattr(reading, "SAMPLED", 150)
+    labels = np.repeat(list(sizes), list(sizes.values()))
+    everything = np.concatenate(list(rows.values()))
+    by_file = open_rows([tmp_path / f"{name}.npy" for name in sizes], chunk_rows=7)
+    for source in (by_file, open_rows(everything, label=labels, chunk_rows=64)):
+        cells = reading.open_cells(source)
+        assert cells.sizes == sizes
+        assert {name: int((cells.y == name).sum()) for name in sizes} == {"b": 50, "a": 4, "c": 50}
+        for name, own in rows.items():
+            taken = [tuple(row) for row in cells.X[cells.y == name].tolist()]
+            assert set(taken) <= {tuple(row) for row in own.tolist()}
+            assert len(set(taken)) == len(taken)
+    assert list(reading.open_cells(by_file).sizes) == ["b", "a", "c"]
+    assert not np.array_equal(reading.open_cells(source, seed=1).X, cells.X)
+
+
+class FakeSearch:
+    """A search that ends at 33 kernels, as the real one does, for cells whose BIC is lowest at 45."""
+
+    def __init__(self, n_kernels: Any = "auto", **settings: Any) -> None:
+        assert settings["covariance_type"] == "full"
+        self.numbers = range(1, 34) if n_kernels == "auto" else [n_kernels]
+
+    def fit(self, X: np.ndarray) -> FakeSearch:
+        best = min(self.numbers, key=lambda n: abs(n - 45))
+        self.best_params_, self.best_score_ = {"n_kernels": best}, -abs(best - 45)
+        self.cv_results_ = {"params": [{"n_kernels": n} for n in self.numbers]}
+        return self
+
+
+def test_more_kernels_are_tried_while_they_are_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "SharedKernelMixtureCV", FakeSearch)
+    for n_cells, criterion, expected in (
+        (1000, "bic", (41, 51)),
+        (1000, "stability", (33, 33)),
+        (105, "bic", (35, 35)),
+    ):
+        n_kernels, search = study._choose(np.zeros((n_cells, 2)), criterion, random_state=0)
+        # No more than one kernel for three cells of two markers.
+        assert (n_kernels, search["highest"]) == expected
+        assert search["n_cells"] == n_cells
+
+
+def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
+    found = compose(files, random_state=1)
+    assert len(found.model.means_) == 3
+    search = found.describe()["search"]
+    assert (search["criterion"], search["n_cells"], search["lowest"]) == ("bic", 1200, 1)
+    assert dict(found.made())["kernels"].startswith("3, chosen by BIC from 1 to ")
+
+
+def test_settings_reach_the_model(files: list[Path]) -> None:
+    found = compose(
+        files,
+        n_kernels=4,
+        n_populations=2,
+        weight_prior="hierarchical",
+        random_state=7,
+        n_jobs=1,
+        markers=["CD4", "CD3"],
+        transform="arcsinh:2",
+        device="cpu",
+    )
+    expected: dict[str, Any] = {"n_kernels": 4, "random_state": 7, "n_jobs": 1, "device": "cpu"}
+    expected |= {"weight_prior": "hierarchical"}
+    assert {name: getattr(found.model, name) for name in expected} == expected
+    assert found.model.feature_names_in_.tolist() == ["CD4", "CD3"]
+    assert found.model.preparation_ == {"transform": "arcsinh:2"}
+    assert found.populations is not None
+    assert len(found.populations) == 2
+
+
+def test_bad_files_are_skipped_with_a_note(files: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("CD3,CD4,CD8\n")
+    with pytest.raises(ValueError, match="it has column names but no rows"):
+        compose([*files, tmp_path / "empty.csv"], n_kernels=2)
+    with pytest.warns(UserWarning, match=r"Skipped 1 of 7 files"):
+        found = compose([*files, tmp_path / "empty.csv"], n_kernels=2, on_error="skip")
+    assert found.samples == list(SHARES)
+    page = found.to_html()
+    assert "Skipped 1 of 7 files" in page
+    assert str(tmp_path) not in page
+
+
+@pytest.mark.parametrize(
+    ("given", "argument", "message"),
+    [
+        ({"n_kernels": 3, "n_populations": 4}, "n_populations", "n_populations=4 is more than the 3 kernels"),
+        ({"n_kernels": 1201}, "n_kernels", "n_kernels=1201 is more than the 1200 cells there are"),
+        ({"criterion": "aic"}, "criterion", "criterion='aic' is not one of"),
+        ({"compensate": True}, "compensate", "compensate=True needs FCS files"),
+    ],
+)
+def test_errors_name_their_argument(
+    files: list[Path], given: dict[str, Any], argument: str, message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
+        compose(files, **given)
+    assert caught.value.argument == argument
+
+
+def test_public_names() -> None:
+    assert skmix.compose is compose
+    assert skmix.load is load
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert {"Study", "compose", "load"} <= set(dir(skmix))

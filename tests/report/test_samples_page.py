@@ -1,0 +1,392 @@
+"""The page of a study shows each sample's proportions with intervals, and escapes what comes from data."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import choose, fits, visit, wait_for
+from numpy.testing import assert_allclose
+
+from skmix import SharedKernelMixture
+from skmix.groups import Populations, composition, merge_kernels
+from skmix.groups import page as pages
+from skmix.groups.page import study_page
+from skmix.plots._models import kernels_of
+
+pd = pytest.importorskip("pandas")
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+SAMPLES = [HOSTILE, "blood 2", "blood 10", "bone marrow"]
+DESKTOP, PHONE = (1400, 900), (390, 844)
+# Proportions in percent of three populations, the intervals around them, and cells of the samples.
+SHARES = np.array([[60.0, 30.0, 10.0], [55.0, 37.0, 8.0], [58.0, 41.96, 0.04], [20.0, 20.0, 60.0]])
+WIDTH = np.array([[1.0, 2.0, 0.5], [1.0, 2.0, 0.5], [1.0, 2.0, 0.03], [3.0, 2.0, 1.0]])
+CELLS = [400, 300, 1200, 50]
+
+
+def named(X: np.ndarray) -> Any:
+    return pd.DataFrame(X, columns=[HOSTILE, "CD3", "CD4", "CD8"])
+
+
+@cache
+def merged() -> tuple[SharedKernelMixture, Populations, np.ndarray, np.ndarray]:
+    """Return a mixture of six kernels, its three populations, and the cells and samples of the fit."""
+    rng = np.random.RandomState(0)
+    centres = 6.0 * np.random.RandomState(1).normal(size=(3, 4))
+    y = np.repeat(np.array(SAMPLES, dtype=object), 100)
+    X = centres[rng.randint(3, size=len(y))] + rng.normal(size=(len(y), 4))
+    model = SharedKernelMixture(6, random_state=0, tol=1e-2).fit(named(X), y)
+    return model, merge_kernels(model, n_populations=3), X, y
+
+
+def proportions() -> Any:
+    columns = (SHARES, SHARES - WIDTH, SHARES + WIDTH)
+    lines = [
+        (name, g, *(column[i, g] / 100 for column in columns), n)
+        for i, (name, n) in enumerate(zip(SAMPLES, CELLS, strict=True))
+        for g in range(3)
+    ]
+    return pd.DataFrame(lines, columns=["sample", "population", "proportion", "lower", "upper", "cells"])
+
+
+def unusual(*names: str, **changed: float) -> Any:
+    """Return what is said of the groups, with other values of the last one."""
+    last = {"p_composition": 1.5e-9, "z_likelihood": -0.5, "p_likelihood": 0.6, "p_adjusted": 1.2e-8}
+    last |= changed
+    return pd.DataFrame(
+        {
+            "sample": SAMPLES,
+            "population": [0, 1, 2, 2],
+            "proportion": [0.6, 0.35, 0.0004, 0.6],
+            "usual_proportion": [0.5, 0.3, 0.1, 0.1],
+            **{name: [0.9, 0.8, 0.7, value] for name, value in last.items()},
+            "unusual": [name in names for name in SAMPLES],
+        }
+    )
+
+
+def made_page(**options: Any) -> str:
+    model, populations, X, y = merged()
+    given: dict[str, Any] = {"unusual": unusual("bone marrow"), "X": X, "groups": y}
+    return study_page(model, populations, proportions(), title=HOSTILE, **given | options)
+
+
+def values(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> dict[str, Any]:
+    """Return the contents of a page as plain values."""
+    monkeypatch.setattr(pages, "render_page", lambda template, data, package: data)
+    found: Any = study_page(*arguments, **options)
+    return found
+
+
+def embedded(page: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
+    return json.loads(found)
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def test_the_shares_are_those_of_the_table() -> None:
+    page = made_page()
+    data = embedded(page)
+    assert_allclose(data["shares"], SHARES)
+    assert_allclose(data["lower"], SHARES - WIDTH)
+    assert_allclose(data["upper"], SHARES + WIDTH)
+    assert [group["name"] for group in data["samples"]] == SAMPLES
+    assert [group["cells"] for group in data["samples"]] == CELLS
+    assert '<td>60.0<span class="dim interval">59.0 – 61.0</span></td>' in page
+    # A share below a tenth of a percent has digits too.
+    assert '<td>0.040<span class="dim interval">0.010 – 0.070</span></td>' in page
+    assert made_page() == page
+
+
+def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, populations, X, y = merged()
+    named_ones = populations.renamed({1: "T"})
+    table = proportions().replace({"population": {1: "T"}})
+    data = values(monkeypatch, model, named_ones, table, title="", X=X, groups=y)
+    of_kernels = populations.of_kernels
+    assert [part["kernels"] for part in data["parts"]] == [
+        np.flatnonzero(of_kernels == g).tolist() for g in range(3)
+    ]
+    assert [part["label"] for part in data["parts"]] == ["0", "T", "2"]
+    assert [part["name"] for part in data["parts"]] == ["population 0", "T", "population 2"]
+    assert data["members"] == of_kernels.tolist()
+    assert_allclose(np.array(data["tree"], dtype=float), populations.tree, rtol=1e-4)
+    assert data["rows"]["parts"] == populations.predict(model, named(X)).tolist()
+    assert [SAMPLES[place] for place in data["rows"]["samples"]] == y.tolist()
+    weights = model.weights_ @ model.class_prior_
+    for g, means in enumerate(data["profile"]["means"]):
+        own = of_kernels == g
+        expected = np.average(model.means_[own], axis=0, weights=weights[own])
+        assert_allclose(np.array(means, dtype=float), expected, atol=0.051)
+    # Places go from the lowest population of a marker to the highest.
+    means = np.array(data["profile"]["means"], dtype=float)
+    places = (means - means.min(axis=0)) / np.ptp(means, axis=0)
+    assert_allclose(data["profile"]["places"], places, atol=0.011)
+    assert data["profile"]["features"] == [HOSTILE, "CD3", "CD4", "CD8"]
+    assert [(part["mean"], part["range"]) for part in data["parts"]] == [
+        ("48.2", "20.0 – 60.0"),
+        ("32.2", "20.0 – 42.0"),
+        ("19.5", "0.040 – 60.0"),
+    ]
+    assert (data["n_cells"], data["n_kernels"], data["n_features"]) == ("1,950", 6, 4)
+    assert (data["judged"], data["n_unusual"], data["unusual_rows"]) == (False, 0, [])
+    # The weights of the picture are those of all samples together.
+    assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
+    # Of many cells some are drawn, each with its sample.
+    monkeypatch.setattr(pages, "_MAX_ROWS", 50)
+    some = values(monkeypatch, model, named_ones, table, title="", X=X, groups=y)["rows"]
+    places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
+    assert len(set(places)) == 50
+    assert some["samples"] == [SAMPLES.index(y[place]) for place in places]
+    assert some["parts"] == [data["rows"]["parts"][place] for place in places]
+
+
+def test_profiles_of_populations_without_weight_and_of_features_that_do_not_differ() -> None:
+    kernels = replace(kernels_of(merged()[0]), means=np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 5.0]]))
+    found = pages._profile(kernels, np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), [0, 1])
+    # The plain mean of kernels without weight; three digits of what populations differ by.
+    assert found["means"] == [["2.0", "5.00"], ["100.0", "5.00"]]
+    assert found["places"] == [[0.0, 0.0], [1.0, 0.0]]
+
+
+def test_new_groups_are_compared_with_those_of_the_fit() -> None:
+    """Their shares are not compared with each other's."""
+    model, populations, _, _ = merged()
+    names = dict(zip(SAMPLES, ["new 1", "new 2", "new 3", "new 4"], strict=True))
+    table, odd = proportions(), unusual("bone marrow").replace({"sample": names})
+    odd.loc[3, ["population", "proportion", "usual_proportion"]] = [1, 0.2, 0.33]
+    page = study_page(model, populations, table.replace({"sample": names}), title="", unusual=odd)
+    fitted = composition(model, populations=populations)
+    medians = fitted.pivot(index="sample", columns="population", values="proportion").median()
+    differ = (np.array([0.2, 0.2, 0.6]) - medians.to_numpy()).tolist()
+    g = int(np.abs(differ).argmax())
+    said = f"population {g}: {[20.0, 20.0, 60.0][g]} %, usually {pages.percent(medians[g])} %"
+    assert said in page
+
+
+def test_names_of_markers_can_be_given() -> None:
+    model, populations, _, _ = merged()
+    found = study_page(model, populations, proportions(), title="", names=["p", "q", "r", "s"])
+    assert embedded(found)["mixture"]["features"] == ["p", "q", "r", "s"]
+    assert "Unusual samples were not judged: this takes at least 5 samples." in found
+
+
+def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _, X, y = merged()
+    table = proportions().rename(columns={"population": "kernel"})
+    more = table.assign(kernel=table["kernel"] + 3, proportion=0.0, lower=0.0, upper=0.01)
+    found = study_page(model, None, pd.concat([table, more]), title="")
+    data = values(monkeypatch, model, None, pd.concat([table, more]), title="", X=X, groups=y)
+    assert [part["label"] for part in data["parts"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
+    assert [part["name"] for part in data["parts"]] == [f"kernel k{k}" for k in range(6)]
+    assert data["tree"] is None
+    assert data["rows"]["parts"] == model.predict(named(X)).tolist()
+    assert '<section id="merges">' not in found
+
+
+def test_unusual_groups_are_marked_with_what_differs() -> None:
+    page = made_page(unusual=unusual("bone marrow"))
+    assert [group["unusual"] for group in embedded(page)["samples"]] == [False, False, False, True]
+    assert "population 2: 60.0 %, usually 10.0 %</td><td>1.5e-09</td><td>0.6</td><td>1.2e-08</td>" in page
+    assert page.count('<span class="unseen"> (unusual)</span>') == 1
+    # The share is that of the table, whatever the rows were counted to.
+    assert made_page(unusual=unusual("bone marrow").assign(proportion=0.7)) == page
+    rows = made_page(unusual=unusual("bone marrow", p_composition=0.7, p_likelihood=1e-6, z_likelihood=-6.0))
+    assert ">its cells are less likely than those of others (-6.0 SD)</td>" in rows
+    both = made_page(unusual=unusual("bone marrow", p_likelihood=1e-6, z_likelihood=6.0))
+    assert "usually 10.0 %; its cells are more likely than those of others (+6.0 SD)</td>" in both
+    unknown = made_page(unusual=unusual("bone marrow", p_likelihood=np.nan, z_likelihood=np.nan))
+    assert "usually 10.0 %</td><td>1.5e-09</td><td>–</td>" in unknown
+    # The share that differs most from the median of the others, 10 %, is named beside the least probable one.
+    table = unusual("bone marrow")
+    table.loc[3, ["population", "proportion", "usual_proportion"]] = [1, 0.2, 0.33]
+    two = made_page(unusual=table)
+    assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 8.0 %</td>" in two
+    # It may be one that is smaller than usual: 30 % of the first group, where the others have 37 %.
+    less = made_page(unusual=unusual(HOSTILE))
+    assert "population 0: 60.0 %, usually 50.0 %; population 1: 30.0 %, usually 37.0 %" in less
+    assert "No sample differs from the others" in made_page(unusual=unusual())
+    assert '<section id="unusual">' not in made_page(unusual=None)
+
+
+def test_the_scale_of_the_values() -> None:
+    page = made_page(scale="arcsinh:150")
+    assert page.count("Values are on the arcsinh scale with cofactor 150.") == 2
+    assert "Values are on the logicle scale." in made_page(scale="logicle")
+    assert "Values are on" not in made_page(scale="none") + made_page()
+
+
+def test_the_tree_is_cut_where_its_parts_are() -> None:
+    heights = np.array([0.2, 0.5, 0.8, 0.95, 1.0])
+    # Cut at 0.9 unless another number of populations was asked for.
+    assert [pages._cut(heights, n) for n in range(1, 7)] == pytest.approx(
+        [1.025, 0.975, 0.9, 0.65, 0.35, 0.1]
+    )
+
+
+def test_what_comes_from_data_is_escaped() -> None:
+    page = made_page(made=[("files", HOSTILE)], notes=[HOSTILE, "c.fcs was left out."])
+    assert '<p class="note">c.fcs was left out.</p>' in page
+    assert "<img" not in page
+    assert page.count("</script>") == page.count("<script")
+    assert not re.search(r'(src|href)="(?!data:|#)', page)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    _, _, X, y = merged()
+    for given, message in (
+        ({"X": X[:, :3], "groups": None}, "X has 3 features, but the model was fitted to 4"),
+        ({"groups": y[1:]}, "X has 400 rows but there are 399 groups"),
+        ({"X": None}, "groups was given without X"),
+        ({"names": ["p"]}, "The model has 4 features, but names has 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made_page(**given)
+
+
+# ---------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("composition") / "page.html"
+    files = ", ".join(n * "blood_" + f"{n}.fcs" for n in range(4, 12))
+    path.write_text(made_page(made=[("files", files)], notes=[f"{files} were left out."]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
+def test_the_page_loads_and_fits(chromium: Any, written: Path, size: tuple[int, int], scheme: str) -> None:
+    visit(chromium, written, size, scheme)
+    assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
+    assert chromium.get_log("browser") == []
+    assert fits(chromium, size)
+    assert chromium.execute_script(
+        "const box = document.querySelector('#made .scroll'); return box.scrollWidth <= box.clientWidth"
+    )
+    shown = chromium.execute_script(
+        "return [...document.querySelectorAll('#heat tbody tr')].map((r) => "
+        "[...r.querySelectorAll('td')].map((c) => c.textContent))"
+    )
+    assert shown[0] == ["60.0", "30.0", "10.0"]
+    assert shown[2] == ["58.0", "42.0", "<0.1"]
+    # Every cell has its interval, also for those who cannot see the picture.
+    told = chromium.execute_script(
+        "return [...document.querySelectorAll('#heat td[data-i]')].map((c) => c.ariaLabel)"
+    )
+    assert len(told) == 12
+    assert all(re.search(r"95 % interval: [\d.]+ to [\d.]+ %", each) for each in told)
+    assert len(chromium.find_elements("css selector", "#tree .link")) == 5
+    assert chromium.execute_script("return [...document.images].every((i) => i.complete && i.naturalWidth)")
+    messages = [json.loads(each["message"])["message"] for each in chromium.get_log("performance")]
+    wanted = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert [url for url in wanted if not url.startswith(("data:", "file:"))] == []
+    unnamed = "return [...document.querySelectorAll('select, input')].filter((c) => !c.labels.length).length"
+    assert chromium.execute_script(unnamed) == 0
+
+
+def test_intervals_on_hover_and_focus(chromium: Any, written: Path) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    visit(chromium, written, DESKTOP)
+    cell = wait_for(chromium, "return document.querySelector('#heat td[tabindex=\"0\"]')")
+    chromium.execute_script("arguments[0].focus()", cell)
+    cell.send_keys(Keys.ARROW_DOWN)
+    tip = chromium.find_element("id", "tip")
+    assert tip.text.splitlines() == [
+        "blood 2, population 0: 55.0 %",
+        "95 % interval: 54.0 to 56.0 %",
+        "300 cells in the sample",
+    ]
+    last = chromium.find_elements("css selector", "#heat td[data-i]")[-1]
+    pointer = ActionChains(chromium)
+    pointer.move_to_element(last).perform()
+    said = tip.text.splitlines()
+    # Back to the corner, from where other tests move it.
+    pointer.reset_actions()
+    assert said == [
+        "bone marrow, population 2: 60.0 %",
+        "95 % interval: 59.0 to 61.0 %",
+        "50 cells in the sample",
+        "unusual sample",
+    ]
+
+
+def test_the_page_follows_its_controls(chromium: Any, written: Path) -> None:
+    visit(chromium, written, DESKTOP)
+    wait_for(chromium, "return document.querySelector('#plane-plot svg')")
+
+    def lines() -> list[str]:
+        return [each.text for each in chromium.find_elements("css selector", "#heat tbody th .cut")]
+
+    assert lines() == SAMPLES
+    choose(chromium, "heat-order", "name")
+    assert lines() == [HOSTILE, "blood 2", "blood 10", "bone marrow"]
+    choose(chromium, "heat-order", "2")
+    assert lines() == ["bone marrow", HOSTILE, "blood 2", "blood 10"]
+    shades = "return [...document.querySelectorAll('#heat td[data-i]')].map((c) => c.style.cssText)"
+    before = chromium.execute_script(shades)
+    chromium.execute_script("document.querySelector('input[name=shade][value=part]').click()")
+    assert chromium.execute_script(shades) != before
+
+    def drawn() -> str:
+        return chromium.execute_script("return document.querySelector('#plane-plot').innerHTML")
+
+    seen = {drawn()}
+    for control, value in (("plane-across", "2"), ("plane-up", "3"), ("plane-sample", "3")):
+        choose(chromium, control, value)
+        seen.add(drawn())
+    assert len(seen) == 4
+    beside = chromium.find_elements("css selector", "#plane-shares tbody tr")
+    assert [row.text for row in beside] == ["0 20.0 17.0 – 23.0", "1 20.0 18.0 – 22.0", "2 60.0 59.0 – 61.0"]
+    button = chromium.find_elements("css selector", "#plane-planes button")[0]
+    chromium.execute_script("arguments[0].click()", button)
+    assert chromium.execute_script("return document.getElementById('plane-across').value") == "0"
+
+
+def test_a_single_feature_and_a_single_group(chromium: Any, tmp_path: Path) -> None:
+    X = np.random.RandomState(0).normal(size=(60, 1))
+    model = SharedKernelMixture(1, random_state=0).fit(X)
+    table = pd.DataFrame(
+        {"sample": ["a"], "kernel": [0], "proportion": [1.0], "lower": [1.0], "upper": [1.0], "cells": [60]}
+    )
+    path = tmp_path / "one.html"
+    path.write_text(study_page(model, None, table, title="one", X=X), encoding="utf-8")
+    visit(chromium, path, PHONE)
+    assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 1
+    assert chromium.get_log("browser") == []
+    assert fits(chromium, PHONE)
+
+
+def test_the_background_is_a_column_without_kernels(chromium: Any, tmp_path: Path) -> None:
+    model, populations, X, y = merged()
+    table = proportions()
+    more = table[table["population"] == 0].assign(
+        population="background", proportion=0.05, lower=0.04, upper=0.06
+    )
+    path = tmp_path / "background.html"
+    page = study_page(model, populations, pd.concat([table, more]), title="", X=X, groups=y)
+    path.write_text(page, encoding="utf-8")
+    visit(chromium, path, DESKTOP)
+    assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
+    heads = [each.text for each in chromium.find_elements("css selector", "#heat thead th")]
+    assert heads == ["0", "1", "2", "background"]
+    assert (
+        chromium.find_elements("css selector", "#plane-shares tbody tr")[-1].text
+        == "background 5.0 5.0 – 5.0"
+    )
+    assert len(chromium.find_elements("css selector", "#tree .link")) == 5
+    assert chromium.get_log("browser") == []
+    visit(chromium, path, PHONE)
+    wait_for(chromium, "return document.querySelector('#plane-plot svg')")
+    assert fits(chromium, PHONE)
