@@ -396,7 +396,7 @@ def _check_attributes(model: Any) -> dict[str, int]:
             f"feature_names_in_ are not {n_features} names, each once",
         )
     if rows.preparation is not None:
-        check_preparation(rows.preparation, n_features, () if names is None else names)
+        check_preparation(rows.preparation, n_features, [] if names is None else names.tolist())
     _check_metadata(rows.metadata or {})
     device_and_precision(getattr(model, "device", None))
     return sizes
