@@ -196,8 +196,8 @@ class Fitted(FitRecord):
 
     def moved(self, parameters: Parameters) -> Fitted:
         """Return the record with kernels that moved, without what belongs to those before."""
-        gone = dict.fromkeys(("weight_posterior", "kernel_posterior", "stream"))
-        return replace(self, **fields_of(parameters), **gone)
+        found = self.with_parameters(parameters)
+        return replace(found, weight_posterior=None, kernel_posterior=None, stream=None)
 
 
 def fields_of(parameters: Parameters) -> dict[str, Any]:

@@ -401,7 +401,7 @@ def _check_attributes(model: Any) -> dict[str, int]:
             f"feature_names_in_ are not {n_features} names, each once",
         )
     if rows.table_columns is not None:
-        check_columns(rows.table_columns, () if names is None else names)
+        check_columns(rows.table_columns, [] if names is None else names.tolist())
     if rows.preparation is not None:
         check_preparation(rows.preparation, n_features)
     _check_metadata(rows.metadata or {})
