@@ -30,6 +30,7 @@ from scipy.spatial.distance import pdist
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.model import FloatArray, IntArray
+from skmix.groups import merge_kernels
 from skmix.io import replacing
 
 SHARES = (0.5, 0.3, 0.2)
@@ -138,9 +139,9 @@ def compare(n_features: int, n_rows: int, distance: float, seed: int, *, small: 
         "given": {"n_populations": 3},
     }
     for name, settings in ways.items():
-        model.merge_kernels(**settings)
-        found[name] = misclassified(model.predict(X_new, populations=True), y_new)
-        found[f"{name}_populations"] = int(model.populations_.max()) + 1
+        populations = merge_kernels(model, **settings)
+        found[name] = misclassified(populations.predict(model, X_new), y_new)
+        found[f"{name}_populations"] = len(populations)
     return found
 
 

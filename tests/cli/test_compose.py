@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -337,17 +336,6 @@ def test_a_model_with_a_tail(study: Path, tmp_path: Path, tail: Any) -> None:
         assert '<td class="words breaking">Student’s t, 5 degrees of freedom</td>' in page
 
 
-def test_a_folder_and_a_pattern(study: Path, tmp_path: Path) -> None:
-    for path in files_of(study):
-        (tmp_path / "in").mkdir(exist_ok=True)
-        (tmp_path / "in" / path.name).write_bytes(path.read_bytes())
-    for given in (tmp_path / "in", tmp_path / "in" / "*.csv"):
-        result = run(given, "--kernels", 3, "--table", "-", "-o", tmp_path / "m")
-        table = pd.read_csv(io.StringIO(result.stdout))
-        assert table["sample"].unique().tolist() == list(SHARES)
-        assert "3 samples, 900 cells" in said(result)
-
-
 def test_samples_are_not_written_over(study: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in files_of(study)}
     for name, content in before.items():
@@ -399,6 +387,7 @@ def test_options_of_a_fit_are_refused_with_a_model(study: Path, options: str) ->
         (["nothere.csv"], 1, "Error: There is no file or folder nothere.csv."),
         (["--table", "t.csv", "--html", "./t.csv"], 2, "--table and --html name the same file"),
         (["-o", "t.csv", "--table", "t.csv"], 2, "-o and --table name the same file"),
+        (["-"], 2, "samples and models are files"),
     ],
 )
 def test_wrong_options(
@@ -414,19 +403,11 @@ def test_wrong_options(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_places_and_models(study: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_model_is_refused(study: Path, tmp_path: Path) -> None:
     X = drawn(SHARES["a"], 0)
     SharedKernelClassifier(2, random_state=0).fit(X, np.arange(len(X)) % 2).save(tmp_path / "c")
     result = run(study / "a.csv", "--model", tmp_path / "c", code=1)
     assert "has a SharedKernelClassifier; skmix compose needs a study or a mixture" in said(result)
-    result = run(study / "a.csv", "--model", study / "model.skmix", "--kernels", 3, code=2)
-    assert "--kernels is for a fit, but --model has been fitted" in said(result)
-    result = run(study / "a.csv", "--table", study / "a.csv", code=2)
-    assert "it is also an input" in said(result)
-    result = run("-", code=2)
-    assert "samples and models are files" in said(result)
-    result = run(tmp_path / "none.csv", "-o", tmp_path / "m", code=1)
-    assert "none.csv" in said(result)
 
 
 def test_control_characters_and_markup_in_names(tmp_path: Path) -> None:

@@ -156,9 +156,9 @@ def test_the_score_of_a_frame_after_a_fit_to_its_file(tmp_path: Path) -> None:
 def test_groups_that_are_numbers_are_numbers(tmp_path: Path) -> None:
     frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "sample": np.array([7, 10, 2])[CODES]})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    run("compose", tmp_path / "t.csv", "--group", "sample", "--kernels", 3, "-o", tmp_path / "m")
+    run("compose", tmp_path / "t.csv", "--sample", "sample", "--kernels", 3, "-o", tmp_path / "m")
     here = SharedKernelMixture(3, random_state=0).fit((tmp_path / "t.csv", "sample"))
-    assert load(tmp_path / "m").classes_.tolist() == here.classes_.tolist() == [2, 7, 10]
+    assert load(tmp_path / "m").model.classes_.tolist() == here.classes_.tolist() == [2, 7, 10]
 
 
 def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:

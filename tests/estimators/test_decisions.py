@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from models import classifier_of, mixture_of, random_classifier, random_product, rows_for
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, softmax
-from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
@@ -53,13 +52,10 @@ def with_gaps(X: FloatArray) -> FloatArray:
 @pytest.mark.parametrize(
     ("share", "groups", "kind", "n_kernels"),
     [
-        (0.01, None, "plain", 4),
         (0.5, None, "plain", None),
         (0.1, [[0, 1], [2]], "plain", None),
         (0.1, None, "gaps", 4),
-        (0.1, None, "unlabelled", None),
         (0.2, [[2], [1, 0]], "unlabelled", 4),
-        (0.05, None, "weighted", None),
         (0.05, None, "weighted", 4),
     ],
 )
@@ -103,7 +99,7 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
 def test_the_share_of_new_rows_that_is_refused() -> None:
     # Covariances of 6 features from 25 rows of each class: their own densities say nothing about new rows.
     refused, beyond = [], []
-    for seed in range(8):
+    for seed in range(5):
         random = np.random.RandomState(seed)
         mix = random.normal(size=(6, 6))
         y = np.repeat([0, 1, 2, 3], 25)
@@ -148,15 +144,15 @@ def test_of_many_rows_one_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(fits) == 2
 
 
-def test_rows_that_cannot_be_held_out() -> None:
+def test_without_held_out_rows_the_threshold_is_that_of_the_training_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     X = np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 5.0]])
     model = SharedKernelClassifier(covariance_type="spherical", covariance_prior=3.0, reject_below=0.3)
     with pytest.warns(UserWarning, match="No part of the 3 rows can be held out"):
         model.fit(X, [1, 2, 3])
     assert model.threshold_ >= model.score_samples(X).min() - 1e-9
 
-
-def test_fits_that_all_fail_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*given: Any) -> None:
         raise ValueError("these rows are odd")
 
@@ -165,13 +161,18 @@ def test_fits_that_all_fail_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
         SharedKernelClassifier(reject_below=0.1, random_state=0).fit(*blobs())
 
 
-def test_the_threshold_changes_no_fit() -> None:
+def test_the_threshold_changes_no_fit(tmp_path: Path) -> None:
     X, y = blobs()
     states = np.random.RandomState(0), np.random.RandomState(0)
     plain = SharedKernelClassifier(5, random_state=states[0]).fit(X, y)
     model = SharedKernelClassifier(5, random_state=states[1], reject_below=0.1).fit(X, y)
     assert_array_equal(model.means_, plain.means_)
     assert states[0].randint(1 << 30) == states[1].randint(1 << 30)
+    # Rows of a file have the threshold of rows in memory, and a fit without one forgets it.
+    np.save(tmp_path / "rows.npy", X)
+    expected = model.set_params(random_state=0).fit(X, y).threshold_
+    assert_allclose(model.fit(tmp_path / "rows.npy", y).threshold_, expected, rtol=1e-6)
+    assert model.set_params(reject_below=None).fit(X, y).threshold_ == -np.inf
 
 
 def test_columns_are_found_by_name() -> None:
@@ -181,13 +182,6 @@ def test_columns_are_found_by_name() -> None:
     named = SharedKernelClassifier(feature_sets=[["c"], ["a", "b"]], **settings).fit(table, y)
     numbered = SharedKernelClassifier(feature_sets=[[2], [0, 1]], **settings).fit(X, y)
     assert named.threshold_ == numbered.threshold_
-
-
-def test_a_fit_without_rejection_forgets_the_threshold() -> None:
-    X, y = blobs()
-    model = SharedKernelClassifier(reject_below=0.5, outlier_label=-1, random_state=0).fit(X, y)
-    assert np.any(model.predict(X) == -1)
-    assert model.set_params(reject_below=None, outlier_label=None).fit(X, y).threshold_ == -np.inf
 
 
 @pytest.mark.parametrize(
@@ -228,41 +222,23 @@ def test_outlier_labels_of_every_type(labels: Any, outlier: Any, kind: str) -> N
         ((0.0, 1.0), "none", "must be a number"),
         ((-1, 1), -1, r"outlier_label=-1 is one of the classes: \[-1, 1\]"),
         ((False, True), -1, "truth values leave no third one"),
+        ((0, 1), -1, "outlier_label=-1 needs a fit with reject_below: without a threshold, nothing would be"),
     ],
 )
 def test_outlier_labels_that_do_not_fit(labels: Any, outlier: Any, message: str) -> None:
     X, y = blobs(labels)
-    model = SharedKernelClassifier(reject_below=0.05, outlier_label=outlier)
+    share = None if "needs a fit" in message else 0.05
+    model = SharedKernelClassifier(reject_below=share, outlier_label=outlier)
     with pytest.raises(ValueError, match=message):
         model.fit(X, y)
     with pytest.raises(ValueError, match=message):
         model.partial_fit(X, y, np.unique(y))
     assert not hasattr(model, "classes_")
-    fitted = SharedKernelClassifier(reject_below=0.05, random_state=0, tol=0.1).fit(X, y)
-    with pytest.raises(ValueError, match=message):
-        fitted.set_params(outlier_label=outlier).predict([[1e3, 0.0, 0.0]])
-
-
-def test_an_outlier_label_without_a_threshold_is_refused() -> None:
-    X, y = blobs()
-    message = "outlier_label=-1 needs a fit with reject_below: without a threshold, nothing would be rejected"
-    model = SharedKernelClassifier(outlier_label=-1, random_state=0, tol=0.1)
-    with pytest.raises(ValueError, match=message):
-        model.fit(X, y)
-    with pytest.raises(ValueError, match=message):
-        model.partial_fit(X, y, np.unique(y))
-    fitted = clone(model).set_params(outlier_label=None).fit(X, y).set_params(outlier_label=-1)
-    with pytest.raises(ValueError, match=message):
-        fitted.predict(X)
+    fitted = SharedKernelClassifier(reject_below=share, random_state=0, tol=0.1).fit(X, y)
     # It is about the fit that was made, and not about the next one.
+    fitted.set_params(reject_below=0.05, outlier_label=outlier)
     with pytest.raises(ValueError, match=message):
-        fitted.set_params(reject_below=0.1).predict(X)
-
-
-@pytest.mark.parametrize("quantile", [0, 1, -0.1, 1.5, "low"])
-def test_bad_quantiles(quantile: Any) -> None:
-    with pytest.raises(ValueError, match="'reject_below' parameter"):
-        SharedKernelClassifier(reject_below=quantile).fit(*blobs())
+        fitted.predict([[1e3, 0.0, 0.0]])
 
 
 @pytest.mark.parametrize("make", [random_classifier, random_product])
@@ -322,12 +298,6 @@ def test_the_temperature_minimises_the_log_loss(
         assert loss(step / found) > at_best
 
 
-def test_the_temperature_that_made_the_labels_is_found() -> None:
-    random = np.random.default_rng(1)
-    joint = 6.0 * random.normal(size=(20_000, 4))
-    assert_allclose(best_temperature(joint, tempered_labels(random, joint, 2.5)), 2.5, rtol=0.03)
-
-
 def overconfident() -> tuple[SharedKernelClassifier, FloatArray, IntArray]:
     """Return a classifier that counts one feature six times, and held-out rows."""
     random = np.random.default_rng(2)
@@ -358,18 +328,15 @@ def test_calibration_lowers_the_log_loss_and_changes_no_prediction() -> None:
     assert_allclose(model.impute(X), filled, rtol=1e-12)
     assert_allclose(model.condition({0: 1.0}).temperature_, model.temperature_)
     assert_allclose(model.marginal([2, 1]).temperature_, model.temperature_)
+    counts = np.random.RandomState(0).randint(0, 3, size=300)
+    weighted = model.calibrate(X[tune], y[tune], sample_weight=counts).temperature_
+    repeated = model.calibrate(np.repeat(X[tune], counts, axis=0), np.repeat(y[tune], counts)).temperature_
+    assert_allclose(weighted, repeated, rtol=1e-9)
     # A second calibration starts afresh, and so does a fit.
+    model.calibrate(X[tune], y[tune])
     first = model.temperature_
     assert_allclose(model.calibrate(X[tune], y[tune]).temperature_, first, rtol=1e-9)
     assert model.fit(X[tune], y[tune]).temperature_ == 1.0
-
-
-def test_weights_of_held_out_rows() -> None:
-    model, X, y = overconfident()
-    counts = np.random.RandomState(0).randint(0, 3, size=len(y))
-    weighted = model.calibrate(X, y, sample_weight=counts).temperature_
-    repeated = model.calibrate(np.repeat(X, counts, axis=0), np.repeat(y, counts)).temperature_
-    assert_allclose(weighted, repeated, rtol=1e-9)
 
 
 def test_rows_that_say_nothing_about_the_temperature() -> None:
@@ -381,6 +348,13 @@ def test_rows_that_say_nothing_about_the_temperature() -> None:
     # An error of weight zero is none.
     with pytest.warns(UserWarning, match="classified correctly"):
         model.calibrate([[0.0] * 3, [4.0] * 3, [4.0] * 3], [0, 2, 0], sample_weight=[1.0, 1.0, 0.0])
+    for labels, message in (
+        (2 - y, "On these 200 rows the classifier is worse than guessing"),
+        (y + 1, "labels that no training row had"),
+        (y[:3], "X has 200 rows but y has 3 labels"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.calibrate(X, labels)
     assert model.temperature_ == 1.0
 
 
@@ -406,27 +380,6 @@ def test_rows_contradict_the_model_by_their_weight() -> None:
     assert best_temperature(log_joints, codes, np.array([1.0, 1.0, 1.0, 1.4])) > 1.0
     with pytest.raises(ValueError, match="worse than guessing"):
         best_temperature(log_joints, codes, np.array([1.0, 1.0, 1.0, 1.6]))
-
-
-def test_rows_of_a_file_have_the_threshold_of_rows_in_memory(tmp_path: Path) -> None:
-    X, y = blobs((0, 1))
-    np.save(tmp_path / "rows.npy", X)
-    settings: Any = {"n_kernels": 2, "reject_below": 0.05, "random_state": 0}
-    found = SharedKernelClassifier(**settings).fit(tmp_path / "rows.npy", y)
-    expected = SharedKernelClassifier(**settings).fit(X, y)
-    assert_allclose(found.threshold_, expected.threshold_, rtol=1e-6)
-
-
-def test_labels_that_contradict_the_model() -> None:
-    X, y = blobs((0, 1))
-    model = SharedKernelClassifier(random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="On these 200 rows the classifier is worse than guessing"):
-        model.calibrate(X, 1 - y)
-    assert model.temperature_ == 1.0
-    with pytest.raises(ValueError, match="labels that no training row had"):
-        model.calibrate(X, y + 1)
-    with pytest.raises(ValueError, match="X has 200 rows but y has 3 labels"):
-        model.calibrate(X, y[:3])
 
 
 def test_classes_without_prior() -> None:

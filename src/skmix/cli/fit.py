@@ -347,9 +347,9 @@ def fit(
             "n_rows": len(X),
             "n_unlabelled": int(np.count_nonzero(~known)),
             **{name: described[name] for name in (*facts, "covariance_type", "n_parameters", *end)},
-            "n_kernels": [group["n_kernels"] for group in described["groups"]],
-            "n_shared": [group["n_shared"] for group in described["groups"]],
-            "groups": [group["features"] for group in described["groups"]],
+            "n_kernels": [each["n_kernels"] for each in described["feature_sets"]],
+            "n_shared": [each["n_shared"] for each in described["feature_sets"]],
+            "feature_sets": [each["features"] for each in described["feature_sets"]],
             "n_candidates": None if search is None else len(set(map(repr, search.cv_results_["params"]))),
             "reduction": None if search is None else search.best_params_.get("reduction"),
             "training_accuracy": None if y is None else training.take(known).test(model).accuracy,
@@ -400,7 +400,7 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
         if outcome["n_members"]:
             lines[-1] += f"; the best of {outcome['n_members']} models whose probabilities are averaged"
     if len(numbers) > 1:
-        lines.append("groups: " + "; ".join(", ".join(group) for group in outcome["groups"]))
+        lines.append("feature sets: " + "; ".join(map(", ".join, outcome["feature_sets"])))
     ended = "converged" if outcome["converged"] else "did not converge"
     lines.append(f"{ended} in {cli.counted(outcome['n_iter'], 'pass', 'passes')}")
     if outcome["training_accuracy"] is not None:

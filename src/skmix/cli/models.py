@@ -355,9 +355,9 @@ def print_evaluation(found: report.Evaluation) -> None:
 
 
 def _print_model(described: dict[str, Any], name: str) -> None:
-    classes, groups = described["classes"], described["groups"]
+    classes, sets = described["classes"], described["feature_sets"]
     likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
-    numbers, n_shared = ([group[name] for group in groups] for name in ("n_kernels", "n_shared"))
+    numbers, n_shared = ([each[name] for each in sets] for name in ("n_kernels", "n_shared"))
     shared = f", {serving(numbers, n_shared)}" if len(classes) > 1 else ""
     names = described["features"]
     facts = {
@@ -391,16 +391,16 @@ def _print_model(described: dict[str, Any], name: str) -> None:
         cli.say()
         cli.console().print(cli.table(["class", "rows", "prior"], rows))
         _print_more(len(classes) - _MAX_LINES, "classes")
-    for group in groups:
+    for each in sets:
         cli.say()
-        if len(groups) > 1:
-            cli.say(f"group of {listed(group['features'], _MAX_NAMES)}")
-        _print_weights(group, [each["label"] for each in classes] or ["weight"])
+        if len(sets) > 1:
+            cli.say(f"feature set {listed(each['features'], _MAX_NAMES)}")
+        _print_weights(each, [own["label"] for own in classes] or ["weight"])
 
 
-def _print_weights(group: dict[str, Any], labels: list[str]) -> None:
+def _print_weights(part: dict[str, Any], labels: list[str]) -> None:
     """Print how much each class uses each kernel, the kernels with most rows first."""
-    weights, shares = np.array(group["weights"]), np.array(group["shares"])
+    weights, shares = np.array(part["weights"]), np.array(part["shares"])
     labels = [cli.verbatim(label, in_line=True) for label in labels]
     terminal = cli.console()
     plain = terminal.options.ascii_only

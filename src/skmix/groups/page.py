@@ -80,7 +80,8 @@ def study_page(
             raise ValueError(f"The model has {len(kernels.names)} features, but names has {len(names)}.")
         kernels = replace(kernels, names=list(names))
     n_kernels = len(kernels.means)
-    kind, members, parts = "kernel", np.arange(n_kernels), list(range(n_kernels))
+    parts: list[Any] = list(range(n_kernels))
+    kind, members = "kernel", np.arange(n_kernels)
     if populations is not None:
         kind, members, parts = "population", populations.of_kernels, populations.labels
     n_numbered = len(parts)

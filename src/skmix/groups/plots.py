@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..estimators.rows import prepared_frame
+from ..estimators.rows import prepared_frame, without_names
 from ..plots._common import (
     CLASS_COLOURS,
     DASHES,
@@ -26,7 +26,7 @@ from ..plots._common import (
     round_of,
 )
 from ..plots._models import Feature, kernels_of, part_label
-from .populations import Populations, in_memory
+from .populations import Populations
 
 _MAX_NUMBERS = 200
 """Proportions up to which each is written into its cell of the picture."""
@@ -180,8 +180,9 @@ def draw_populations(
     columns = [kernels.feature(feature) for feature in features]
     (panel,) = panels_for(1, axes, size=(4.6, 3.8))
     if X is not None:
-        found = in_memory(populations.predict(model, X))
-        rows = np.asarray(prepared_frame(model, X), dtype=np.float64)[:, columns]
+        rows = np.asarray(prepared_frame(model, X), dtype=np.float64)
+        found = populations.predict(without_names(model), rows)
+        rows = rows[:, columns]
         for g in range(len(populations)):
             marker = MARKERS[round_of(g)]
             dots(panel, rows[found == g], marker=marker, color=colour_of(g), alpha=0.35)

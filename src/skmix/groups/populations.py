@@ -61,7 +61,7 @@ class Populations:
         """Which kernels each population has: ones and zeros, shape (K, G)."""
         return (self.of_kernels[:, None] == np.arange(len(self))).astype(np.float64)
 
-    def renamed(self, names: Mapping[int | str, str]) -> Populations:
+    def renamed(self, names: Mapping[Any, str]) -> Populations:
         """Return the populations with other names, given by number or by present name."""
         known: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
         known |= {number: number for number in range(len(self))}
@@ -103,7 +103,8 @@ class Populations:
         from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
 
         own, tree, numbers = self.of_kernels, self.tree, np.unique(self.of_kernels)
-        linked = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64 and np.isfinite(tree).all()
+        linked = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64
+        linked = linked and bool(np.isfinite(tree).all())
         linked = linked and np.array_equal(tree[:, :2], np.floor(tree[:, :2]))
         for right, problem in (
             (own.shape == (n_kernels,) and own.dtype.kind == "i", f"are not {n_kernels} whole numbers"),
@@ -239,7 +240,7 @@ def merge_kernels(
     else:
         shares = in_memory(own.predict_proba(X, groups=groups))
         weights = np.ones(len(shares))
-    merges = merge(shares, weights, criterion)  # type: ignore[arg-type]
+    merges = merge(shares, weights, criterion)
     if n_populations is None:
         n_populations = elbow(merges) if threshold == "elbow" else below(merges, float(height))
     numbers = number_by_weight(own, cut(merges.tree, int(n_populations)))

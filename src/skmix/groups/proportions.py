@@ -237,7 +237,7 @@ class _Draws:
     def shift_errors(self, sample: Samples, prior: FloatArray | None) -> information.KernelErrors | None:
         """Return the errors of the shifts of one sample, whose draws these are."""
         parameters = replace(self.model._parameters, weights=sample.weights, concentration=None)
-        if isinstance(parameters.tail, Background):
+        if isinstance(parameters.tail, Background) and sample.background is not None:
             parameters = replace(parameters, tail=replace(parameters.tail, weights=sample.background))
         return information.kernel_errors(
             self.rows,
@@ -276,7 +276,8 @@ def _compose(
             prior,
         )
     n_kernels = len(model.means_)
-    kind, members, parts = "kernel", np.eye(n_kernels), list(range(n_kernels))
+    parts: list[Any] = list(range(n_kernels))
+    kind, members = "kernel", np.eye(n_kernels)
     if populations is not None:
         populations.check_model(model)
         kind, members, parts = "population", populations.members, populations.labels
@@ -358,16 +359,13 @@ def compare(
     )
 
 
-def two_sets(names: np.ndarray, samples_a: Any, samples_b: Any) -> list[IntArray]:
+def two_sets(names: np.ndarray, samples_a: Any, samples_b: Any) -> tuple[IntArray, IntArray]:
     """Return the places of two sets of samples among these names (L,); they must not overlap."""
-    both = [
-        places_of(names, samples, argument)
-        for samples, argument in ((samples_a, "samples_a"), (samples_b, "samples_b"))
-    ]
-    common = np.intersect1d(both[0], both[1])
+    first, second = places_of(names, samples_a, "samples_a"), places_of(names, samples_b, "samples_b")
+    common = np.intersect1d(first, second)
     if len(common):
         raise ValueError(f"samples_a and samples_b both have {_shown(names[common].tolist())}.")
-    return both
+    return first, second
 
 
 def compare_samples(

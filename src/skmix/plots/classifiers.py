@@ -196,7 +196,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
 def _family(params: dict[str, Any]) -> str:
     """Return what a candidate takes of rows, in a few words on several lines."""
     if params["feature_sets"] is not None:
-        return "feature\ngroups"
+        return "feature\nsets"
     parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
     return "\n".join(part.replace(" ", "\n") for part in parts) or "features\nas they are"
 

@@ -12,12 +12,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
+from skmix.estimators.search import _selection as module
 from skmix.estimators.search import _trials
-from skmix.estimators.search import classifier as module
 from skmix.estimators.search._base import Rows
 from skmix.estimators.search._candidates import Choices, make_classifier
+from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import SCREENING, Trial, Trials
-from skmix.estimators.search.classifier import Selection
 
 # ---------------------------------------------------------------- trials
 
@@ -110,6 +110,8 @@ def test_numbers_are_tried_once_each_from_few_to_many() -> None:
     assert search._candidates() == ([2, 4, 8], ["tied", "full"])
     assert SharedKernelClassifierCV(n_kernels=3, covariance_type="diag")._candidates() == ([3], ["diag"])
     assert SharedKernelClassifierCV()._candidates() == (None, None)
+    for given in (("low_rank", 2), ["tied", ("low_rank", 2)]):
+        assert SharedKernelMixtureCV(covariance_type=given)._candidates()[1][-1] == ("low_rank", 2)
 
 
 # ---------------------------------------------------------------- candidates

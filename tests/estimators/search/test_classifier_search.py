@@ -23,7 +23,7 @@ from sklearn.pipeline import Pipeline
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.structures import STRUCTURES
 from skmix.estimators.callbacks import watched_by
-from skmix.estimators.search import _trials
+from skmix.estimators.search import _selection, _trials
 from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows
 from skmix.estimators.search._candidates import own_kernels
@@ -87,8 +87,8 @@ def test_no_filler_has_seen_a_held_out_row(monkeypatch: pytest.MonkeyPatch, iris
         search_of_classifiers, "filler", lambda rows, seed: filled.append(rows) or filler(rows, seed)
     )
     quick(cv=folds).fit(X, y)
-    for rows, own in zip(filled, [*(training for training, _ in folds), slice(None)], strict=True):
-        assert_array_equal(rows, X[own])
+    for rows, (training, _) in zip(filled, folds, strict=True):
+        assert_array_equal(rows, X[training])
 
 
 def test_weights_are_relative_and_reach_scorers_that_take_them(iris: Data) -> None:
@@ -240,7 +240,7 @@ def test_more_kernels_are_tried_until_two_numbers_in_a_row_are_worse(
         screened.append(trial.params)
         trial.score = -float(trial.params["n_kernels"])
 
-    monkeypatch.setattr(search_of_classifiers.Selection, "_screen", score)
+    monkeypatch.setattr(_selection.Selection, "_screen", score)
     settings: dict[str, Any] = {"covariance_type": "full", "kernels": "own", "tune": False, "cv": 2}
     SharedKernelClassifierCV(random_state=0, **settings).fit(X, y)
     assert {params["n_kernels"] for params in screened if params["transform"] == "ranks"} == {3, 6, 12}

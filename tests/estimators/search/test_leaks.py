@@ -15,7 +15,8 @@ from skmix.estimators import crossfit
 from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.search._base import Rows
 from skmix.estimators.search._candidates import make_classifier
-from skmix.estimators.search.classifier import QUICK_FITS, Selection
+from skmix.estimators.search._selection import Selection
+from skmix.estimators.search.classifier import QUICK_FITS
 
 Data = tuple[np.ndarray, np.ndarray]
 

@@ -17,8 +17,8 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, load
 from skmix.estimators.rows import sender
 from skmix.estimators.search._base import Rows
 from skmix.estimators.search._features import FeatureMap, fit_features
+from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import Trial, Trials
-from skmix.estimators.search.classifier import Selection
 
 X, Y = load_wine(return_X_y=True)
 MAPS = (
@@ -80,7 +80,7 @@ def test_each_member_lowers_the_loss_most_given_those_before() -> None:
         return -float(np.sum(weights * np.log(right[members].mean(axis=0))))
 
     for n_members in (1, 3, 6, 9):
-        chosen = selection(probabilities, codes, weights, n_members)._average()
+        chosen = selection(probabilities, codes, weights, n_members)._members()
         numbers = [trial.params["number"] for trial in chosen]
         assert len(set(numbers)) == min(n_members, 6)
         for place, number in enumerate(numbers):
@@ -92,11 +92,11 @@ def test_the_best_stays_alone_where_an_average_is_clearly_worse() -> None:
     codes = np.zeros(50, dtype=int)
     good, bad = np.tile([0.99, 0.01], (50, 1)), np.tile([0.2, 0.8], (50, 1))
     bad[::2] = [0.4, 0.6]
-    chosen = selection(np.stack([bad, good, bad]), codes, None, 2)._average()
+    chosen = selection(np.stack([bad, good, bad]), codes, None, 2)._members()
     assert [trial.params["number"] for trial in chosen] == [1]
     failed = selection(np.stack([bad, good]), codes, None, 2)
     failed.trials.list[0].probabilities = None
-    assert failed._average() == [failed.trials.list[1]]
+    assert failed._members() == [failed.trials.list[1]]
 
 
 def test_members_are_fitted_to_all_rows_and_averaged() -> None:

@@ -73,11 +73,6 @@ def index_of(n_features: int, which: str) -> np.ndarray:
     return found[which]
 
 
-def others(columns: IntArray, n_features: int) -> IntArray:
-    """Return the features that are not among `columns`, in increasing order."""
-    return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)
-
-
 def unpack(second: FloatArray, n_features: int) -> FloatArray:
     """Return symmetric matrices (..., M, M) from their packed upper triangles (..., S)."""
     xp = namespace(second)

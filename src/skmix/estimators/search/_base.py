@@ -23,6 +23,7 @@ from ...engine.model import FloatArray, IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
+from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..holdout import check_splits, default_splits, splits_of
 from ..rows import (
@@ -278,24 +279,33 @@ class Search(FileMixin, BaseEstimator):
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
         device = prototype.device if self.device is None else self.device
-        types = [self.covariance_type] if isinstance(self.covariance_type, str) else self.covariance_type
-        if device_and_precision(device)[0] is not None and "low_rank" in types:
+        types = self._candidates()[1] or []
+        low_rank = any(check_covariance_type(each)[0] == "low_rank" for each in types)
+        if device_and_precision(device)[0] is not None and low_rank:
             raise ValueError("covariance_type='low_rank' runs only on the CPU: leave it or device out.")
         return prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed, warm_start=False)
 
-    def _candidates(self) -> tuple[list[int] | None, list[str] | None]:
+    def _candidates(self) -> tuple[list[int] | None, list[Any] | None]:
         """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""
-        found: list[Any] = []
-        for name, what, is_valid in (
-            ("n_kernels", "an integer of at least 1", lambda k: type(k) is int and k > 0),
-            ("covariance_type", f"one of {', '.join(COVARIANCE_TYPES)}", COVARIANCE_TYPES.__contains__),
-        ):
-            given = getattr(self, name)
-            values = np.atleast_1d(given).tolist()
-            if values != ["auto"] and not (values and all(map(is_valid, values))):
-                raise ValueError(f"{name} must be 'auto', {what} or a list of them, got {given!r}.")
-            found.append(None if values == ["auto"] else values)
-        return None if found[0] is None else sorted(set(found[0])), found[1]
+        numbers = np.atleast_1d(self.n_kernels).tolist()
+        if numbers != ["auto"] and not (numbers and all(type(k) is int and k > 0 for k in numbers)):
+            raise ValueError(
+                "n_kernels must be 'auto', an integer of at least 1 or a list of them, got "
+                f"{self.n_kernels!r}."
+            )
+        given, types = self.covariance_type, self.covariance_type
+        if isinstance(given, str) or (isinstance(given, tuple) and given[:1] == ("low_rank",)):
+            types = [given]
+        names = [check_covariance_type(each)[0] if isinstance(each, tuple) else each for each in types]
+        if names != ["auto"] and not (names and all(name in COVARIANCE_TYPES for name in names)):
+            raise ValueError(
+                f"covariance_type must be 'auto', one of {', '.join(COVARIANCE_TYPES)} or a list of them, "
+                f"got {given!r}."
+            )
+        return (
+            None if numbers == ["auto"] else sorted(set(numbers)),
+            None if names == ["auto"] else list(types),
+        )
 
     @property
     def _model(self) -> Any:

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 
 from ...engine.compute.arrays import operations_of
 from ...engine.model import FloatArray, IntArray
+from .._settings import check_covariance_type
 from ..classifier import SharedKernelClassifier
 from ._base import Rows
 from ._features import pooled_covariance, transforms
@@ -57,7 +58,7 @@ class Choices:
     """What is open in a search: settings that are None are to be chosen."""
 
     numbers: list[int] | None  # of kernels, from few to many
-    types: list[str] | None  # of covariances
+    types: list[Any] | None  # of covariances, names or ('low_rank', number of factors)
     kernels: str  # 'own', 'shared' or 'auto'
     feature_sets: list[list[int]] | None
     n_classes: int
@@ -176,9 +177,9 @@ def _params(kernels: str, n_kernels: int, covariance_type: str, prior_rows: floa
     }
 
 
-def _is_full(covariance_type: str) -> bool:
+def _is_full(covariance_type: Any) -> bool:
     """Return whether kernels have so many parameters that the strength of their prior matters."""
-    return covariance_type in ("full", "low_rank")
+    return check_covariance_type(covariance_type)[0] in ("full", "low_rank")
 
 
 def make_classifier(

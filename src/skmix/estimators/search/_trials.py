@@ -151,7 +151,7 @@ class Trials:
             absent = None if name.startswith("param_") else np.nan
             column = np.empty(len(rows), dtype=object)
             column[:] = [row.get(name, absent) for row in rows]
-            whole = any(value is None or isinstance(value, list) for value in column)
+            whole = any(value is None or isinstance(value, (list, tuple)) for value in column)
             table[name] = column if whole else np.array(column.tolist())
         # Scores of the screening are of one fold or two, and rank below all others.
         losses = np.nan_to_num(-table["mean_test_score"], nan=np.inf)

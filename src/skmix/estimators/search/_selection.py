@@ -1,0 +1,373 @@
+"""The stages of a search for classifiers: screen candidates, compare the best, tune them, average some."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache, partial
+from inspect import signature
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+from sklearn import config_context
+from sklearn.metrics import check_scoring
+
+from ...engine.compute.arrays import on_host
+from ...engine.compute.blocks import Block
+from ...engine.model import FloatArray, IntArray
+from ...engine.refine.temperature import least_log_loss, log_losses
+from .._settings import check_covariance_type, check_feature_sets, is_robust
+from ..classifier import SharedKernelClassifier
+from ..decisions import novelty_threshold
+from ..rows import Sender
+from ._base import Fold, Rows
+from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
+from ._features import FeatureMap, fewer_rows, filler, fit_features
+from ._trials import SCREENING, Params, Trial, Trials
+
+# Candidates are first compared on one fold with about so many of its rows.
+_ROWS_TO_SCREEN = 2000
+# From so many folds on, which are small, two of them screen candidates and one candidate less is tuned.
+_MANY_FOLDS = 5
+# So many candidates are compared on all folds.
+_KEPT = 12
+# So many ways to make features go on, of which the candidates of these kinds tell the best.
+_KEPT_FEATURES = 3
+_PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
+# More kernels of a kind are tried until so many numbers in a row were worse.
+_WORSE_NUMBERS = 2
+# So many of the best candidates are tuned for classification.
+_TUNED = 3
+# Shares of the likelihood in tuning, each from the model that EM found.
+_TRADE_OFFS = (0.1, 0.0)
+# Rounds of tuning. All of them are taken, so that folds and the final fit do the same.
+_ROUNDS = 20
+# From so many rows on the likelihood is not needed to hold them back, and more rounds pay.
+_MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
+# Tuning takes about as many times as long as the fit, which matters for the time left that is shown.
+_WORK_OF_TUNING = 2
+# A probability of zero counts as this.
+_SMALLEST = np.finfo(np.float64).tiny
+
+
+class Member(NamedTuple):
+    """A classifier fitted to all rows, its map of the features, and the rows as it sees them."""
+
+    classifier: SharedKernelClassifier
+    features: FeatureMap | None
+    rows: Rows
+    filled: Rows  # without missing values
+
+
+@dataclass
+class Selection:
+    """The choice of settings: which candidates are tried, and how they are scored on held-out rows."""
+
+    search: Any
+    prototype: Any
+    rows: Rows
+    folds: list[Fold]
+    trials: Trials
+    to_device: Sender
+
+    def __post_init__(self) -> None:
+        self._scorer = check_scoring(self.prototype, scoring=self.search.scoring)
+        self._mapped = cache(self._map)
+        self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
+
+    def choose(self) -> list[Trial]:
+        """Try candidates, and return those to average, the best first."""
+        trials, candidates = self.trials, self.candidates()
+        trials.n_kept = self._n_tuned
+        if not self.folds:
+            # Every class has a single row, so that none can be held out.
+            trials.list.append(Trial("kernels", candidates[0], np.nan))
+            return trials.list
+        self._plan(candidates)
+        if len(candidates) > _KEPT:
+            candidates = self._screened(self._with_best_features(candidates))
+        for params in candidates:
+            trials.add("kernels", params, self._evaluate)
+        self._screened_models.clear()
+        trials.check()
+        tuned = self._tune_best()
+        return self._members() if tuned is None else [tuned]
+
+    def _plan(self, candidates: list[Params]) -> None:
+        """Tell the progress display how much there is to do; work is in rows that are fitted."""
+        plan, n_fitted = self.trials.plan, sum(len(training.X) for training, _ in self.folds)
+        if len(candidates) > _KEPT:
+            plan(SCREENING, len(candidates), self._n_screened)
+        plan("kernels", min(len(candidates), _KEPT), n_fitted)
+        if self.search.tune is not None and self.search.tune is not False:
+            plan("tuning", self._n_tuned * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
+        plan("members", self.search.n_members, len(self.rows.X))
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.rows.codes.max()) + 1
+
+    @property
+    def _many_folds(self) -> bool:
+        """Whether folds are so small that one is not enough to screen candidates."""
+        return len(self.folds) >= _MANY_FOLDS
+
+    @property
+    def _n_screened(self) -> int:
+        """Number of rows that a candidate is fitted to in the screening."""
+        return (1 + self._many_folds) * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
+
+    @property
+    def _n_tuned(self) -> int:
+        """How many candidates are tuned."""
+        return _TUNED - self._many_folds
+
+    def _screened(self, candidates: list[Params]) -> list[Params]:
+        """Return the best candidates of the screening, the best first.
+
+        More kernels of a kind are tried until two numbers in a row were worse, unless numbers are given.
+        """
+        self.trials.plan(SCREENING, len(candidates), self._n_screened)
+        paths: dict[tuple[Any, ...], dict[int, float]] = {}
+        screened = []
+        for params in candidates:
+            kind = tuple(params[name] for name in ("transform", "reduction", "kernels", "covariance_type"))
+            path = paths.setdefault(kind, {})
+            if isinstance(self.search.n_kernels, str) and params["n_kernels"] not in path:
+                last = list(path.values())[-_WORSE_NUMBERS:]
+                if len(path) > _WORSE_NUMBERS and max(last) < max(path.values()):
+                    continue
+            trial = self.trials.add(SCREENING, params, self._screen)
+            score = -np.inf if trial is None else trial.score
+            path[params["n_kernels"]] = max(score, path.get(params["n_kernels"], -np.inf))
+            screened.append(trial)
+        known = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
+        known.sort(key=lambda trial: -trial.score)
+        return [trial.params for trial in known[:_KEPT]] or candidates[:1]
+
+    def _with_best_features(self, candidates: list[Params]) -> list[Params]:
+        """Return the candidates whose features are best for the first ones of a few kinds."""
+        best: dict[tuple[str, str], float] = {}
+        seen = set()
+        for params in candidates:
+            features = params["transform"], params["reduction"]
+            kind = params["kernels"], params["n_kernels"] // self.n_classes, params["covariance_type"]
+            if (features, kind) in seen or (kind not in _PROBES and features in best):
+                continue
+            seen.add((features, kind))
+            trial = self.trials.add(SCREENING, params, self._screen)
+            score = -np.inf if trial is None else trial.score
+            best[features] = max(score, best.get(features, -np.inf))
+        kept = sorted(best, key=lambda features: -best[features])[:_KEPT_FEATURES]
+        return [params for params in candidates if (params["transform"], params["reduction"]) in kept]
+
+    def candidates(self) -> list[Params]:
+        """Return the settings of all candidates, simple ones first."""
+        search, prototype = self.search, self.prototype
+        numbers, types = search._candidates()
+        sets = search.feature_sets
+        if sets is not None:
+            names = getattr(search, "feature_names_in_", None)
+            sets = check_feature_sets(sets, self.rows.X.shape[1], names)
+        return Choices(
+            numbers,
+            types,
+            search.kernels,
+            sets,
+            n_classes=self.n_classes,
+            n_train=min((len(training.X) for training, _ in self.folds), default=0),
+            has_prior=prototype.covariance_prior != "auto",
+            spreads_weights=prototype.inference != "em" or prototype.weight_prior is not None,
+        ).candidates(self.rows.X, self._width)
+
+    # ------------------------------------------------------------ scores
+
+    def _map(self, number: int, transform: str, reduction: str) -> Fold:
+        """Return a fold with other features; their map is fitted to its training rows."""
+        training, held = self.folds[number]
+        change = fit_features(transform, reduction, training)
+        if change is None:
+            return training, held
+        return training.map(change.transform), held.map(change.transform)
+
+    def _width(self, transform: str, reduction: str) -> int:
+        """Return how many features there are after a map; all of them where it cannot be fitted."""
+        try:
+            return int(self._mapped(0, transform, reduction)[0].X.shape[1])
+        except ValueError:
+            return int(self.rows.X.shape[1])
+
+    def _screen(self, trial: Trial) -> None:
+        """Score a candidate on one fold or two, with some of their rows."""
+        seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
+        whole = [self._mapped(number, *names) for number in range(1 + self._many_folds)]
+        some = [
+            (fewer_rows(training, seed, _ROWS_TO_SCREEN), fewer_rows(held, seed, _ROWS_TO_SCREEN))
+            for training, held in whole
+        ]
+        self._score(trial, some, [])
+        if all(part[0] is fold[0] for part, fold in zip(some, whole, strict=True)):
+            # They need not be fitted again.
+            self._screened_models[repr(trial.params)] = trial.models
+
+    def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
+        """Score a candidate, or tuned models, on all folds."""
+        names = trial.params["transform"], trial.params["reduction"]
+        self._score(trial, [self._mapped(number, *names) for number in range(len(self.folds))], fitted)
+
+    def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier]) -> None:
+        """Fit a candidate, or tune fitted models, and score it at the temperature of least log-loss."""
+        params, held = trial.params, [held for _, held in folds]
+        # Rows and settings have been checked, once for all fits.
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            if fitted:
+                trial.models = [
+                    self.tune(deepcopy(model), rows, params["trade_off"])
+                    for model, (rows, _) in zip(fitted, folds, strict=True)
+                ]
+            else:
+                known = self._screened_models.pop(repr(params), [])
+                trial.models = known + [self._fit(params, rows) for rows, _ in folds[len(known) :]]
+            logs = [
+                on_host(model.predict_log_proba(self.to_device(rows.X)))
+                for model, rows in zip(trial.models, held, strict=True)
+            ]
+        codes = np.concatenate([rows.codes for rows in held])
+        weights = np.concatenate([rows.row_weights for rows in held])
+        temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
+        trial.columns["temperature"] = temperature
+        for model, rows, log in zip(trial.models, held, logs, strict=True):
+            if self.search.scoring == "neg_log_loss":
+                score = -np.average(log_losses(log, rows.codes, temperature), weights=rows.weights)
+            else:
+                weighted = rows.weights is not None and "sample_weight" in signature(self._scorer).parameters
+                given = {"sample_weight": rows.weights} if weighted else {}
+                model.temperature_ = temperature
+                score = self._scorer(model, rows.X, rows.y, **given)
+                model.temperature_ = 1.0
+            trial.split_scores.append(float(score))
+        sizes = [rows.row_weights.sum() for rows in held]
+        trial.score = float(np.average(trial.split_scores, weights=sizes))
+        trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
+
+    def _fit(self, params: Params, rows: Rows) -> SharedKernelClassifier:
+        """Return a candidate fitted to rows without missing values."""
+        model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
+        return model.fit(self.to_device(rows.X), rows.y, rows.weights)
+
+    def tune(self, model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
+        """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
+        own, many = rows.labelled, trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
+        return model.tune(
+            own.X,
+            own.y,
+            trade_off=trade_off,
+            sample_weight=own.weights,
+            validation=None,
+            max_iter=_ROUNDS_WITH_MANY if many else _ROUNDS,
+            random_state=model.random_state,
+        )
+
+    def _tune_best(self) -> Trial | None:
+        """Try to tune the best candidates; return the one to take alone where tuning is asked for."""
+        tune = self.search.tune
+        automatic = isinstance(tune, str)
+        if tune is None or tune is False:
+            return None
+        best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
+        tried = []
+        # Models are dropped as soon as others are better.
+        for params, models in [(t.params, t.models) for t in best[: self._n_tuned if automatic else 1]]:
+            low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
+            unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
+            n_numbers = params["n_kernels"] * models[0].n_features_in_
+            if automatic and (unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X)):
+                continue
+            evaluate = partial(self._evaluate, fitted=models)
+            for trade_off in _TRADE_OFFS if automatic or tune is True else (float(tune),):
+                tried.append(self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate))
+        if automatic:
+            return None
+        return max(filter(None, tried), key=lambda trial: trial.score, default=self.trials.best)
+
+    def _members(self) -> list[Trial]:
+        """Return the trials to average, the best first."""
+        best, most = self.trials.best, self.search.n_members
+        if most == 1 or self.search.scoring != "neg_log_loss":
+            return [best]
+        codes = np.concatenate([held.codes for _, held in self.folds])
+        weights = np.concatenate([held.row_weights for _, held in self.folds])
+        others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
+        return members_of([best, *others], codes, weights, most)
+
+    # ------------------------------------------------------------ what was chosen, fitted to all rows
+
+    def fit_members(self, chosen: list[Trial], given: tuple[Any, Any, Any]) -> list[Member]:
+        """Return the chosen candidates fitted to all rows.
+
+        `given` are X, y and sample_weight as the user gave them, for members whose features stay as they are.
+        """
+        self.trials.plan("members", len(chosen), len(self.rows.X))
+        complete, members = self.rows.map(filler(self.rows.X, self.prototype.random_state)), []
+        for number, trial in enumerate(chosen):
+            params, data = trial.params, given
+            change = fit_features(params["transform"], params["reduction"], complete)
+            rows, filled = self.rows, complete
+            if change is not None:
+                rows, filled = rows.map(change.transform), complete.map(change.transform)
+                data = self.to_device(rows.X), rows.y, rows.weights
+            seed = self.prototype.random_state + number
+            classifier = make_classifier(self.prototype, params, filled, seed).fit(*data)
+            if params["trade_off"] is not None:
+                # The model may have the names of a data frame's columns, which filled rows lack.
+                warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+                self.tune(classifier, filled, params["trade_off"])
+            classifier.temperature_ = trial.columns.get("temperature", 1.0)
+            self.trials.step("members", "fitting to all rows")
+            members.append(Member(classifier, change, rows, filled))
+        for trial in self.trials.list:
+            trial.columns["member"] = any(trial is each for each in chosen)
+        return members
+
+    def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
+        """Return the log-density below which a share of new rows lies; groups (N,) are held out whole."""
+        if params["trade_off"] is None:
+            return novelty_threshold(member.classifier, share, member.rows.block(), groups=groups)
+        labelled = member.filled.codes >= 0
+
+        def finish(other: SharedKernelClassifier, own: Block) -> None:
+            assert own.y is not None
+            self.tune(other, Rows(own.X, self.rows.classes, own.y, own.weights), params["trade_off"])
+
+        groups = None if groups is None else groups[labelled]
+        return novelty_threshold(member.classifier, share, member.filled.labelled.block(), finish, groups)
+
+
+def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: int) -> list[Trial]:
+    """Return at most `most` trials to average: the first, then always the one that lowers the loss most.
+
+    The loss is that of held-out rows with classes (n,) and weights (n,). The first trial, which is the best,
+    stays alone where the average is clearly worse.
+    """
+    right = [np.asarray(trial.probabilities)[np.arange(len(codes)), codes] for trial in trials]
+    chosen, left, total = [0], list(range(1, len(trials))), right[0]
+
+    def losses(total: FloatArray, n_members: int) -> FloatArray:
+        return -np.log(np.maximum(total / n_members, _SMALLEST))
+
+    def loss_with(i: int) -> float:
+        return float(np.average(losses(total + right[i], len(chosen) + 1), weights=weights))
+
+    while left and len(chosen) < most:
+        chosen.append(min(left, key=loss_with))
+        left.remove(chosen[-1])
+        total = total + right[chosen[-1]]
+    rise = losses(total, len(chosen)) - losses(right[0], 1)
+    mean, size = np.average(rise, weights=weights), weights.sum()
+    error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
+    # One error in as many rows, which these happen not to have, would cost more.
+    return trials[:1] if mean > max(error, np.log(size) / size) else [trials[i] for i in chosen]
