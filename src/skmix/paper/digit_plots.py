@@ -87,7 +87,7 @@ def plot_digit_points(
     ndarray of axes, shape (10,)
     """
     digits = range(10)
-    size = {"half_length": half_length, "half_width": half_width}
+    size: dict[str, Any] = {"half_length": half_length, "half_width": half_width}
     points, index = sample_points(digits, random_state=random_state, **size)
     layout = segment_layout(**size)
     panels = panels_for(len(digits), None, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
