@@ -29,7 +29,11 @@ def overlapping(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]
     classes = random.integers(2, size=500)
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    return X, classes, starts.k_means_plus_plus(X, 2, 4, 4, frame, structure, np.random.RandomState(0))
+    return (
+        X,
+        classes,
+        starts.k_means_plus_plus(X, starts.Wanted(2, 4, 4, frame, structure, np.random.RandomState(0))),
+    )
 
 
 @cache

@@ -306,9 +306,9 @@ def starts_of_kind(
     frame = measure(X, structure)
     if kind in ("class", "k-means"):
         by_class = starts.class_wise if kind == "class" else starts.k_means
-        return by_class(X, classes, n_classes, 2, n_kernels, frame, structure, random_state)
+        return by_class(X, classes, starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state))
     choose = starts.k_means_plus_plus if kind == "k-means++" else starts.random_from_data
-    return choose(X, n_classes, 2, n_kernels, frame, structure, random_state)
+    return choose(X, starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state))
 
 
 @settings(reproducible, max_examples=150)

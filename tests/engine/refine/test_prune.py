@@ -42,7 +42,9 @@ def many_kernels(
     structure, random = structure_of(covariance_type), np.random.RandomState(0)
     n_classes = int(classes.max()) + 1
     frame = measure(X, structure)
-    return starts.class_wise(X, classes, n_classes, n_starts, n_kernels, frame, structure, random)
+    return starts.class_wise(
+        X, classes, starts.Wanted(n_classes, n_starts, n_kernels, frame, structure, random)
+    )
 
 
 # ---------------------------------------------------------------- the rule

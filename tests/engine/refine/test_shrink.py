@@ -24,7 +24,7 @@ from skmix.engine.refine.shrink import (
     relative_spreads,
 )
 from skmix.engine.sources.summary import measure
-from skmix.engine.starts import class_wise
+from skmix.engine.starts import Wanted, class_wise
 from skmix.engine.structures import structure_of
 
 
@@ -124,7 +124,9 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
     root = random.normal(size=(8, 8))
     X = 4.0 * random.normal(size=(3, 8))[classes] + random.normal(size=(45, 8)) @ root
     structure = structure_of(covariance_type, 3)
-    starts = class_wise(X, classes, 3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
+    starts = class_wise(
+        X, classes, Wanted(3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
+    )
     return X, classes, starts, Options(covariance_type=covariance_type, tol=0.0, max_iter=1)
 
 

@@ -16,7 +16,7 @@ from skmix.engine.estep.completion import conditional
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
 from skmix.engine.sources.summary import measure
 from skmix.engine.squarem import constrained, unconstrained
-from skmix.engine.starts import class_wise, uniform
+from skmix.engine.starts import Wanted, class_wise, uniform
 from skmix.engine.structures import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 
 FULL = STRUCTURES["full"]
@@ -196,7 +196,7 @@ def test_delicate_kernels_take_the_same_step() -> None:
 def test_threads_and_batches_change_no_bit() -> None:
     random = np.random.default_rng(12)
     X, classes = random_rows(random, 3000, 2, 20)
-    starts = class_wise(X, classes, 2, 3, 40, measure(X, FULL), LowRank(4), np.random.RandomState(0))
+    starts = class_wise(X, classes, Wanted(2, 3, 40, measure(X, FULL), LowRank(4), np.random.RandomState(0)))
     options = Options(covariance_type="low_rank", max_iter=2, tol=0.0)
     together = fit(X, classes, starts, options)
     threaded = fit(X, classes, starts, replace(options, n_jobs=2))
