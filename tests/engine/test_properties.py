@@ -379,23 +379,3 @@ def test_a_constant_beside_a_far_smaller_feature(
         result = fit(X, classes, starts_of_kind(kind, X, classes, 2, covariance_type), options)
         assert_finite(result)
         assert (result.status != Status.FAILED).all()
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize(
-    ("n_rows", "n_kernels", "n_classes", "n_features"),
-    [(1, 1, 1, 1), (2, 1, 2, 1), (2, 7, 1, 3), (5, 9, 5, 2), (3, 2, 3, 6), (1001, 2, 2, 1)],
-)
-def test_smallest_and_most_unequal_sizes(
-    covariance_type: str, n_rows: int, n_kernels: int, n_classes: int, n_features: int
-) -> None:
-    random = np.random.default_rng(1)
-    X = random.normal(size=(n_rows, n_features))
-    classes = np.zeros(n_rows, dtype=np.int64)
-    classes[:n_classes] = np.arange(n_classes)
-    for kind in START_KINDS:
-        start = starts_of_kind(kind, X, classes, n_kernels, covariance_type)
-        result = fit(X, classes, start, Options(covariance_type=covariance_type))
-        assert_finite(result)
-        assert (result.status == Status.CONVERGED).all()
-        assert_never_falls(result, n_rows)

@@ -100,14 +100,6 @@ def test_more_kernels_than_rows_use_rows_again() -> None:
         assert (found.covariances > 0).all()
 
 
-def test_k_means_plus_plus_finds_every_cluster() -> None:
-    X, _ = four_clusters()
-    frame = measure(X, FULL)
-    found = starts.k_means_plus_plus(X, starts.Wanted(3, 20, 4, frame, FULL, np.random.RandomState(0)))
-    assert found.weights.shape == (20, 4, 3)
-    assert all(sorted(corners_of(means).tolist()) == [0, 1, 2, 3] for means in found.means)
-
-
 @each_library
 def test_swaps_move_seeds_to_clusters_without_one(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
@@ -260,24 +252,6 @@ def all_rows(
     )
 
 
-def test_k_means_finds_clusters_whatever_their_classes() -> None:
-    X, corner = four_clusters()
-    classes = np.where(corner == 3, np.arange(len(X)) % 2, corner % 2)
-    found = all_rows(X, classes, 6, 4)
-    complete = 0
-    for means, weights, covariances in zip(found.means, found.weights, found.covariances, strict=True):
-        nearest = np.argmin(((X[:, None] - means) ** 2).sum(axis=2), axis=1)
-        # Each centre is the mean of its rows, and the weights are the classes' shares, a hundredth spread.
-        assert_allclose(means, [X[nearest == k].mean(axis=0) for k in range(4)], atol=1e-9)
-        shares = [[np.mean(nearest[classes == c] == k) for c in range(2)] for k in range(4)]
-        assert_allclose(weights, 0.99 * np.array(shares) + 0.01 / 4, rtol=1e-12)
-        within = X - means[nearest]
-        pooled = 0.95 * within.T @ within / len(X) + 0.05 * np.diag(X.var(axis=0))
-        assert_allclose(covariances, np.stack([pooled] * 4), rtol=1e-9, atol=1e-9)
-        complete += np.linalg.norm(means[:, None] - CENTRES, axis=2).min(axis=0).max() < 1.0
-    assert complete >= 3
-
-
 def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clusters() -> None:
     X, corner = four_clusters(n_rows=120)
     weights = np.random.default_rng(3).integers(1, 4, size=len(X)).astype(np.float64)
@@ -422,18 +396,6 @@ def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.
     assert len(everyone.swaps) == 8 * 4
     # Seeds that may be swapped are drawn from more rows.
     assert len(starts._draw(members, 4, None, np.random.RandomState(0), swap=True).rows) == 400
-
-
-def test_neighbours_are_sought_among_some_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starts, "_MOST_WITH_NEIGHBOURS", 50)
-    X, corner = four_clusters()
-    weights = np.arange(1.0, 401.0)
-    rows, own, mass = starts.without_outliers(X, corner, weights, measure(X, FULL))
-    assert 37 <= len(rows) <= 50
-    assert mass is not None
-    for row, c, weight in zip(rows, own, mass, strict=True):
-        (n,) = np.flatnonzero((row == X).all(axis=1))
-        assert (corner[n], weights[n]) == (c, weight)
 
 
 def test_centres_of_classes_are_those_of_three_passes_of_lloyd() -> None:
