@@ -13,9 +13,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from skmix import SharedKernelMixture, open_rows
+from skmix import compose
 from skmix.features import Arcsinh
-from skmix.plots import draw_populations
+from skmix.groups import draw_populations
 
 # %%
 # One file for each sample, with the intensities of four markers. Treatment doubles the share of cytotoxic
@@ -43,19 +43,17 @@ for number in range(12):
     )
 
 # %%
-# A folder is opened as groups, each file one. There are more kernels than populations, because some need
-# several; kernels that overlap are merged.
-rows = open_rows(folder.name, transform=Arcsinh(cofactor=5.0))
-model = SharedKernelMixture(7, tol=1e-5, max_iter=1000, random_state=0).fit(rows)
-model.merge_kernels()
-shares = model.composition()
-print(shares.pivot(index="group", columns="population", values="share").round(3))
+# Each file of a folder is a sample. There are more kernels than populations, because some need several;
+# kernels that overlap are merged.
+study = compose(folder.name, transform=Arcsinh(cofactor=5.0), n_kernels=7)
+shares = study.proportions
+print(shares.pivot(index="sample", columns="population", values="proportion").round(3))
 
 # %%
-# Which populations differ between treated and control samples? Shares sum to one: where one rises, others
-# must fall.
-control, treated = model.classes_[:6], model.classes_[6:]
-difference = model.compare(treated, control)
+# Which populations differ between treated and control samples? Proportions sum to one: where one rises,
+# others must fall.
+control, treated = study.samples[:6], study.samples[6:]
+difference = study.compare(treated, control)
 print(difference.round(4))
 
 # %%
@@ -64,25 +62,25 @@ print(difference.round(4))
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained"
 )
-drawn = pd.DataFrame(model.sample(2000)[0], columns=MARKERS)
-draw_populations(model, drawn, left, features=("CD8", "CD4"))
+cells = study.model.sample(2000)[0]
+draw_populations(study.model, study.populations, cells, left, features=("CD8", "CD4"))
 left.set(
     xlabel="CD8",
     ylabel="CD4",
-    title=f"{model.n_kernels_} kernels, {len(difference)} populations",
+    title=f"{study.model.n_kernels_} kernels, {len(difference)} populations",
 )
 left.legend(title="population")
 lines, _ = left.get_legend_handles_labels()
 for (number, own), line in zip(shares.groupby("population"), lines, strict=True):
-    errors = [own["share"] - own["lower"], own["upper"] - own["share"]]
+    errors = [own["proportion"] - own["lower"], own["upper"] - own["proportion"]]
     place = np.arange(12) + 0.12 * number
     middle.errorbar(
-        own["share"], place, xerr=errors, fmt="o", ms=4, color=line.get_color()
+        own["proportion"], place, xerr=errors, fmt="o", ms=4, color=line.get_color()
     )
 middle.set(
     yticks=np.arange(12),
-    yticklabels=model.classes_,
-    xlabel="share",
+    yticklabels=study.samples,
+    xlabel="proportion",
     title="composition",
 )
 errors = [

@@ -2,15 +2,15 @@
 Compositions of samples
 =======================
 
-Twelve samples are mixtures of the same four populations in other proportions. Shares have intervals, two sets
-of samples are compared, and a sample that does not belong is found.
+Twelve samples are mixtures of the same four populations. Their proportions have intervals, two sets of
+samples are compared, and a sample that does not belong is found.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture
-from skmix.plots import plot_composition
+from skmix.groups import compare, composition, plot_proportions, unusual_samples
 
 # %%
 # Six controls and six treated samples: the treatment raises the third population at the cost of the first.
@@ -30,28 +30,25 @@ for name in names:
 model = SharedKernelMixture(
     4, init="k-means", tol=1e-7, accelerate=True, max_iter=1000, random_state=0
 )
-model.fit(np.concatenate(X), y).sort_kernels()
+model.fit(np.concatenate(X), y)
 
 # %%
-# Shares with their intervals. They are wider than those of counts, since populations overlap.
-table = model.composition()
-print(table[table["group"] == "control 1"].round(3).to_string(index=False))
+# Proportions with their intervals. They are wider than those of counts, since populations overlap.
+table = composition(model)
+print(table[table["sample"] == "control 1"].round(3).to_string(index=False))
 
 # %%
 # The two sets, as samples of two kinds of patients, say: means over samples, and differences.
 control = [name for name in names if name.startswith("control") and name != "control 4"]
 treated = [name for name in names if name.startswith("treated")]
-print(model.compare(treated, control).round(4).to_string(index=False))
+print(compare(model, treated, control).round(4).to_string(index=False))
 
 # %%
 # Which samples differ from the others? With two sets, each is compared with samples of both, so that an
 # unusual one must stand out from all.
-unusual = model.unusual_groups()
-print(
-    unusual[["group", "kernel", "share", "usual_share", "p_adjusted", "unusual"]]
-    .round(4)
-    .to_string(index=False)
-)
+unusual = unusual_samples(model)
+columns = ["kernel", "proportion", "usual_proportion", "p_adjusted", "unusual"]
+print(unusual[["sample", *columns]].round(4).to_string(index=False))
 
-plot_composition(table, unusual)
+plot_proportions(table, unusual)
 plt.show()

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
-from skmix.plots import draw_populations, plot_merges
+from skmix.groups import draw_populations, merge_kernels, plot_merges
 
 # %%
 # Three populations: one bent, one skewed, one even. BIC chooses the number of kernels.
@@ -31,14 +31,14 @@ true = np.repeat([0, 1, 2], [1500, 900, 600])
 search = SharedKernelMixtureCV(
     SharedKernelMixture(init="k-means", n_init=3), criterion="bic", random_state=0
 )
-model = search.fit(X).best_estimator_.sort_kernels()
+model = search.fit(X).best_estimator_
 print(f"BIC: {model.n_kernels_} kernels")
 
 # %%
 # Kernels are merged by the entropy of the responsibilities, up to a height of 0.9: two populations are left
 # apart when rows tell nearly always which of the two they came from.
-model.merge_kernels()
-found = model.predict(X, populations=True)
+populations = merge_kernels(model)
+found = populations.predict(model, X)
 for population in np.unique(found):
     shares = np.bincount(true[found == population], minlength=3) / np.sum(
         found == population
@@ -59,10 +59,10 @@ colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#3
 for k in range(model.n_kernels_):
     left.plot(*X[kernel_of == k].T, "o^sD"[k // 7], color=colours[k % 7], ms=3, mew=0)
 left.set_title(f"{model.n_kernels_} kernels as clusters")
-plot_merges(model, middle)
+plot_merges(populations, middle)
 middle.set_title("merges")
-draw_populations(model, X, right)
-right.set_title(f"{model.populations_.max() + 1} populations")
+draw_populations(model, populations, X, right)
+right.set_title(f"{len(populations)} populations")
 for axes in (left, right):
     axes.set(xticks=[], yticks=[])
 plt.show()

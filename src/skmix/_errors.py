@@ -23,10 +23,8 @@ class Argument(str):
         return self
 
 
-class _Message:
+class _Message(Exception):  # noqa: N818
     """A message in parts, of which some are arguments."""
-
-    parts: tuple[str, ...]
 
     def __init__(self, *parts: str) -> None:
         super().__init__("".join(parts))

@@ -327,7 +327,7 @@ def test_names_that_are_too_long_for_tables(folder: Path, tmp_path: Path) -> Non
     for arguments in (
         ("predict", model, table, "-o", long),
         ("sample", model, 3, "-o", long),
-        ("compose", table, "--group", "kind", "--table", long),
+        ("compose", table, "--sample", "kind", "--table", long),
     ):
         assert "xxx: File name too long" in said(run(*arguments, code=2))
 

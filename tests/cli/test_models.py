@@ -164,7 +164,7 @@ def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
     }
     assert {name: settings[name] for name in expected} == expected
     shown = run("show", tmp_path / "m").stdout
-    assert "group of petal length, petal width" in shown
+    assert "feature set petal length, petal width" in shown
     run(
         *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--kernels", 3),
         *("--tune", "--outliers", 0, "--covariance-prior", 2),
@@ -305,11 +305,11 @@ def test_names_are_printed_as_they_are(tmp_path: Path, name: str) -> None:
     printed = name.replace("\x1b", "\\x1b").replace("\x07", "\\x07")
     file = str(model).replace("\x1b", "\\x1b").replace("\x07", "\\x07")
     assert f"({printed} 50, other 100)" in fitted
-    assert f"groups: {printed}, sepal width; petal width" in fitted
+    assert f"feature sets: {printed}, sepal width; petal width" in fitted
     assert f"written into {file}" in fitted
     assert f"target      {printed} kind" in shown
     assert f"{Path(file).name}: SharedKernelClassifier" in shown
-    assert f"group of {printed}, sepal width" in shown
+    assert f"feature set {printed}, sepal width" in shown
     assert re.search(rf"^{re.escape(printed)} +50 +0.333", shown, re.M)
     assert re.search(rf"^{re.escape(printed)} +50 +[01]\.\d", evaluated, re.M)
     assert re.search(rf"predicted +{re.escape(printed)} ", evaluated)
@@ -473,7 +473,7 @@ def test_show(folder: Path) -> None:
         assert part in text
     printed = json.loads(run("show", folder / "iris.skmix", "--json").stdout)
     model = skmix.load(folder / "iris.skmix")
-    assert printed["groups"][0]["weights"] == model.weights_.tolist()
+    assert printed["feature_sets"][0]["weights"] == model.weights_.tolist()
     lines = re.findall(r"^(k\d+) +[\d.]+ +([\d.]+)", text, re.M)
     # Those of most rows first.
     order = np.argsort(-model.weights_ @ model.class_prior_)
@@ -751,7 +751,7 @@ def test_a_task_of_more_steps_than_expected_is_not_done() -> None:
 def test_fits_report_their_passes_to_who_watches() -> None:
     from contextlib import contextmanager
 
-    from skmix.estimators import watched_by
+    from skmix.estimators.callbacks import watched_by
 
     printed: list[tuple[str, int | None, list[str]]] = []
 

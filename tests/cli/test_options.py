@@ -400,8 +400,8 @@ def shown(place: Path, command: str, options: list[str], monkeypatch: pytest.Mon
         run("show", place / "m", "--html", place / "page.html", "--data", place / "t.txt", *options)
         return drawn
     if command == "compose":
-        arguments = ("compose", place / "t.txt", "--group", target, "--kernels", 1, "-o", place / "own")
-        return json.loads(run(*arguments, "--json", *options).stdout)["composition"]
+        arguments = ("compose", place / "t.txt", "--sample", target, "--kernels", 1, "-o", place / "own")
+        return json.loads(run(*arguments, "--json", *options).stdout)["proportions"]
     if command == "evaluate":
         return json.loads(run("evaluate", place / "m", place / "t.txt", "--json", *options).stdout)
     return run("predict", place / "m", place / "t.txt", *options).stdout

@@ -100,7 +100,7 @@ def test_all_that_fit_and_show_say(tmp_path: Path) -> None:
         "outlier_threshold": None,
         "n_kernels": [2],
         "n_shared": [both],
-        "groups": [["a", "b"]],
+        "feature_sets": [["a", "b"]],
         "n_candidates": None,
         "reduction": None,
         "folds": None,
@@ -143,7 +143,7 @@ OUTCOME: dict[str, Any] = {
     "by_rank": False,
     "n_candidates": None,
     "n_members": None,
-    "groups": [["a"]],
+    "feature_sets": [["a"]],
     "converged": True,
     "n_iter": 1,
     "training_accuracy": None,
@@ -196,11 +196,11 @@ def classes_of(*sizes: float) -> list[dict[str, Any]]:
             "chosen among 7 candidates; the best of 3 models whose probabilities are averaged",
         ),
         (
-            {"n_kernels": [2, 3], "groups": [["a", "b"], ["c"]]},
+            {"n_kernels": [2, 3], "feature_sets": [["a", "b"], ["c"]]},
             1,
             "2, 3 kernels, low rank covariances, 8 parameters",
         ),
-        ({"n_kernels": [2, 3], "groups": [["a", "b"], ["c"]]}, 2, "groups: a, b; c"),
+        ({"n_kernels": [2, 3], "feature_sets": [["a", "b"], ["c"]]}, 2, "feature sets: a, b; c"),
         ({"converged": False, "n_iter": 9}, 2, "did not converge in 9 passes"),
         ({"training_accuracy": 0.5}, 3, "50.0 % of the training rows are classified correctly"),
         (
@@ -383,7 +383,7 @@ DESCRIBED: dict[str, Any] = {
     "classes": [],
     "covariance_type": "low_rank",
     "n_parameters": 7,
-    "groups": [
+    "feature_sets": [
         {
             "features": ["a"],
             "n_kernels": 1,
@@ -433,15 +433,15 @@ DESCRIPTION = [
         ({"settings": {"n_kernels": 2, "tol": 0.1}}, "settings n_kernels=2, tol=0.1"),
         ({"group_shift": 8.0}, "shifts means of each group, drawn to the common ones by 8 rows"),
         (
-            {"groups": [DESCRIBED["groups"][0] | {"degrees": [3.0]}]},
+            {"feature_sets": [DESCRIBED["feature_sets"][0] | {"degrees": [3.0]}]},
             "kernels 1, Student’s t, 3 degrees of freedom",
         ),
         (
-            {"groups": [DESCRIBED["groups"][0] | {"background": [0.1, 0.2]}]},
+            {"feature_sets": [DESCRIBED["feature_sets"][0] | {"background": [0.1, 0.2]}]},
             "background 10 to 20 % of the rows of each class",
         ),
-        ({"groups": DESCRIBED["groups"] * 2}, "group of a"),
-        ({"groups": DESCRIBED["groups"] * 2}, "kernels 1, 1"),
+        ({"feature_sets": DESCRIBED["feature_sets"] * 2}, "feature set a"),
+        ({"feature_sets": DESCRIBED["feature_sets"] * 2}, "kernels 1, 1"),
         (
             {"classes": [{"label": f"c{i}", "n_rows": i or None, "prior": i / 100} for i in range(22)]},
             "c19 19 0.190",
@@ -468,7 +468,9 @@ def test_a_model_in_words(
     assert cells(capsys.readouterr().out) == DESCRIPTION
     changed = DESCRIBED | changes
     if changed["classes"]:
-        changed["groups"] = [changed["groups"][0] | {"weights": [[1.0] * len(changed["classes"])]}]
+        changed["feature_sets"] = [
+            changed["feature_sets"][0] | {"weights": [[1.0] * len(changed["classes"])]}
+        ]
     _print_model(changed, "m")
     assert line in map(" ".join, cells(capsys.readouterr().out))
 

@@ -87,33 +87,6 @@ def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMix
     assert not source_of(adata).has_labels  # type: ignore[union-attr]
 
 
-def test_cells_without_a_sample_have_no_label(annotate: Callable[..., Any]) -> None:
-    sample = SAMPLE.astype(object)
-    sample[::7] = None
-    adata = annotate(X, pd.Categorical(sample))
-    mixture = SharedKernelMixture(2, random_state=0, tol=1e-3)
-    with pytest.warns(UserWarning, match="22 of 150 rows of .* have no group: they shape the kernels, but"):
-        fitted = mixture.fit((adata, "sample"))
-    assert fitted.classes_.tolist() == ["s1", "s2", "s3"]
-    assert fitted.class_count_.sum() == 150 - 22
-
-
-def test_what_an_anndata_has_not_is_told(annotate: Callable[..., Any]) -> None:
-    adata = annotate(X, SAMPLE, obsm={"pca": X})
-    for wrong, words in (
-        ({"layer": "counts"}, "no 'counts' in layers"),
-        ({"obsm": "umap"}, r"no 'umap' in obsm; it has \['pca'\]"),
-        ({"layer": "counts", "obsm": "pca"}, "not both"),
-        ({"sample_key": "patient"}, r"obs has no column 'patient'; it has \['sample'\]"),
-        ({"sample_key": "sample", "label": SAMPLE}, "Labels are given twice"),
-        ({"columns": ["CD8"]}, r"X has no feature 'CD8' \(1 missing\); its features are \['CD3', 'CD4'\]"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            open_rows(adata, **wrong)
-    with pytest.raises(ValueError, match="needs rows in memory, but X is a A"):
-        SharedKernelMixture(2).partial_fit(adata)
-
-
 # ---------------------------------------------------------------- labels written back
 
 
@@ -309,23 +282,3 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
         write_labels(one, files[0], tmp_path / "day1")
     with pytest.raises(ValueError, match=r"for copies of FCS files; these rows are in memory"):
         write_labels(model, X, tmp_path / "out")
-
-
-def test_a_real_sample_through_the_whole_path(tmp_path: Path) -> None:
-    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
-    path = Path(__file__).parents[1] / "data" / "0877408774.B08.fcs"
-    channels = ["FL1-H", "FL2-H", "FL3-H"]
-    whole = flowio.FlowData(str(path)).as_array()
-    rows = open_rows([path], columns=channels, transform=Arcsinh(150.0), chunk_rows=3000)
-    here = np.arcsinh(whole[:, 2:5] / 150.0)
-    start = {"means": here[::2500]}
-    model = SharedKernelMixture(4, init=start, tol=1e-3, max_iter=50).fit(rows)
-    assert model.classes_.tolist() == ["0877408774.B08"]
-    assert model.feature_names_in_.tolist() == channels
-    expected = SharedKernelMixture(4, init=start, tol=1e-3, max_iter=50).fit(here)
-    assert_allclose(model.means_, expected.means_, rtol=1e-9)
-    write_labels(model, rows, tmp_path)
-    copied = read_fcs(tmp_path / path.name)
-    assert copied.channels[-1] == "kernel"
-    assert_array_equal(copied.X[:, -1], expected.predict(here))
-    assert_allclose(copied.X[:, :-1], whole, rtol=1e-6)

@@ -41,7 +41,7 @@ from skmix.plots import (
     plot_search,
     weight_key,
 )
-from skmix.plots._models import feature_names, groups_of, kernels_of
+from skmix.plots._models import feature_names, kernel_sets, kernels_of
 
 SETTINGS: dict[str, Any] = {"random_state": 0, "tol": 1e-2, "max_iter": 1000}
 # One weight in each step of the paper's table 7, and what the table says about it.
@@ -123,7 +123,7 @@ def test_models_of_feature_sets_know_their_columns_and_names() -> None:
     model = SharedKernelClassifier(
         3, feature_sets=[["s", "p"], ["q"]], priors=[0.5, 0.3, 0.2], **SETTINGS
     ).fit(table, y)
-    first, second = groups_of(model)
+    first, second = kernel_sets(model)
     assert (first.names, first.columns) == (["s", "p"], [3, 0])
     assert (second.names, second.columns) == (["q"], [1])
     assert_allclose(second.prior, [0.5, 0.3, 0.2])

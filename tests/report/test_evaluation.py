@@ -194,7 +194,7 @@ def test_descriptions_are_plain_values_of_the_model(model: SharedKernelClassifie
         assert json.loads(json.dumps(described, allow_nan=False)) == described
         assert described["n_parameters"] == n_parameters
     described = describe(model)
-    (group,) = described["groups"]
+    (group,) = described["feature_sets"]
     assert_allclose(group["weights"], model.weights_)
     assert_allclose(group["means"], model.means_)
     assert_allclose(group["shares"], model.weights_ @ [0.2, 0.3, 0.5])
@@ -203,8 +203,11 @@ def test_descriptions_are_plain_values_of_the_model(model: SharedKernelClassifie
     assert described["log_likelihood"] == model.log_likelihood_
     assert described["outlier_threshold"] == model.threshold_
     described = describe(sets)
-    assert [group["features"] for group in described["groups"]] == [["feature 0", "feature 1"], ["feature 3"]]
-    for own, part in zip(described["groups"], sets.models_, strict=True):
+    assert [group["features"] for group in described["feature_sets"]] == [
+        ["feature 0", "feature 1"],
+        ["feature 3"],
+    ]
+    for own, part in zip(described["feature_sets"], sets.models_, strict=True):
         # The models of feature sets do not know the priors.
         assert_allclose(own["shares"], part.weights_ @ [0.5, 0.3, 0.2])
     assert described["log_likelihood"] == pytest.approx(sum(part.log_likelihood_ for part in sets.models_))
@@ -219,7 +222,7 @@ def test_kernels_that_serve_several_classes_are_counted() -> None:
     for shift, n_shared in ((0.0, 2), (100.0, 0)):
         rows = np.concatenate([X[:50], X[:50]]) + shift * two[:, None]
         found = describe(SharedKernelMixture(2, random_state=0).fit(rows, two))
-        assert [group["n_shared"] for group in found["groups"]] == [n_shared]
+        assert [group["n_shared"] for group in found["feature_sets"]] == [n_shared]
     for numbers, shared, words in (
         ([3], [0], "each of one class"),
         ([1], [1], "which serves more than one class"),
@@ -253,7 +256,7 @@ def test_transformed_features_are_counted_and_named(model: SharedKernelClassifie
         changed.feature_map_ = SimpleNamespace(powers=np.array([1.0, 0.5]), curves=curves, matrix=matrix)
         described = describe(changed)
         assert tuple(described[name] for name in ("n_transformed", "by_rank", "n_components")) == expected
-        assert described["groups"][0]["features"] == names
+        assert described["feature_sets"][0]["features"] == names
         assert described["features"] == ["feature 0", "feature 1"]
 
 

@@ -66,7 +66,7 @@ def test_the_page_of_a_model_has_its_numbers(covariance_type: str) -> None:
     page = model_page(model, title="model", X=X, y=y)
     assert model_page(model, title="model", X=X, y=y) == page
     data = embedded(page)
-    (group,) = data["groups"]
+    (group,) = data["feature_sets"]
     assert group["features"] == ["feature 0", "feature 1", "feature 2"]
     # Beside the features, the axes along which kernels differ: means and rows are projected alike.
     assert group["axes"] == ["axis 1", "axis 2", "axis 3"]
@@ -115,11 +115,14 @@ def test_feature_sets_have_their_own_kernels_and_columns() -> None:
     model = fitted(4, feature_sets=[[3, 0], [2]])
     X, y = labelled(4)
     data = model_data(model, title="model", X=X, y=y)
-    assert [group["features"] for group in data["groups"]] == [["feature 3", "feature 0"], ["feature 2"]]
+    assert [group["features"] for group in data["feature_sets"]] == [
+        ["feature 3", "feature 0"],
+        ["feature 2"],
+    ]
     assert (data["n_kernels"], data["n_features"]) == ([4, 4], [2, 1])
     settings = dict(data["settings"])
     assert settings["passes"] == " and ".join(str(part.n_iter_) for part in model.models_)
-    for group, part in zip(data["groups"], model.models_, strict=True):
+    for group, part in zip(data["feature_sets"], model.models_, strict=True):
         assert_allclose(group["means"], part.means_, rtol=1e-4)
     assert_allclose(data["rows"]["values"][0], X[:, [3, 0]].T, rtol=1e-4)
     assert_allclose(data["rows"]["values"][1], X[:, [2]].T, rtol=1e-4)
@@ -148,13 +151,13 @@ def test_planes_are_those_in_which_kernels_are_furthest_apart() -> None:
 
 def test_pages_have_room_for_so_many_features_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = SharedKernelMixture(3, covariance_type="diag", **SETTINGS).fit(labelled(300)[0])
-    (group,) = model_data(wide, title="model")["groups"]
+    (group,) = model_data(wide, title="model")["feature_sets"]
     assert len(group["features"]) + len(group["axes"]) == 40
     assert group["note"].startswith("38 of the 300 features are offered")
     # Feature sets share the room.
     monkeypatch.setitem(model_data.__globals__, "_MAX_ENTRIES", 200)
     model = fitted(20, feature_sets=[list(range(10)), list(range(10, 20))], covariance_type="diag")
-    groups = model_data(model, title="model")["groups"]
+    groups = model_data(model, title="model")["feature_sets"]
     numbers = [len(group["features"]) + len(group["axes"]) for group in groups]
     assert min(numbers) > 4
     assert sum(4 * n * (n + 1) / 2 for n in numbers) <= 200

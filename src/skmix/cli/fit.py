@@ -27,13 +27,13 @@ from skmix.cli.models import print_evaluation
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.holdout import Split, single_split, stratified_folds
-from skmix.estimators.rows import note_rows, number_labels
+from skmix.estimators.rows import note_rows
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
 from skmix.io import TableRows
 from skmix.io.encoding import Kind, feature_names
+from skmix.io.labels import class_labels, number_labels
 from skmix.io.preparation import scale_in_words
-from skmix.io.tables import class_labels
 from skmix.report.description import serving
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
@@ -89,10 +89,6 @@ def fit(
             "categories anyway.",
         ),
     ] = None,
-    dates: Annotated[
-        Literal["refuse", "numbers"],
-        _of_table(help="Columns of dates: numbers makes days since 1970 of them."),
-    ] = "refuse",
     missing: tables.Missing = None,
     no_header: tables.NoHeader = False,
     sep: tables.Sep = None,
@@ -260,8 +256,7 @@ def fit(
                 "--time-limit is for automatic choices, but everything is given. Leave it out, or --kernels.",
                 cli.WRONG_USE,
             )
-    noted = {"weight": weight, "missing": missing}
-    metadata: dict[str, Any] = {"target": target, **{name: own for name, own in noted.items() if own}}
+    metadata: dict[str, Any] = {"target": target, **({"weight": weight} if weight else {})}
     written = tables.written(no_header, sep, decimal, encoding, missing)
     settings_of_files = tables.preparation(compensate, transform)
     for place in (out, html):
@@ -274,13 +269,13 @@ def fit(
             weight=weight,
             drop=drop,
             categorical=categorical or (),
-            dates=dates == "numbers",
             preparation=settings_of_files,
             **written,
         )
-        if rows.preparation is not None:
-            spilt = ", compensated for spill-over" if rows.preparation.get("compensate") else ""
-            cli.note(f"values are on the scale {scale_in_words(rows.preparation['transform'])}{spilt}.")
+        prepared = rows.preparation or {"transform": "none"}
+        if "compensate" in prepared or prepared["transform"] != "none":
+            spilt = ", compensated for spill-over" if prepared.get("compensate") else ""
+            cli.note(f"values are on the scale {scale_in_words(prepared['transform'])}{spilt}.")
         _check_columns(rows)
         coded = [name for name, kind in rows.columns.items() if isinstance(kind, list)]
         if target is None and coded:
@@ -312,14 +307,10 @@ def fit(
             "preparation_": rows.preparation,
         }
         note_rows(model, **of_rows)
-        if missing or any(kind is not None for kind in rows.columns.values()):
-            # Frames are encoded before members of a search see them.
-            model.table_columns_ = rows.columns
-        else:
-            # A search passes rows on to those of its members that take features as they are.
-            maps = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
-            for each in (*(own for own, change in maps if change is None), *getattr(model, "mixtures_", [])):
-                note_rows(each, **of_rows)
+        # A search passes rows on to those of its members that take features as they are.
+        maps = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
+        for each in (*(own for own, change in maps if change is None), *getattr(model, "mixtures_", [])):
+            note_rows(each, **of_rows)
         model.metadata_ = metadata
         tables.write_model(out, model)
         tested = None if held is None else held.test(model)
@@ -347,9 +338,9 @@ def fit(
             "n_rows": len(X),
             "n_unlabelled": int(np.count_nonzero(~known)),
             **{name: described[name] for name in (*facts, "covariance_type", "n_parameters", *end)},
-            "n_kernels": [group["n_kernels"] for group in described["groups"]],
-            "n_shared": [group["n_shared"] for group in described["groups"]],
-            "groups": [group["features"] for group in described["groups"]],
+            "n_kernels": [each["n_kernels"] for each in described["feature_sets"]],
+            "n_shared": [each["n_shared"] for each in described["feature_sets"]],
+            "feature_sets": [each["features"] for each in described["feature_sets"]],
             "n_candidates": None if search is None else len(set(map(repr, search.cv_results_["params"]))),
             "reduction": None if search is None else search.best_params_.get("reduction"),
             "training_accuracy": None if y is None else training.take(known).test(model).accuracy,
@@ -400,7 +391,7 @@ def _lines(outcome: dict[str, Any]) -> list[str]:
         if outcome["n_members"]:
             lines[-1] += f"; the best of {outcome['n_members']} models whose probabilities are averaged"
     if len(numbers) > 1:
-        lines.append("groups: " + "; ".join(", ".join(group) for group in outcome["groups"]))
+        lines.append("feature sets: " + "; ".join(map(", ".join, outcome["feature_sets"])))
     ended = "converged" if outcome["converged"] else "did not converge"
     lines.append(f"{ended} in {cli.counted(outcome['n_iter'], 'pass', 'passes')}")
     if outcome["training_accuracy"] is not None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from .compute.arrays import like, namespace
 from .compute.threads import Workers, workers
+from .estep.completion import conditional
 from .estep.gaps import group_rows, marginal
 from .estep.terms import log_sum as log_sum
 from .estep.terms import safe_log
@@ -134,7 +135,7 @@ def condition(
     rows[:, columns] = values
     weights = np.exp(log_responsibilities(rows, np.arange(n_classes), parameters, covariance_type)).T
     structure = structure_of(covariance_type)
-    slopes, covariances = structure.conditional(parameters.covariances[None], columns, n_features)
+    slopes, covariances = conditional(structure, parameters.covariances[None], columns, n_features)
     gaps = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
     means = parameters.means[:, gaps] + (slopes[0] @ deviation[..., None])[..., 0]
@@ -169,7 +170,7 @@ def _incomplete(
         if len(columns) == n_features:
             continue
         gaps = np.setdiff1d(np.arange(n_features), columns)
-        slopes, covariances = structure.conditional(parameters.covariances[None], columns, n_features)
+        slopes, covariances = conditional(structure, parameters.covariances[None], columns, n_features)
         slopes = np.broadcast_to(slopes[0], (n_kernels, len(gaps), len(columns)))
         yield index, columns, gaps, slopes, covariances
 

@@ -196,8 +196,8 @@ class Fitted(FitRecord):
 
     def moved(self, parameters: Parameters) -> Fitted:
         """Return the record with kernels that moved, without what belongs to those before."""
-        gone = dict.fromkeys(("weight_posterior", "kernel_posterior", "stream"))
-        return replace(self, **fields_of(parameters), **gone)
+        found = self.with_parameters(parameters)
+        return replace(found, weight_posterior=None, kernel_posterior=None, stream=None)
 
 
 def fields_of(parameters: Parameters) -> dict[str, Any]:
@@ -283,6 +283,6 @@ class RowsOfFit(FitRecord):
 
     n_features_in: int = _number(Integral, 1)
     feature_names_in: np.ndarray | None = _value(np.ndarray, default=None)  # (M,)
-    table_columns: dict[str, Any] | None = _value(dict, default=None)  # columns before they were encoded
-    preparation: dict[str, Any] | None = _value(dict, default=None)  # scale and compensation of files
+    # Encoding of columns, scale and compensation of files; None for numbers as they were given.
+    preparation: dict[str, Any] | None = _value(dict, default=None)
     metadata: dict[str, Any] | None = _value(dict, default=None)  # of the user, and of the command line

@@ -26,6 +26,7 @@ from ..engine.em import RunState, fit, regulariser_of
 from ..engine.estep.terms import safe_log
 from ..engine.frame import power_of_two
 from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
+from ..engine.records import join
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
@@ -234,9 +235,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
                 starts.append(self._start(X, random_state) if fresh else self._current())
             if self.max_iter == 0:
                 continue
-            batch = Parameters(
-                *(np.stack([getattr(s, n) for s in starts]) for n in ("weights", "means", "covariances"))
-            )
+            batch = join([start.batch() for start in starts])
             result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
             for own, path in enumerate(result.path):
                 bounds, status = path[:, 0] / len(X), result.status[own]

@@ -234,7 +234,7 @@ def _default_prior(
         prior = saved.prior
     elif last is not None and last.prior is not None and last.prior.prior_setting == model.covariance_prior:
         # A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
-        before, now = (None if each is None else each.variance_floor for each in (last.floor, floor))
+        before, now = ([] if each is None else each.variance_floor for each in (last.floor, floor))
         prior = last.prior.covariance_prior if np.array_equal(before, now) else None
     if prior is None and resume is None:
         one = given.take(0)
@@ -478,7 +478,7 @@ def start_batches(
     own_kernels = None
     if n_kernels is None:
         own_kernels = default_kernels(training, structure, shared=model.init == "auto")
-    n_kernels = int(own_kernels.sum()) if own_kernels is not None else int(n_kernels)
+        n_kernels = int(own_kernels.sum())
     random_state = check_random_state(model.random_state)
     rows, codes, weights = training.source.start_rows()
     if training.source.summary.gaps:
@@ -694,9 +694,9 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> l
             ConvergenceWarning,
         )
     # Of rows and labels together, and of all sets: the same for each model.
-    total = {"log_likelihood": float(path[-1].sum()), "log_likelihood_path": np.array(path)}
-    joint_fit = {"class_prior": prior, "n_iter": len(path), "converged": converged}
-    return [replace(own, **joint_fit, history=own.history and replace(own.history, **total)) for own in fits]
+    total: dict[str, Any] = {"log_likelihood": float(path[-1].sum()), "log_likelihood_path": np.array(path)}
+    common: dict[str, Any] = {"class_prior": prior, "n_iter": len(path), "converged": converged}
+    return [replace(own, **common, history=own.history and replace(own.history, **total)) for own in fits]
 
 
 def _one_pass(

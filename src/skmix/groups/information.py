@@ -1,4 +1,4 @@
-"""How well rows determine the weights of one class: information, covariance and intervals of shares.
+"""How well rows determine the weights of one group: information, covariance and intervals of shares.
 
 Given the kernels f_k, n rows of the density p = Σ_k π_k f_k have the Fisher information
 
@@ -8,14 +8,14 @@ about the weights π. It depends on the parameters alone, so rows drawn from the
 for kernels far apart J is diagonal, n / π_k, and its inverse V on the simplex is the covariance of
 multinomial shares. Kernels that overlap have less information.
 
-Kernels are estimated too, from all classes. With their parameters θ (means and covariances) and
+Kernels are estimated too, from all groups. With their parameters θ (means and covariances) and
 C_j = n_j E[∂_π log p ∂_θ log p], the inverse of the information about everything has the block
 
     V_j + V_j C_j S⁻¹ C_jᵀ V_j,    S = Σ_j n_j E[∂_θ log p (∂_θ log p)ᵀ] − C_jᵀ V_j C_j,
 
-for the weights of class j: the last term is what the errors of the kernels do to them. It matters for classes
+for the weights of group j: the last term is what the errors of the kernels do to them. It matters for groups
 that have a good part of all rows, and kernels that overlap. `kernel_errors` draws errors of the kernels with
-covariance S⁻¹, so that the term costs no more than a few columns for each class.
+covariance S⁻¹, so that the term costs no more than a few columns for each group.
 """
 
 from __future__ import annotations
@@ -29,20 +29,26 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import structure_of
 
-# Precision of a share that rows say nothing about: it lies between 0 and 1.
+# Precision of a share that rows do not determine: all that is known is that it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
-# Rows that a kernel's mean and covariance have beside those of the classes, lest they be unknown altogether.
+# Rows added to those of a kernel, so that the precision of its mean and covariance is never zero.
 _KERNEL_ROWS = 1.0
-# Most parameters of kernels whose errors are drawn, classes whose rows stand for those of all, and draws.
-_MOST_PARAMETERS, _MOST_CLASSES, _DRAWS = 1500, 16, 48
-# A kernel does not matter for rows that came from it with a lower probability in all classes.
+# Most parameters of kernels whose errors are drawn: their precision is a matrix of this size.
+_MOST_PARAMETERS = 1500
+# Most groups that stand for all of them in the errors of the kernels.
+_MOST_GROUPS = 16
+# Directions that are drawn where kernels have more parameters.
+_DRAWS = 48
+# A kernel is ignored for rows that have a lower probability under it in all groups.
 _NEGLIGIBLE = 1e-3
-# Weights up to which a class does not have a kernel.
+# Weights up to this count as zero.
 _NONE = 1e-9
-# Least variance of a row's log-likelihood, in nats: rows of the background alone have none.
+# Least variance of a row's log-likelihood, in nats². That of rows of the background alone is zero.
 _LEAST_VARIANCE = 0.01
-# Rows for each parameter, and in all.
-_ROWS_EACH, _FEWEST_ROWS = 8, 1 << 12
+# Draws for each parameter of the kernels.
+_ROWS_EACH = 8
+# Fewest draws in all.
+_FEWEST_ROWS = 1 << 12
 
 
 def density_ratios(log_densities: FloatArray) -> FloatArray:
@@ -59,7 +65,7 @@ def density_ratios(log_densities: FloatArray) -> FloatArray:
 
 
 def away_from_zero(weights: FloatArray, size: float) -> FloatArray:
-    """Return weights (K,) of a class of `size` rows as if there were one more, spread over all kernels."""
+    """Return weights (K,) of a group of `size` rows as if there were one more, spread over all kernels."""
     return (size * weights + 1.0 / len(weights)) / (size + 1.0)
 
 
@@ -78,7 +84,7 @@ def covariance(
     concentration: FloatArray | None = None,
     *errors: KernelErrors | None,
 ) -> FloatArray:
-    """Return the covariance (K, K) of the weights (K,) of a class of `size` rows; it adds up to zero.
+    """Return the covariance (K, K) of the weights (K,) of a group of `size` rows; it adds up to zero.
 
     With the concentration of a Dirichlet prior, weights are posterior means and this is the covariance of the
     posterior. The prior may be on the shares of all but the last one, a background, in the others. Weights
@@ -107,14 +113,14 @@ def log_likelihood_moments(
     size: float,
     concentration: FloatArray | None = None,
 ) -> tuple[float, float, float]:
-    """Return mean, variance and skewness of the log-likelihood of a row of a class with fitted weights (K,).
+    """Return mean, variance and skewness of the log-likelihood of a row of a group with fitted weights (K,).
 
     Log-densities l_k are (n, K), of draws of which `ratios` (n, K) are f_k / q. To first order, the mean of
     log p over `size` rows, less its expectation under the weights that were fitted to these rows, is a mean
     of log p less its regression on the scores f_k / p of the weights: fitted weights take up what comes of
     other shares of the kernels. Second-order terms cancel, so that this holds for few rows too.
     """
-    # Weights of zero stay, and draws that only such kernels explain do not matter.
+    # Weights of zero stay zero. Leave out draws that only such kernels explain.
     some, near = np.flatnonzero(weights > _NONE), np.flatnonzero(ratios @ weights > _NONE)
     share = len(near) / len(ratios)
     log_densities, ratios, weights = log_densities[near][:, some], ratios[near][:, some], weights[some]
@@ -129,7 +135,7 @@ def log_likelihood_moments(
     scores = ratios / mass[:, None]
     slopes = scores.T @ (left * drawn)
     taken = size * covariance(ratios, weights, size * share, concentration) @ slopes
-    # With a prior, weights are drawn to others, and take up less.
+    # A prior pulls the weights towards others, and they take up less of the variance.
     variance = max(float(drawn @ left**2 - slopes @ taken), _LEAST_VARIANCE)
     left = left - scores @ taken
     left -= drawn @ left
@@ -166,7 +172,7 @@ def kernel_errors(
     concentration: FloatArray | None = None,
     shift: float | None = None,
 ) -> KernelErrors | None:
-    """Return the errors of kernels that were fitted to classes of `sizes` (L,), with weights (K, L).
+    """Return the errors of kernels that were fitted to groups of `sizes` (L,), with weights (K, L).
 
     With a `shift`, they are those of the means alone, which have a prior of that many rows.
 
@@ -182,7 +188,7 @@ def kernel_errors(
     else:
         return None
     n_parameters = n_kernels * n_each
-    # The first rows of each.
+    # The first draws from each kernel.
     drawn = len(X) // n_parts
     some = np.arange(min(drawn, -(-max(_FEWEST_ROWS, _ROWS_EACH * n_parameters) // n_kernels)))
     some = (np.arange(n_parts)[:, None] * drawn + some).ravel()
@@ -225,7 +231,7 @@ def kernel_errors(
     precision[np.diag_indices_from(precision)] += _KERNEL_ROWS if shift is None else shift
     directions = np.eye(n_parameters)
     if n_parameters > _DRAWS:
-        # Orthonormal, so that their squares add up to those of all directions, but for chance.
+        # Orthonormal directions: the expected sum of their squares is that of all directions.
         normal = np.random.RandomState(0).standard_normal((n_parameters, _DRAWS))
         directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DRAWS)
     root = linalg.cholesky(precision, lower=True, check_finite=False)
@@ -282,13 +288,13 @@ def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
 
 
 def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return some classes and sizes that stand for classes of sizes (L,): all, or as many for equal rows."""
-    if len(sizes) <= _MOST_CLASSES:
+    """Return some groups and sizes that stand for groups of sizes (L,): all, or as many for equal rows."""
+    if len(sizes) <= _MOST_GROUPS:
         return np.arange(len(sizes)), sizes
     total = np.cumsum(sizes)
-    points = (np.arange(_MOST_CLASSES) + 0.5) * total[-1] / _MOST_CLASSES
+    points = (np.arange(_MOST_GROUPS) + 0.5) * total[-1] / _MOST_GROUPS
     found, times = np.unique(np.searchsorted(total, points), return_counts=True)
-    return found, times * total[-1] / _MOST_CLASSES
+    return found, times * total[-1] / _MOST_GROUPS
 
 
 # ---------------------------------------------------------------- intervals

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..estimators.rows import prepared_frame
+from ..estimators.rows import prepared_frame, without_names
 from ..plots._common import (
     CLASS_COLOURS,
     DASHES,
@@ -26,7 +26,7 @@ from ..plots._common import (
     round_of,
 )
 from ..plots._models import Feature, kernels_of, part_label
-from .populations import Populations, in_memory
+from .populations import Populations
 
 _MAX_NUMBERS = 200
 """Proportions up to which each is written into its cell of the picture."""
@@ -95,7 +95,7 @@ def plot_proportions(
     columns = shares.columns.tolist()
     for line, name in enumerate(names):
         odd = found.get(name)
-        # Without a p-value of the likelihood, it is the composition.
+        # Where the likelihood has no p-value, the composition is unusual.
         if odd is not None and not odd["p_likelihood"] < odd["p_composition"] and odd.get(part) in columns:
             corner = columns.index(odd[part]) - 0.5, line - 0.5
             panel.add_patch(Rectangle(corner, 1.0, 1.0, fill=False, edgecolor=_UNUSUAL, lw=2.0))
@@ -117,14 +117,14 @@ def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: F
     if n_kernels == 1:
         raise ValueError("the mixture has one kernel, and no merges to plot.")
     (panel,) = panels_for(1, axes, figure, size=(float(np.clip(0.3 * n_kernels, 4.0, 12.0)), 3.4))
-    # SciPy loads slowly, and matplotlib must be there.
+    # Import SciPy's clustering, which loads slowly, once matplotlib is known to be there.
     from matplotlib.lines import Line2D
     from scipy.cluster.hierarchy import dendrogram
 
     colours = [colour_of(g) for g in populations.of_kernels]
     made = n_kernels - n_populations
     for step, one in enumerate(tree[:, 0].astype(int).tolist()):
-        # Merges before the cut are inside of a population.
+        # Merges below the cut lie inside a population.
         colours.append(colours[one] if step < made else _BETWEEN)
     dendrogram(
         tree,
@@ -180,8 +180,9 @@ def draw_populations(
     columns = [kernels.feature(feature) for feature in features]
     (panel,) = panels_for(1, axes, size=(4.6, 3.8))
     if X is not None:
-        found = in_memory(populations.predict(model, X))
-        rows = np.asarray(prepared_frame(model, X), dtype=np.float64)[:, columns]
+        rows = np.asarray(prepared_frame(model, X), dtype=np.float64)
+        found = populations.predict(without_names(model), rows)
+        rows = rows[:, columns]
         for g in range(len(populations)):
             marker = MARKERS[round_of(g)]
             dots(panel, rows[found == g], marker=marker, color=colour_of(g), alpha=0.35)

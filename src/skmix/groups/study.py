@@ -148,15 +148,8 @@ def compose(
     ).fit(cells.source)
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
-        return Study(
-            model,
-            populations,
-            metadata=metadata,
-            _order=list(cells.sizes),
-            _origin=cells.origin,
-            _search=search,
-            _cells=cells,
-        )
+        study = Study(model, populations)
+        return study._described(list(cells.sizes), cells.origin, search, metadata, cells)
 
 
 def _choose(X: np.ndarray, criterion: str, **settings: Any) -> tuple[int, dict[str, Any]]:
@@ -214,21 +207,27 @@ class Study:
         populations: Populations | None = None,
         *,
         metadata: Any = None,
-        _order: Sequence[Any] | None = None,
-        _origin: Origin | None = None,
-        _search: dict[str, Any] | None = None,
-        _cells: Cells | None = None,
     ) -> None:
         own = checked_mixture(model)
         if populations is not None:
             populations.check_model(own)
         self.model, self.populations = model, populations
-        self._samples = fitted_samples(own)
-        if _order is not None:
-            self._samples = self._samples.take(places_of(own.classes_, list(_order), "samples"))
-        self._origin, self._search, self._cells = _origin or _origin_of(own), _search, _cells
-        self._is_new = False
+        self._samples, self._is_new = fitted_samples(own), False
+        self._described(own.classes_.tolist(), _origin_of(own), None, metadata)
+
+    def _described(
+        self,
+        order: Sequence[Any],
+        origin: Origin,
+        search: dict[str, Any] | None,
+        metadata: Any,
+        cells: Cells | None = None,
+    ) -> Study:
+        """Put the samples in order, and note where they came from and what is known of them."""
+        self._samples = self._samples.take(places_of(self._samples.names, list(order), "samples"))
+        self._origin, self._search, self._cells = origin, search, cells
         self._metadata = _metadata_of(metadata, self.samples)
+        return self
 
     # ---------------------------------------------------------------- what was found
 
@@ -284,10 +283,8 @@ class Study:
         other = copy(self)
         for name in ("_composition", "_judged"):
             other.__dict__.pop(name, None)
-        order = places_of(found.names, list(cells.sizes), "samples")
-        other._samples, other._cells, other._origin = found.take(order), cells, cells.origin
-        other._is_new, other._metadata = True, None
-        return other
+        other._samples, other._is_new = found, True
+        return other._described(list(cells.sizes), cells.origin, self._search, None, cells)
 
     def compare(
         self, condition: Any, other: Any = None, *, metadata: Any = None, level: float = 0.95
@@ -513,11 +510,11 @@ class Study:
         page = f"<table><caption>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</caption>"
         page += f"<thead><tr><th>sample</th>{head}</tr></thead><tbody>{body}</tbody></table>"
         try:
-            axes = self.plot()
+            figure: Any = self.plot().figure
         except ImportError:  # without matplotlib there is the table
             return page
         file = io.BytesIO()
-        axes.figure.savefig(file, format="png", bbox_inches="tight")
+        figure.savefig(file, format="png", bbox_inches="tight")
         picture = base64.b64encode(file.getvalue()).decode()
         return f'{page}<img alt="proportions" src="data:image/png;base64,{picture}">'
 
@@ -588,14 +585,8 @@ def _study_of(record: Record) -> Study:
         names = {int(number): name for number, name in merged["names"].items()}
         populations = Populations(merged["of_kernels"], merged["tree"], merged["entropies"], names)
         populations.check(len(model.means_))
-    return Study(
-        model,
-        populations,
-        metadata=fields["metadata"],
-        _order=fields["samples"].tolist(),
-        _origin=Origin(**origin),
-        _search=fields["search"],
-    )
+    names, search = fields["samples"].tolist(), fields["search"]
+    return Study(model, populations)._described(names, Origin(**origin), search, fields["metadata"])
 
 
 def _origin_of(model: Any) -> Origin:

@@ -105,7 +105,7 @@ class IllustrationRecord:
             "experiment": "illustration",
             "seed": self.seed,
             "rows_per_class": np.bincount(self.y).tolist(),
-            "stopping": {"rule": model.tol[0], "tolerance": model.tol[1], "max_passes": model.max_iter},
+            "stopping": {"rule": "per-class", "tolerance": TOLERANCE, "max_passes": model.max_iter},
             "passes": model.n_iter_,
             "converged": model.converged_,
             "log_likelihood": model.log_likelihood_,

@@ -108,23 +108,23 @@ class Kernels:
 
 def kernels_of(model: Any) -> Kernels:
     """Return the kernels of a fitted model; refuse one with several feature sets."""
-    groups = groups_of(model)
-    if len(groups) > 1:
+    sets = kernel_sets(model)
+    if len(sets) > 1:
         raise ValueError(
-            f"The model has {len(groups)} feature sets, each with its own kernels: plot one of model.models_."
+            f"The model has {len(sets)} feature sets, each with its own kernels: plot one of model.models_."
         )
-    return groups[0]
+    return sets[0]
 
 
-def groups_of(model: Any) -> list[Kernels]:
-    """Return the kernels of each feature set of a fitted model; without groups, a list of one."""
+def kernel_sets(model: Any) -> list[Kernels]:
+    """Return the kernels of each feature set of a fitted model; without feature sets, a list of one."""
     # A record of fitted parameters, as the paper's study has them, is no estimator.
     if hasattr(model, "fit"):
         check_is_fitted(model)
     names = feature_names(model)
     model = chosen_model(model)
     parts = getattr(model, "models_", [model])
-    groups = getattr(model, "feature_sets_", [range(parts[0].means_.shape[1])])
+    sets = getattr(model, "feature_sets_", [range(parts[0].means_.shape[1])])
     prior = np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64)
     return [
         Kernels(
@@ -139,7 +139,7 @@ def groups_of(model: Any) -> list[Kernels]:
             names=[numbered(d) if names is None else names[d] for d in columns],
             columns=[int(d) for d in columns],
         )
-        for part, columns in zip(parts, groups, strict=True)
+        for part, columns in zip(parts, sets, strict=True)
     ]
 
 

@@ -11,6 +11,7 @@ from scipy.special import softmax
 from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
+from skmix.io.labels import check_length
 from skmix.metrics import reliability_bins
 from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
 
@@ -112,8 +113,7 @@ def plot_reliability(
         raise ValueError(f"n_bins must be at least 1, got {n_bins}.")
     probabilities = np.asarray(classifier.predict_proba(X))
     labels = np.asarray(y).ravel()
-    if len(labels) != len(probabilities):
-        raise ValueError(f"X has {len(probabilities)} rows but y has {len(labels)} labels.")
+    check_length(len(labels), len(probabilities), "y", "labels")
     predicted = probabilities.argmax(axis=1)
     # Code -1 matches no prediction: only whether a row is classified correctly matters.
     codes = np.where(classifier.classes_[predicted] == labels, predicted, -1)
@@ -196,7 +196,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
 def _family(params: dict[str, Any]) -> str:
     """Return what a candidate takes of rows, in a few words on several lines."""
     if params["feature_sets"] is not None:
-        return "feature\ngroups"
+        return "feature\nsets"
     parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
     return "\n".join(part.replace(" ", "\n") for part in parts) or "features\nas they are"
 

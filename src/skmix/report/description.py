@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from skmix.estimators.densities import n_parameters
-from skmix.plots._models import chosen_model, feature_names, groups_of, numbered
+from skmix.plots._models import chosen_model, feature_names, kernel_sets, numbered
 from skmix.report._predictions import outlier_threshold, target_of
 
 # A kernel serves a class that has at least this weight on it.
@@ -30,9 +30,9 @@ def describe(model: Any) -> dict[str, Any]:
         Its ``kind``, ``features``, ``n_transformed`` (how many of these are transformed first), ``by_rank``
         (whether by rank, and not by a power),
         ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
-        about the best of them), ``target``, ``classes`` (label, rows, prior), ``groups`` (the features,
+        about the best of them), ``target``, ``classes`` (label, rows, prior), ``feature_sets`` (the features,
         kernels and weights of each feature set, and ``n_shared``, how many of its kernels have a weight of
-        0.01 or more in at least two classes; usually there is one group; with t kernels their ``degrees`` of
+        0.01 or more in at least two classes; usually there is one set; with t kernels their ``degrees`` of
         freedom, with a background its share in each class), ``group_shift`` (the strength of the prior on
         shifts), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
         temperature, and the ``settings`` that differ from their defaults.
@@ -43,7 +43,7 @@ def describe(model: Any) -> dict[str, Any]:
     kind, settings, own = type(model).__name__, settings_of(model), feature_names(model) or names
     members = getattr(model, "classifiers_", getattr(model, "mixtures_", [model]))
     change, n_members = getattr(model, "feature_map_", None), len(members)
-    groups, model = groups_of(model), chosen_model(model)
+    sets, model = kernel_sets(model), chosen_model(model)
     parts = getattr(model, "models_", [model])
     known = all(hasattr(part, "log_likelihood_") for part in parts)
     strength = float(getattr(model, "group_shift_", np.inf))
@@ -58,7 +58,7 @@ def describe(model: Any) -> dict[str, Any]:
         "classes": _classes(model),
         "covariance_type": str(getattr(model, "covariance_type_", model.covariance_type)),
         "n_parameters": n_parameters(model),
-        "groups": [
+        "feature_sets": [
             {
                 "features": [own[d] for d in kernels.columns],
                 "n_kernels": len(kernels.means),
@@ -69,7 +69,7 @@ def describe(model: Any) -> dict[str, Any]:
                 "degrees": _listed(part, "kernel_degrees_"),
                 "background": _listed(part, "background_weights_"),
             }
-            for kernels, part in zip(groups, parts, strict=True)
+            for kernels, part in zip(sets, parts, strict=True)
         ],
         "group_shift": None if strength == np.inf else strength,
         "converged": all(bool(part.converged_) for part in parts),
@@ -102,7 +102,7 @@ def traits(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("degrees", ("kernels", "Student’s t, {} degrees of freedom"), 1.0),
         ("background", ("background", "{} % of the rows of each class"), 100.0),
     ):
-        values = [scale * value for group in described["groups"] for value in group[name] or ()]
+        values = [scale * value for each in described["feature_sets"] for value in each[name] or ()]
         if values:
             ends = dict.fromkeys(f"{end:.3g}" for end in (min(values), max(values)))
             found.append((what[0], what[1].format(" to ".join(ends))))

@@ -11,9 +11,10 @@ from scipy.stats import entropy
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.estimators.rows import check_rows
+from skmix.estimators.rows import enter
+from skmix.io.labels import check_length
 from skmix.plots._common import CLASS_COLOURS, FloatArray
-from skmix.plots._models import Kernels, chosen_model, groups_of, part_label
+from skmix.plots._models import Kernels, chosen_model, kernel_sets, part_label
 from skmix.plots.kernels import STEPS
 from skmix.report.description import describe, serving, traits
 from skmix.report.rendering import (
@@ -75,30 +76,30 @@ def model_data(
 ) -> dict[str, Any]:
     """Return the contents of the page as plain values; parameters are those of `model_page`."""
     check_is_fitted(model)
-    groups = groups_of(model)
+    sets = kernel_sets(model)
     described = describe(model)
-    names = [str(label) for label in groups[0].classes]
+    names = [str(label) for label in sets[0].classes]
     counts = [each["n_rows"] for each in described["classes"]] or [None] * len(names)
-    offered = [offered_planes(kernels, len(groups)) for kernels in groups]
-    rows, note = _rows(model, X, y, groups, offered)
+    offered = [offered_planes(kernels, len(sets)) for kernels in sets]
+    rows, note = _rows(model, X, y, sets, offered)
     return {
         "title": title,
-        "n_kernels": [len(kernels.means) for kernels in groups],
+        "n_kernels": [len(kernels.means) for kernels in sets],
         "serving": serving(
-            *([each[name] for each in described["groups"]] for name in ("n_kernels", "n_shared"))
+            *([each[name] for each in described["feature_sets"]] for name in ("n_kernels", "n_shared"))
         ),
-        "n_features": [len(kernels.names) for kernels in groups],
+        "n_features": [len(kernels.names) for kernels in sets],
         # As many kernels of equal weight have the same entropy.
-        "n_effective": [text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in groups],
+        "n_effective": [text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
         "n_parameters": described["n_parameters"],
         "settings": _settings(model, described),
         "classes": names,
-        "class_rows": [_class(groups, c, names[c], counts[c]) for c in range(len(names))],
+        "class_rows": [_class(sets, c, names[c], counts[c]) for c in range(len(names))],
         "counted": counts[0] is not None,
-        "prior": decimals(groups[0].prior, 5),
-        "groups": [
-            mixture_values(kernels, *own, name=f"group {place}" if len(groups) > 1 else "")
-            for place, (kernels, own) in enumerate(zip(groups, offered, strict=True), start=1)
+        "prior": decimals(sets[0].prior, 5),
+        "feature_sets": [
+            mixture_values(kernels, *own, name=f"set {place}" if len(sets) > 1 else "")
+            for place, (kernels, own) in enumerate(zip(sets, offered, strict=True), start=1)
         ],
         "rows": rows,
         "rows_note": note,
@@ -137,12 +138,12 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     return said + [(name, value if type(value) is str else repr(value)) for name, value in chosen]
 
 
-def _class(groups: Sequence[Kernels], c: int, name: str, count: float | None) -> dict[str, Any]:
+def _class(sets: Sequence[Kernels], c: int, name: str, count: float | None) -> dict[str, Any]:
     """Return a row of the table of classes."""
-    weights = [each.weights[:, c] for each in groups]
+    weights = [each.weights[:, c] for each in sets]
     return {
         "name": name,
-        "prior": text(float(groups[0].prior[c])),
+        "prior": text(float(sets[0].prior[c])),
         "count": "–" if count is None else f"{count:g}",
         "used": " + ".join(str(int((own >= STEPS[1]).sum())) for own in weights),
         "effective": " + ".join(text(np.exp(entropy(own)), 1) for own in weights),
@@ -150,11 +151,11 @@ def _class(groups: Sequence[Kernels], c: int, name: str, count: float | None) ->
     }
 
 
-def offered_planes(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArray]:
+def offered_planes(kernels: Kernels, n_sets: int) -> tuple[list[int], FloatArray]:
     """Return the features that fit on a page, and the axes (q, M) along which kernels differ most."""
     n_kernels, n_features = kernels.means.shape
     # The largest F with F (F + 1) / 2 entries for every kernel.
-    fit = int(np.sqrt(2.0 * _MAX_ENTRIES / (n_groups * n_kernels) + 0.25) - 0.5)
+    fit = int(np.sqrt(2.0 * _MAX_ENTRIES / (n_sets * n_kernels) + 0.25) - 0.5)
     n_axes = min(_MAX_AXES, n_kernels - 1) if n_features > 2 else 0
     room = max(2, min(_MAX_FEATURES, fit) - n_axes)
     features = list(range(n_features)) if n_features <= room else kernels.most_separate(room)
@@ -163,7 +164,7 @@ def offered_planes(kernels: Kernels, n_groups: int) -> tuple[list[int], FloatArr
 
 
 def mixture_values(kernels: Kernels, features: list[int], axes: FloatArray, *, name: str) -> dict[str, Any]:
-    """Return a group's mixture in the offered features and axes, with covariances as flat upper triangles."""
+    """Return a mixture in the offered features and axes, with covariances as flat upper triangles."""
     n_features = len(kernels.names)
     means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
     best = np.argsort(-kernels.separation()[features], kind="stable")
@@ -187,10 +188,10 @@ def _rows(
     model: Any,
     X: ArrayLike | None,
     y: ArrayLike | None,
-    groups: Sequence[Kernels],
+    sets: Sequence[Kernels],
     offered: Sequence[tuple[list[int], FloatArray]],
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the rows to draw in the features and axes of each group, with labels as codes, and a note."""
+    """Return the rows to draw, by feature set, in the offered features and axes, their codes, and a note."""
     if X is None:
         if y is not None:
             raise ValueError("y was given without X: give the rows of these labels too.")
@@ -204,15 +205,14 @@ def _rows(
     codes: list[int | None] | None = None
     if y is not None:
         labels = np.asarray(y).ravel().tolist()
-        if len(labels) != len(rows):
-            raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
-        places = {label: c for c, label in enumerate(groups[0].classes)}
+        check_length(len(labels), len(rows), "y", "labels")
+        places = {label: c for c, label in enumerate(sets[0].classes)}
         codes = [places.get(labels[row]) for row in chosen]
     rows = rows[chosen]
     if getattr(model, "feature_map_", None) is not None:
         rows = model.best_estimator_[:-1].transform(rows)
     values = []
-    for kernels, (features, axes) in zip(groups, offered, strict=True):
+    for kernels, (features, axes) in zip(sets, offered, strict=True):
         values.append(row_values(rows[:, kernels.columns], features, axes))
     return {"labels": codes, "values": values}, note
 
@@ -225,7 +225,7 @@ def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[
 def checked_rows(model: Any, X: ArrayLike) -> FloatArray:
     """Return rows (n, M) of a model's features; names of columns, if any, are checked against the model's."""
     named = hasattr(X, "columns")
-    rows = check_rows(model, X, fitting=False) if named else check_array(X, ensure_all_finite="allow-nan")
+    rows = enter(model, X).values() if named else check_array(X, ensure_all_finite="allow-nan")
     if rows.shape[1] != model.n_features_in_:
         raise ValueError(
             f"X has {rows.shape[1]} features, but the model was fitted to {model.n_features_in_}."

@@ -21,7 +21,7 @@ from ..frame import Setting
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..records import join
 from ..structures import INFLATED, Structure
-from . import memory, reference
+from . import completion, memory, reference
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import log_mix, share
 
@@ -161,7 +161,7 @@ def _complete_by_pattern(
     )
     logs, left = [], []
     patterns = [order[:n] for order, n in zip(chunk.orders, chunk.n_known, strict=True)]
-    found = structure.given(parameters.covariances, patterns, n_features)
+    found = completion.given(structure, parameters.covariances, patterns, n_features)
     for p, (own, slopes, remaining) in enumerate(found):
         cut, known, gaps = slice(*chunk.first[p : p + 2]), patterns[p], chunk.orders[p, len(patterns[p]) :]
         difference = chunk.x[cut, known] - means[:, :, None, known]
@@ -175,7 +175,10 @@ def _complete_by_pattern(
 
     def spread(shares: FloatArray) -> FloatArray:
         mass = chunk.sums(shares)[..., None, None]
-        terms = (structure.spread(mass[:, :, p] * own, gaps, factor) for p, (gaps, own) in enumerate(left))
+        terms = (
+            completion.spread(structure, mass[:, :, p] * own, gaps, factor)
+            for p, (gaps, own) in enumerate(left)
+        )
         return reduce(np.add, terms)
 
     return Completed(distances, np.stack(logs, axis=-1), ahead, spread)
@@ -229,7 +232,7 @@ def _complete_compiled(
         left = np.moveaxis(out, -1, 1)
         left = left[:, :1] if structure.shared else by_kernel(left.reshape(-1, n_features, n_features))
         left = left + np.tril(left, -1).mT
-        return structure.spread(left, np.arange(n_features), factor)
+        return completion.spread(structure, left, np.arange(n_features), factor)
 
     of_factors = logs[:, ::LANES].T[:, None] if structure.shared else by_kernel(logs.T)
     return Completed(by_kernel(distances.T), of_factors, by_kernel(ahead) if moments else None, spread)

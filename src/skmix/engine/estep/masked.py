@@ -33,6 +33,7 @@ from ..frame import FARTHEST, Frame, Setting
 from ..model import BoolArray, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import NONE
+from . import completion
 from .gaps import group_patterns
 from .terms import finite_log
 
@@ -131,7 +132,7 @@ class Marginals:
     def of(cls, parameters: Parameters, structure: Structure, seen: Array) -> Marginals:
         """Return the marginals of parameters over the features that are `seen` (B, M)."""
         xp, (n_starts, _, n_features) = namespace(seen), parameters.means.shape
-        apart = structure.apart(parameters.covariances, seen)
+        apart = completion.apart(structure, parameters.covariances, seen)
         factor = structure.factor(apart, n_features)
         shape = (seen.shape[0], n_starts)
         logs = xp.log(structure.variances(apart))
@@ -179,7 +180,8 @@ def expect(
             yield Statistics(likelihood, xp.zeros_like(log_weights), xp.zeros_like(parameters.means), second)
             continue
         mass, first, second = others
-        first, second = structure.completed(
+        first, second = completion.completed(
+            structure,
             some.seen,
             parameters.covariances,
             marginals.whiteners,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compute.arrays import Array, clip, namespace
+from ..compute.arrays import clip, namespace
 from ..model import Factor, FloatArray, IntArray, Regulariser
-from .full import Pair, Structure, Wishart
-from .linalg import HUGE, TINY, lengths, others
+from .full import Structure, Wishart
+from .linalg import HUGE, TINY, lengths
 
 
 class Diagonal(Structure):
@@ -106,33 +106,8 @@ class Diagonal(Structure):
     def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
         return covariances if self.isotropic else covariances[..., columns]
 
-    def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-        gaps = others(columns, n_features)
-        return np.zeros((len(covariances), 1, len(gaps), len(columns))), self.marginal(covariances, gaps)
-
     def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
         return np.ones(len(covariances))
-
-    def apart(self, covariances: Array, seen: Array) -> Array:
-        xp = namespace(covariances)
-        stack = xp.broadcast_to(covariances[None, ...], (seen.shape[0], *covariances.shape))
-        return xp.reshape(stack, (-1, *covariances.shape[1:]))
-
-    def completed(
-        self,
-        seen: Array,
-        covariances: Array,
-        whiteners: Array,
-        mass: Array,
-        first: Array,
-        second: Array,
-        away: Array | None = None,
-    ) -> tuple[Array, Array]:
-        xp, unseen = namespace(first), namespace(first).astype(~seen, first.dtype)[:, None, None, :]
-        spread, missing = self.variances(covariances), mass[..., None] * unseen
-        if away is not None:
-            first, spread = first + missing * away, spread + away**2
-        return xp.sum(first, axis=0), xp.sum(second + missing * spread, axis=0)
 
     def wishart(self, n_features: int) -> Wishart:
         return Wishart(1, copies=n_features)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,7 @@ from .linalg import (
     compiles,
     factor_of,
     index_of,
-    invert_lower,
     lengths,
-    others,
     unpack,
     update_compiled,
     where_chosen,
@@ -117,7 +115,7 @@ class Structure:
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         """Return variances (R, K or 1, M or 1) of the kernels."""
-        return namespace(covariances).linalg.diagonal(self._by_kernel(covariances))
+        return namespace(covariances).linalg.diagonal(self.by_kernel(covariances))
 
     def terms_of(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         """Return the second-order terms (R, K, S), about the mean, of a unit mass with these covariances."""
@@ -125,11 +123,11 @@ class Structure:
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
         """Return the whiteners and determinants of the covariances of R starts."""
-        stack = self._by_kernel(covariances)
+        stack = self.by_kernel(covariances)
         flat = namespace(stack).reshape(stack, (-1, n_features, n_features))
         return factor_of(whiten_batch(flat), stack.shape)
 
-    def _by_kernel(self, covariances: FloatArray) -> FloatArray:
+    def by_kernel(self, covariances: FloatArray) -> FloatArray:
         """Return covariances with an axis of kernels, (R, K or 1, M, M)."""
         return covariances[:, None, ...] if self.shared else covariances
 
@@ -206,7 +204,7 @@ class Structure:
 
     def raised(self, covariances: FloatArray, floor: FloatArray) -> tuple[FloatArray, Factor]:
         """Return covariances raised to P ⪰ diag(floor), floor (M,), and their factor; NumPy: in place."""
-        xp, stack = namespace(covariances), self._by_kernel(covariances)
+        xp, stack = namespace(covariances), self.by_kernel(covariances)
         flat, found = whiten_bounded(xp.reshape(covariances, (-1, *covariances.shape[-2:])), floor)
         return xp.reshape(flat, covariances.shape), factor_of(found, stack.shape)
 
@@ -235,39 +233,6 @@ class Structure:
         """Return the covariances of some features."""
         return covariances[..., columns[:, None], columns]
 
-    def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-        """Return the regression of the other G of M features on O known ones, `columns` (O,).
-
-        The slopes have the shape (R, K or 1, G, O), the remaining covariances that of the structure.
-        """
-        return next(self.given(covariances, [columns], n_features))[1:]
-
-    def given(
-        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
-    ) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
-        """Yield, for each pattern of known features (O,), the factor of their covariances.
-
-        With it, yield what `conditional` returns.
-        """
-        stack = self._by_kernel(covariances)
-        step = max(1, _ORDERED // stack.size)
-        for start in range(0, len(patterns), step):
-            some = patterns[start : start + step]
-            orders = np.array([np.append(own, others(own, n_features)) for own in some])
-            ordered = np.moveaxis(stack[..., orders[:, :, None], orders[:, None, :]], 2, 0)
-            whitener, _, positive = whiten_batch(ordered.reshape(-1, n_features, n_features))
-            whitener = whitener.reshape(ordered.shape)
-            usable = positive.reshape(ordered.shape[:3]).all(axis=-1)
-            logs = np.cumsum(-2.0 * np.log(np.einsum("brkdd->brkd", whitener)), axis=-1)
-            for b, own in enumerate(some):
-                n = len(own)
-                # The last rows of W whiten the gaps given the known features. The inverse of their square is
-                # positive definite despite rounding, unlike the textbook's difference of two matrices.
-                root = invert_lower(whitener[b, ..., n:, n:])
-                slopes = -(root @ whitener[b, ..., n:, :n])
-                factor = Factor(whitener[b, ..., :n, :n], logs[b, ..., n - 1], usable[b])
-                yield factor, slopes, self.from_root(root)
-
     def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
         """Return the largest variance inflation (R,) of each start, infinite where it is not usable.
 
@@ -275,16 +240,6 @@ class Structure:
         """
         found = self.variances(covariances) * np.square(factor.whitener).sum(axis=-2)
         return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)
-
-    def spread(self, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
-        """Return the second-order terms (R, K or 1, S) of covariances (R, K or 1, G, G) of some features.
-
-        The others do not vary. The `factor` is that of all features.
-        """
-        n_features = factor.whitener.shape[-2]
-        whole = np.zeros((*remaining.shape[:2], n_features, n_features))
-        whole[..., gaps[:, None], gaps] = remaining
-        return self.pack(whole)
 
     def moved(
         self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None
@@ -297,53 +252,6 @@ class Structure:
         moments = self.second_moment(one, other) + self.second_moment(other, one)
         moments += self.second_moment(other, mass[..., None] * other)
         return second + self.pack(moments)
-
-    def apart(self, covariances: Array, seen: Array) -> Array:
-        """Return covariances (B · R, …) in which features that are not `seen` (B, M) vary alone."""
-        xp = namespace(covariances)
-        together = (seen[:, :, None] & seen[:, None, :]) | constant(
-            index_of, seen.shape[-1], "diagonal", example=seen
-        )
-        shape = (seen.shape[0],) + (1,) * (covariances.ndim - 2) + together.shape[1:]
-        stack = xp.where(xp.reshape(together, shape), covariances[None, ...], 0.0)
-        return xp.reshape(stack, (-1, *covariances.shape[1:]))
-
-    def completed(
-        self,
-        seen: Array,
-        covariances: Array,
-        whiteners: Array,
-        mass: Array,
-        first: Array,
-        second: Array,
-        away: Array | None = None,
-    ) -> tuple[Array, Array]:
-        """Return expected moments of all features, first (R, K, M) and second (R, K, S), about some origins.
-
-        Given, for each of B patterns, are the features `seen` (B, M), whiteners (B, R, K or 1, …) of the
-        covariances `apart`, the mass (B, R, K), and the moments (B, R, K, M) and (B, R, K, …) of the
-        seen features about the origins. These are the means less `away` (R, K, M), or the means if it is
-        None. The result is summed over the patterns.
-        """
-        xp, stack = namespace(first), self._by_kernel(covariances)[None, ...]
-        eye = constant(np.eye, seen.shape[-1], example=first)
-        known = (seen[:, :, None] & seen[:, None, :])[:, None, None, ...]
-        precisions = xp.where(known, xp.matrix_transpose(whiteners) @ whiteners, 0.0)
-        # E[x − μ | x_seen] = G (x − μ), where x − μ is zero at gaps.
-        predict = xp.where(seen[:, None, None, :, None], eye, stack @ precisions)
-        # In this form the covariance of what is left cannot become negative.
-        left = eye - predict
-        remaining = left @ stack @ xp.matrix_transpose(left)
-        all_second = predict @ second @ xp.matrix_transpose(predict) + mass[..., None, None] * remaining
-        all_first = (predict @ first[..., None])[..., 0]
-        if away is not None:
-            # E[x − o | x_seen] = G (x − o) + c with c = (I − G)(μ − o), where x − o is zero at gaps.
-            offset = (left @ away[None, ..., None])[..., 0]
-            crossed = all_first[..., None] * offset[..., None, :]
-            squared = mass[..., None, None] * offset[..., None] * offset[..., None, :]
-            all_second = all_second + crossed + xp.matrix_transpose(crossed) + squared
-            all_first = all_first + mass[..., None] * offset
-        return xp.sum(all_first, axis=0), self.pack(xp.sum(all_second, axis=0))
 
     def log_prior(self, factor: Factor, regulariser: Regulariser) -> FloatArray:
         """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), (R,): the inverse-Wishart prior, up to a constant."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ..compute.arrays import FARTHEST_SQUARED, Array
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
-from .full import ROWS_PER_NUMBER, Pair, Structure, Wishart
-from .linalg import lengths, others, whiten_batch, with_crossed
+from .full import ROWS_PER_NUMBER, Structure, Wishart
+from .linalg import lengths, whiten_batch, with_crossed
 
-# Low rank: a column of zeros would stay zero under EM, so that in a start every factor has this share of the
-# variances; and the smallest share of d in each feature's variance.
-_SEED, _SMALLEST_SHARE = 0.01, 1e-12
+# Share of the variances that every factor has in a start: a column of zeros would stay zero under EM.
+_SEED = 0.01
+# Smallest share of d in each feature's variance.
+_SMALLEST_SHARE = 1e-12
 
 
 class LowRank(Diagonal):
@@ -119,9 +119,9 @@ class LowRank(Diagonal):
         return with_crossed(self.variances(covariances), crossed)
 
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
-        return self._parts(covariances)[0]
+        return self.parts(covariances)[0]
 
-    def _parts(self, covariances: FloatArray) -> tuple[Factor, FloatArray, FloatArray]:
+    def parts(self, covariances: FloatArray) -> tuple[Factor, FloatArray, FloatArray]:
         """Return the factor, the matrices LLᵀ = I + Wᵀdiag(1/d)W and L⁻¹, both (R, K, q, q)."""
         factors, own = covariances[..., :-1], covariances[..., -1]
         shape = (*factors.shape[:2], factors.shape[-1], factors.shape[-1])
@@ -174,7 +174,7 @@ class LowRank(Diagonal):
         # SVᵀ, and increases the expected log-likelihood, which is enough for EM to be monotone.
         assert previous is not None, "the step starts from the covariances of the E-step"
         n_features = offset.shape[-1]
-        factor, _, inverse = self._parts(previous)
+        factor, _, inverse = self.parts(previous)
         projections = factor.whitener[..., :-1]
         squares = second[..., :n_features] - mass[..., None] * offset**2
         crossed = second[..., n_features:].reshape(projections.shape)
@@ -209,31 +209,9 @@ class LowRank(Diagonal):
     def marginal(self, covariances: FloatArray, columns: IntArray) -> FloatArray:
         return covariances[..., columns, :]
 
-    def conditional(self, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-        gaps = others(columns, n_features)
-        factor, _, inverse = self._parts(self.marginal(covariances, columns))
-        remaining = self.marginal(covariances, gaps).copy()
-        # Factors scaled to their conditional covariance.
-        remaining[..., :-1] = remaining[..., :-1] @ inverse.mT
-        return remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
-
-    def given(
-        self, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
-    ) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
-        for own in patterns:
-            factor = self.factor(self.marginal(covariances, own), len(own))
-            yield factor, *self.conditional(covariances, own, n_features)
-
     def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
         found = self.variances(covariances) / covariances[..., -1]  # an upper bound
         return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)
-
-    def spread(self, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
-        projections = factor.whitener[..., :-1]
-        squares, crossed = np.zeros(projections.shape[:-1]), np.zeros(projections.shape)
-        squares[..., gaps] = np.diagonal(remaining, axis1=-2, axis2=-1)
-        crossed[..., gaps, :] = remaining @ projections[..., gaps, :]
-        return with_crossed(squares, crossed)
 
     def moved(
         self, second: Array, first: Array, mass: Array, shift: Array, factor: Factor | None = None

@@ -19,10 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.model import FloatArray
-from ...io import source_of
 from ..classifier import SharedKernelClassifier, share_predicted
 from ..decisions import check_outlier_label, with_outliers
-from ..rows import check_rows, rows_of, sender, without_names
+from ..rows import enter, sender
 from ..saving import savable
 from ._base import Search, delegated, documented, make_folds
 from ._features import FeatureMap, filler
@@ -242,13 +241,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
                 yield X
                 continue
             if rows is None:
-                # Rows of a frame that was encoded have no names any more.
-                owner = without_names(self) if "table_columns_" in vars(self) else self
-                source = source_of(X)
-                if source is None:
-                    rows = np.asarray(check_rows(owner, on_host(X), fitting=False), dtype=np.float64)
-                else:
-                    rows = rows_of(self, source).astype(np.float64, copy=False)
+                rows = enter(self, X).gathered()
             yield to_device(FeatureMap(*change).transform(rows))
 
     def _graph_parts(self) -> dict[str, Any]:

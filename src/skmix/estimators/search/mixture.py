@@ -20,16 +20,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
-from ...engine.compute.blocks import is_blocks
-from ...engine.compute.dask import is_collection
 from ...engine.model import FloatArray, IntArray
 from ...engine.structures import STRUCTURES
-from ...io import source_of
 from .._settings import check_count, is_wide
 from ..densities import n_parameters
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
-from ..rows import OF_ROWS, Sender, note_rows, open_training, sender, warn_caller
+from ..rows import OF_ROWS, Sender, enter, note_rows, open_training, sender, warn_caller
 from ..saving import log_probabilities, savable
 from ._base import Fold, Rows, Search, delegated, documented, make_folds
 from ._trials import Params, Trial, Trials
@@ -190,7 +187,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         """Return the criterion, the size of the problem, and the rows that the criterion needs."""
         criterion = self.criterion
         if criterion == "auto":
-            in_blocks = is_collection(X) or is_blocks(X) or source_of(X) is not None
+            in_blocks = not enter(self, X).is_in_memory
             criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
         if groups is not None and criterion in ("bic", "aic"):
             raise ValueError(

@@ -1,27 +1,27 @@
 "use strict";
 // The kernels of a fitted model: in a plane of two features or along one, as a class weighs them.
 
-const control = Object.fromEntries(["group", "class", "across", "up", "measure", "style", "light"].map((name) => [name, document.getElementById(`model-${name}`)]));
+const control = Object.fromEntries(["set", "class", "across", "up", "measure", "style", "light"].map((name) => [name, document.getElementById(`model-${name}`)]));
 const plot = document.getElementById("model-plot");
 const weightsBox = document.getElementById("model-weights");
 const moreNote = document.getElementById("model-more");
 const statusLine = document.getElementById("model-status");
 const lineKey = document.getElementById("model-key");
 const classKey = document.getElementById("model-classes");
-const groupNote = document.getElementById("model-note");
+const setNote = document.getElementById("model-note");
 const planesBox = document.getElementById("model-planes");
 const DENSITY = "density";
 const ALL = "all";
 const MOST_LISTED = 40;
 const MOST_IN_KEY = 30;
 
-const groupNow = () => report.groups[control.group ? Number(control.group.value) : 0];
-const featuresOf = (group) => [...group.features, ...group.axes];
+const setNow = () => report.feature_sets[control.set ? Number(control.set.value) : 0];
+const featuresOf = (part) => [...part.features, ...part.axes];
 // The chosen class as its place among the classes; null is all of them.
 const classNow = () => (!control.class || control.class.value === ALL ? null : Number(control.class.value));
 const inClass = () => (classNow() === null ? (report.classes.length > 1 ? " in all classes" : "") : ` in class ${report.classes[classNow()]}`);
 const overall = (row) => row.reduce((sum, weight, j) => sum + weight * report.prior[j], 0);
-const weightsIn = (group, c) => group.weights.map((row) => (c === null ? overall(row) : row[c]));
+const weightsIn = (part, c) => part.weights.map((row) => (c === null ? overall(row) : row[c]));
 
 // What decides a kernel's line: its weight, or what that is of the largest.
 function measures(weights) {
@@ -32,39 +32,39 @@ function measures(weights) {
 const isLight = (measure) => measure < report.steps[1];
 
 // Of many kernels the lightest would hide the others.
-function drawnOf(group, weights) {
+function drawnOf(part, weights) {
   const shown = measures(weights);
   return order(weights).filter((k) => control.light.checked || !isLight(shown[k]));
 }
 
 const round = (value) => Number(value.toPrecision(4));
 
-function tellKernel(group, k, weights) {
+function tellKernel(part, k, weights) {
   const lines = [`kernel k${k}, weight ${number(weights[k])}${inClass()}`];
   if (report.classes.length > 1) {
-    const row = group.weights[k];
+    const row = part.weights[k];
     const most = row.indexOf(Math.max(...row));
     lines.push(`most used by ${report.classes[most]}: ${number(row[most])}`);
   }
-  const names = featuresOf(group);
+  const names = featuresOf(part);
   const places = [Number(control.across.value), ...(control.up.value === DENSITY ? [] : [Number(control.up.value)])];
-  lines.push(`mean: ${places.map((place) => `${names[place]} ${round(group.means[k][place])}`).join(", ")}`);
+  lines.push(`mean: ${places.map((place) => `${names[place]} ${round(part.means[k][place])}`).join(", ")}`);
   return lines.join("\n");
 }
 
 // Lines of dozens of kernels would fill the picture.
 const thinness = (drawn) => (drawn.length > 60 ? 0.45 : 1);
 
-function kernelGroup(group, k, weights, measure, path, thin) {
+function kernelGroup(part, k, weights, measure, path, thin) {
   const line = lineOf(measure, control.style.value);
-  return kernelElement(k, tellKernel(group, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
+  return kernelElement(k, tellKernel(part, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
 }
 
 // ---------------------------------------------------------------- rows
 
 function valuesOf(place) {
   if (!report.rows) return [];
-  return report.rows.values[control.group ? Number(control.group.value) : 0][place];
+  return report.rows.values[control.set ? Number(control.set.value) : 0][place];
 }
 
 const labelOf = (i) => (report.rows.labels ? report.rows.labels[i] : null);
@@ -99,52 +99,52 @@ plot.addEventListener("pointerout", (event) => { if (event.target.closest?.("[da
 
 // ---------------------------------------------------------------- pictures
 
-const varianceOf = (group, k, i, j) => entry(group.covariances[k], featuresOf(group).length, i, j);
+const varianceOf = (part, k, i, j) => entry(part.covariances[k], featuresOf(part).length, i, j);
 
 // Values that a picture must have room for: the rows, and the kernels that any class uses.
-function extentOf(group, place, reach) {
-  const largest = Math.max(...group.weights.flat()) || 1;
+function extentOf(part, place, reach) {
+  const largest = Math.max(...part.weights.flat()) || 1;
   const whole = control.measure.value === "share" ? largest : 1;
-  const ends = group.means.flatMap((mean, k) => {
-    if (isLight(Math.max(...group.weights[k]) / whole)) return [];
-    const sigma = Math.sqrt(varianceOf(group, k, place, place));
+  const ends = part.means.flatMap((mean, k) => {
+    if (isLight(Math.max(...part.weights[k]) / whole)) return [];
+    const sigma = Math.sqrt(varianceOf(part, k, place, place));
     return [mean[place] - reach * sigma, mean[place] + reach * sigma];
   });
   const rows = valuesOf(place).filter((value) => value !== null);
   return range([...rows, ...ends], 0.04);
 }
 
-function drawPlane(svg, group, weights, frame) {
+function drawPlane(svg, part, weights, frame) {
   const places = [Number(control.across.value), Number(control.up.value)];
-  frame.across = extentOf(group, places[0], 1);
-  frame.up = extentOf(group, places[1], 1);
+  frame.across = extentOf(part, places[0], 1);
+  frame.up = extentOf(part, places[1], 1);
   const x = scale(...frame.across, frame.left, frame.right);
   const y = scale(...frame.up, frame.bottom, frame.top);
-  axes(svg, x, y, frame, places.map((place) => featuresOf(group)[place]));
+  axes(svg, x, y, frame, places.map((place) => featuresOf(part)[place]));
   drawRows(svg, valuesOf(places[0]), valuesOf(places[1]), x, y);
   const inside = clipped(svg, frame);
   const numbers = draw("g", { "clip-path": "url(#kernel-clip)" });
   const measure = measures(weights);
-  const drawn = drawnOf(group, weights);
+  const drawn = drawnOf(part, weights);
   for (const k of drawn) {
-    const mean = places.map((place) => group.means[k][place]);
-    const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(group, k, places[a], places[b]));
-    inside.append(kernelGroup(group, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
+    const mean = places.map((place) => part.means[k][place]);
+    const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(part, k, places[a], places[b]));
+    inside.append(kernelGroup(part, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
     // Numbers of dozens of kernels would be all that is seen.
     if (drawn.length <= 30 && !isLight(measure[k])) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, `k${k}`));
   }
   svg.append(numbers);
 }
 
-function drawDensity(svg, group, weights, frame) {
+function drawDensity(svg, part, weights, frame) {
   const place = Number(control.across.value);
-  frame.across = extentOf(group, place, 3);
+  frame.across = extentOf(part, place, 3);
   const own = valuesOf(place).filter((value, i) => value !== null && isOwn(i));
-  const sigmas = group.means.map((_, k) => Math.sqrt(varianceOf(group, k, place, place)));
+  const sigmas = part.means.map((_, k) => Math.sqrt(varianceOf(part, k, place, place)));
   const measure = measures(weights);
-  const drawn = drawnOf(group, weights);
-  drawDensities(svg, frame, featuresOf(group)[place], own, group.means.map((mean) => mean[place]), sigmas, weights, drawn,
-    (k, path) => kernelGroup(group, k, weights, measure[k], path, thinness(drawn)));
+  const drawn = drawnOf(part, weights);
+  drawDensities(svg, frame, featuresOf(part)[place], own, part.means.map((mean) => mean[place]), sigmas, weights, drawn,
+    (k, path) => kernelGroup(part, k, weights, measure[k], path, thinness(drawn)));
   classKey.replaceChildren();
 }
 
@@ -158,9 +158,9 @@ function showWeights(weights) {
   moreNote.textContent = sorted.length > MOST_LISTED ? `and ${plural(sorted.length - MOST_LISTED, "lighter kernel")}` : "";
 }
 
-function describe(group, weights) {
+function describe(part, weights) {
   const heaviest = order(weights).at(-1);
-  const hidden = weights.length - drawnOf(group, weights).length;
+  const hidden = weights.length - drawnOf(part, weights).length;
   const what = classNow() === null ? (report.classes.length > 1 ? "All classes together, by their priors" : "The mixture") : `Class ${report.classes[classNow()]}`;
   const used = plural(weights.filter((weight) => weight >= report.steps[1]).length, "weight");
   return `${what}: ${used} of 0.01 or more, the heaviest of kernel k${heaviest} with ${number(weights[heaviest])}.`
@@ -169,11 +169,11 @@ function describe(group, weights) {
 
 // ---------------------------------------------------------------- planes side by side
 
-function planeButton(group, i, j, weights) {
+function planeButton(part, i, j, weights) {
   const width = 160;
   const height = 124;
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-  const [across, up] = [extentOf(group, i, 1), extentOf(group, j, 1)];
+  const [across, up] = [extentOf(part, i, 1), extentOf(part, j, 1)];
   const x = scale(...across, 4, width - 4);
   const y = scale(...up, height - 4, 4);
   const values = [valuesOf(i), valuesOf(j)];
@@ -182,13 +182,13 @@ function planeButton(group, i, j, weights) {
   const dots = values[0].map((value, n) => (n % every || value === null || values[1][n] === null || !isOwn(n) ? "" : `M${x(value).toFixed(1)} ${y(values[1][n]).toFixed(1)}h1.6v1.6h-1.6z`)).join("");
   svg.append(draw("path", { class: "dot", d: dots || "M0 0" }));
   const measure = measures(weights);
-  const drawn = drawnOf(group, weights);
+  const drawn = drawnOf(part, weights);
   for (const k of drawn) {
-    const covariance = [varianceOf(group, k, i, i), varianceOf(group, k, i, j), varianceOf(group, k, j, j)];
+    const covariance = [varianceOf(part, k, i, i), varianceOf(part, k, i, j), varianceOf(part, k, j, j)];
     const line = lineOf(measure[k], control.style.value);
-    svg.append(draw("path", { fill: "none", d: ellipsePath([group.means[k][i], group.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
+    svg.append(draw("path", { fill: "none", d: ellipsePath([part.means[k][i], part.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
   }
-  const names = featuresOf(group);
+  const names = featuresOf(part);
   const now = control.across.value === String(i) && control.up.value === String(j);
   const button = make("button", { type: "button", "aria-pressed": now }, svg, `${names[j]} against ${names[i]}`);
   button.addEventListener("click", () => {
@@ -202,29 +202,29 @@ function planeButton(group, i, j, weights) {
   return button;
 }
 
-function showPlanes(group, weights) {
-  document.getElementById("model-projections").hidden = !group.planes.length;
+function showPlanes(part, weights) {
+  document.getElementById("model-projections").hidden = !part.planes.length;
   planesBox.classList.toggle("on-white", control.style.value === "paper");
-  planesBox.replaceChildren(...group.planes.flatMap((i, n) => group.planes.slice(n + 1).map((j) => planeButton(group, i, j, weights))));
+  planesBox.replaceChildren(...part.planes.flatMap((i, n) => part.planes.slice(n + 1).map((j) => planeButton(part, i, j, weights))));
 }
 
 // ---------------------------------------------------------------- the whole
 
-function offerGroup() {
-  const group = groupNow();
-  const entries = featuresOf(group).map((name, place) => [String(place), name]);
-  options(control.across, entries, String(group.first[0]));
-  offerUp(String(group.first[1] ?? DENSITY));
-  const explained = group.axes.length ? `Beside the features, ${group.axes.join(", ")} can be chosen: the directions along which the kernels differ most, as linear discriminants; one unit is a standard deviation within the kernels.` : "";
-  groupNote.textContent = [group.note, explained].filter(Boolean).join(" ");
+function offerSet() {
+  const part = setNow();
+  const entries = featuresOf(part).map((name, place) => [String(place), name]);
+  options(control.across, entries, String(part.first[0]));
+  offerUp(String(part.first[1] ?? DENSITY));
+  const explained = part.axes.length ? `Beside the features, ${part.axes.join(", ")} can be chosen: the directions along which the kernels differ most, as linear discriminants; one unit is a standard deviation within the kernels.` : "";
+  setNote.textContent = [part.note, explained].filter(Boolean).join(" ");
   // With dozens of kernels all weights are small: what counts is how they compare.
-  const many = group.means.length > 30;
+  const many = part.means.length > 30;
   control.measure.value = many ? "share" : "weight";
   control.light.checked = !many;
 }
 
 function offerUp(wanted = control.up.value) {
-  const entries = featuresOf(groupNow()).map((name, place) => [String(place), name]).filter(([place]) => place !== control.across.value);
+  const entries = featuresOf(setNow()).map((name, place) => [String(place), name]).filter(([place]) => place !== control.across.value);
   options(control.up, [...entries, [DENSITY, DENSITY]], wanted);
 }
 
@@ -232,23 +232,23 @@ let plotWidth = 0;
 
 function show() {
   hideTip();
-  const group = groupNow();
-  const weights = weightsIn(group, classNow());
+  const part = setNow();
+  const weights = weightsIn(part, classNow());
   plot.classList.toggle("on-white", control.style.value === "paper");
   showLines(lineKey, control.style.value, control.measure.value === "share" ? " of the largest" : "");
   const height = Math.round(Math.min(540, Math.max(300, plotWidth * 0.74)));
   const frame = { left: 56, right: plotWidth - 14, top: 12, bottom: height - 46 };
-  const names = featuresOf(group);
+  const names = featuresOf(part);
   const up = control.up.value === DENSITY ? DENSITY : names[Number(control.up.value)];
   const svg = draw("svg", { viewBox: `0 0 ${plotWidth} ${height}`, role: "group", "aria-label": `Kernels: ${up} against ${names[Number(control.across.value)]}` });
-  if (control.up.value === DENSITY) drawDensity(svg, group, weights, frame);
-  else drawPlane(svg, group, weights, frame);
+  if (control.up.value === DENSITY) drawDensity(svg, part, weights, frame);
+  else drawPlane(svg, part, weights, frame);
   plot.replaceChildren(svg);
   // The heaviest is drawn last and comes first.
   rove([...svg.querySelectorAll(".kernel-group")].reverse());
   showWeights(weights);
-  statusLine.textContent = describe(group, weights);
-  showPlanes(group, weights);
+  statusLine.textContent = describe(part, weights);
+  showPlanes(part, weights);
   document.dispatchEvent(new Event("model-shown"));
 }
 
@@ -258,10 +258,10 @@ function chooseClass(c) {
   show();
 }
 
-if (control.group) options(control.group, report.groups.map((group, g) => [String(g), `${group.name}: ${group.features.slice(0, 3).join(", ")}${group.features.length > 3 ? ", …" : ""}`]), "0");
+if (control.set) options(control.set, report.feature_sets.map((part, g) => [String(g), `${part.name}: ${part.features.slice(0, 3).join(", ")}${part.features.length > 3 ? ", …" : ""}`]), "0");
 if (control.class) options(control.class, [[ALL, "all"], ...report.classes.map((name, c) => [String(c), name])], ALL);
-offerGroup();
-control.group?.addEventListener("change", () => { offerGroup(); show(); });
+offerSet();
+control.set?.addEventListener("change", () => { offerSet(); show(); });
 control.across.addEventListener("change", () => { offerUp(); show(); });
 for (const name of ["class", "up", "measure", "style", "light"]) control[name]?.addEventListener("change", show);
 dark.addEventListener("change", show);
