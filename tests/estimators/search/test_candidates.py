@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.estimators.search import _selection as module
 from skmix.estimators.search import _trials
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._candidates import Choices, make_classifier
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import SCREENING, Trial, Trials
@@ -198,7 +198,7 @@ def test_candidates_of_feature_sets() -> None:
     assert {k for (k,) in tried("n_kernels", n_train=7)} == {4, 7}
     # The prior has its rows for each feature of a set, two on average.
     (params, *_) = choices(feature_sets=sets).candidates(np.zeros((9, 4)), lambda *_: 4)
-    rows = Rows(np.random.default_rng(0).normal(size=(30, 4)), np.arange(3), np.arange(30) % 3)
+    rows = CodedRows(np.random.default_rng(0).normal(size=(30, 4)), np.arange(3), np.arange(30) % 3)
     made = make_classifier(SharedKernelClassifier(), {**params, "prior_rows": 4.0}, rows, 0)
     assert (made.covariance_prior[0], made.weight_prior, made.feature_sets) == (8.0, 1.0, sets)
 
@@ -213,7 +213,7 @@ def selection(
     **settings: Any,
 ) -> Selection:
     X = np.random.default_rng(0).normal(size=(n_rows, n_features))
-    rows = Rows(X, np.arange(n_classes), np.arange(n_rows) % n_classes, weights)
+    rows = CodedRows(X, np.arange(n_classes), np.arange(n_rows) % n_classes, weights)
     search = SharedKernelClassifierCV(**settings)
     own = SharedKernelClassifier(random_state=0) if prototype is None else prototype
     return Selection(search, own, rows, [(rows, rows)] * n_folds, Trials(None), lambda each: each)

@@ -25,7 +25,7 @@ from skmix.engine.structures import STRUCTURES
 from skmix.estimators.callbacks import watched_by
 from skmix.estimators.search import _selection, _trials
 from skmix.estimators.search import classifier as search_of_classifiers
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._candidates import own_kernels
 from skmix.estimators.search._features import filler, fit_features, pooled_covariance
 from skmix.estimators.search._trials import Trial, Trials
@@ -48,7 +48,9 @@ def quick(**settings: Any) -> SharedKernelClassifierCV:
 
 def by_hand(params: dict[str, Any], training: np.ndarray, y: np.ndarray, weights: Any = None) -> Any:
     """Return the function that makes a candidate's features of rows."""
-    change = fit_features(params["transform"], params["reduction"], Rows(training, np.unique(y), y, weights))
+    change = fit_features(
+        params["transform"], params["reduction"], CodedRows(training, np.unique(y), y, weights)
+    )
     return (lambda rows: rows) if change is None else change.transform
 
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_wine
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, load
 from skmix.estimators.rows import sender
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._features import FeatureMap, fit_features
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import Trial, Trials
@@ -39,7 +39,7 @@ def averaged(**settings: Any) -> SharedKernelClassifierCV:
     ).fit(X, Y)
     search.classifiers_, search.feature_maps_ = [], []
     for number, names in enumerate(MAPS):
-        change = fit_features(*names, Rows(X, np.unique(Y), Y))
+        change = fit_features(*names, CodedRows(X, np.unique(Y), Y))
         model = SharedKernelClassifier(3 + number, random_state=number, covariance_prior=5.0, **settings)
         search.classifiers_.append(model.fit(X if change is None else change.transform(X), Y))
         model.temperature_ = 1.0 + number
@@ -57,7 +57,7 @@ def members() -> SharedKernelClassifierCV:
 
 def selection(probabilities: np.ndarray, codes: np.ndarray, weights: Any, n_members: int) -> Selection:
     """Return a selection whose candidates gave held-out rows these probabilities (T, n, L)."""
-    rows = Rows(np.zeros((len(codes), 1)), np.unique(codes), codes, weights)
+    rows = CodedRows(np.zeros((len(codes), 1)), np.unique(codes), codes, weights)
     trials = Trials(None)
     for number, each in enumerate(probabilities):
         score = float(np.average(np.log(each[np.arange(len(codes)), codes]), weights=weights))
