@@ -28,7 +28,7 @@ from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .fitted import Fitted, FittedClassifier, fields_of
-from .rows import columns_of
+from .rows import columns_of, note_rows
 
 
 class Model(Protocol):
@@ -389,7 +389,7 @@ def _derive(
     if hasattr(model, "feature_names_in_"):
         derived.feature_names_in_ = model.feature_names_in_[columns]
     if hasattr(model, "preparation_"):
-        derived.preparation_ = preparation_of_columns(model.preparation_, columns)
+        note_rows(derived, preparation_=preparation_of_columns(model.preparation_, columns))
     if not hasattr(model, "models_"):
         _derived_fit(derived, parts[0], class_prior).store(derived)
         return derived
