@@ -62,17 +62,7 @@ def test_settings_reach_the_images(tmp_path: Path) -> None:
     assert_array_equal(np.load(out)["images"], images)
 
 
-def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        code, _ = run(
-            "--out", tmp_path / f"{name}.npz", "--per-digit", 1, "--sheet", tmp_path / f"{name}.png"
-        )
-        assert code == 0
-    for suffix in ("npz", "png"):
-        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
-
-
-@pytest.mark.parametrize(("suffix", "begin"), [("png", b"\x89PNG"), ("PDF", b"%PDF"), ("svg", b"<?xml")])
+@pytest.mark.parametrize(("suffix", "begin"), [("PDF", b"%PDF"), ("svg", b"<?xml")])
 def test_sheets(tmp_path: Path, suffix: str, begin: bytes) -> None:
     sheet = tmp_path / f"sheet.{suffix}"
     code, output = run("--out", tmp_path / "digits.npz", "--per-digit", 2, "--sheet", sheet)

@@ -30,23 +30,35 @@ from .structures import Structure
 # Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
-# Seeds that may be swapped are drawn from more rows per kernel, unless that is more than so many in all; so
-# many swaps are tried per kernel, and in all.
-_ROWS_PER_SWAPPED, _MOST_ROWS_TO_SWAP = 100, 1 << 14
-_SWAPS_PER_KERNEL, _MOST_SWAPS = 8, 1000
-# k-means over all rows ends when no centre moves by this squared distance in any feature, in the frame, or
-# after this many passes; it takes as many rows at a time as make about this many numbers.
-_HARDLY, _MOST_LLOYD_PASSES, _NUMBERS_AT_ONCE = 1e-6, 30, 1 << 20
+# Rows sampled per kernel where seeds are swapped: swaps need more rows to tell seeds apart.
+_ROWS_PER_SWAPPED = 100
+# Largest sample for swaps, so that their cost does not grow with the number of kernels.
+_MOST_ROWS_TO_SWAP = 1 << 14
+# Swaps that are tried per kernel.
+_SWAPS_PER_KERNEL = 8
+# Most swaps that are tried in all.
+_MOST_SWAPS = 1000
+# k-means over all rows has converged when no centre moves by this squared distance in any feature.
+_HARDLY = 1e-6
+# Most passes of k-means over all rows: EM refines what is left.
+_MOST_LLOYD_PASSES = 30
+# Numbers in the rows and distances that k-means holds at a time.
+_NUMBERS_AT_ONCE = 1 << 20
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
 _SHRINKAGE = 0.05
 # Share of a class's starting weight that is spread evenly over all kernels.
 _SPREAD_WEIGHT = 0.01
+# Rows whose responsibilities are asked for at a time.
 _CHUNK = 1 << 13
-# Where outliers are expected: rows among which neighbours are sought, which neighbour's distance counts, and
-# the share of the rows with the closest ones from which starts are drawn.
-_MOST_WITH_NEIGHBOURS, _NEIGHBOUR, _CENTRAL = 1 << 13, 5, 0.75
-# To draw this small a share of many rows, one by one is faster than to permute all.
-_SMALL_SHARE, _MANY_ROWS = 0.1, 1 << 17
+# Where outliers are expected: largest sample of rows among which neighbours are sought.
+_MOST_WITH_NEIGHBOURS = 1 << 13
+# The neighbour whose distance tells how isolated a row is.
+_NEIGHBOUR = 5
+# Share of the least isolated rows of a class, from which starts are drawn.
+_CENTRAL = 0.75
+# Up to this share of at least `_MANY_ROWS` rows, drawing one by one is faster than permuting all.
+_SMALL_SHARE = 0.1
+_MANY_ROWS = 1 << 17
 
 
 def uniform(

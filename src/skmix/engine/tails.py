@@ -182,9 +182,9 @@ class Tail(Record):
         """Return log p(x | class) (N, L) from that of the kernels."""
         return log_likelihood
 
-    def scales(self, distances: FloatArray, n_known: int) -> FloatArray | float:
+    def scales(self, distances: FloatArray, n_known: int) -> FloatArray:
         """Return the factors (n, K) of covariances given known values at squared distances (n, K)."""
-        return 1.0
+        return np.ones_like(distances)
 
     def conditional(
         self, weights: FloatArray, previous: FloatArray, columns: IntArray, others: IntArray

@@ -18,10 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
 from ..engine.compute.blocks import Block
-from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from ..io import source_of
 from . import decisions, densities, streams, tuning
 from ._settings import (
     check_distribution,
@@ -33,14 +31,10 @@ from .fitted import Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
     Training,
-    check_rows,
-    check_weights,
-    code_labels,
-    from_files,
-    refuse_paths,
+    computed,
+    enter,
     score_rows,
     updating,
-    with_features_of,
 )
 from .saving import kernels_of, log_probabilities, savable
 
@@ -315,9 +309,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self, X):
-            rows = check_rows(self, on_host(X), fitting=False)
-            codes = code_labels(on_host(y), self.classes_, len(rows))
-            weights = check_weights(on_host(sample_weight), len(rows))
+            given = enter(self, X, y, sample_weight)
+            rows = given.values(on_cpu=True)
+            codes, weights = given.codes(len(rows)), given.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
         return self
 
@@ -474,18 +468,10 @@ for _name in Fitted.names().keys() - _OWN:
 
 def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
     """Return the share of rows X (n, M), or of their weight (n,), whose label y (n,) `predict` returns."""
-    model, X, y = from_files(classifier, X, y)
-    source = source_of(X, y)
-    if source is not None:
-        source = source if y is None else source.labelled(y)
-        if not source.has_labels:
-            raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
-        # Columns that are no features may hold anything.
-        X, y = source, with_features_of(model, source).row_labels()
-    refuse_paths(X, y=y, sample_weight=sample_weight)
-    given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
-    given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
-    return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
+    check_is_fitted(classifier)
+    given = enter(classifier, X, y)
+    predicted = computed(classifier.predict(given.X))
+    return float(accuracy_score(given.labels(), predicted, sample_weight=computed(sample_weight)))
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

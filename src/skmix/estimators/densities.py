@@ -28,7 +28,7 @@ from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
 from .fitted import Fitted, FittedClassifier, fields_of
-from .rows import columns_of
+from .rows import columns_of, note_rows
 
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
@@ -372,7 +372,7 @@ def _derive(
     if hasattr(model, "feature_names_in_"):
         derived.feature_names_in_ = model.feature_names_in_[columns]
     if hasattr(model, "preparation_"):
-        derived.preparation_ = preparation_of_columns(model.preparation_, columns)
+        note_rows(derived, preparation_=preparation_of_columns(model.preparation_, columns))
     if not hasattr(model, "models_"):
         _derived_fit(derived, parts[0], class_prior).store(derived)
         return derived

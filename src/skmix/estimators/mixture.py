@@ -27,12 +27,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
+from ..io.labels import code_labels
 from . import densities, streams
 from ._settings import (
     check_count,
@@ -45,7 +45,7 @@ from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_o
 from .fitted import Fitted, parameters_of
 from .rows import (
     Training,
-    code_labels,
+    computed,
     host_copy,
     note_preparation,
     open_training,
@@ -334,7 +334,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
-            note_preparation(self, training, X)
+            note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
                 raise ValueError(
@@ -617,7 +617,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
         scores = score_rows(self, X, densities.log_density, y)
-        return on_host(scores.compute() if is_collection(scores) else scores)
+        return computed(scores)
 
 
 @savable

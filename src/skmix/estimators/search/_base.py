@@ -23,18 +23,14 @@ from ...engine.model import FloatArray, IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
+from ...io.labels import number_labels
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..holdout import check_splits, default_splits, splits_of
 from ..rows import (
     check_gaps,
-    check_rows,
-    check_weights,
     device_and_precision,
-    encoded,
-    is_encoded,
-    number_labels,
-    read_labels,
+    enter,
     weighted_rows,
 )
 from ..saving import FileMixin
@@ -226,7 +222,7 @@ class Search(FileMixin, BaseEstimator):
         if groups is not None:
             check_consistent_length(X, groups)
         trials = Trials(self.time_limit)
-        names = ("n_features_in_", "feature_names_in_", "table_columns_")
+        names = ("n_features_in_", "feature_names_in_", "preparation_")
         before = {name: vars(self)[name] for name in names if name in vars(self)}
         try:
             with progress_bar("choosing settings", None) as trials.report, warnings.catch_warnings():
@@ -256,11 +252,12 @@ class Search(FileMixin, BaseEstimator):
 
     def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
         """Return the rows that have a weight, and their positions among those given."""
-        values = check_rows(self, on_host(X), fitting=True)
+        given = enter(self, X, y, sample_weight)
+        values = given.values(fitting=True, on_cpu=True)
         classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
         if y is not None:
-            classes, codes = number_labels(read_labels(on_host(y), len(values)))
-        weights = check_weights(on_host(sample_weight), len(values))
+            classes, codes = number_labels(given.read_labels(len(values)))
+        weights = given.weights(len(values))
         kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         check_gaps(values)
@@ -324,8 +321,6 @@ class Search(FileMixin, BaseEstimator):
     def _accept(self, X: Any) -> Any:
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
-        if is_encoded(self, X):
-            return encoded(self, X)[0]
         # The model would name itself; names of columns, which both have, are left to it.
         if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
             X = np.asarray(X) if isinstance(X, (list, tuple)) and not is_elsewhere(X) else X
