@@ -162,7 +162,6 @@ def test_threads_may_be_set_after_a_fit(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(densities.density, "class_log_likelihood", note)
     classifier.predict(X)
-    classifier.models_[0].predict(X)
     classifier.bic(X, y)
     assert set(used) == {2}
 

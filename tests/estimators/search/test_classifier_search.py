@@ -22,7 +22,7 @@ from sklearn.pipeline import Pipeline
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.structures import STRUCTURES
-from skmix.estimators import watched_by
+from skmix.estimators.callbacks import watched_by
 from skmix.estimators.search import _selection, _trials
 from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._base import Rows
