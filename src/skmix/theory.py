@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, xlogy
 
 from skmix.engine.model import FloatArray, Parameters
+from skmix.io.labels import check_length
 
 __all__ = [
     "Beliefs",
@@ -250,8 +251,7 @@ def _check_data(
     if rows.ndim != 2:
         raise ValueError(f"X must be two-dimensional, (rows, features); got {rows.ndim} dimension(s).")
     labels: list[Any] = y.tolist() if isinstance(y, np.ndarray) else list(y)
-    if len(labels) != len(rows):
-        raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+    check_length(len(labels), len(rows), "y", "labels")
     codes = {label: code for code, label in enumerate(sorted(set(labels)))}
     n_kernels, n_classes = models[0].weights.shape
     if len(codes) != n_classes:

@@ -146,13 +146,6 @@ def test_labels_of_dask_and_npy_are_those_of_arrays(tmp_path: Path) -> None:
             assert_array_equal(there.predict(X), labels)
 
 
-def test_the_score_of_a_frame_after_a_fit_to_its_file(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": CODES})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    model = SharedKernelClassifier(3, random_state=0).fit(tmp_path / "t.csv", "kind")
-    assert model.score(frame[["u", "v"]], frame["kind"]) == 1.0
-
-
 def test_groups_that_are_numbers_are_numbers(tmp_path: Path) -> None:
     frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "sample": np.array([7, 10, 2])[CODES]})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -183,12 +176,3 @@ def test_minus_one_is_what_it_is_in_an_array(tmp_path: Path) -> None:
     for given_ in ((X, frame["kind"]), (tmp_path / "t.csv", "kind")):
         with pytest.raises(ValueError, match="-1 marks rows without a label, but may be a class here"):
             classifier.fit(*given_)
-
-
-def test_classes_that_are_truths_can_have_outliers(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "kind": CODES > 0})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    run("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 3, "-o", tmp_path / "m")
-    model = load(tmp_path / "m")
-    assert model.classes_.dtype == model.predict(frame[["u", "v"]]).dtype == bool
-    assert model.threshold_ > -np.inf

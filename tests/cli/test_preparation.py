@@ -288,7 +288,7 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
     with pytest.raises(ValueError, match="was opened with compensation for spill-over, unlike"):
         spilt.predict(open_rows(files, compensate=True))
     pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*t\.csv is not an FCS file"):
+    with pytest.raises(ValueError, match=r"compensate=True needs FCS files.*t\.csv is not one"):
         model.predict(tmp_path / "t.csv")
     model.save(tmp_path / "m")
     result = run("predict", tmp_path / "m", tmp_path / "t.csv", code=1)

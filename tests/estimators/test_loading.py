@@ -137,7 +137,7 @@ def prepare(**own: Any) -> Callable[[Any, Arrays], None]:
 
 
 def columns(**kinds: Any) -> Callable[[Any, Arrays], None]:
-    return assign("fitted", "table_columns_", encode(kinds)[0])
+    return prepare(transform="none", columns=kinds)
 
 
 def remove(name: str) -> Callable[[Any, Arrays], None]:
@@ -286,15 +286,14 @@ CASES: list[tuple[str, Callable[[Any, Arrays], None], str]] = [
     ("product", other_classes, "feature set 1 has other classes"),
     ("product", assign("fitted", "n_features_in_", 0), "n_features_in_ is 0"),
     ("product", assign("fitted", "converged_", True), "'converged_' is not an attribute of a fitted"),
-    ("noted", note(missing="NA"), "missing of metadata_ is 'NA'"),
-    ("noted", note(missing=["NA", 5]), "missing of metadata_ is 5"),
+    ("noted", prepare(transform="none", missing=["NA", 5]), "preparation_ is "),
     ("noted", note(compose={"transform": "none"}), "is in preparation_ now: fit the model again"),
     ("noted", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
     ("noted", prepare(transform={"kind": "log"}), "the scale of preparation_ is"),
     ("noted", prepare(transform=None), "the scale of preparation_ is None"),
     ("noted", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
     ("noted", prepare(compensate=True), "preparation_ is {'compensate': True}"),
-    ("noted", columns(u=None, v=None, x=None), "does not describe the features of feature_names_in_"),
+    ("noted", columns(u=None, v=None, x=None), "do not describe the features of feature_names_in_"),
     ("drop-in", put("fitted.weights_", lambda w: w * 0.9), "weights_ must sum to one"),
     ("drop-in", put("fitted.covariances_", lambda c: c * 1.1), "does not belong to covariances_"),
     ("drop-in", put("fitted.precisions_cholesky_", of_the_first(-1.0)), "diagonal that is not positive"),

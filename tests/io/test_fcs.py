@@ -394,7 +394,7 @@ def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: 
     assert open_rows(only).feature_names == ["Time"]
     found = read_rows(path, preparation={"compensate": "auto", "transform": "auto"})
     assert found.feature_names == tuple(NAMES[:3])
-    assert found.notes == ("the channel Time is left out",)
+    assert [str(note) for note in found.notes] == ["the channel Time is left out"]
     assert found.preparation == {"compensate": False, "transform": "arcsinh:150"}
     assert_allclose(found.X, np.arcsinh(EVENTS[:, :3] / 150.0), rtol=1e-6)
     assert read_rows(path).preparation == {"compensate": False, "transform": "none"}
@@ -484,7 +484,7 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path) -> None:
     path = tmp_path / "bad.fcs"
     for content, words in (
         (b"", "is empty"),
-        (b"\x93NUMPY" + whole, "is not an FCS file: it begins with"),
+        (b"nonsense" + whole, "is not an FCS file: it begins with"),
         (b"FCS3.2" + whole[6:], "version '3.2'; 2.0, 3.0, 3.1 can be read"),
         *((whole[:n], f"is truncated: it has {n} of 58 bytes of the header") for n in (2, 3, 6, 10, 40, 57)),
         (whole[:300], "damaged or truncated"),

@@ -156,7 +156,7 @@ def test_large_text_files_are_read_from_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, n_copies: int
 ) -> None:
     monkeypatch.setattr("skmix.io.opening.HELD_BYTES", room)
-    monkeypatch.setattr("skmix.io.tables._BLOCK_BYTES", 1500)
+    monkeypatch.setattr("skmix.io.text._BLOCK_BYTES", 1500)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "copies").mkdir()
@@ -217,8 +217,7 @@ def test_a_column_has_the_groups(tmp_path: Path, kind: str) -> None:
     assert_array_equal(gathered(source)[1], Y)
     assert_array_equal(source.row_labels(), Y)
     assert source_of((rows, "group")) is not None
-    with pytest.raises(ValueError, match="note"):
-        assert open_rows((rows, "group")).shape
+    assert open_rows((rows, "group")).feature_names == ["x", "y"], "a constant column is no feature"
     with pytest.raises(ValueError, match="no column 'sample'"):
         open_rows((rows, "sample"))
 
@@ -491,13 +490,13 @@ def test_other_formats_are_checked_too(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     for name, words in {
         "empty.csv": "the file is empty",
-        "words.csv": "column 'B530-A' holds text, such as 'x' on line 2",
+        "words.csv": "column 'B530-A' holds text in .*words.csv and numbers in .*a.csv",
         "binary.csv": "neither text in UTF-8",
         "fraud.parquet": "cannot be read as a Parquet file",
         "two.npy": "has no names of features, unlike .*a.csv",
         "wide.parquet": "has an infinite value: feature 'B530-A', row 150,",
     }.items():
-        with pytest.raises(ValueError, match=rf"{name}.*{words}"):
+        with pytest.raises(ValueError, match=words):
             gathered(open_rows([*good, tmp_path / name], chunk_rows=60))
         with pytest.warns(UserWarning, match=rf"Skipped 1 of 4 files:\n{name.split('.')[0]}: .*{words}"):
             rows = open_rows([*good, tmp_path / name], on_error="skip", chunk_rows=60)
@@ -571,7 +570,7 @@ def test_what_is_no_group_is_told(tmp_path: Path) -> None:
         ((one, two), {}, "Give files as a list, not as a tuple"),
         ((one, "FSC-A"), {"label": "B530-A"}, "Labels are given twice"),
         (one, {"on_error": "ignore"}, "on_error must be 'raise' or 'skip', got 'ignore'"),
-        ([one], {"compensate": True}, r"compensate=True needs FCS files.*a\.csv is not an FCS file"),
+        ([one], {"compensate": True}, r"compensate=True needs FCS files.*a\.csv is not one"),
         (X, {"layer": "sample"}, "layer, obsm and sample_key are for an AnnData; got a ndarray"),
         (X, {"label": "a", "sample_key": "b"}, "Labels are given twice: by label='a' and by sample_key='b'"),
         ([], {}, "list of files or rows is empty"),

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import string
+import tempfile
 import threading
 import zipfile
 from pathlib import Path
@@ -20,17 +21,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from skmix import open_rows
-from skmix.io import ColumnError, encode_frame, read_rows, write_columns
-from skmix.io.encoding import (
-    Notation,
-    check_columns,
-    decode_columns,
-    feature_names,
-    listed,
-    plain_text,
-    shortened,
-)
-from skmix.io.tables import class_labels, labels_like
+from skmix.io import ColumnError, read_rows, write_columns
+from skmix.io.encoding import check_columns, decode_columns, feature_names
+from skmix.io.labels import class_labels, labels_like
+from skmix.io.opening import encode_frame
 
 TEXT = "width,height,kind\n1.5,2,x\n,4e1,y\n-3,NA,x\n"
 X = np.array([[1.5, 2.0], [np.nan, 40.0], [-3.0, np.nan]])
@@ -38,6 +32,10 @@ X = np.array([[1.5, 2.0], [np.nan, 40.0], [-3.0, np.nan]])
 
 def rows_of(text: str, **options: object):
     return read_rows(io.BytesIO(text.encode()), **options)  # type: ignore[arg-type]
+
+
+def said(rows: Any) -> tuple[str, ...]:
+    return tuple(map(str, rows.notes))
 
 
 def tables(folder: Path) -> dict[str, Path]:
@@ -65,57 +63,90 @@ def test_all_formats_give_the_same_rows(tmp_path: Path) -> None:
             assert rows.feature_names == ("width", "height")
             assert rows.labels == ["x", "y", "x"]
         assert bool(rows.notes) == (name == "npz")
-    assert "array 'cube' of type float64 and shape (1, 3, 2) is left out" in rows.notes[0]
+    assert "array 'cube' of type float64 and shape (1, 3, 2) is left out" in said(rows)[0]
 
 
 def test_every_role_of_a_column_in_one_table() -> None:
     """Each column once, in whatever role, with all that is said of it."""
     text = (
-        "id,w,colour,skip,code,day,n,kind,flag\n"
-        "r1,1,red,x,1,1970-01-02,0.5,A,true\n"
-        "r2,0,blue,y,2,NA,,b,FALSE\n"
-        " r3 ,2.5,NA,z,1.0,1969-12-31,-2,A,\n"
-        "r4,1,green,z,,1970-01-01,3e2,NA,false\n"
+        "id,w,colour,skip,code,n,kind,flag\n"
+        "r1,1,red,x,1,0.5,A,true\n"
+        "r2,0,blue,y,2,,b,FALSE\n"
+        " r3 ,2.5,NA,z,1.0,-2,A,\n"
+        "r4,1,green,z,,3e2,NA,false\n"
     )
     options: dict[str, Any] = {"target": "kind", "weight": "w", "drop": ["skip"], "keep": ["id", "n"]}
-    rows = rows_of(text, categorical=["code"], dates=True, **options)
-    assert rows.feature_names == ("colour=blue", "colour=green", "colour=red", "code=2", "day", "flag")
+    rows = rows_of(text, categorical=["code"], **options)
+    assert rows.feature_names == ("colour=blue", "colour=green", "colour=red", "code=2", "flag")
     nan = np.nan
-    expected = [[0, 0, 1, 0, 1, 1], [1, 0, 0, 1, nan, 0], [nan, nan, nan, 0, -1, nan], [0, 1, 0, nan, 0, 0]]
-    assert_array_equal(rows.X, expected)
+    assert_array_equal(rows.X, [[0, 0, 1, 0, 1], [1, 0, 0, 1, 0], [nan, nan, nan, 0, nan], [0, 1, 0, nan, 0]])
     assert rows.labels == ["A", "b", "A", None]
     assert rows.weights is not None
     assert rows.weights.tolist() == [1.0, 0.0, 2.5, 1.0]
     assert rows.kept == {"id": ["r1", "r2", " r3 ", "r4"], "n": ["0.5", "", "-2", "3e2"]}
-    assert rows.columns == {
-        "colour": ["blue", "green", "red"],
-        "code": ["1", "2"],
-        "day": "date",
-        "flag": None,
-    }
-    assert rows.notes[0] == "encoded as categories: colour, code"
-    assert rows.notes[1].startswith("'NA' stands for no label in 1 rows of 'kind'.")
+    assert rows.columns == {"colour": ["blue", "green", "red"], "code": ["1", "2"], "flag": None}
+    assert rows.preparation == {"transform": "none", "columns": rows.columns, "missing": []}
+    assert said(rows)[0] == "encoded as categories: colour, code"
+    assert said(rows)[1].startswith("'NA' stands for no label in 1 rows of 'kind'.")
     assert len(rows.notes) == 2
     assert rows.ignored == ()
-    # By what was found, the same rows in another order of columns are the same features.
+    # The same rows with their columns in another order, and more of them, are the same features.
     lines = [line.split(",") for line in text.splitlines()]
-    turned = "\n".join(",".join(reversed(line)) for line in lines)
-    again = rows_of(turned, features=rows.columns, **options)
-    assert_array_equal(again.X, rows.X)
-    assert again.feature_names == rows.feature_names
-    assert (again.labels, again.kept, again.columns) == (rows.labels, rows.kept, rows.columns)
-    assert again.ignored == ()
-    assert again.notes == rows.notes[1:]
+    turned = "\n".join(",".join([*reversed(line), "new"]) for line in lines)
+    for how in ({"features": rows.columns}, {"preparation": rows.preparation}):
+        again = rows_of(turned, **how, **options)
+        assert_array_equal(again.X, rows.X)
+        assert again.feature_names == rows.feature_names
+        assert (again.labels, again.kept, again.columns) == (rows.labels, rows.kept, rows.columns)
+        assert again.ignored == ("new",)
+        assert said(again) == said(rows)[1:]
 
 
-def test_columns_of_parquet_and_arrays_of_any_byte_order(tmp_path: Path) -> None:
-    import pandas as pd
+def test_columns_of_any_type(tmp_path: Path) -> None:
+    import decimal
+    from datetime import datetime
 
-    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4], "kind": ["x", "y"]}, index=[5, 9])
-    frame.to_parquet(tmp_path / "t.parquet")
-    rows = read_rows(tmp_path / "t.parquet", features=["b", "a"], keep=["kind"])
-    assert_array_equal(rows.X, [[3.0, 1.0], [4.0, 2.0]])
-    assert read_rows(tmp_path / "t.parquet", target="kind").feature_names == ("a", "b")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {
+        "a": pa.array([1, 2, None], pa.int32()),
+        "price": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("2.25")]),
+        "time": pa.array([1_000_000_001, None, 0], pa.timestamp("ns")),
+        "kind": pa.array(["x", None, "y"]).dictionary_encode(),
+        "large": pa.array(["1", "2", "1"], pa.large_string()),
+        "list": pa.array([[1], [2], [3]]),
+        "y": pa.array([1, -9, 3]),
+    }
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), path)
+    features = ["price", "a", "large"]
+    rows = read_rows(path, features=features, keep=["price", "time", "kind"], target="y", missing=["-9"])
+    assert rows.feature_names == ("price", "a", "large")
+    assert_array_equal(rows.X, [[1.5, 1.0, 1.0], [np.nan, 2.0, 2.0], [2.25, np.nan, 1.0]])
+    assert rows.labels == [1, None, 3]
+    assert rows.kept == {
+        "price": [1.5, None, 2.25],
+        "time": [datetime(1970, 1, 1, 0, 0, 1), None, datetime(1970, 1, 1)],
+        "kind": ["x", None, "y"],
+    }
+    assert rows.ignored == ("list",)
+    for options, message in (
+        ({"keep": ["list"]}, "column 'list' is of type list<.*>, neither numbers nor text"),
+        (
+            {"features": ["list"]},
+            "column 'list' is of type list<.*>; a feature must be numbers or categories",
+        ),
+        (
+            {"features": ["time"]},
+            "column 'time' holds dates: it is of type timestamp.*Replace them by numbers",
+        ),
+        ({"features": {"time": None}}, "column 'time' is of type timestamp.*; a feature must be a number"),
+        ({"weight": "time"}, "column 'time' is of type timestamp.*; weights must be numbers"),
+        ({"weight": "a"}, "column 'a': the weight on row 3 is negative, missing or not a number"),
+    ):
+        with pytest.raises(ColumnError, match=message):
+            read_rows(path, **{"features": features, **options})
     np.savez(tmp_path / "t.npz", a=np.array([1.0, 2.0], dtype=">f8"), b=np.array([3, 4], dtype=">i4"))
     assert_array_equal(read_rows(tmp_path / "t.npz").X, [[1.0, 3.0], [2.0, 4.0]])
 
@@ -128,7 +159,7 @@ def test_which_arrays_of_a_file_are_columns(tmp_path: Path) -> None:
     assert rows.feature_names == ("Z_1", "Z_2", "n")
     assert_array_equal(rows.X, np.column_stack([X, [3, 4, 5]]))
     why = "is left out: it is not a column of numbers or text with 3 rows"
-    assert rows.notes == (
+    assert said(rows) == (
         f"array 'ids' of type int64 and shape (5,) {why}",
         f"array 'scalar' of type int64 and shape () {why}",
     )
@@ -144,64 +175,11 @@ def test_which_arrays_of_a_file_are_columns(tmp_path: Path) -> None:
     rows = read_rows(path)
     assert rows.feature_names == ("a", "d")
     assert_array_equal(rows.X, [[0.0, 1.0], [1.0, 0.0]])
-    assert [note.split("'")[1] for note in rows.notes] == ["scalar", "b", "c"]
+    assert [note.split("'")[1] for note in said(rows)] == ["scalar", "b", "c"]
     np.save(tmp_path / "t.npy", np.array([4.0, 5.0]))
     rows = read_rows(tmp_path / "t.npy")
     assert rows.feature_names == ("column",)
     assert_array_equal(rows.X, [[4.0], [5.0]])
-
-
-def test_parquet_columns_that_are_kept_are_plain_values(tmp_path: Path) -> None:
-    import decimal
-    from datetime import datetime
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {
-        "a": pa.array([1, 2, None], pa.int32()),
-        "price": pa.array([decimal.Decimal("1.50"), None, decimal.Decimal("2.25")]),
-        "time": pa.array([1_000_000_001, None, 0], pa.timestamp("ns")),
-        "kind": pa.array(["x", None, "y"]).dictionary_encode(),
-        "list": pa.array([[1], [2], [3]]),
-        "y": pa.array([1, -9, 3]),
-    }
-    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-    features = ["a", "price"]
-    rows = read_rows(
-        tmp_path / "t.parquet", features=features, keep=["price", "time", "kind"], target="y", missing=["-9"]
-    )
-    assert_array_equal(rows.X, [[1.0, 1.5], [2.0, np.nan], [np.nan, 2.25]])
-    assert rows.labels == [1, None, 3]
-    assert rows.kept == {
-        "price": [1.5, None, 2.25],
-        "time": [datetime(1970, 1, 1, 0, 0, 1), None, datetime(1970, 1, 1)],
-        "kind": ["x", None, "y"],
-    }
-    assert rows.ignored == ("list",)
-    # A nanosecond too many is no reason to refuse a date.
-    times = read_rows(tmp_path / "t.parquet", features={"time": "date"}).X[:, 0]
-    assert_array_equal(times, [1.0 / 86400, np.nan, 0.0])
-    for options, message in (
-        ({"keep": ["list"]}, "column 'list' is of type list<.*>, neither numbers nor text"),
-        (
-            {"features": ["list"]},
-            "column 'list' is of type list<.*>; a feature must be numbers, categories or dates",
-        ),
-        ({"weight": "time"}, "column 'time' is of type timestamp.*; weights must be numbers"),
-        ({"weight": "a"}, "column 'a': the weight on row 3 is negative, missing or not a number"),
-    ):
-        with pytest.raises(ColumnError, match=message):
-            read_rows(tmp_path / "t.parquet", **{"features": features, **options})
-
-
-def test_progress_of_a_parquet_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.io.tables._BATCH_ROWS", 2)
-    write_columns(tmp_path / "t.parquet", {"a": np.arange(5.0), "b": np.arange(5.0) ** 2})
-    shares: list[float] = []
-    rows = read_rows(tmp_path / "t.parquet", features=["b", "a"], progress=shares.append)
-    assert_array_equal(rows.X, np.column_stack([np.arange(5.0) ** 2, np.arange(5.0)]))
-    assert shares == [0.4, 0.8, 1.0]
 
 
 def test_the_name_of_a_file_does_not_matter(tmp_path: Path) -> None:
@@ -210,24 +188,8 @@ def test_the_name_of_a_file_does_not_matter(tmp_path: Path) -> None:
         assert_array_equal(read_rows(moved, target="kind").X, X)
 
 
-def test_columns_are_taken_in_the_order_asked_for() -> None:
-    text = "kind,extra,height,width\nx,?,2,1.5\n"
-    rows = rows_of(text, features=["width", "height"], drop=["kind", "not there"])
-    assert_array_equal(rows.X, [[1.5, 2.0]])
-    assert rows.notes == ()
-    assert rows.ignored == ("extra",)
-    assert rows_of(text, features=["width"], keep=["kind"]).kept == {"kind": ["x"]}
-
-
-def test_values_are_read_as_people_write_them() -> None:
-    rows = rows_of('a,b\n"1", true\n 2e-3 ,FALSE\n?,1\n1,2\n')
-    assert_array_equal(rows.X, [[1.0, 1.0], [0.002, 0.0], [np.nan, 1.0], [1.0, 2.0]])
-    assert rows_of("1,2\n3,4\n", header=False).feature_names == ("column_1", "column_2")
-    assert_array_equal(rows_of("1,2\n3,4\n", header=False).X, [[1.0, 2.0], [3.0, 4.0]])
-
-
 def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.io.tables._BLOCK_BYTES", 100)
+    monkeypatch.setattr("skmix.io.text._BLOCK_BYTES", 100)
     lines = "".join(f"{i},{2 * i}\n\n" for i in range(100))
     shares: list[float] = []
     rows = rows_of("a,b\n" + lines, progress=shares.append)
@@ -277,21 +239,6 @@ def test_of_two_separators_the_one_with_more_columns_is_taken() -> None:
     assert_array_equal(rows_of("a\n1,5\n2,5\n", decimal=",").X, [[1.5], [2.5]])
     assert rows_of("a;b\n1,5;2\n", decimal=",").feature_names == ("a", "b")
     assert rows_of("a b\n1\n2\n").feature_names == ("a b",)
-
-
-def test_blank_lines_before_the_header() -> None:
-    for before in ("", "\n", "\r\n\r\n"):
-        assert_array_equal(rows_of(f"{before}1,2\n\n3,4\n", header=False).X, [[1.0, 2.0], [3.0, 4.0]])
-        assert_array_equal(rows_of(f"{before}a,b\n\n1,2\n3,4\n").X, [[1.0, 2.0], [3.0, 4.0]])
-        assert_array_equal(rows_of(f'{before}1, "2"\n3,4', header=False).X, [[1.0, 2.0], [3.0, 4.0]])
-    with pytest.raises(ColumnError, match="column 'column_2' holds numbers and text, such as 'x' on line 4"):
-        rows_of("\n1,2\n\n3,x\n", header=False)
-    with pytest.raises(ColumnError, match="column 'b' holds numbers and text, such as 'x' on line 4"):
-        rows_of('\na, "b"\n1,2\n3, "x"\n')
-
-
-def test_a_row_without_any_value_is_a_row() -> None:
-    assert_array_equal(rows_of("a,b\n1,2\n,\n").X, [[1.0, 2.0], [np.nan, np.nan]])
 
 
 def test_the_target_by_position() -> None:
@@ -409,13 +356,13 @@ def test_bad_tables_are_refused_with_what_is_wrong(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PAR1 and no more", "not a complete Parquet file"),
-        (b"\x93NUMPY\x01\x00\x07\x00{'a': (", "it is damaged"),
+        (b"PAR1 and no more", "cannot be read as a Parquet file"),
+        (b"\x93NUMPY\x01\x00\x07\x00{'a': (", "it cannot be read as a .npy file"),
         (b"PK\x03\x04 and no more", "damaged, or not a table"),
         (gzip.compress(b"a,b\n1,2\n" * 5000, mtime=0)[:40], "damaged, or not a table"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0)[:-8] + bytes(8), "damaged, or not a table .CRC check failed"),
         ("a,b\n1,é\n".encode("latin-1"), "neither text in UTF-8"),
-        ("a,b\n1,2\n".encode("utf-16-le"), "UTF-16 without a byte-order mark: add --encoding utf-16-le"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "UTF-16 without a byte-order mark: use encoding='utf-16-le'"),
     ],
 )
 def test_damaged_files_are_refused_with_their_name(tmp_path: Path, content: bytes, message: str) -> None:
@@ -425,18 +372,6 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path, content: byte
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"table: .*{message}"):
         read_rows(path)
-
-
-def test_types_that_are_no_numbers_are_named(tmp_path: Path) -> None:
-    import pandas as pd
-
-    frame = pd.DataFrame({"day": pd.to_datetime(["2020-01-01"]), "a": [1.0], "flag": [True]})
-    frame.to_parquet(tmp_path / "dates.parquet")
-    with pytest.raises(ColumnError, match="column 'day' holds dates: it is of type timestamp"):
-        read_rows(tmp_path / "dates.parquet")
-    assert_array_equal(read_rows(tmp_path / "dates.parquet", drop=["day"]).X, [[1.0, 1.0]])
-    with pytest.raises(ColumnError, match="column 'day' is of type timestamp"):
-        read_rows(tmp_path / "dates.parquet", features={"day": None})
 
 
 @pytest.mark.parametrize(
@@ -449,16 +384,15 @@ def test_the_usual_words_for_missing_values(word: str) -> None:
         assert_array_equal(rows.X[n_before:], [[3.0, np.nan], [1.0, 4.0]])
 
 
-def test_other_words_and_numbers_for_missing_values(tmp_path: Path) -> None:
-    import pandas as pd
-
+def test_other_words_and_numbers_for_missing_values() -> None:
     text = "a,b,kind\n-9999.0,k.A.,NA\n1,-9999,Na\n2,3,NA\n"
     for others in (["-9999", "k.A."], ["", "-9999", "k.A."]):
         rows = rows_of(text, target="kind", missing=others)
         assert_array_equal(rows.X, [[np.nan, np.nan], [1.0, np.nan], [2.0, 3.0]])
         # Namibia, or sodium: an empty word takes the usual ones away.
         assert rows.labels == (["NA", "Na", "NA"] if "" in others else [None, "Na", None])
-    assert_array_equal(rows_of("a\n-9999\n-\nNA\n1\n", missing=["-9999"]).X[:, 0], [np.nan] * 3 + [1.0])
+        assert rows.preparation is not None
+        assert rows.preparation["missing"] == others
     # However the number is written, here and in what was said.
     for word in ("-9,5", "-9.5", "-95e-1"):
         found = rows_of("a;b\n-9,50;1\n2;-9,5\n", decimal=",", missing=[word])
@@ -466,42 +400,11 @@ def test_other_words_and_numbers_for_missing_values(tmp_path: Path) -> None:
     # With an empty word, a sign alone is text.
     with pytest.raises(ColumnError, match="column 'a' holds numbers and text, such as '-' on line 2"):
         rows_of("a\n-\n1\n", missing=[""])
-    words = [
-        "?",
-        "NA",
-        "N/A",
-        "n/a",
-        "na",
-        "NaN",
-        "nan",
-        "NAN",
-        "-NaN",
-        "-nan",
-        "null",
-        "NULL",
-        "Null",
-        "None",
-        "<NA>",
-        "#N/A",
-        "#NA",
-        "1.#IND",
-        "-1.#IND",
-    ]
-    words += ["1.#QNAN", "-1.#QNAN", "#N/A N/A"]
-    signs = ["-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!"]
-    lines = "".join(f"1,{word}\n" for word in (*words, *signs))
-    rows = rows_of(f"a,b\n{lines}1,2\n")
-    assert_array_equal(rows.X[:, 1], [*[np.nan] * len(words + signs), 2.0])
-    # Among text, signs and "none" are labels.
-    assert rows_of(f"a,b\n{lines}", target="b").labels == [*[None] * len(words), *signs]
     rows = rows_of(text.replace("k.A.", "3"), target="kind")
     assert rows.labels == [None, "Na", None]
-    assert rows.notes[0].startswith(
-        "'NA' stands for no label in 2 rows of 'kind'. If it is a class, add --missing ''"
+    assert said(rows)[0].startswith(
+        "'NA' stands for no label in 2 rows of 'kind'. If it is a class, use missing"
     )
-    pd.DataFrame({"a": [-9999.0, 1.0], "b": [1, -9999]}).to_parquet(tmp_path / "t.parquet")
-    rows = read_rows(tmp_path / "t.parquet", missing=["-9999"])
-    assert_array_equal(rows.X, [[np.nan, 1.0], [1.0, np.nan]])
 
 
 def test_signs_are_classes_and_no_missing_values() -> None:
@@ -532,7 +435,7 @@ def test_signs_are_classes_and_no_missing_values() -> None:
 def test_how_a_text_is_written(
     monkeypatch: pytest.MonkeyPatch, content: bytes, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("skmix.io.tables._HEAD_BYTES", 1000)
+    monkeypatch.setattr("skmix.io.text._HEAD_BYTES", 1000)
     rows = read_rows(io.BytesIO(content), target="kind", **options)
     assert rows.feature_names == ("a", "b")
     assert_array_equal(rows.X, [[1.5, 2.0], [3.25, -4.0]])
@@ -548,176 +451,27 @@ def test_rows_in_blocks_are_written_in_any_way(tmp_path: Path) -> None:
     assert_array_equal(next(rows.read(labels=False)).X, [[1.5, np.nan], [np.nan, 2.0]])
 
 
-def test_names_and_labels_of_any_encoding() -> None:
-    rows = read_rows(io.BytesIO("größe,art\n1,ä\n2,ö\n".encode("latin-1")), target="art", encoding="latin-1")
-    assert (rows.feature_names, rows.labels) == (("größe",), ["ä", "ö"])
-    with pytest.raises(ValueError, match="encoding='klingon' is not known"):
-        rows_of(TEXT, encoding="klingon")
-
-
-def test_a_separator_inside_quotes_after_a_blank_does_not_count() -> None:
-    rows = rows_of('a, "b, c", kind\n1, "2", "x, y"\n3, 4, z\n', target="kind")
-    assert rows.feature_names == ("a", "b, c")
-    assert rows.labels == ["x, y", "z"]
-
-
 def test_categories_are_encoded() -> None:
     rows = rows_of("colour,a,smoker\nred,1,yes\nblue, 2,no\ngreen,3,NA\nred,4,\n")
     assert rows.columns == {"colour": ["blue", "green", "red"], "a": None, "smoker": ["no", "yes"]}
     assert rows.feature_names == ("colour=blue", "colour=green", "colour=red", "a", "smoker=yes")
     expected = [[0, 0, 1, 1, 1], [1, 0, 0, 2, 0], [0, 1, 0, 3, np.nan], [0, 0, 1, 4, np.nan]]
     assert_array_equal(rows.X, expected)
-    assert rows.notes == ("encoded as categories: colour, smoker",)
+    assert said(rows) == ("encoded as categories: colour, smoker",)
     again = rows_of("smoker,a,colour,z\nno,7, red ,1\nnever,8,teal,1\n", features=rows.columns)
     assert again.feature_names == rows.feature_names
     assert_array_equal(again.X, [[0, 0, 1, 7, 0], [np.nan, np.nan, np.nan, 8, np.nan]])
     assert again.ignored == ("z",)
-    assert again.notes[0].startswith(
+    assert said(again)[0].startswith(
         "column 'colour' has categories that the model does not know, in 1 rows: teal;"
     )
+    # A category of the model is none of the usual words for a missing value.
+    known = {"country": ["DE", "NA"], "level": ["?", "a", "b"]}
+    found = rows_of("country,level\nNA,?\nDE,a\nnull,NA\n,-\n", features=known)
+    assert_array_equal(found.X, [[1, 1, 0, 0], [0, 0, 1, 0], [np.nan] * 4, [np.nan] * 4])
     # Drawn features are no zeros and ones: the likeliest category is theirs.
     drawn = decode_columns(np.array([[0.4, 0.2, 0.3, 5.0, 0.4], [0.1, 0.2, 0.9, 6.0, 0.6]]), rows.columns)
     assert [drawn[name].tolist() for name in drawn] == [["blue", "red"], [5.0, 6.0], ["no", "yes"]]
-
-
-def test_a_category_of_the_model_is_no_missing_value() -> None:
-    columns = {"country": ["DE", "NA"], "level": ["?", "a", "b"]}
-    rows = rows_of("country,level\nNA,?\nDE,a\nnull,NA\n,-\n", features=columns)
-    nan = np.nan
-    assert_array_equal(rows.X, [[1, 1, 0, 0], [0, 0, 1, 0], [nan] * 4, [nan] * 4])
-    assert rows.notes == (
-        "column 'level' has categories that the model does not know, in 1 rows: -; they are taken as missing "
-        "values",
-    )
-    many = rows_of("country,level\n" + "".join(f"DE,{c}\n" for c in "zyxzwvu"), features=columns)
-    assert ", in 7 rows: z, y, x, w, v; they" in many.notes[0]
-
-
-@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
-def test_frames_have_the_columns_of_a_model(library: str) -> None:
-    import pandas as pd
-
-    columns = {"a": None, "colour": ["blue", "green", "red"], "day": "date", "smoker": ["no", "yes"]}
-    nan = np.nan
-    expected = [[1, 0, 0, 1, 2, nan], [nan, nan, nan, nan, 0.5, nan], [3, 1, 0, 0, nan, nan]]
-    days = ["1970-01-03", "1970-01-01 12:00", None]
-    values: dict[str, Any] = {"z": [1, 2, 3], "colour": ["red", "teal", "blue"], "a": [1.0, -9.0, 3.0]}
-    frame = pd.DataFrame({**values, "day": pd.to_datetime(days, format="ISO8601")}, index=[7, 3, 9])
-    # In pieces too, as frames that were put together are.
-    if library == "pandas":
-        frames = [
-            frame,
-            frame.astype({"colour": "category"}),
-            frame.assign(day=days),
-            frame.astype({"a": "Int64"}),
-        ]
-    elif library == "pyarrow":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-        pieces = pd.concat([frame[:1], frame[1:]])
-        frames = [pieces.astype({"a": "double[pyarrow]", "colour": "string[pyarrow]"})]
-    else:
-        pl = pytest.importorskip("polars", reason="polars is not installed")
-        whole = pl.DataFrame({**values, "day": days})
-        frames = [whole, pl.concat([whole[:2], whole[2:]], rechunk=False)]
-    for each in frames:
-        X, notes = encode_frame(each, columns, ["-9"])
-        assert_array_equal(X, expected)
-        assert notes == [
-            "column 'colour' has categories that the model does not know, in 1 rows: teal; they are taken as "
-            "missing values",
-            "columns that are not there: smoker; they are taken as missing values",
-        ]
-
-
-def test_frames_that_do_not_fit_a_model_are_refused() -> None:
-    import pandas as pd
-
-    days = pd.to_datetime(["1970-01-03", None], format="ISO8601")
-    frame = pd.DataFrame({"colour": ["red", "teal"], "a": [1.0, -9.0], "day": days}, index=[7, 3])
-    # A number is missing only where that is said.
-    assert encode_frame(frame, {"a": None})[0].tolist() == [[1.0], [-9.0]]
-    with pytest.raises(
-        ColumnError, match=r"X has no column 'b'; the model was fitted to \['b', 'c'\]"
-    ) as caught:
-        encode_frame(frame, {"b": None, "c": None})
-    assert caught.value.column == "b"
-    with pytest.raises(ColumnError, match="column 'a' holds values of different types: int, str"):
-        encode_frame(pd.DataFrame({"a": pd.Series([1, "x"], dtype=object)}), {"a": None})
-    with pytest.raises(ColumnError, match="column 'colour' holds text, such as 'red' on row 0"):
-        encode_frame(frame, {"colour": None})
-    with pytest.raises(ColumnError, match=r"column 'day' is of type timestamp.*; a feature must be a number"):
-        encode_frame(frame, {"day": None})
-
-
-def test_columns_of_features_and_back() -> None:
-    columns = {"day": "date", "colour": ["blue", "green", "red"], "a": None, "smoker": ["no", "yes"]}
-    assert feature_names(columns) == ["day", "colour=blue", "colour=green", "colour=red", "a", "smoker=yes"]
-    X = np.array([[0.6, 0.1, 0.5, 0.4, 2.5, 0.5], [-1.2, 0.2, 0.1, 0.9, -1.0, 0.51]])
-    found = decode_columns(X, columns)
-    assert list(found) == list(columns)
-    assert [values.tolist() for values in found.values()] == [
-        ["1970-01-02", "1969-12-31"],
-        ["green", "red"],
-        [2.5, -1.0],
-        ["no", "yes"],
-    ]
-    check_columns(columns, feature_names(columns))
-    for wrong in (
-        *(
-            [],
-            {"a": 5},
-            {"a": "time"},
-            {"a": ()},
-            {"a": []},
-            {"a": ["x"]},
-            {"a": ["x", 1]},
-            {"a": ["x", "x"]},
-        ),
-        *({"a": None, "b": ["x", "y", "y"]}, {"a": ("x", "y")}, None),
-    ):
-        names = feature_names(wrong) if isinstance(wrong, dict) and wrong != {"a": 5} else []
-        with pytest.raises(ValueError, match="table_columns_ does not describe"):
-            check_columns(wrong, names)
-    with pytest.raises(ValueError, match="table_columns_ does not describe"):
-        check_columns({"a": None}, ["b"])
-
-
-def test_the_same_category_or_label_has_the_same_text() -> None:
-    for value in (1, 1.0, "1", "1.0", " 1.0 ", np.float32(1.0).item()):
-        assert plain_text(value) == "1"
-    texts = {"01.0": "01.0", "-5.0": "-5", "1.50": "1.50", "x.0": "x.0", " x y ": "x y", "": "", "1e3": "1e3"}
-    texts["123456789012345678.0"] = "123456789012345678"
-    texts["1234567890123456789.0"] = "1234567890123456789.0"
-    assert {text: plain_text(text) for text in texts} == texts
-    assert [plain_text(value) for value in (1.5, -0.0, 1e20, True, None, np.nan)] == [
-        *("1.5", "0", "1" + "0" * 20, "True", None, None)
-    ]
-
-
-def test_numbers_as_people_write_them() -> None:
-    plain, comma = Notation(), Notation(decimal=",")
-    for text, number in {
-        "1e3": 1000.0,
-        "-.5": -0.5,
-        "TRUE": 1.0,
-        "false": 0.0,
-        "+7": 7.0,
-        " 2 ": 2.0,
-    }.items():
-        assert plain.number(text) == number
-    assert comma.number("-1,5e1") == -15.0
-    for text in ("1_0", "١", "", "x", "1,5", "1.5.2", "truth"):
-        assert np.isnan(plain.number(text)), text
-    for text in ("1.5", "1.234,5"):
-        assert np.isnan(comma.number(text)), text
-
-
-def test_long_lists_and_texts_are_shortened() -> None:
-    assert shortened("x" * 40) == "x" * 40
-    assert shortened("y" + "x" * 40) == "y" + "x" * 39 + "…"
-    assert listed(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
-    assert listed(range(11)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 ... (11 in all)"
-    assert listed("abc", 2) == "a, b ... (3 in all)"
 
 
 def test_the_most_that_are_categories() -> None:
@@ -753,8 +507,8 @@ def test_numbers_may_be_categories(tmp_path: Path) -> None:
 
     rows = rows_of("a,code,flat\n1,1,x\n2,2,x\n3,30,x\n", categorical=["code"])
     assert rows.columns == {"a": None, "code": ["1", "2", "30"]}
-    assert rows.notes == ("column 'flat' is 'x' in all rows and is left out", "encoded as categories: code")
-    notes = rows_of("a,code\n1,\n2,NA\n", categorical=["code"]).notes
+    assert said(rows) == ("column 'flat' is 'x' in all rows and is left out", "encoded as categories: code")
+    notes = said(rows_of("a,code\n1,\n2,NA\n", categorical=["code"]))
     assert notes == ("column 'code' is missing in all rows and is left out",)
     # In Parquet a gap makes floats of whole numbers.
     pd.DataFrame({"a": [1, 2], "code": [2.0, np.nan]}).to_parquet(tmp_path / "t.parquet")
@@ -775,14 +529,8 @@ def test_numbers_may_be_categories(tmp_path: Path) -> None:
         ),
         (
             ["1", "2", "3+"],
-            "holds numbers and text, such as '3\\+' on line 4. If .* --missing '3\\+' .* --categorical",
+            "holds numbers and text, such as '3\\+' on line 4. If .* missing=.*; if .* categorical=",
         ),
-        (
-            ["2020-01-31", "2020-02-30", "2020-02-01"],
-            "holds dates, but '2020-02-30' on line 3 is not a date written like '2020-01-31'",
-        ),
-        (["2020-01-31", "2020-02-01", "1.2.2020"], "holds dates, but '1.2.2020' on line 4 is not"),
-        (["2020-01-31T10:00Z", "-", "2020-02-01"], "holds dates, but '2020-02-01' on line 4 is not"),
         *(
             (
                 [value, "7", value],
@@ -793,14 +541,12 @@ def test_numbers_may_be_categories(tmp_path: Path) -> None:
                 *("1’200.5", "+5 ¥", "£1.200", "$-5", ".5%", "1\u00a0200", "12\u202f345,5", "-1 234 567"),
             )
         ),
-        (["2020-01-31", "", "2020-02-01"], "holds dates, such as '2020-01-31' on line 2. --dates numbers"),
-        (
-            ["31.1.2020", "1.2.2020"],
-            "seems to hold dates, such as '31.1.2020' on line 2. Dates must be written",
-        ),
         *(
-            ([value, value], f"seems to hold dates, such as '{re.escape(value)}' on line 2")
-            for value in ("12/31/2020", "2020/1/2", "1-2-20 10:00", "1.2.20T3")
+            (
+                [value, "", value],
+                f"holds dates, such as '{re.escape(value)}' on line 2. Replace them by numbers",
+            )
+            for value in ("2020-01-31", "2020-01-31T10:00Z", "12/31/2020", "1-2-20 10:00", "31.1.2020")
         ),
         *(
             (["7", value], f"has a comma in the number '{re.escape(value)}' on line 3")
@@ -811,7 +557,7 @@ def test_numbers_may_be_categories(tmp_path: Path) -> None:
         (["12 34", "1", "2"], "holds numbers and text, such as '12 34'"),
         (
             ["1,5", "2,5"],
-            "has a comma in the number '1,5' on line 2. If it is before decimals, use --decimal ,",
+            "has a comma in the number '1,5' on line 2. If it is before decimals, use decimal=','",
         ),
     ],
 )
@@ -838,61 +584,21 @@ def test_points_are_refused_where_commas_are_before_decimals(tmp_path: Path) -> 
         with pytest.raises(ColumnError, match=f"column 'b' has {what} on line 2") as caught:
             rows_of(text, features={"b": None}, **options)
         assert not caught.value.is_feature
-    with pytest.raises(ColumnError, match="column 'b' holds text, such as '1,5' on line 2"):
-        rows_of("a;b\n1;1,5\n", sep=";", features={"b": "date"})
-
-
-def test_text_of_several_types_in_one_file(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    kinds = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
-    for first in kinds:
-        for second in kinds:
-            columns = {
-                "a": pa.array(["1", "2", "1"]).cast(first),
-                "b": pa.array(["x", "y", "x"]).cast(second),
-            }
-            pq.write_table(pa.table(columns), tmp_path / "t.parquet")
-            assert_array_equal(read_rows(tmp_path / "t.parquet").X, [[1.0, 0.0], [2.0, 1.0], [1.0, 0.0]])
 
 
 def test_an_empty_last_column_is_left_out() -> None:
     rows = rows_of("a,b,\n1,2,\n3,4, \n")
     assert_array_equal(rows.X, [[1.0, 2.0], [3.0, 4.0]])
-    assert rows.notes == ("the last column has neither a name nor values and is left out",)
+    assert said(rows) == ("the last column has neither a name nor values and is left out",)
     with pytest.raises(ColumnError, match="column 3 has no name"):
         rows_of("a,b,\n1,2,\n3,4,5\n")
-
-
-def test_dates_become_days(tmp_path: Path) -> None:
-    import pandas as pd
-
-    rows = rows_of("a,day\n1,1970-01-03\n2,NA\n3,1969-12-31 12:00\n", dates=True)
-    assert rows.columns == {"a": None, "day": "date"}
-    assert_array_equal(rows.X[:, 1], [2.0, np.nan, -0.5])
-    assert rows_of("day\n1970-01-01T01:00+01:00\n1970-01-02T00:00Z\n", dates=True).X.tolist() == [
-        [0.0],
-        [1.0],
-    ]
-    again = rows_of("a,day\n1,1970-01-03\n2,-\n3,.\n", dates=True)
-    assert_array_equal(again.X[:, 1], [2.0, np.nan, np.nan])
-    days = pd.to_datetime(["1970-01-03", None, "1969-12-31 12:00"], format="ISO8601")
-    pd.DataFrame({"a": [1, 2, 3], "day": days}).to_parquet(tmp_path / "t.parquet")
-    assert_array_equal(read_rows(tmp_path / "t.parquet", dates=True).X, rows.X)
-    kept = read_rows(tmp_path / "t.parquet", keep=["day"]).kept["day"]
-    assert [value and value.hour for value in kept] == [0, None, 12]
-    with pytest.raises(
-        ColumnError, match="column 'day' holds text, such as 'soon' on line 2; it must hold dates"
-    ):
-        rows_of("a,day\n1,soon\n", features=rows.columns)
 
 
 def test_columns_that_the_table_lacks_are_missing_values() -> None:
     columns = {"a": None, "colour": ["blue", "green", "red"], "b": None}
     rows = rows_of("b\n1\n2\n", features=columns)
     assert_array_equal(rows.X, [[np.nan] * 4 + [1.0], [np.nan] * 4 + [2.0]])
-    assert rows.notes == ("columns that are not there: a, colour; they are taken as missing values",)
+    assert said(rows) == ("columns that are not there: a, colour; they are taken as missing values",)
     with pytest.raises(ColumnError, match=r"there is no column 'a' \(and 2 more\); there is only 'c'"):
         rows_of("c\n1\n", features=columns)
 
@@ -919,45 +625,16 @@ def test_weights() -> None:
 
 
 def test_leading_zeros_are_told() -> None:
-    notes = rows_of("a,code\n1,00700\n0,12345\n").notes
+    notes = said(rows_of("a,code\n1,00700\n0,12345\n"))
     assert len(notes) == 1
     assert notes[0].startswith("column 'code' has numbers with leading zeros, such as 00700. If")
-    assert "--drop 'code'; if they are categories, use --categorical 'code'" in notes[0]
+    assert "drop=['code']; if they are categories, use categorical=['code']" in notes[0]
     # In any of the first rows; not where some are no whole numbers, where zero is zero, or among categories.
-    assert "such as 07" in rows_of("code\n1\nNA\n07\n008\n").notes[0]
+    assert "such as 07" in said(rows_of("code\n1\nNA\n07\n008\n"))[0]
     for values in ("0.5\n07", "-1\n07", "0\n10"):
-        assert rows_of(f"a,code\n1,{values.replace(chr(10), chr(10) + '2,')}\n").notes == ()
-    assert rows_of("a,code\n1,07\n2,8\n", drop=["code"]).notes == ()
-    assert rows_of("a,code\n1,07\n2,8\n", categorical=["code"]).notes == ("encoded as categories: code",)
-
-
-def test_truths_are_alike_in_every_format(tmp_path: Path) -> None:
-    import pandas as pd
-
-    truths = [True, False, True]
-    pd.DataFrame({"a": truths, "kind": truths}).to_parquet(tmp_path / "t.parquet")
-    stored = read_rows(tmp_path / "t.parquet", target="kind")
-    assert stored.labels is not None
-    classes = class_labels(stored.labels, "kind")[0]
-    assert classes.dtype == bool
-    assert classes.tolist() == [True, False, True]
-    for words in (("true", "false"), ("TRUE", "FALSE"), ("True", "False")):
-        rows = rows_of(
-            "a,kind\n" + "".join(f"{words[not t]},{words[not t]}\n" for t in truths), target="kind"
-        )
-        assert_array_equal(rows.X, stored.X)
-        assert rows.labels is not None
-        assert_array_equal(class_labels(rows.labels, "kind")[0], classes)
-        assert_array_equal(
-            labels_like(rows.labels, np.array(["false", "true"]), "kind")[0], ["true", "false", "true"]
-        )
-
-
-def test_an_array_is_a_table(tmp_path: Path) -> None:
-    np.save(tmp_path / "t.npy", X)
-    rows = read_rows(tmp_path / "t.npy")
-    assert rows.feature_names == ("column_1", "column_2")
-    assert_array_equal(rows.X, X)
+        assert said(rows_of(f"a,code\n1,{values.replace(chr(10), chr(10) + '2,')}\n")) == ()
+    assert said(rows_of("a,code\n1,07\n2,8\n", drop=["code"])) == ()
+    assert said(rows_of("a,code\n1,07\n2,8\n", categorical=["code"])) == ("encoded as categories: code",)
 
 
 def test_arrays_with_a_broken_header(tmp_path: Path) -> None:
@@ -967,7 +644,7 @@ def test_arrays_with_a_broken_header(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "broken.npz", "w") as archive:
         archive.writestr("a.npy", broken)
     for name in ("broken.npy", "broken.npz"):
-        with pytest.raises(ValueError, match=f"{name}: it is damaged"):
+        with pytest.raises(ValueError, match=f"{name}: it (is damaged|cannot be read)"):
             read_rows(tmp_path / name)
 
 
@@ -987,7 +664,7 @@ def test_objects_in_arrays_are_never_unpickled(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"objects\.npz: .*array 'a' holds Python objects"):
         read_rows(tmp_path / "objects.npz")
     np.save(tmp_path / "objects.npy", trap)
-    with pytest.raises(ValueError, match=r"objects\.npy: it holds Python objects"):
+    with pytest.raises(ValueError, match=r"objects\.npy: .*Python objects"):
         read_rows(tmp_path / "objects.npy")
     assert not (tmp_path / "sprung").exists()
 
@@ -1019,28 +696,6 @@ def test_labels_are_whole_numbers_or_text() -> None:
     labels, known = class_labels(read("3", "NA", "2"), "y")
     assert labels.dtype == np.int64
     assert labels[known].tolist() == [3, 2]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (["a", "a"], "column 'y' has only the label 'a' in 2 rows"),
-        ([None, ""], "column 'y' has no label in 2 rows"),
-        ((np.arange(40) / 7).tolist() * 9, "column 'y' has 40 different values in 360 rows"),
-        ([f"row {i}" for i in range(30)], "column 'y' has 30 different values in 30 rows, such as 'row 0'"),
-    ],
-)
-def test_columns_that_are_no_classes_are_refused(values: list[object], message: str) -> None:
-    with pytest.raises(ColumnError, match=message):
-        class_labels(values, "y")
-
-
-def test_dozens_of_whole_numbers_are_classes_and_of_fractions_are_not() -> None:
-    labels, known = class_labels([*range(15)] * 2, "digit")
-    assert labels.tolist() == [*range(15)] * 2
-    assert known.all()
-    with pytest.raises(ColumnError, match="too many for classes"):
-        class_labels([f"{number}.5" for number in range(15)] * 2, "length")
 
 
 def test_the_most_labels_that_are_classes() -> None:
@@ -1078,6 +733,59 @@ def test_labels_take_the_type_of_the_model() -> None:
         ColumnError, match="column 'y' has labels that are not classes of the model: 3; its classes are 1, 2"
     ):
         labels_like(["3", "1"], np.array([1, 2]), "y")
+
+
+def test_what_a_model_keeps_of_columns_is_checked() -> None:
+    columns = {"colour": ["blue", "green", "red"], "a": None, "smoker": ["no", "yes"]}
+    check_columns(columns, feature_names(columns))
+    wrong: list[Any] = [[], None, {"a": 5}, {"a": "time"}, {"a": ()}, {"a": []}, {"a": ["x"]}]
+    for each in (*wrong, {"a": ["x", 1]}, {"a": ["x", "x"]}, {"b": ["x", "y", "y"]}, {"a": ("x", "y")}):
+        with pytest.raises(ValueError, match="columns of preparation_ do not describe"):
+            check_columns(each, ["a=x", "a=y"])
+    with pytest.raises(ValueError, match="columns of preparation_ do not describe"):
+        check_columns({"a": None}, ["b"])
+
+
+words = st.sampled_from(["red", "green", "blue ", "Å", "x,y", 'a "b"', "none", "-"])
+truths = st.sampled_from(["true", "false"])
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_frames_and_files_are_encoded_alike(data: st.DataObject) -> None:
+    """One table as a frame of pandas or polars, a CSV and a Parquet file has the same features."""
+    import pandas as pd
+    import polars as pl
+
+    n_rows = data.draw(st.integers(2, 12))
+    columns: dict[str, list[Any]] = {"a": [float(i) for i in range(n_rows)]}
+    for name, kind in (("number", numbers), ("word", words), ("truth", st.booleans())):
+        columns[name] = data.draw(
+            st.lists(st.none() | kind, min_size=n_rows, max_size=n_rows).filter(
+                lambda own: any(v not in (None, "none", "-") for v in own)
+            )
+        )
+    columns["number"] = [None if v is None else float(v) for v in columns["number"]]
+    frame = pd.DataFrame(columns)
+    with tempfile.TemporaryDirectory() as folder:
+        frame.to_csv(f"{folder}/t.csv", index=False)
+        frame.to_parquet(f"{folder}/t.parquet")
+        expected = read_rows(f"{folder}/t.csv")
+        opened = [open_rows(f"{folder}/{name}") for name in ("t.csv", "t.parquet")]
+        found = [np.concatenate([block.X for block in rows.blocks()]) for rows in opened]
+        found.append(read_rows(f"{folder}/t.parquet").X)
+    for each in (frame, frame.astype({"word": "category"}), pl.DataFrame(columns, strict=False)):
+        X, kinds, _ = encode_frame(each)
+        assert kinds == expected.columns
+        found += [X, encode_frame(each, kinds)[0]]
+    for X in found:
+        assert_array_equal(X, expected.X)
+    # And back: the likeliest category is the one that was there.
+    complete = ~np.isnan(expected.X).any(axis=1)
+    for name, values in decode_columns(expected.X, expected.columns).items():
+        if expected.columns[name] is not None:
+            own = [str(v).strip() for v in frame[name]]
+            assert_array_equal(values[complete], np.array(own)[complete])
 
 
 names = st.text(string.ascii_letters + " _é;\t", min_size=1, max_size=6).map(str.strip).filter(bool)
@@ -1173,7 +881,7 @@ def test_digits_and_endings_of_written_tables(tmp_path: Path, monkeypatch: pytes
         written = stream.getvalue().decode().splitlines()
         assert written[:2] == ["a,n,kind,truth,single", first]
         # A stream stays open, and rows may be written in several parts.
-        monkeypatch.setattr("skmix.io.tables._BATCH_ROWS", 2)
+        monkeypatch.setattr("skmix.io.writing._BATCH_ROWS", 2)
         write_columns(stream, columns, digits=digits)
         assert stream.getvalue().decode().splitlines() == 2 * written
     assert written[2] == ",2,,False,2.0"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from skmix.io import replacing
-from skmix.io.tables import write_columns
-from skmix.io.writing import is_device
+from skmix.io.writing import is_device, write_columns
 
 
 def names(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -230,14 +231,14 @@ def note(message: str) -> None:
         _notes.append(message)
 
 
-def in_options(error: Any, options: Mapping[str, str]) -> str:
+def in_options(error: Any, options: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return a message of the library with a command's options in place of the library's arguments."""
 
     def word(argument: Argument) -> str:
         option = options.get(argument.name, "--" + argument.name.replace("_", "-"))
         if isinstance(argument.value, bool):
             return option if argument.value else option.replace("--", "--no-", 1)
-        return option if argument.value is None else f"{option} {argument.value}"
+        return option if argument.value is None else f"{option} {shlex.quote(str(argument.value))}"
 
     return error.worded(word) if isinstance(error, ArgumentError | ArgumentWarning) else str(error)
 

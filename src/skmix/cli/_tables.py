@@ -14,14 +14,24 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, note, or_standard, refuse, stop
+from skmix.cli._common import (
+    BAD_INPUT,
+    STANDARD,
+    WRONG_USE,
+    failing,
+    in_options,
+    note,
+    or_standard,
+    refuse,
+    stop,
+)
 from skmix.cli._progress import Watch
 from skmix.groups import Study, load
 from skmix.io import ColumnError, TableRows, read_rows, replacing, writable_folder, write_columns
-from skmix.io.encoding import listed, plain_text
-from skmix.io.preparation import AUTOMATIC, check_scale_known, scale_of, transformer_of
-from skmix.io.tables import WRITABLE, check_writable, labels_like
-from skmix.io.writing import is_device
+from skmix.io.encoding import Kind, listed, plain_text
+from skmix.io.labels import labels_like
+from skmix.io.preparation import AUTOMATIC, Preparation, check_scale_known, scale_of, transformer_of
+from skmix.io.writing import WRITABLE, check_writable, is_device
 from skmix.report._predictions import target_of
 
 Data = Annotated[
@@ -140,13 +150,14 @@ def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableR
         hint = f" Leave it out with --drop {error.column!r}."
         if options.get("target") is None:
             hint = f"{hint[:-1]}, or use --target {error.column!r} if it holds labels."
-        stop(f"{error}{hint if error.is_feature and 'features' not in options else ''}", BAD_INPUT)
+        has_features = "features" in options or "columns" in (options.get("preparation") or {})
+        stop(f"{in_options(error)}{hint if error.is_feature and not has_features else ''}", BAD_INPUT)
     if rows.ignored:
         note(
             f"ignored, not a feature of the model: {listed([name or '(no name)' for name in rows.ignored])}."
         )
     for each in rows.notes:
-        note(each + ".")
+        note(f"{in_options(each)}.")
     return rows
 
 
@@ -156,16 +167,13 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
     options["preparation"] = getattr(model, "preparation_", None)
     if names is not None:
         # Without a note that columns of labels and weights are ignored.
-        noted = getattr(model, "metadata_", {})
-        set_aside = (target_of(model), noted.get("weight"))
+        set_aside = (target_of(model), getattr(model, "metadata_", {}).get("weight"))
         aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
-        options["missing"] = options["missing"] or noted.get("missing") or ()
-        columns = getattr(model, "table_columns_", {str(name): None for name in names})
-        rows = read(watch, data, features=columns, drop=aside, **options)
-        check_scale_known(options["preparation"], rows.preparation)
+        rows = read(watch, data, features=columns_of(model), drop=aside, **options)
+        _check_scale_known(options["preparation"], rows)
         return rows
     rows = read(watch, data, drop=drop, **options)
-    check_scale_known(options["preparation"], rows.preparation)
+    _check_scale_known(options["preparation"], rows)
     text = [name for name, kind in rows.columns.items() if kind is not None]
     if text:
         stop(f"column {text[0]!r} holds text, but the model was fitted to numbers.", BAD_INPUT)
@@ -177,6 +185,18 @@ def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options
         )
     note("the model has no feature names; columns are taken in their order.")
     return rows
+
+
+def columns_of(model: Any) -> dict[str, Kind]:
+    """Return the columns that the features of a model were made of, and what they hold."""
+    found = getattr(model, "preparation_", {}).get("columns")
+    return found or {str(name): None for name in getattr(model, "feature_names_in_", ())}
+
+
+def _check_scale_known(own: Preparation | None, rows: TableRows) -> None:
+    """Refuse FCS files for a model that does not say how its rows were prepared."""
+    found = rows.preparation or {}
+    check_scale_known(own, found["transform"] if "compensate" in found else None)
 
 
 def read_labelled(

@@ -10,7 +10,7 @@ import typer
 from skmix.cli import _common as cli
 from skmix.cli._progress import watching
 from skmix.io import writable_folder
-from skmix.io.tables import WRITABLE
+from skmix.io.writing import WRITABLE
 
 
 @cli.app.command(

@@ -27,13 +27,13 @@ from skmix.cli.models import print_evaluation
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.estimators.holdout import Split, single_split, stratified_folds
-from skmix.estimators.rows import note_rows, number_labels
+from skmix.estimators.rows import note_rows
 from skmix.estimators.search.classifier import QUICK_FITS
 from skmix.estimators.search.mixture import SEVERAL_STARTS
 from skmix.io import TableRows
 from skmix.io.encoding import Kind, feature_names
+from skmix.io.labels import class_labels, number_labels
 from skmix.io.preparation import scale_in_words
-from skmix.io.tables import class_labels
 from skmix.report.description import serving
 
 _of_table = partial(typer.Option, rich_help_panel="The table")
@@ -89,10 +89,6 @@ def fit(
             "categories anyway.",
         ),
     ] = None,
-    dates: Annotated[
-        Literal["refuse", "numbers"],
-        _of_table(help="Columns of dates: numbers makes days since 1970 of them."),
-    ] = "refuse",
     missing: tables.Missing = None,
     no_header: tables.NoHeader = False,
     sep: tables.Sep = None,
@@ -260,8 +256,7 @@ def fit(
                 "--time-limit is for automatic choices, but everything is given. Leave it out, or --kernels.",
                 cli.WRONG_USE,
             )
-    noted = {"weight": weight, "missing": missing}
-    metadata: dict[str, Any] = {"target": target, **{name: own for name, own in noted.items() if own}}
+    metadata: dict[str, Any] = {"target": target, **({"weight": weight} if weight else {})}
     written = tables.written(no_header, sep, decimal, encoding, missing)
     settings_of_files = tables.preparation(compensate, transform)
     for place in (out, html):
@@ -274,13 +269,13 @@ def fit(
             weight=weight,
             drop=drop,
             categorical=categorical or (),
-            dates=dates == "numbers",
             preparation=settings_of_files,
             **written,
         )
-        if rows.preparation is not None:
-            spilt = ", compensated for spill-over" if rows.preparation.get("compensate") else ""
-            cli.note(f"values are on the scale {scale_in_words(rows.preparation['transform'])}{spilt}.")
+        prepared = rows.preparation or {"transform": "none"}
+        if "compensate" in prepared or prepared["transform"] != "none":
+            spilt = ", compensated for spill-over" if prepared.get("compensate") else ""
+            cli.note(f"values are on the scale {scale_in_words(prepared['transform'])}{spilt}.")
         _check_columns(rows)
         coded = [name for name, kind in rows.columns.items() if isinstance(kind, list)]
         if target is None and coded:
@@ -312,14 +307,10 @@ def fit(
             "preparation_": rows.preparation,
         }
         note_rows(model, **of_rows)
-        if missing or any(kind is not None for kind in rows.columns.values()):
-            # Frames are encoded before members of a search see them.
-            model.table_columns_ = rows.columns
-        else:
-            # A search passes rows on to those of its members that take features as they are.
-            maps = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
-            for each in (*(own for own, change in maps if change is None), *getattr(model, "mixtures_", [])):
-                note_rows(each, **of_rows)
+        # A search passes rows on to those of its members that take features as they are.
+        maps = zip(*(getattr(model, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
+        for each in (*(own for own, change in maps if change is None), *getattr(model, "mixtures_", [])):
+            note_rows(each, **of_rows)
         model.metadata_ = metadata
         tables.write_model(out, model)
         tested = None if held is None else held.test(model)

@@ -17,7 +17,7 @@ from skmix.cli._progress import watching
 from skmix.groups import Study
 from skmix.io import ColumnError
 from skmix.io.encoding import decode_columns, listed
-from skmix.io.tables import labels_like
+from skmix.io.labels import labels_like
 from skmix.plots._models import part_label
 from skmix.report._predictions import predict_columns, target_of
 from skmix.report.description import serving, traits
@@ -136,7 +136,7 @@ def sample(
             cli.stop(f"--label {label}: not a class of the model; its classes are {known}.", cli.BAD_INPUT)
         drawn, labels = fitted.sample(number, *chosen)
         names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
-        kinds = getattr(fitted, "table_columns_", {str(name): None for name in names})
+        kinds = tables.columns_of(fitted) or dict.fromkeys(names)
         columns: dict[str, Any] = decode_columns(drawn, kinds)
         if len(classes) > 1:
             columns[target_of(fitted) or "label"] = labels
@@ -271,7 +271,7 @@ def export(
         exported = fitted.to_onnx(dtype=np.float32 if float32 else np.float64)
         tables.write_bytes(onnx, exported.SerializeToString(deterministic=True))
     names = [str(name) for name in getattr(fitted, "feature_names_in_", [])]
-    kinds = getattr(fitted, "table_columns_", dict.fromkeys(names))
+    kinds = tables.columns_of(fitted)
     coded = [name for name, kind in kinds.items() if isinstance(kind, list)]
     names = [name for name in kinds if name not in coded]
     inputs, outputs = ([each.name for each in part] for part in (exported.graph.input, exported.graph.output))

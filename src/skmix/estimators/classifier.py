@@ -18,10 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.compute.arrays import Array, namespace, on_host
 from ..engine.compute.blocks import Block
-from ..engine.compute.dask import is_collection
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
-from ..io import source_of
 from . import decisions, densities, streams, tuning
 from ._settings import (
     check_distribution,
@@ -33,14 +31,10 @@ from .fitted import Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
     Training,
-    check_rows,
-    check_weights,
-    code_labels,
-    from_files,
-    refuse_paths,
+    computed,
+    enter,
     score_rows,
     updating,
-    with_features_of,
 )
 from .saving import kernels_of, log_probabilities, savable
 
@@ -104,7 +98,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         rows `before` and `after`, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same of
         all `rounds`. Without held-out rows, the last `trade_off`, None and None, and no rounds.
     models_ : list of SharedKernelMixture
-        One fitted model for each feature set; a single one without groups.
+        One fitted model for each feature set; a single one without sets.
     feature_sets_ : list of lists of int
         The columns of each model.
     n_kernels_ : int or list of int
@@ -205,34 +199,34 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     @property
     def n_iter_(self) -> int:
-        """Passes of the best start; with feature sets, the most of any group."""
+        """Passes of the best start; with feature sets, the most of any set."""
         return max(model.n_iter_ for model in self.models_)
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
-        groups = [list(range(n_features))]
+        sets = [list(range(n_features))]
         if self.feature_sets is not None:
             names = getattr(self, "feature_names_in_", None)
-            groups = check_feature_sets(self.feature_sets, n_features, names)
+            sets = check_feature_sets(self.feature_sets, n_features, names)
         last = getattr(self, "feature_sets_", None)
-        if stream and last not in (None, groups):
-            raise ValueError(f"feature_sets is now {groups}, but the model has {last}: use fit.")
-        starts = self.init if isinstance(self.init, list) else [self.init] * len(groups)
-        if len(starts) != len(groups):
-            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature sets.")
+        if stream and last not in (None, sets):
+            raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
+        starts = self.init if isinstance(self.init, list) else [self.init] * len(sets)
+        if len(starts) != len(sets):
+            raise ValueError(f"init has {len(starts)} starts, but there are {len(sets)} feature sets.")
         if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
-        if len(groups) > 1 and isinstance(self.init, dict):
-            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature set.")
+        if len(sets) > 1 and isinstance(self.init, dict):
+            raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
         own = SharedKernelMixture._get_param_names()
         settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
         parts: list[Part] = []
-        for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
+        for number, (columns, start) in enumerate(zip(sets, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
                 settings["covariance_prior"] = prior_of_columns(self.covariance_prior, columns, n_features)
-            if last == groups and (stream or self.warm_start):
-                # A copy: should this fit fail, the last one must be left as it was.
-                model: SharedKernelMixture = copy(self.models_[group]).set_params(**settings)
+            if last == sets and (stream or self.warm_start):
+                # A copy, so that a failed fit leaves the last one alone.
+                model: SharedKernelMixture = copy(self.models_[number]).set_params(**settings)
             else:
                 model = SharedKernelMixture(**settings)
             model.n_features_in_ = len(columns)
@@ -315,9 +309,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         """
         check_is_fitted(self)
         with updating(self, X):
-            rows = check_rows(self, on_host(X), fitting=False)
-            codes = code_labels(on_host(y), self.classes_, len(rows))
-            weights = check_weights(on_host(sample_weight), len(rows))
+            given = enter(self, X, y, sample_weight)
+            rows = given.values(on_cpu=True)
+            codes, weights = given.codes(len(rows)), given.weights(len(rows))
             self.temperature_ = decisions.best_temperature(densities.log_joint(self, rows), codes, weights)
         return self
 
@@ -474,18 +468,10 @@ for _name in Fitted.names().keys() - _OWN:
 
 def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
     """Return the share of rows X (n, M), or of their weight (n,), whose label y (n,) `predict` returns."""
-    model, X, y = from_files(classifier, X, y)
-    source = source_of(X, y)
-    if source is not None:
-        source = source if y is None else source.labelled(y)
-        if not source.has_labels:
-            raise ValueError(f"score needs labels of the rows of {source.name}: give y.")
-        # Columns that are no features may hold anything.
-        X, y = source, with_features_of(model, source).row_labels()
-    refuse_paths(X, y=y, sample_weight=sample_weight)
-    given: tuple[Any, ...] = (y, model.predict(X), sample_weight)
-    given = tuple(on_host(each.compute() if is_collection(each) else each) for each in given)
-    return float(accuracy_score(given[0], given[1], sample_weight=given[2]))
+    check_is_fitted(classifier)
+    given = enter(classifier, X, y)
+    predicted = computed(classifier.predict(given.X))
+    return float(accuracy_score(given.labels(), predicted, sample_weight=computed(sample_weight)))
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

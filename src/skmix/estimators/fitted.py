@@ -283,6 +283,6 @@ class RowsOfFit(FitRecord):
 
     n_features_in: int = _number(Integral, 1)
     feature_names_in: np.ndarray | None = _value(np.ndarray, default=None)  # (M,)
-    table_columns: dict[str, Any] | None = _value(dict, default=None)  # columns before they were encoded
-    preparation: dict[str, Any] | None = _value(dict, default=None)  # scale and compensation of files
+    # Encoding of columns, scale and compensation of files; None for numbers as they were given.
+    preparation: dict[str, Any] | None = _value(dict, default=None)
     metadata: dict[str, Any] | None = _value(dict, default=None)  # of the user, and of the command line

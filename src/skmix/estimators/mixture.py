@@ -27,12 +27,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
+from ..io.labels import code_labels
 from . import densities, streams
 from ._settings import (
     check_count,
@@ -45,7 +45,7 @@ from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_o
 from .fitted import Fitted, parameters_of
 from .rows import (
     Training,
-    code_labels,
+    computed,
     host_copy,
     note_preparation,
     open_training,
@@ -330,11 +330,11 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> Self:
         """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
         check_inference(self, prune=prune)
-        # Reading the rows may take long: a file that cannot be written is refused before.
+        # Reading the rows may take long, so a checkpoint that cannot be written is refused first.
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
-            note_preparation(self, training, X)
+            note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
                 raise ValueError(
@@ -356,11 +356,11 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                         UserWarning,
                     )
 
-            def ways(group: int, own: Training) -> dict[str, Any]:
+            def ways(number: int, own: Training) -> dict[str, Any]:
                 """Return how to fit the model of a feature set: who watches, and what is written."""
                 own_path, watching = path, None
                 if path is not None:
-                    own_path = path if len(parts) == 1 else Path(f"{path}.{group}")
+                    own_path = path if len(parts) == 1 else Path(f"{path}.{number}")
                     written.append(own_path)
                 if monitor is not None:
                     so_far = partial(self._attributes_so_far, parts[0], training)
@@ -389,9 +389,9 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             fits = fit_jointly(parts, training)
         else:
             fits = []
-            for group, (columns, model) in enumerate(parts):
-                own = training.take(columns, group)
-                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(group, own)))
+            for number, (columns, model) in enumerate(parts):
+                own = training.take(columns, number)
+                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
         # A row without a value in some set still counts for its class.
         self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
 
@@ -617,7 +617,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
         scores = score_rows(self, X, densities.log_density, y)
-        return on_host(scores.compute() if is_collection(scores) else scores)
+        return computed(scores)
 
 
 @savable

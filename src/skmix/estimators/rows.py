@@ -1,16 +1,23 @@
-"""Rows of any kind, opened once: arrays and frames, tensors, files, Dask; labels and weights."""
+"""The one door for rows: what a user gives as X, y and sample_weight is recognised here, once.
+
+`enter` returns rows in memory, rows in blocks or rows of a Dask cluster behind one interface, `Rows`. Fits,
+scores, streams and searches ask it for what they need, and never ask again what X was.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from os import PathLike
-from typing import Any
+from types import NoneType, SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn import get_config
@@ -22,7 +29,6 @@ from sklearn.utils.validation import (
     _check_n_features,
     _check_sample_weight,
     check_is_fitted,
-    column_or_1d,
     validate_data,
 )
 
@@ -40,7 +46,7 @@ from ..engine.compute.arrays import (
     taken_in,
     to_numpy,
 )
-from ..engine.compute.blocks import Block, Blocks, encode, is_blocks, is_missing, number
+from ..engine.compute.blocks import Block, Blocks, is_blocks, is_missing
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
 from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, IntArray
@@ -48,36 +54,116 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
-from ..io import (
-    Source,
-    encode_frame,
-    files_of,
-    is_elsewhere,
-    labels_like,
-    open_rows,
-    prepare,
-    read_rows,
-    source_of,
-)
-from ..io.encoding import rescale_numbers
+from ..io import Source, is_elsewhere, open_rows, prepare, source_of
+from ..io.encoding import are_numbers, feature_names
 from ..io.joined import JoinedRows
-from ..io.labels import as_integers
-from ..io.preparation import OTHER, transformer_of
+from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
+from ..io.opening import encode_frame
+from ..io.preparation import OTHER, Preparation, transformer_of
 from ..io.sources import labels_in
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
-OF_ROWS = ("n_features_in_", "feature_names_in_", "table_columns_", "preparation_")
+OF_ROWS = ("n_features_in_", "feature_names_in_", "preparation_")
 """Attributes of an estimator that say what its rows were, and how they are prepared."""
 # Where scikit-learn notes the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
+# Types of polars that are numbers.
+_POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
+# What needs no look where X is a NumPy array.
+_PLAIN = (NoneType, np.ndarray, list)
 
 
 Sender = Callable[[np.ndarray], Array]
 """From NumPy rows (n, M) to the same rows where they are worked on."""
 
-# ---------------------------------------------------------------- training rows
+# ---------------------------------------------------------------- the door
+
+
+def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
+    """Recognise what a user gave; errors call the argument of the labels by its name.
+
+    X is an array or tensor (n, M), a data frame, files, opened rows, an AnnData or a Dask collection. y and
+    sample_weight are arrays (n,) or collections of the same kind; beside files also paths, and the names of
+    columns.
+    """
+    if type(X) is np.ndarray and type(y) in _PLAIN and type(sample_weight) in _PLAIN:
+        return InMemory(estimator, X, y, sample_weight, name)
+    source = source_of(X, y)
+    if source is not None:
+        source = source if y is None else source.labelled(y)
+        source = source if sample_weight is None else source.weighted(sample_weight)
+        return InBlocks(estimator, source, y, sample_weight, name)
+    if is_blocks(X):
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                f"Blocks of rows hold their labels and weights: leave {name} and sample_weight out."
+            )
+        return InBlocks(estimator, X, y, sample_weight, name)
+    for argument, given in ((name, y), ("sample_weight", sample_weight)):
+        if isinstance(given, (str, PathLike)):
+            raise ValueError(
+                f"{argument} is {str(given)!r}, a path or the name of a column, which goes with a file; but "
+                f"X is a {type(X).__name__}. Give {argument} as an array, or X as a path or by open_rows."
+            )
+        if is_collection(given) and not is_collection(X):
+            raise ValueError(
+                f"{argument} is a Dask collection, but X is a {type(X).__name__} in memory. Give both as "
+                f"Dask collections, or {argument}.compute()."
+            )
+    if is_collection(X):
+        return OnCluster(estimator, X, y, sample_weight, name)
+    return InMemory(estimator, X, y, on_host(sample_weight), name)
+
+
+@dataclass(frozen=True)
+class Rows(ABC):
+    """Rows that a user gave to an estimator, with their labels and weights."""
+
+    estimator: Any
+    X: Any
+    y: Any
+    sample_weight: Any
+    name: str
+    is_in_memory: ClassVar[bool] = False
+
+    @abstractmethod
+    def training(self, least: int = 2) -> Training:
+        """Return rows to learn from, at least `least`, and note the features in the estimator."""
+
+    @abstractmethod
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
+        """Return ``function(model, rows, codes)`` as an array of the kind of the rows."""
+
+    @abstractmethod
+    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
+        """Return rows (n, M) of floats in memory, NaN where a value is missing; refuse other kinds.
+
+        When `fitting`, at least `least` rows are needed, and the estimator notes the features. `on_cpu` is
+        whether they must be NumPy's.
+        """
+
+    def gathered(self) -> FloatArray:
+        """Return rows (n, M) of float64 with the features of the fitted estimator, also those of files."""
+        return np.asarray(self.values(on_cpu=True), dtype=np.float64)
+
+    def labels(self) -> Any:
+        """Return the label (n,) of each row, in memory."""
+        return computed(self.y)
+
+    def read_labels(self, n_rows: int) -> np.ndarray:
+        """Return labels (n,), checked for their number and type."""
+        return read_labels(on_host(self.y), n_rows, self.name)
+
+    def codes(self, n_rows: int, *, unlabelled: bool = False) -> IntArray:
+        """Return labels as indices (n,) into the classes of the fitted estimator; see `code_labels`."""
+        classes = on_host(self.estimator.classes_)
+        return code_labels(on_host(self.y), classes, n_rows, unlabelled=unlabelled, name=self.name)
+
+    def weights(self, n_rows: int) -> FloatArray | None:
+        """Return row weights (n,), not negative and not all zero; None when none were given."""
+        return check_weights(self.sample_weight, n_rows)
 
 
 @dataclass(frozen=True)
@@ -87,6 +173,8 @@ class Training:
     source: RowSource
     classes: np.ndarray  # (L,): the labels behind the class codes
     blocks: Blocks | None = None  # rows that are not in memory
+    preparation: Preparation | None = None  # how features were made; None for numbers as they were given
+    is_raw: bool = False  # whether a model applies its own preparation to rows of this kind
 
     @property
     def n_features(self) -> int:
@@ -109,7 +197,7 @@ class Training:
         return int(self.source.summary.counts[0])
 
     def take(self, columns: list[int], group: int) -> Training:
-        """Return the rows with a value in a group's columns; each class must have one, and each column."""
+        """Return the rows with a value in a feature set; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.take(columns))
@@ -128,116 +216,301 @@ class Training:
 def open_training(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, name: str = "y", least: int = 2
 ) -> Training:
-    """Open training rows of any kind, read their labels, and note the features in the estimator.
+    """Return rows to learn from; without labels there is one class, and a classifier needs labels."""
+    return enter(estimator, X, y, sample_weight, name=name).training(least)
 
-    At least `least` rows are needed. Without labels there is one class; a classifier needs labels. Errors
-    call the argument of the labels by its name.
+
+def score_rows(
+    estimator: Any,
+    X: Any,
+    function: Callable[..., Any],
+    y: Any = None,
+    *,
+    on_cpu: bool = False,
+    name: str = "y",
+) -> Any:
+    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
+
+    Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
+    is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
+    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`.
     """
-    device = device_and_precision(estimator.device)[0]
-    plain = all(each is None or type(each) is np.ndarray for each in (X, y, sample_weight))
-    blocks = None if plain else _open_blocks(X, y, sample_weight, name)
-    if blocks is not None:
-        if device is not None and not hasattr(blocks, "blocks"):
-            raise ValueError(
-                f"device={estimator.device!r} needs rows in memory or in a file; Dask collections are worked "
-                "on by the CPUs of their cluster. Leave device out."
-            )
-        return _training_in_blocks(estimator, blocks, device, name, least, typed=_is_column(y))
-    _check_labelled(estimator, y)
-    rows = check_rows(estimator, where_dispatched(estimator, X), fitting=True, least=least)
-    classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
-    if y is not None:
-        classes, codes = number_labels(read_labels(on_host(y), rows.shape[0], name), name)
-    weights = check_weights(on_host(sample_weight), rows.shape[0])
-    rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-    # The product form with unlabelled rows works on the host, and so do t kernels and a background.
-    jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
-    here = jointly or is_robust(estimator)
-    if here and (is_device_array(rows) or device is not None):
-        why = "Rows without a label and several feature_sets" if jointly else "t kernels or a background"
-        warn_caller(f"{why}: this fit runs on the host, not on the device.")
-    if is_device_array(rows):
-        rows = to_numpy(rows) if here else rows
-    elif device is not None and not here:
-        if not fits_on(rows, device):
-            return _training_streamed(estimator, rows, classes, None if y is None else codes, weights, device)
-        else:
+    if "class_prior_" not in vars(estimator):
+        check_is_fitted(estimator)
+    return enter(estimator, X, y, name=name).scores(function, on_cpu=on_cpu or is_robust_fit(estimator))
+
+
+# ---------------------------------------------------------------- rows in memory
+
+
+@dataclass(frozen=True)
+class InMemory(Rows):
+    """An array, a data frame, or a tensor; labels may be on a device, too."""
+
+    is_in_memory: ClassVar[bool] = True
+
+    @cached_property
+    def home(self) -> Any:
+        """The array of another library whose kind results are to have; None for NumPy's."""
+        return home_of(self.estimator, self.X)
+
+    def training(self, least: int = 2) -> Training:
+        estimator, y = self.estimator, self.y
+        device = device_and_precision(estimator.device)[0]
+        _check_labelled(estimator, y)
+        rows, preparation = self._validated(fitting=True, least=least)
+        classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
+        if y is not None:
+            classes, codes = number_labels(self.read_labels(rows.shape[0]), self.name)
+        weights = self.weights(rows.shape[0])
+        rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
+        # The product form with unlabelled rows works on the host, and so do t kernels and a background.
+        jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
+        here = jointly or is_robust(estimator)
+        on_device = type(rows) is not np.ndarray
+        if here and (on_device or device is not None):
+            why = "Rows without a label and several feature_sets" if jointly else "t kernels or a background"
+            warn_caller(f"{why}: this fit runs on the host, not on the device.")
+        if on_device:
+            rows = to_numpy(rows) if here else rows
+        elif device is not None and not here:
+            if not fits_on(rows, device):
+                return _streamed(estimator, rows, classes, None if y is None else codes, weights, device)
             rows = send(rows, device)
-    source = open_source(rows, None if y is None else codes, weights)
-    if source.summary.gaps:
-        check_gaps(rows)
-    return Training(source, classes)
+        source = open_source(rows, None if y is None else codes, weights)
+        if source.summary.gaps:
+            check_gaps(rows)
+        return Training(source, classes, preparation=preparation, is_raw=is_frame(self.X))
+
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
+        model, home = host_copy(self.estimator), self.home
+        given = self if model is self.estimator else replace(self, estimator=model)
+        rows = given._validated(on_cpu=on_cpu)[0]
+        device = None if on_cpu or home is not None else _device_of_scores(self.estimator)
+        if device is not None:
+            if not fits_on(rows, device):
+                return InBlocks(model, open_rows(rows), on_host(self.y), None, self.name).scores(function)
+            rows = send(rows, device)
+        codes = () if self.y is None else (given.codes(rows.shape[0]),)
+        result = function(model, rows, *codes)
+        return result if type(result) is np.ndarray and home is None else _in_kind(result, home)
+
+    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
+        rows, found = self._validated(fitting=fitting, least=least, on_cpu=on_cpu)
+        if fitting:
+            note_rows(self.estimator, preparation_=found)
+        return rows
+
+    def _validated(
+        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
+    ) -> tuple[Array, Preparation | None]:
+        """Return rows (n, M), and how those of a frame to fit were encoded; see `values`."""
+        estimator, X = self.estimator, self.X
+        scale, columns = None, None
+        if type(X) is np.ndarray:
+            if not fitting and _is_valid(estimator, X):
+                return X, None
+        elif is_frame(X):
+            if not fitting:
+                estimator, X, scale = _prepared_frame(estimator, X)
+            elif not _is_numeric(X):
+                X, columns, _ = encode_frame(X)
+        else:
+            X = on_host(X) if self.home is None or on_cpu else self.home
+            if type(X) is not np.ndarray and is_device_array(X):
+                return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1), None
+            if isinstance(X, np.ma.MaskedArray):
+                X = np.ma.filled(X.astype(np.float64), np.nan)
+        rows = validate_data(
+            estimator,
+            X,
+            dtype=_FLOATS,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=least if fitting else 1,
+            reset=fitting,
+        )
+        if columns is None:
+            return rows if scale is None else scale.transform(rows), None
+        estimator.feature_names_in_ = np.array(feature_names(columns), dtype=object)
+        coded = any(kind is not None for kind in columns.values())
+        return rows, {"transform": "none", "columns": columns, "missing": []} if coded else None
 
 
-def note_preparation(estimator: Any, training: Training, X: Any) -> None:
-    """Keep in the estimator how rows X were prepared, and warn of rows whose group is missing.
+# ---------------------------------------------------------------- data frames
 
-    A warm start goes on with the preparation of the last fit, and refuses rows of another one.
+
+def is_frame(X: Any) -> bool:
+    """Return whether X is a data frame, whose columns have names: of pandas, polars, Dask and others."""
+    return hasattr(X, "columns") and not isinstance(X, Source)
+
+
+def _is_numeric(frame: Any) -> bool:
+    """Return whether all columns of a frame are numbers by their types, of NumPy, pandas or polars."""
+    types = getattr(frame, "dtypes", [None])
+    return all(
+        getattr(own, "kind", None) in ("f", "i", "u", "b", "c") or _POLARS_NUMBER.match(str(own))
+        for own in types
+    )
+
+
+def _prepared_frame(model: Any, frame: Any) -> tuple[Any, Any, Any]:
+    """Return a model for rows without names, the features of a frame, and the scale they are still to get.
+
+    Where features are made of the columns themselves, the model and the frame are returned as they are, but
+    without columns that are no features.
     """
-    source = training.blocks if isinstance(training.blocks, Source) else None
-    found = None if source is None else source.preparation
-    if estimator.warm_start and "class_prior_" in vars(estimator):
-        last = vars(estimator).get("preparation_")
-        is_raw = is_frame(X) if source is None else "transform" in source.automatic
-        if found is None and not is_raw:
-            found = last  # arrays, and what was opened as it is, are taken as prepared already
-        if found != last:
-            words = ["unprepared" if each is None else f"prepared by {each}" for each in (last, found)]
-            raise ValueError(
-                f"warm_start=True goes on with the last fit, whose rows were {words[0]}, but these are "
-                f"{words[1]}. Open them by open_rows as for the last fit, or set warm_start=False."
-            )
-    note_rows(estimator, preparation_=found)
-    if source is not None and training.n_unlabelled and not is_classifier(estimator):
-        warn_caller(
-            f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {source.name} have no "
-            "group: they shape the kernels, but no group's weights. Leave them out if they should not."
-        )
+    own = vars(model).get("preparation_") or {}
+    columns, scale = own.get("columns"), _scale_of_frames(model)
+    frame = _without_others(model, frame)
+    if columns is None:
+        return model, frame, scale
+    rows, _, notes = encode_frame(frame, columns, own.get("missing", ()))
+    for note in notes:
+        warn_caller(f"{note}.")
+    if scale is not None:
+        numeric = are_numbers(columns)
+        rows[:, numeric] = scale.transform(rows[:, numeric])
+    return without_names(model), rows, None
 
 
-def note_rows(estimator: Any, **found: Any) -> None:
-    """Keep in the estimator what is known of its rows, some of `OF_ROWS`; None forgets one."""
-    vars(estimator).update(found)
-    for name in [name for name, value in found.items() if value is None]:
-        del vars(estimator)[name]
+def _without_others(model: Any, frame: Any) -> Any:
+    """Return the columns of a frame that a model was fitted to; others do not count.
+
+    As scikit-learn does, this refuses frames that lack a column and, unless columns are encoded, those in
+    another order.
+    """
+    columns = (vars(model).get("preparation_") or {}).get("columns")
+    known = vars(model).get("feature_names_in_") if columns is None else list(columns)
+    if known is None:
+        return frame
+    names = list(frame.columns)
+    kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
+    frame = frame[kept] if len(known) == len(kept) and kept != names else frame
+    reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
+    _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
+    return frame
 
 
-def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.") -> None:
-    if labels is None and is_classifier(estimator):
+def _scale_of_frames(model: Any) -> Any:
+    """Return the transformer that a fitted model applies to data frames, as to files; None without one."""
+    own = vars(model).get("preparation_")
+    if own is None:
+        return None
+    advice = "Prepare X as for the fit, and give open_rows(X, compensate=False, transform=None)."
+    if own.get("compensate", False):
         raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is None: {advice}"
+            f"The model compensates for spill-over, by matrices that only FCS files have. {advice}"
+        )
+    if own["transform"] == OTHER:
+        raise ValueError(f"The model was fitted to rows of a transformer that it does not keep. {advice}")
+    return transformer_of(own["transform"])
+
+
+def prepared_frame(model: Any, X: Any) -> Any:
+    """Return the rows (n, M) of a data frame, prepared as for the fit of a model; lazily those of Dask.
+
+    Anything else is returned as it is, and so are frames where the model has no preparation.
+    """
+    if not (is_frame(X) and "preparation_" in vars(model)):
+        return X
+    return score_rows(model, X, _unchanged, on_cpu=True)
+
+
+def _unchanged(model: Any, rows: np.ndarray) -> np.ndarray:
+    return rows
+
+
+# ---------------------------------------------------------------- rows in blocks
+
+
+@dataclass(frozen=True)
+class InBlocks(Rows):
+    """Files and other rows that are read in blocks, with their labels and weights."""
+
+    X: Source | Blocks
+
+    def training(self, least: int = 2) -> Training:
+        device = device_and_precision(self.estimator.device)[0]
+        if device is not None and not hasattr(self.X, "blocks"):
+            raise ValueError(_NO_DEVICE.format(device=self.estimator.device))
+        return _training_in_blocks(self, self.X, device, least, is_column(self.y))
+
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
+        model = host_copy(self.estimator)
+        rows = self._prepared(model)
+        if self.y is None:
+            rows = rows.unlabelled()
+        out, start = np.empty(0), 0
+        device = None if on_cpu else _device_of_scores(model)
+        with closing(rows.blocks()) as blocks:
+            for block in blocks:
+                stop = start + len(block.X)
+                block.check()
+                given = [model, block.X if device is None else send(block.X, device)]
+                if self.y is not None:
+                    given.append(code_labels(labels_in(block), model.classes_, len(block.X), name=self.name))
+                part = on_host(function(*given))
+                if not start:
+                    out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
+                out[start:stop] = part
+                start = stop
+        for note in rows.remarks():
+            warn_caller(f"{note}.")
+        return out
+
+    def _prepared(self, model: Any) -> Source:
+        if not isinstance(self.X, Source):
+            raise ValueError("Rows in blocks can be fitted, but not scored: give one block at a time.")
+        return with_features_of(model, self.X)
+
+    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
+        raise ValueError(
+            f"This needs rows in memory, but X is {self.X!r}: read some of its rows, and give them as an "
+            "array."
         )
 
+    def gathered(self) -> FloatArray:
+        with closing(self._prepared(self.estimator).unlabelled().blocks()) as blocks:
+            return np.concatenate([block.X for block in blocks]).astype(np.float64, copy=False)
 
-def _open_blocks(X: Any, y: Any, sample_weight: Any, name: str) -> Blocks | None:
-    """Return training rows that come in blocks; None for rows in memory."""
-    source = source_of(X, y)
-    if source is not None:
-        source = source if y is None else source.labelled(y)
-        return source if sample_weight is None else source.weighted(sample_weight)
-    if is_blocks(X):
-        if y is not None or sample_weight is not None:
+    def labels(self) -> np.ndarray:
+        if not isinstance(self.X, Source) or not self.X.has_labels:
+            raise ValueError(f"The rows of {getattr(self.X, 'name', 'X')} have no labels: give {self.name}.")
+        # Columns that are no features may hold anything.
+        labels = with_features_of(self.estimator, self.X).row_labels()
+        n_missing = int(is_missing(labels).sum())
+        if n_missing:
             raise ValueError(
-                f"Blocks of rows hold their labels and weights: leave {name} and sample_weight out."
+                f"{n_missing} of {len(labels)} rows of {self.X.name} have no label: leave them out."
             )
-        return X
-    beside = {name: y, "sample_weight": sample_weight}
-    refuse_paths(X, **beside)
-    if is_collection(X):
-        return open_collections(X, y, sample_weight, _version.__version__)
-    for argument, given in beside.items():
-        if is_collection(given):
-            raise ValueError(
-                f"{argument} is a Dask collection, but X is a {type(X).__name__} in memory. Give both as "
-                f"Dask collections, or {argument}.compute()."
-            )
-    return None
+        return labels
 
 
-def _training_in_blocks(
-    estimator: Any, blocks: Blocks, device: str | None, name: str, least: int, *, typed: bool
-) -> Training:
-    """Summarise all blocks, in one pass; `typed` is whether whole numbers among the labels are integers."""
+def with_features_of(model: Any, source: Source) -> Source:
+    """Return rows with the features and the preparation of a fitted model; see `prepare`."""
+    names = getattr(model, "feature_names_in_", None)
+    source = prepare(source, vars(model).get("preparation_"), names)
+    if source.n_features != model.n_features_in_:
+        raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
+    return source
+
+
+def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
+    return (
+        f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} "
+        f"features as input{where}."
+    )
+
+
+_NO_DEVICE = (
+    "device={device!r} needs rows in memory or in a file; Dask collections are worked on by the CPUs of "
+    "their cluster. Leave device out."
+)
+
+
+def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: int, typed_: bool) -> Training:
+    """Summarise all blocks, in one pass; `typed_` is whether whole numbers among the labels are integers."""
+    estimator = rows.estimator
     found, seed = _summarise(estimator, blocks, device, least)
     _check_labelled(
         estimator,
@@ -246,19 +519,21 @@ def _training_in_blocks(
     )
     classes = np.zeros(1, dtype=np.int64)
     if found.labels is not None:
-        classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0, name=name)
-        classes = _typed(classes) if typed else classes
-        # Labels of which each occurs once would be taken for numbers to predict.
+        classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0, name=rows.name)
+        classes = typed(classes) if typed_ else classes
+        # Unique labels look like regression targets.
         check_classification_targets(np.repeat(classes, 2))
     estimator.n_features_in_ = blocks.n_features
-    for attribute in ("feature_names_in_", "table_columns_"):
-        vars(estimator).pop(attribute, None)
+    vars(estimator).pop("feature_names_in_", None)
     if blocks.feature_names is not None:
         estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    return _in_blocks(blocks, found, classes, classes, seed, device)
+    training = _in_blocks(blocks, found, classes, classes, seed, device)
+    if not isinstance(blocks, Source):
+        return training
+    return replace(training, preparation=blocks.preparation, is_raw="transform" in blocks.automatic)
 
 
-def _training_streamed(
+def _streamed(
     estimator: Any, rows: np.ndarray, classes: np.ndarray, codes: Any, weights: Any, device: str
 ) -> Training:
     """Return validated rows that a device has no room for, in blocks."""
@@ -313,14 +588,88 @@ def _first_empty(blocks: Blocks) -> str:
     return f"Row {first} of {name}, counted from 0,"
 
 
-def columns_of(X: Array, columns: list[int]) -> Array:
-    """Return the chosen columns of X, without a copy when they are all of it."""
-    if columns == list(range(X.shape[1])):
-        return X
-    return X[:, columns] if is_numpy(X) else pick(X.T, columns).T
+# ---------------------------------------------------------------- rows on a cluster
 
 
-# ---------------------------------------------------------------- validation
+@dataclass(frozen=True)
+class OnCluster(Rows):
+    """Dask collections; scores are lazy Dask arrays."""
+
+    def training(self, least: int = 2) -> Training:
+        if device_and_precision(self.estimator.device)[0] is not None:
+            raise ValueError(_NO_DEVICE.format(device=self.estimator.device))
+        blocks = open_collections(self.X, self.y, self.sample_weight, _version.__version__)
+        return _training_in_blocks(self, blocks, None, least, is_column(self.y))
+
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
+        model, X, y = host_copy(self.estimator), self.X, self.y
+        check_kind(X, "X")
+        scale = None
+        if is_frame(X):
+            X, scale = _without_others(model, X), _scale_of_frames(model)
+        if X.ndim == 2 and X.shape[1] != model.n_features_in_:
+            raise ValueError(_wrong_features(model, X.shape[1]))
+        _check_feature_names(model, getattr(X, "_meta", X), reset=False)
+        ask = partial(_score_block, model, function, self.name, scale)
+        # The result for one row has the type and width of all.
+        sample = np.zeros((1, model.n_features_in_))
+        shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
+        return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
+
+    def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
+        raise ValueError(
+            f"This needs rows in memory, but X is a Dask {type(self.X).__name__}: give X.compute(), or a "
+            "sample of its rows where they are too many."
+        )
+
+
+def _score_block(
+    model: Any, function: Callable[..., Any], name: str, scale: Any, rows: np.ndarray, *y: np.ndarray
+) -> np.ndarray:
+    Block(rows).check()
+    rows = rows if scale is None else scale.transform(rows)
+    codes = (code_labels(each, model.classes_, len(rows), name=name) for each in y)
+    return np.asarray(function(model, rows, *codes))
+
+
+def computed(values: Any) -> Any:
+    """Return scores or labels as a NumPy array where they are lazy or on a device; others as they are."""
+    return on_host(values.compute() if is_collection(values) else values)
+
+
+# ---------------------------------------------------------------- what an estimator notes
+
+
+def note_preparation(estimator: Any, training: Training) -> None:
+    """Keep in the estimator how its training rows were prepared, and warn of rows whose group is missing.
+
+    A warm start goes on with the preparation of the last fit, and refuses rows of another one.
+    """
+    found = training.preparation
+    if estimator.warm_start and "class_prior_" in vars(estimator):
+        last = vars(estimator).get("preparation_")
+        if found is None and not training.is_raw:
+            found = last  # arrays, and what was opened as it is, are taken as prepared already
+        if found != last:
+            words = ["unprepared" if each is None else f"prepared by {each}" for each in (last, found)]
+            raise ValueError(
+                f"warm_start=True goes on with the last fit, whose rows were {words[0]}, but these are "
+                f"{words[1]}. Open them by open_rows as for the last fit, or set warm_start=False."
+            )
+    note_rows(estimator, preparation_=found)
+    if isinstance(training.blocks, Source) and training.n_unlabelled and not is_classifier(estimator):
+        warn_caller(
+            f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {training.blocks.name} "
+            "have no group: they shape the kernels, but no group's weights. Leave them out if they should "
+            "not."
+        )
+
+
+def note_rows(estimator: Any, **found: Any) -> None:
+    """Keep in the estimator what is known of its rows, some of `OF_ROWS`; None forgets one."""
+    vars(estimator).update(found)
+    for name in [name for name, value in found.items() if value is None]:
+        del vars(estimator)[name]
 
 
 @contextmanager
@@ -331,7 +680,8 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
     array of another library, or else of what they were before.
     """
     before = dict(vars(estimator))
-    home = taken_in(X) if _is_dispatched(estimator, X) else before.get("class_prior_")
+    home = home_of(estimator, X)
+    home = before.get("class_prior_") if home is None else home
     try:
         vars(estimator).update(vars(host_copy(estimator)))
         yield
@@ -341,132 +691,24 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before | noted)
         raise
-    if is_device_array(home):
+    if type(home) is not np.ndarray and is_device_array(home):
         _hand_out(estimator, home)
 
 
 def refuse_blocks(X: Any) -> None:
     """Refuse files and Dask collections where rows are needed in memory."""
-    if is_collection(X):
+    if is_collection(X) or is_elsewhere(X):
+        enter(None, X).values()
+
+
+# ---------------------------------------------------------------- validation
+
+
+def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.") -> None:
+    if labels is None and is_classifier(estimator):
         raise ValueError(
-            f"This needs rows in memory, but X is a Dask {type(X).__name__}: give X.compute(), or a sample "
-            "of its rows where they are too many."
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None: {advice}"
         )
-    if is_elsewhere(X):
-        name = repr(X) if isinstance(X, (str, PathLike, Source)) else f"a {type(X).__name__}"
-        raise ValueError(
-            f"This needs rows in memory, but X is {name}: read some of its rows, and give them as an array."
-        )
-
-
-def refuse_paths(X: Any, **beside: Any) -> None:
-    """Refuse paths or names of columns beside rows that are not in a file; arguments go by their names."""
-    for name, given in beside.items():
-        if isinstance(given, (str, PathLike)):
-            raise ValueError(
-                f"{name} is {str(given)!r}, a path or the name of a column, which goes with a file; but X is "
-                f"a {type(X).__name__}. Give {name} as an array, or X as a path or by open_rows."
-            )
-
-
-def check_rows(estimator: Any, X: Any, *, fitting: bool, least: int = 2) -> Array:
-    """Return rows (n, M) of floats in which NaN means missing, where they are.
-
-    When `fitting`, at least `least` rows are needed, and the estimator notes the features.
-    """
-    scale = None
-    if fitting:
-        vars(estimator).pop("table_columns_", None)
-    if type(X) is np.ndarray:
-        if not fitting and _is_valid(estimator, X):
-            return X
-    elif not fitting and is_encoded(estimator, X):
-        X, estimator = encoded(estimator, X)[0], without_names(estimator)
-    elif not fitting and is_frame(X):
-        scale = _scale_of_frames(estimator)
-    elif is_device_array(X):
-        return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1)
-    else:
-        refuse_blocks(X)
-        if isinstance(X, np.ma.MaskedArray):
-            X = np.ma.filled(X.astype(np.float64), np.nan)
-    rows = validate_data(
-        estimator,
-        X,
-        dtype=_FLOATS,
-        ensure_all_finite="allow-nan",
-        ensure_min_samples=least if fitting else 1,
-        reset=fitting,
-    )
-    return rows if scale is None else scale.transform(rows)
-
-
-def is_frame(X: Any) -> bool:
-    """Return whether X is a data frame, whose columns have names: of pandas, polars, Dask and others."""
-    return hasattr(X, "columns") and not isinstance(X, Source)
-
-
-def _scale_of_frames(model: Any) -> Any:
-    """Return the transformer that a fitted model applies to data frames, as to files; None without one."""
-    own = vars(model).get("preparation_")
-    if own is None:
-        return None
-    advice = "Prepare X as for the fit, and give open_rows(X, compensate=False, transform=None)."
-    if own.get("compensate", False):
-        raise ValueError(
-            f"The model compensates for spill-over, by matrices that only FCS files have. {advice}"
-        )
-    if own["transform"] == OTHER:
-        raise ValueError(f"The model was fitted to rows of a transformer that it does not keep. {advice}")
-    return transformer_of(own["transform"])
-
-
-def is_encoded(estimator: Any, X: Any) -> bool:
-    """Return whether X is a frame or files with the columns that a fitted model's features were made of."""
-    return "table_columns_" in vars(estimator) and (_is_files(X) or is_frame(X))
-
-
-def _is_files(X: Any) -> bool:
-    return isinstance(X, (str, PathLike, list)) and is_elsewhere(X)
-
-
-def encoded(estimator: Any, X: Any, y: Any = None) -> tuple[FloatArray, Any]:
-    """Return the features (n, M) of a frame or of files, of which some columns hold categories or dates.
-
-    Also returns labels y (n,), which may be the name of a column of the files.
-    """
-    columns = estimator.table_columns_
-    missing = vars(estimator).get("metadata_", {}).get("missing") or ()
-    if not _is_files(X):
-        rows, notes = encode_frame(X, columns, missing)
-        rescale_numbers(rows, columns, _scale_of_frames(estimator))
-    else:
-        target, parts = y if isinstance(y, str) else None, []
-        for path in files_of(X) or [X]:
-            preparation = vars(estimator).get("preparation_")
-            parts.append(
-                read_rows(path, features=columns, target=target, missing=missing, preparation=preparation)
-            )
-        rows = np.concatenate([part.X for part in parts])
-        notes = [each for part in parts for each in part.notes]
-        if target is not None:
-            values = [label for part in parts for label in part.labels or ()]
-            y, known = labels_like(values, on_host(estimator.classes_), target)
-            if not known.all():
-                raise ValueError(f"Column {target!r} has no label in {np.sum(~known)} of {len(known)} rows.")
-    for note in dict.fromkeys(notes):
-        warn_caller(f"{note}.")
-    return rows, y
-
-
-def from_files(model: Any, X: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Read files that a model encodes: return the model for rows without names, the rows and their labels.
-
-    Anything else is returned as it is.
-    """
-    if not (is_encoded(model, X) and _is_files(X)):
-        return model, X, y
-    return without_names(model), *encoded(model, X, y)
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:
@@ -559,107 +801,11 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-# ---------------------------------------------------------------- labels
-
-
-def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
-    """Return labels (n,), checked for their shape and type; `name` is for errors.
-
-    Arrays and lists keep their type. A column of a frame has the labels of a column of a file: whole numbers,
-    truths or text.
-    """
-    if isinstance(y, list) and {str, float} == {type(label) for label in y if label is not None}:
-        labels = np.array(y, dtype=object)
-        y = labels if is_missing(labels).any() else y  # NumPy would make text of NaN
-    if is_column := _is_column(y):
-        y = np.asarray(y)  # scikit-learn makes numbers of truths among which some are missing
-    labels = column_or_1d(y, warn=True)
-    if len(labels) != n_rows:
-        raise ValueError(f"X has {n_rows} rows but {name} has {len(labels)} labels.")
-    if labels.dtype.kind == "f" and np.isinf(labels).any():
-        raise ValueError(
-            f"Input {name} contains infinity or a value too large for {labels.dtype!r}: labels are finite."
-        )
-    known = labels[~is_missing(labels)]
-    if labels.dtype.kind == "O" and len(known) < len(labels):
-        known = np.array(known.tolist())
-    if len(known):
-        check_classification_targets(known)
-    return _typed(labels) if is_column and len(known) == len(labels) > 0 else labels
-
-
-def _is_column(y: Any) -> bool:
-    """Return whether labels are a column of a data frame, of pandas, polars, Dask and others."""
-    return not isinstance(y, np.ndarray) and (hasattr(y, "to_numpy") or hasattr(y, "to_frame") or is_frame(y))
-
-
-def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y") -> np.ndarray:
-    """Return which of the sorted labels (C,) of all rows are classes; `missing`: others are NaN or None.
-
-    As in scikit-learn's `semi_supervised`, the number −1 marks rows without a label, unless NaN or None do.
-    −1 and one other label are the two classes of a binary problem. Where −1 may as well be a class, nothing
-    is guessed.
-    """
-    if not len(found):
-        raise ValueError(f"All {n_rows} rows are unlabelled. Give some of them a label.")
-    if missing:
-        return _typed(found)
-    if found.dtype.kind not in "if" or -1 not in found or len(found) == 2:
-        return found
-    others = found[found != -1]
-    if not len(others):
-        raise ValueError(f"All {n_rows} rows are unlabelled ({name} is -1 everywhere). Label some of them.")
-    if others[0] < -1 or others.tolist() == [0, 1]:
-        raise ValueError(
-            f"{name} has the labels {found[:5].tolist()}: -1 marks rows without a label, but may be a class "
-            f"here. If it is a class, give the labels as text, {name}.astype(str). If these rows have no "
-            f"label, mark them by NaN or None, numpy.where({name} == -1, numpy.nan, {name})."
-        )
-    return others
-
-
-def _typed(labels: np.ndarray) -> np.ndarray:
-    """Return labels (n,), none of them missing, as integers, truths or text.
-
-    None and data frames make objects of text and numbers, and NaN makes floats of whole numbers.
-    """
-    return as_integers(np.array(labels.tolist()) if labels.dtype.kind == "O" else labels)
-
-
-def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:
-    """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
-    found, codes = number(labels)
-    classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)), name=name)
-    # Where −1 is not a class, it is the first label.
-    return classes, codes - (len(found) - len(classes))
-
-
-def code_labels(
-    y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False, name: str = "y"
-) -> IntArray:
-    """Return labels as indices into the classes of a fit; refuse other labels.
-
-    With `unlabelled`, rows may have no label: NaN, None, or −1 where that is not a class. Errors call the
-    argument of the labels by its name.
-    """
-    labels = read_labels(y, n_rows, name)
-    missing = is_missing(labels)
-    if unlabelled and labels.dtype.kind in "if" and -1 not in classes:
-        missing = missing | (labels == -1)
-    try:
-        unknown = np.setdiff1d(labels[~missing], classes)
-        if not unlabelled and missing.any():
-            unknown = labels[missing]
-    except TypeError as error:
-        raise ValueError(
-            f"{name} has labels that cannot be compared with those of the fit: {error}."
-        ) from None
-    if len(unknown):
-        raise ValueError(
-            f"{name} has labels that no training row had: {unknown[:5].tolist()}; known are "
-            f"{classes.tolist()}."
-        )
-    return encode(labels, classes).astype(np.int64)
+def columns_of(X: Array, columns: list[int]) -> Array:
+    """Return the chosen columns of X, without a copy when they are all of it."""
+    if columns == list(range(X.shape[1])):
+        return X
+    return X[:, columns] if is_numpy(X) else pick(X.T, columns).T
 
 
 # ---------------------------------------------------------------- devices
@@ -681,20 +827,19 @@ def device_and_precision(device: str | None) -> tuple[str | None, str]:
     return None if name == "cpu" else name, precision
 
 
-def _is_dispatched(estimator: Any, X: Any) -> bool:
-    """Return whether X is an array of another library whose kind results are to have."""
-    return is_device_array(X) and bool(get_config()["array_api_dispatch"] or estimator.device is not None)
-
-
-def where_dispatched(estimator: Any, X: Any) -> Any:
-    """Return X where it is if results are to have its kind, otherwise on the host."""
-    return taken_in(X) if _is_dispatched(estimator, X) else on_host(X)
+def home_of(estimator: Any, X: Any) -> Any:
+    """Return X if it is an array of another library whose kind results are to have, otherwise None."""
+    if type(X) is np.ndarray or not is_device_array(X):
+        return None
+    dispatched = get_config()["array_api_dispatch"] or estimator.device is not None
+    found = taken_in(X) if dispatched else None
+    return None if is_numpy(found) else found
 
 
 def sender(estimator: Any, X: Any) -> Sender:
     """Return what turns NumPy rows into arrays of the library and device of X where results have its kind."""
-    home = where_dispatched(estimator, X)
-    return (lambda rows: like(rows, home)) if is_device_array(home) else (lambda rows: rows)
+    home = home_of(estimator, X)
+    return (lambda rows: rows) if home is None else (lambda rows: like(rows, home))
 
 
 def fits_on(rows: np.ndarray, device: str) -> bool:
@@ -728,7 +873,8 @@ def _is_here(device: str) -> bool:
 
 def host_copy(estimator: Any) -> Any:
     """Return the estimator, or a copy of it whose arrays are NumPy's."""
-    if not is_device_array(vars(estimator).get("class_prior_")):
+    held = vars(estimator).get("class_prior_")
+    if type(held) is np.ndarray or not is_device_array(held):
         return estimator
     other = copy(estimator)
     for name, value in vars(estimator).items():
@@ -762,130 +908,3 @@ def _in_kind(result: Any, home: Any) -> Any:
     if isinstance(result, np.ndarray) and result.dtype.kind in "fiub":
         return like(result, home)
     return result
-
-
-# ---------------------------------------------------------------- scoring
-
-
-def score_rows(
-    estimator: Any,
-    X: Any,
-    function: Callable[..., Any],
-    y: Any = None,
-    *,
-    on_cpu: bool = False,
-    name: str = "y",
-) -> Any:
-    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
-
-    Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
-    is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
-    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`. Errors call
-    the argument of the labels by its name.
-    """
-    if "class_prior_" not in vars(estimator):
-        check_is_fitted(estimator)
-    model, on_cpu = host_copy(estimator), on_cpu or is_robust_fit(estimator)
-    if type(X) is not np.ndarray:
-        model, X, y = from_files(model, X, y)
-        if is_collection(X):
-            return _score_lazily(model, X, function, y, name)
-        source = source_of(X, y)
-        if source is not None:
-            return _score_blocks(model, source, function, y, name, on_cpu=on_cpu)
-    refuse_paths(X, **{name: y})
-    home = taken_in(X) if _is_dispatched(estimator, X) else None
-    rows = check_rows(model, on_host(X) if home is None or on_cpu else home, fitting=False)
-    device = None if on_cpu or not is_numpy(rows) else _device_of_scores(estimator)
-    if device is not None:
-        if not fits_on(rows, device):
-            return _score_blocks(model, open_rows(rows), function, on_host(y), name)
-        rows = send(rows, device)
-    codes = () if y is None else (code_labels(on_host(y), model.classes_, rows.shape[0], name=name),)
-    return _in_kind(function(model, rows, *codes), home)
-
-
-def _score_blocks(
-    model: Any, source: Source, function: Callable[..., Any], y: Any, name: str, *, on_cpu: bool = False
-) -> Any:
-    """Return the results of all blocks of a file in one array."""
-    rows = with_features_of(model, source.unlabelled())
-    rows = rows if y is None else rows.labelled(y)
-    out, start = np.empty(0), 0
-    device = None if on_cpu else _device_of_scores(model)
-    with closing(rows.blocks()) as blocks:
-        for block in blocks:
-            stop = start + len(block.X)
-            block.check()
-            given = [model, block.X if device is None else send(block.X, device)]
-            if y is not None:
-                given.append(code_labels(labels_in(block), model.classes_, len(block.X), name=name))
-            part = on_host(function(*given))
-            if not start:
-                out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
-            out[start:stop] = part
-            start = stop
-    return out
-
-
-def prepared_frame(model: Any, X: Any) -> Any:
-    """Return the rows (n, M) of a data frame, prepared as for the fit of a model; lazily those of Dask.
-
-    Anything else is returned as it is, and so are frames where the model has no preparation.
-    """
-    if not (is_frame(X) and "preparation_" in vars(model)):
-        return X
-    return score_rows(model, X, _unchanged, on_cpu=True)
-
-
-def _unchanged(model: Any, rows: np.ndarray) -> np.ndarray:
-    return rows
-
-
-def rows_of(model: Any, source: Source) -> FloatArray:
-    """Return the rows (n, M) of a file with the features of a fitted model, in memory."""
-    with closing(with_features_of(model, source.unlabelled()).blocks()) as blocks:
-        return np.concatenate([block.X for block in blocks])
-
-
-def with_features_of(model: Any, source: Source) -> Source:
-    """Return rows with the features and the preparation of a fitted model; see `prepare`."""
-    names = getattr(model, "feature_names_in_", None)
-    if any(kind is not None for kind in vars(model).get("table_columns_", {}).values()):
-        raise ValueError(
-            f"The model has features made of categories or dates, but {source.name} is read in blocks of "
-            "numbers: give the path of the table alone, or a data frame."
-        )
-    source = prepare(source, vars(model).get("preparation_"), names)
-    if source.n_features != model.n_features_in_:
-        raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
-    return source
-
-
-def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
-    return (
-        f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} "
-        f"features as input{where}."
-    )
-
-
-def _score_lazily(model: Any, X: Any, function: Callable[..., Any], y: Any, name: str) -> Any:
-    """Return a Dask array of the results, in the blocks of X."""
-    check_kind(X, "X")
-    if X.ndim == 2 and X.shape[1] != model.n_features_in_:
-        raise ValueError(_wrong_features(model, X.shape[1]))
-    _check_feature_names(model, getattr(X, "_meta", X), reset=False)
-    ask = partial(_score_block, model, function, name, _scale_of_frames(model) if is_frame(X) else None)
-    # The result for one row has the type and width of all.
-    sample = np.zeros((1, model.n_features_in_))
-    shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
-    return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
-
-
-def _score_block(
-    model: Any, function: Callable[..., Any], name: str, scale: Any, rows: np.ndarray, *y: np.ndarray
-) -> np.ndarray:
-    Block(rows).check()
-    rows = rows if scale is None else scale.transform(rows)
-    codes = (code_labels(each, model.classes_, len(rows), name=name) for each in y)
-    return np.asarray(function(model, rows, *codes))

@@ -25,7 +25,6 @@ from ..engine.model import Parameters
 from ..engine.refine.online import resume
 from ..engine.structures import structure_of
 from ..io import Record, decode, encode, read, replacing, write
-from ..io.encoding import check_columns
 from ..io.graph import Kernels, build_graph
 from ..io.preparation import check_preparation
 from ._settings import (
@@ -108,17 +107,13 @@ class FileMixin:
         A `random_state` that is a RandomState instance is saved as None; integers are kept. Callbacks are
         not saved.
 
-        A model that `skmix fit` made of a table with categories or dates, or with `--missing`, keeps its
-        columns in the attribute `table_columns_`: None for numbers, "date", or the list of categories. With
-        it, methods take frames and files of tables with these columns, in any order, in place of arrays of
-        the features. Columns that a table lacks are missing values, with a warning.
-
-        A model that was fitted to files keeps how they were prepared in the attribute `preparation_`, and
-        prepares the files and data frames that it is given in the same way.
+        A model that was fitted to files, or to a data frame with columns of text, keeps how these were
+        prepared in the attribute `preparation_`, and prepares the files and data frames that it is given in
+        the same way.
 
         The attribute `metadata_` is yours: a dictionary of plain values that you set is saved too. `skmix
-        fit` notes the names of the columns of labels and weights there, words for missing values, and the
-        outlier threshold of a model without classes.
+        fit` notes the names of the columns of labels and weights there, and the outlier threshold of a model
+        without classes.
 
         Examples
         --------
@@ -140,7 +135,7 @@ class FileMixin:
         from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
         ``log_density`` (n,) as from `score_samples`.
 
-        A model that `skmix fit` made of a table with categories (see `table_columns_`) has them as a second
+        A model of a table or a data frame with categories has them as a second
         input, ``categories`` (n, Q), text, "" for a missing value; X are then the other columns of the table.
         Both are in the order of the table's columns.
 
@@ -175,7 +170,7 @@ class FileMixin:
             raise ValueError(f"dtype must be float64 or float32, got {kind}.")
         model = build_graph(
             n_features=self.n_features_in_,
-            columns=getattr(self, "table_columns_", None),
+            columns=getattr(self, "preparation_", {}).get("columns"),
             dtype=kind,
             producer_version=_version.__version__,
             **host_copy(self)._graph_parts(),
@@ -400,10 +395,8 @@ def _check_attributes(model: Any) -> dict[str, int]:
             named and len(set(names)) == n_features,
             f"feature_names_in_ are not {n_features} names, each once",
         )
-    if rows.table_columns is not None:
-        check_columns(rows.table_columns, [] if names is None else names.tolist())
     if rows.preparation is not None:
-        check_preparation(rows.preparation, n_features)
+        check_preparation(rows.preparation, n_features, [] if names is None else names.tolist())
     _check_metadata(rows.metadata or {})
     device_and_precision(getattr(model, "device", None))
     return sizes
@@ -411,7 +404,7 @@ def _check_attributes(model: Any) -> dict[str, int]:
 
 def _check_metadata(noted: dict[Any, Any]) -> None:
     """Check what the command line stores in a model, beside which users may store what they want."""
-    compose, missing = noted.get("compose"), noted.get("missing")
+    compose = noted.get("compose")
     _require(
         not (isinstance(compose, dict) and "transform" in compose),
         "metadata_ has the scale of its files, which is in preparation_ now: fit the model again",
@@ -420,8 +413,6 @@ def _check_metadata(noted: dict[Any, Any]) -> None:
         ("target", noted.get("target"), str),
         ("weight", noted.get("weight"), str),
         ("outlier_threshold", noted.get("outlier_threshold"), float),
-        ("missing", missing, list),
-        *(("missing", each, str) for each in (missing if isinstance(missing, list) else ())),
     ):
         right = value is None or (isinstance(value, kind) and value == value and value != np.inf)
         _require(right, f"{name} of metadata_ is {value!r}")

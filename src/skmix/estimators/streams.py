@@ -22,6 +22,7 @@ from ..engine.sources.summary import measure
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
+from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import Settings, check_covariance_type, covariance_type_of
 from .decisions import quantile
 from .densities import counted_weights, log_density
@@ -29,14 +30,9 @@ from .fitted import Fitted, Floor, History, Shifts, fields_of
 from .rows import (
     Training,
     check_gaps,
-    check_rows,
-    check_weights,
-    code_labels,
     columns_of,
-    number_labels,
-    read_labels,
+    enter,
     sent,
-    where_dispatched,
 )
 from .solving import best_start, evenly_spaced, options_of, start_batches, with_resolution
 
@@ -44,10 +40,11 @@ from .solving import best_start, evenly_spaced, options_of, start_batches, with_
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
     """Return the rows of a batch with class codes, −1 for none, and all labels (L,) of the stream."""
     first = not hasattr(estimator, "class_prior_")
-    rows = check_rows(estimator, where_dispatched(estimator, X), fitting=first, least=1)
+    given = enter(estimator, X, y, sample_weight)
+    rows = given.values(fitting=first, least=1)
     n_rows = rows.shape[0]
-    weights = check_weights(on_host(sample_weight), n_rows)
-    known, codes = _read_labels(estimator, on_host(y), on_host(classes), n_rows, first)
+    weights = given.weights(n_rows)
+    known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)
     if first:
         check_gaps(rows if weights is None else pick(rows, weights > 0))
     rows = sent(estimator, rows)
@@ -232,8 +229,9 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
 
 def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     """Return the rows of a new class that have a weight."""
-    rows = check_rows(estimator, on_host(X), fitting=False)
-    weights = check_weights(on_host(sample_weight), len(rows))
+    given = enter(estimator, X, sample_weight=sample_weight)
+    rows = given.values(on_cpu=True)
+    weights = given.weights(len(rows))
     check_gaps(rows if weights is None else rows[weights > 0], features=False)
     return Block(rows, None, weights).informative()
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from joblib import effective_n_jobs
 
-from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block
 from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray
@@ -32,7 +31,7 @@ from .crossfit import N_FOLDS_TO_TUNE, refit
 from .decisions import novelty_threshold
 from .fitted import Fitted
 from .holdout import rows_to_divide, single_split, stratified_folds
-from .rows import check_rows, check_weights, code_labels
+from .rows import enter
 from .solving import fitted_options
 
 # Values of λ, from nearly the model that EM found to one that only separates classes.
@@ -202,8 +201,9 @@ def cross_fit(
 
 def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
     """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
-    rows = check_rows(classifier, on_host(X), fitting=False)
-    codes = code_labels(on_host(y), classifier.classes_, len(rows), unlabelled=True)
+    given = enter(classifier, X, y, sample_weight)
+    rows = given.values(on_cpu=True)
+    codes = given.codes(len(rows), unlabelled=True)
     if np.any(codes < 0):
         raise ValueError(
             f"{np.sum(codes < 0)} rows of {name} have no label and cannot be used to tune: leave them out."
@@ -217,7 +217,7 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
             f"{len(impossible)} rows of {name} have a label of class prior zero, such as {label!r}: "
             "no tuning makes them possible."
         )
-    weights = check_weights(on_host(sample_weight), len(rows))
+    weights = given.weights(len(rows))
     found = Labelled(rows, codes, weights)
     return found if weights is None else found.take(np.flatnonzero(weights))
 

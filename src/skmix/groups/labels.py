@@ -17,7 +17,7 @@ from ..io import Source, source_of
 from ..io.fcs import write_fcs
 from ..io.joined import JoinedRows
 from ..io.sources import FcsRows
-from ..io.tables import check_writable, write_columns
+from ..io.writing import check_writable, write_columns
 from .populations import Populations, checked_mixture, in_memory
 
 

@@ -3,14 +3,15 @@
 This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx are imported on first use.
 """
 
-from .encoding import ColumnError, encode_frame
+from .encoding import ColumnError
 from .fcs import Events, read_fcs
 from .joined import prepare
+from .labels import labels_like
 from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source
-from .tables import TableRows, labels_like, read_rows, write_columns
-from .writing import replacing, writable_folder
+from .tables import TableRows, read_rows
+from .writing import replacing, writable_folder, write_columns
 
 __all__ = [
     "ColumnError",
@@ -20,7 +21,6 @@ __all__ = [
     "TableRows",
     "decode",
     "encode",
-    "encode_frame",
     "files_of",
     "is_elsewhere",
     "labels_like",

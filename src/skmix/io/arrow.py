@@ -1,8 +1,17 @@
-"""Arrow columns as NumPy arrays. pyarrow is imported on first use."""
+"""Arrow columns as NumPy arrays, and tables of them. pyarrow is imported on first use."""
 
 from __future__ import annotations
 
-from functools import cache
+import errno
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +20,16 @@ from ..engine.compute import how_to_install
 
 NUMERIC = ("boolean", "number", "decimal", "null")
 """Kinds of columns that can be features and weights."""
-PANDAS_INDEX = "__index_level_"
-"""How the names of columns begin that pandas writes for its index."""
+# How the names of columns begin that pandas writes for its index.
+_PANDAS_INDEX = "__index_level_"
+
+Stamp = tuple[int, int]
+"""Size and time of last change of a file."""
+# Columns of Parquet files are read in pieces of this many bytes. Larger pages are read at once; with pieces
+# of a page's size, most of it would be copied once more.
+_BUFFER_BYTES = 1 << 15
+# Errors of a full disk, a spent quota and a limit on files.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def pyarrow() -> Any:
@@ -53,3 +70,144 @@ def numbers_of(column: Any) -> np.ndarray:
         column = column.cast(pa.float64())
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
     return values
+
+
+# ---------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a file or a frame, read in batches of rows: what the reader of each format returns."""
+
+    name: str
+    # Arrow types by the names of the columns, in order.
+    types: dict[str, Any]
+    n_rows: int
+    # From a number of rows and the names of some columns to record batches of at most as many rows.
+    batches: Callable[[int, list[str]], Iterator[Any]]
+    # From a row number, counted from 0, to its position in the file, such as "line 12".
+    place: Callable[[int], str] = lambda row: f"row {row + 1}"
+    # Notes on content that is ignored.
+    notes: Sequence[str] = ()
+    # How a text file is written; None for others.
+    notation: Any = None
+    stamps: dict[Path, Stamp] = field(default_factory=dict)
+    # The file that the rows were copied from when it was opened, and need no more; and its bytes in memory.
+    origin: Path | None = None
+    n_bytes: int = 0
+    # Columns of numbers with leading zeros, and an example of each.
+    padded: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.types)
+
+    def columns(self, names: Sequence[str], as_text: Any = (), room: int = 0, progress: Any = None) -> Table:
+        """Return the table: only text files have to be told which columns to read, and how."""
+        return self
+
+    def whole(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return columns (n,) by name, in memory."""
+        import pyarrow as pa
+
+        found = list(self.batches(1 << 16, list(names)))
+        if not found:
+            return {name: pa.array([], self.types[name]) for name in names}
+        columns = pa.Table.from_batches(found).unify_dictionaries().combine_chunks()
+        return {name: columns.column(name).combine_chunks() for name in names}
+
+
+def table_in_memory(table: Any, name: str) -> Table:
+    """Return an Arrow table as one that is read in batches."""
+    return _table(name, table.schema, table.num_rows, partial(_batches_of_table, table), n_bytes=table.nbytes)
+
+
+def open_parquet(path: Path) -> Table:
+    """Open a Parquet file."""
+    pyarrow()
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as opened:
+            schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
+    table = _table(str(path), schema, n_rows, partial(_batches_of_file, path), stamps={path: stamp(path)})
+    own = {name: type_ for name, type_ in table.types.items() if not name.startswith(_PANDAS_INDEX)}
+    return replace(table, types=own)
+
+
+def stored(name: str, batches: Iterator[Any], names: Sequence[str], room: int) -> Table:
+    """Return batches as a table in memory, or in a temporary file if they are larger than `room` bytes."""
+    pa = pyarrow()
+    import pyarrow.parquet as pq
+
+    read: list[Any] = []
+    n_bytes = 0
+    for batch in batches:
+        read.append(batch)
+        n_bytes += batch.nbytes
+        if n_bytes > room:
+            spool = Spool(".parquet")
+            options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+            with spool.filling(), pq.ParquetWriter(spool.path, batch.schema, **options) as writer:
+                for each in chain(read, batches):
+                    writer.write_batch(each)
+            found = open_parquet(spool.path)
+            return _table(
+                name, pa.schema(list(found.types.items())), found.n_rows, partial(_batches_of_file, spool)
+            )
+    empty = pa.schema([(each, pa.float64()) for each in names])
+    return table_in_memory(pa.Table.from_batches(read, None if read else empty), name)
+
+
+class Spool:
+    """A temporary file, removed with the last reference to it."""
+
+    def __init__(self, suffix: str) -> None:
+        handle, name = tempfile.mkstemp(suffix=suffix, prefix="skmix-")
+        os.close(handle)
+        self.path = Path(name)
+        weakref.finalize(self, self.path.unlink, missing_ok=True)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @contextmanager
+    def filling(self) -> Iterator[None]:
+        """Say in errors of a full disk how to choose another folder."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            reason = f"{os.strerror(error.errno)} for a copy of the table; TMPDIR can name another folder"
+            raise OSError(error.errno, reason, str(self.path.parent)) from error
+
+
+def _table(name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[Any]], **more: Any) -> Table:
+    types = dict(zip(schema.names, schema.types, strict=True))
+    if len(types) < len(schema.names):
+        raise ValueError(f"{name} has two columns of the same name.")
+    return Table(name, types, n_rows, batches, **more)
+
+
+def _batches_of_file(path: Path | Spool, n_rows: int, columns: list[str]) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    # Not prefetched: the columns of a row group may be large.
+    with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
+        yield from opened.iter_batches(n_rows, columns=columns)
+
+
+def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[Any]:
+    chosen = table.select(columns)
+    for start in range(0, table.num_rows, n_rows):
+        yield from chosen.slice(start, n_rows).combine_chunks().to_batches()
+
+
+def stamp(path: Path) -> Stamp:
+    """Return the state of a file."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns

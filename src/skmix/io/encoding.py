@@ -1,16 +1,16 @@
-"""Columns of tables as features: numbers, dates as days, and categories by one-hot encoding.
+"""Columns of tables as features: the one encoder of data frames, files and the command line.
 
-What a column holds is called its kind: None for numbers, `DATE`, or its categories, a list of text. The kinds
-of all columns are a plain dictionary, which models keep as `table_columns_`.
+What a column holds is called its kind: None for numbers, or its categories, a list of text. Each category is
+a feature ``column=category``, 1 in its rows and 0 in others; of two categories only the second one is. The
+kinds of all columns are a plain dictionary, which models keep in `preparation_`.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from .arrow import NUMERIC, kind_of, numbers_of
 
 FloatArray = NDArray[np.float64]
-Kind = None | str | Sequence[str]
-"""What a column holds: None for numbers, `DATE`, or its categories."""
-DATE = "date"
+Kind = None | list[str]
+"""What a column holds: None for numbers, or its categories."""
+Batches = Callable[[list[str]], Iterator[Any]]
+"""From names of columns to Arrow record batches of these columns, which together have all rows."""
 WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 BOOLEANS = ("true", "false")
 
@@ -42,14 +44,16 @@ _WITH_POINTS = re.compile(
 _THOUSANDS = r"[0-9]{1,3}([,.'’ \u00a0\u202f][0-9]{3})+([.,][0-9]+)?"
 _MONEY = r"[$€£¥]\s?"
 _WITH_SIGNS = re.compile(rf"[-+]?({_MONEY})?[-+]?({_THOUSANDS}|[0-9]+([.,][0-9]*)?|[.,][0-9]+)\s?([%$€£¥])?")
-_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
-_OTHER_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
-# More or longer categories, or more than half as many as there are rows, are text.
-_MOST_CATEGORIES, _MOST_OF_FEW_ROWS, _LONGEST_CATEGORY = 50, 10, 200
-_MICROSECONDS_PER_DAY = 86_400e6
+_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
+# More categories than this are text, unless they were asked for.
+_MOST_CATEGORIES = 50
+# So are more than this, if they are more than half as many as there are rows.
+_MOST_OF_FEW_ROWS = 10
+# So are longer ones, in characters.
+_LONGEST_CATEGORY = 200
 
 
-class ColumnError(ValueError):
+class ColumnError(ArgumentError):
     """A column that is missing or cannot be used.
 
     Attributes
@@ -60,8 +64,8 @@ class ColumnError(ValueError):
         Whether leaving the column out would help.
     """
 
-    def __init__(self, message: str, column: str, *, is_feature: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, *parts: str, column: str, is_feature: bool = False) -> None:
+        super().__init__(*parts)
         self.column = column
         self.is_feature = is_feature
 
@@ -176,40 +180,6 @@ def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]
     return values, wrong
 
 
-def is_date(column: Any) -> bool:
-    """Return whether an Arrow column is of dates or of times with a date."""
-    import pyarrow.types as types
-
-    return bool(types.is_date(column.type) or types.is_timestamp(column.type))
-
-
-def days_in(column: Any, words: Sequence[str]) -> tuple[FloatArray, int | None]:
-    """Return days (n,) since 1970-01-01 of dates, and the first row that has something else."""
-    import pyarrow as pa
-
-    if not is_date(column):
-        text = texts_of(column, words)
-        first_wrong = []
-        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-            if _is_cast(text, kind, len(text)):
-                return days_in(text.cast(kind), words)
-            sizes = range(1, len(text))
-            first_wrong.append(bisect_left(sizes, True, key=lambda n: not _is_cast(text, kind, n)))
-        return np.empty(0), max(first_wrong)
-    micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-    return np.array(numbers_of(micros), dtype=np.float64) / _MICROSECONDS_PER_DAY, None
-
-
-def _is_cast(text: Any, kind: Any, n_rows: int) -> bool:
-    """Return whether the first rows of text can be cast to a type."""
-    import pyarrow as pa
-
-    with suppress(pa.ArrowInvalid):
-        text[:n_rows].cast(kind)
-        return True
-    return False
-
-
 def categories_in(column: Any, words: Sequence[str]) -> Any:
     """Return the category of each row as Arrow text, null where it is missing."""
     import pyarrow as pa
@@ -224,210 +194,264 @@ def categories_in(column: Any, words: Sequence[str]) -> Any:
 # ---------------------------------------------------------------- what columns hold
 
 
-def find_kind(
-    column: Any, name: str, notation: Notation, place: Callable[[int], str], *, dates: bool, coded: bool
-) -> Kind:
-    """Return the kind of a column, of categories if `coded`; ColumnError where it cannot be a feature."""
-    from pyarrow import compute as pc
+def find_kinds(
+    types: Mapping[str, Any],
+    batches: Batches,
+    notation: Notation,
+    place: Callable[[int], str],
+    coded: Collection[str] = (),
+) -> dict[str, Kind]:
+    """Return the kinds of columns, given their Arrow types; those that are `coded` hold categories.
 
-    def refused(problem: str) -> ColumnError:
-        return ColumnError(f"column {name!r} {problem}", name, is_feature=True)
-
-    def categories() -> Kind:
-        return sorted(categories_in(column, notation.words).drop_null().unique().to_pylist())
-
-    if coded:
-        return categories()
-    if kind_of(column.type) in NUMERIC:
-        return None
-    if is_date(column):
-        if not dates:
-            raise refused(
-                f"holds dates: it is of type {column.type}. --dates numbers (dates=True) makes days of it."
-            )
-        return DATE
-    if kind_of(column.type) != "text":
-        raise refused(f"is of type {column.type}; a feature must be numbers, categories or dates.")
-    values, wrong = numbers_in(column, notation)
-    if wrong is None:
-        return None
-    text = texts_of(column, notation.words)
-    value = text[wrong].as_py()
-    example = f"such as {shortened(value)!r} on {place(wrong)}"
-    _refuse_marks(value, name, place(wrong), notation)
-    if _WITH_SIGNS.fullmatch(value):
-        raise refused(
-            f"holds numbers with signs or with marks between thousands, {example}. Write plain numbers, like "
-            f"1200.5; if these are categories, add --categorical {name!r} (categorical=[...])."
-        )
-    if _ISO_DATE.fullmatch(value):
-        other = days_in(column, notation.number_words)[1]
-        if other is not None:
-            raise refused(
-                f"holds dates, but {shortened(text[other].as_py())!r} on {place(other)} is not a date "
-                f"written like {value!r}. If that stands for a missing value, add --missing (missing=[...])."
-            )
-        if not dates:
-            raise refused(f"holds dates, {example}. --dates numbers (dates=True) makes days of them.")
-        return DATE
-    if _OTHER_DATE.fullmatch(value):
-        raise refused(f"seems to hold dates, {example}. Dates must be written like 2020-12-31.")
-    known = text.drop_null()
-    if 2 * np.count_nonzero(~np.isnan(values)) >= len(known):
-        raise refused(
-            f"holds numbers and text, {example}. If that stands for a missing value, add --missing {value!r} "
-            f"(missing=[...]); if these are categories, --categorical {name!r}."
-        )
-    n_distinct, longest = pc.count_distinct(known).as_py(), pc.max(pc.utf8_length(known)).as_py()
-    if longest > _LONGEST_CATEGORY:
-        raise refused(f"holds long text, {example}: up to {longest} characters.")
-    if n_distinct > _MOST_CATEGORIES or (n_distinct > _MOST_OF_FEW_ROWS and 2 * n_distinct > len(known)):
-        raise refused(f"holds text, {example}: {n_distinct} different values in {len(known)} rows.")
-    return categories()
-
-
-def encode_column(
-    column: Any, name: str, kind: Kind, notation: Notation, place: Callable[[int], str]
-) -> tuple[FloatArray, str | None]:
-    """Return the features (n, q) of a column of known kind, and a note on categories that are not known.
-
-    These are missing values: none of the features says anything about them.
+    Columns of text are read once. Raises ColumnError where a column cannot be a feature; `place` says where a
+    row is. A column may have fewer than two categories, which make no feature: see `without_constants`.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    import pyarrow.types as pa_types
 
-    if kind is None and kind_of(column.type) not in (*NUMERIC, "text"):
-        problem = f"column {name!r} is of type {column.type}; a feature must be a number."
-        raise ColumnError(problem, name, is_feature=True)
-    if kind is None or isinstance(kind, str):
-        values, wrong = (
-            numbers_in(column, notation) if kind is None else days_in(column, notation.number_words)
-        )
-        if wrong is None:
-            return values[:, None], None
-        value = column.cast(pa.string())[wrong].as_py().strip()
-        if kind is None:
-            _refuse_marks(value, name, place(wrong), notation)
-        needed = "a feature must be a number" if kind is None else "it must hold dates like 2020-12-31"
-        raise ColumnError(
-            f"column {name!r} holds text, such as {shortened(value)!r} on {place(wrong)}; {needed}.",
+    categorical = {*coded, *(name for name, own in types.items() if pa_types.is_dictionary(own))}
+    for name, own in types.items():
+        if pa_types.is_date(own) or pa_types.is_timestamp(own):
+            raise _refused(name, f"holds dates: it is of type {own}. {_DATES}")
+        if kind_of(own) not in (*NUMERIC, "text"):
+            raise _refused(name, f"is of type {own}; a feature must be numbers or categories.")
+    read = [name for name, own in types.items() if name in categorical or kind_of(own) not in NUMERIC]
+    counts: dict[str, Counter[str]] = {name: Counter() for name in read}
+    for batch in batches(read) if read else ():
+        for name in read:
+            found = categories_in(batch.column(name), notation.words).drop_null().value_counts()
+            for each in found.to_pylist():
+                counts[name][each["values"]] += each["counts"]
+    kinds: dict[str, Kind] = {}
+    for name in types:
+        kinds[name] = None
+        if name in categorical or (name in counts and not _holds_numbers(counts[name], notation)):
+            if name not in categorical:
+                _check_categories(name, counts[name], notation, _Finder(batches, name, notation, place))
+            kinds[name] = sorted(counts[name])
+    return kinds
+
+
+_DATES = "Replace them by numbers, such as days since the first one, or leave the column out."
+
+
+@dataclass(frozen=True)
+class _Finder:
+    """Says where a value of a column stands first."""
+
+    batches: Batches
+    name: str
+    notation: Notation
+    place: Callable[[int], str]
+
+    def __call__(self, value: str) -> str:
+        import pyarrow.compute as pc
+
+        n_rows = 0
+        for batch in self.batches([self.name]):
+            row = pc.index(categories_in(batch.column(self.name), self.notation.words), value).as_py()
+            if row >= 0:
+                return self.place(n_rows + row)
+            n_rows += batch.num_rows
+        raise LookupError(value)
+
+
+def _refused(name: str, *parts: str) -> ColumnError:
+    return ColumnError(f"column {name!r} ", *parts, column=name, is_feature=True)
+
+
+def in_list(name: str, value: str) -> Argument:
+    """Return an argument that is a list of one value."""
+    return Argument(name, value, wording=f"{name}=[{value!r}]")
+
+
+def _holds_numbers(counts: Mapping[str, int], notation: Notation) -> bool:
+    return all(_is_number(value, notation) for value in counts)
+
+
+def _is_number(value: str, notation: Notation) -> bool:
+    number = notation.number(value)
+    return number == number or value in notation.number_words
+
+
+def _check_categories(
+    name: str, counts: Mapping[str, int], notation: Notation, place: Callable[[str], str]
+) -> None:
+    """Raise ColumnError if a column of text, given how often each value occurs, does not hold categories."""
+    others = [value for value in counts if not _is_number(value, notation)]
+    value = others[0]
+    example = f"such as {shortened(value)!r} on {place(value)}"
+    _refuse_marks(value, name, place(value), notation)
+    if _WITH_SIGNS.fullmatch(value):
+        raise _refused(
             name,
-            is_feature=True,
+            f"holds numbers with signs or with marks between thousands, {example}. Write plain numbers, like "
+            "1200.5; if these are categories, use ",
+            in_list("categorical", name),
+            ".",
         )
-    text = categories_in(column, [word for word in notation.words if word not in kind])
-    codes = pc.index_in(text, value_set=pa.array(kind, pa.string()))
-    unknown = text.filter(pc.and_(pc.is_valid(text), pc.is_null(codes)))
-    note = None
-    if len(unknown):
-        shown = ", ".join(map(shortened, unknown.unique().to_pylist()[:5]))
-        note = f"column {name!r} has categories that the model does not know, in {len(unknown)} rows: {shown}"
-    numbers = codes.fill_null(-1).to_numpy(zero_copy_only=False)
-    features = (numbers[:, None] == np.arange(len(kind))).astype(np.float64)
-    features[numbers < 0] = np.nan
-    return features[:, len(kind) == 2 :], note
+    if _DATE.fullmatch(value):
+        raise _refused(name, f"holds dates, {example}. {_DATES}")
+    n_known = sum(counts.values())
+    n_numbers = sum(n for other, n in counts.items() if not np.isnan(notation.number(other)))
+    if 2 * n_numbers >= n_known:
+        raise _refused(
+            name,
+            f"holds numbers and text, {example}. If that stands for a missing value, use ",
+            in_list("missing", value),
+            "; if these are categories, ",
+            in_list("categorical", name),
+            ".",
+        )
+    longest = max(map(len, counts))
+    if longest > _LONGEST_CATEGORY:
+        raise _refused(name, f"holds long text, {example}: up to {longest} characters.")
+    if len(counts) > _MOST_CATEGORIES or (len(counts) > _MOST_OF_FEW_ROWS and 2 * len(counts) > n_known):
+        raise _refused(name, f"holds text, {example}: {len(counts)} different values in {n_known} rows.")
 
 
 def _refuse_marks(value: str, name: str, where: str, notation: Notation) -> None:
     """Raise ColumnError for a number with another decimal mark, or with such a mark between thousands."""
+    has = f"column {name!r} has a {{}} in the number {shortened(value)!r} on {where}"
+    comma = Argument("decimal", ",")
     if notation.decimal == "," and _WITH_POINTS.fullmatch(value):
         raise ColumnError(
-            f"column {name!r} has a point in the number {shortened(value)!r} on {where}, but --decimal , "
-            "(decimal=',') says that a comma is before decimals; nothing may be between thousands.",
-            name,
+            f"{has.format('point')}, but ",
+            comma,
+            " says that a comma is before decimals; nothing may be between thousands.",
+            column=name,
         )
     if notation.decimal == "." and _WITH_COMMAS.fullmatch(value):
         raise ColumnError(
-            f"column {name!r} has a comma in the number {shortened(value)!r} on {where}. If it is before "
-            "decimals, use --decimal , (decimal=','); nothing may be between thousands.",
-            name,
+            f"{has.format('comma')}. If it is before decimals, use ",
+            comma,
+            "; nothing may be between thousands.",
+            column=name,
         )
+
+
+def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
+    """Return the kinds without columns of fewer than two categories, and notes on all that are encoded."""
+    kept: dict[str, Kind] = {}
+    notes = []
+    for name, kind in kinds.items():
+        if kind is None or len(kind) > 1:
+            kept[name] = kind
+        else:
+            value = repr(shortened(kind[0])) if kind else "missing"
+            notes.append(ArgumentWarning(f"column {name!r} is {value} in all rows and is left out"))
+    if coded := [name for name, kind in kept.items() if kind is not None]:
+        notes.append(ArgumentWarning(f"encoded as categories: {listed(coded)}"))
+    if not kept:
+        raise ValueError("no column is left as a feature.")
+    return kept, notes
+
+
+# ---------------------------------------------------------------- columns to features
 
 
 def feature_names(columns: Mapping[str, Kind]) -> list[str]:
     """Return the names (M,) of the features of columns: of two categories the second alone has a feature."""
     names: list[str] = []
     for name, kind in columns.items():
-        categories = None if isinstance(kind, str) else kind
-        names += [name] if categories is None else [f"{name}={c}" for c in categories[len(categories) == 2 :]]
+        names += [name] if kind is None else [f"{name}={category}" for category in kind[len(kind) == 2 :]]
     return names
 
 
-def encode_columns(
-    found: Mapping[str, Any], kinds: Mapping[str, Kind], notation: Notation, place: Callable[[int], str]
-) -> tuple[FloatArray, list[str]]:
-    """Return the features (n, M) of Arrow columns of known kinds, and notes on what became missing values.
+def check_unambiguous(columns: Mapping[str, Kind]) -> None:
+    """Refuse columns of which two features would have the same name."""
+    names = feature_names(columns)
+    if len({*names}) < len(names):
+        raise ValueError("two features would have the same name, of a column and of a category. Rename one.")
 
-    Columns that are not found do.
+
+@dataclass(frozen=True)
+class Encoder:
+    """Makes features of columns of known kinds, and counts values that it does not know.
+
+    These are missing values: none of the features of their column has a value in their rows. So are columns
+    that are not there.
     """
-    n_rows = len(next(iter(found.values())))
-    parts, notes = [], []
-    for name, kind in kinds.items():
-        if name in found:
-            part, note = encode_column(found[name], name, kind, notation, place)
-            notes += [note] if note else []
-        else:
-            part = np.full((n_rows, len(feature_names({name: kind}))), np.nan)
-        parts.append(part)
-    absent = [name for name in kinds if name not in found]
-    if absent:
-        notes.append(f"columns that are not there: {listed(absent)}")
-    return np.concatenate(parts, axis=1), [f"{note}; they are taken as missing values" for note in notes]
 
+    kinds: Mapping[str, Kind]
+    notation: Notation
+    place: Callable[[int], str]
+    unknown: dict[str, Counter[str]]
 
-def encode_frame(
-    frame: Any, columns: Mapping[str, Kind], missing: Sequence[str] = ()
-) -> tuple[FloatArray, list[str]]:
-    """Return the features (n, M) of a frame of pandas or polars with the columns of a model, and notes.
+    def features(self, found: Mapping[str, Any], n_rows: int, dtype: Any = np.float64) -> NDArray[Any]:
+        """Return the features (n, M) of Arrow columns (n,), in memory by feature."""
+        by_feature = np.empty((len(feature_names(self.kinds)), n_rows), dtype=dtype)
+        start = 0
+        for name, kind in self.kinds.items():
+            width = 1 if kind is None or len(kind) == 2 else len(kind)
+            by_feature[start : start + width] = self._column(found[name], name) if name in found else np.nan
+            start += width
+        return by_feature.T
 
-    Columns that the frame lacks are missing values. Raises ColumnError where it has none of them.
-    """
-    import pyarrow as pa
+    def _column(self, column: Any, name: str) -> NDArray[Any]:
+        """Return the features (q, n) of a column."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-    found = {}
-    for name in (name for name in columns if name in frame.columns):
-        values = frame[name]
-        try:
-            column = pa.array(values.to_arrow() if hasattr(values, "to_arrow") else values, from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            types = ", ".join(sorted({type(value).__name__ for value in values}))
-            raise ColumnError(f"column {name!r} holds values of different types: {types}.", name) from None
-        found[name] = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if not found:
-        first = next(iter(columns))
-        raise ColumnError(f"X has no column {first!r}; the model was fitted to {list(columns)}.", first)
-    return encode_columns(found, columns, Notation(missing), "row {}".format)
+        kind = self.kinds[name]
+        if kind is None:
+            if kind_of(column.type) in NUMERIC and not self.notation.numbers:
+                return numbers_of(column)[None]
+            if kind_of(column.type) not in (*NUMERIC, "text"):
+                raise _refused(name, f"is of type {column.type}; a feature must be a number.")
+            values, wrong = numbers_in(column, self.notation)
+            if wrong is not None:
+                value = column.cast(pa.string())[wrong].as_py().strip()
+                _refuse_marks(value, name, self.place(wrong), self.notation)
+                where = f"such as {shortened(value)!r} on {self.place(wrong)}"
+                raise _refused(name, f"holds text, {where}; a feature must be a number.")
+            return values[None]
+        text = categories_in(column, [word for word in self.notation.words if word not in kind])
+        codes = pc.index_in(text, value_set=pa.array(kind, pa.string()))
+        for each in text.filter(pc.and_(pc.is_valid(text), pc.is_null(codes))).value_counts().to_pylist():
+            self.unknown.setdefault(name, Counter())[each["values"]] += each["counts"]
+        numbers = codes.fill_null(-1).to_numpy(zero_copy_only=False)
+        features = (np.arange(len(kind))[:, None] == numbers).astype(np.float64)
+        features[:, numbers < 0] = np.nan
+        return features[len(kind) == 2 :]
 
-
-def rescale_numbers(X: FloatArray, columns: Mapping[str, Kind], scale: Any) -> None:
-    """Transform the features (n, M) that are numbers in place; categories and dates stay as they are."""
-    if scale is not None:
-        numeric = [kind is None for kind in columns.values() for _ in feature_names({"": kind})]
-        X[:, numeric] = scale.transform(X[:, numeric])
+    def notes(self, found: Collection[str]) -> list[ArgumentWarning]:
+        """Return notes on values that became missing, where columns `found` were there."""
+        lost = [
+            f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
+            f"{', '.join(map(shortened, list(counts)[:5]))}"
+            for name, counts in self.unknown.items()
+        ]
+        absent = [name for name in self.kinds if name not in found]
+        if absent:
+            lost.append(f"columns that are not there: {listed(absent)}")
+        return [ArgumentWarning(f"{each}; they are taken as missing values") for each in lost]
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
-    """Return features (n, M) as columns of the table: the likeliest category, and dates as text."""
+    """Return features (n, M) as columns of the table, with the likeliest category."""
     found: dict[str, NDArray[Any]] = {}
     start = 0
     for name, kind in columns.items():
-        width = 1 if kind is None or isinstance(kind, str) or len(kind) == 2 else len(kind)
+        width = 1 if kind is None or len(kind) == 2 else len(kind)
         part = X[:, start : start + width]
         start += width
         if kind is None:
             found[name] = part[:, 0]
-        elif isinstance(kind, str):
-            found[name] = np.datetime_as_string(np.round(part[:, 0]).astype("datetime64[D]"))
         else:
             codes = (part[:, 0] > 0.5).astype(np.intp) if width == 1 else part.argmax(axis=1)
             found[name] = np.array(kind)[codes]
     return found
 
 
+def are_numbers(columns: Mapping[str, Kind]) -> list[bool]:
+    """Return for each feature (M,) of columns whether it is a number, which a scale may change."""
+    return [kind is None for kind in columns.values() for _ in feature_names({"": kind})]
+
+
 def check_columns(columns: Any, names: Sequence[str]) -> None:
     """Check the kinds of columns in a model file; raise ValueError if its features have other names."""
     valid = isinstance(columns, dict) and all(
         kind is None
-        or kind == DATE
         or (
             isinstance(kind, list)
             and len(kind) > 1
@@ -437,7 +461,7 @@ def check_columns(columns: Any, names: Sequence[str]) -> None:
         for kind in columns.values()
     )
     if not valid or feature_names(columns) != list(names):
-        raise ValueError("table_columns_ does not describe the features of feature_names_in_")
+        raise ValueError("the columns of preparation_ do not describe the features of feature_names_in_")
 
 
 def shortened(text: str) -> str:

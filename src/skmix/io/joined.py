@@ -11,16 +11,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._errors import Argument, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
 from .arrow import kind_of
 from .preparation import OTHER, Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
-from .sources import ArrowRows, FcsRows, Source, labels_in
+from .sources import FcsRows, Source, labels_in
+from .tables import ArrowRows, with_common_kinds
 
 # Rows of a fit that need no more bytes are kept in memory after its first pass.
 HELD_BYTES = 1 << 28
-# What is said of a file, after its name.
 _COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
+# What is said of a file, after its name.
 NO_VALUE = "has no value: all features of all its rows are NaN."
 
 
@@ -39,8 +40,12 @@ class JoinedRows(Source):
     held: dict[int, Block] = field(default_factory=dict)
 
     @property
+    def usual_scale(self) -> str | None:
+        return next(iter(self.parts.values())).usual_scale
+
+    @property
     def preparation(self) -> Preparation | None:
-        found = next((own for part in self.parts.values() if (own := part.preparation) is not None), None)
+        found = self._aligned[0].preparation
         if self.transform is None:
             return found
         return {**(found or {}), "transform": scale_of(self.transform, self.columns)}
@@ -54,11 +59,25 @@ class JoinedRows(Source):
         """The parts with the same features in the same order."""
         wrong = next(disagreements(self.parts), None)
         if wrong is not None:
-            raise ArgumentError("Files disagree: ", *wrong[1])
-        names = _reference(self.parts).feature_names
-        return [
-            part if part.feature_names == names else part.select(names or []) for part in self.parts.values()
+            raise ArgumentError("Files disagree: ", *wrong[1].parts)
+        names = _reference(self.parts).column_names
+        parts = [
+            part if part.column_names == names else part.select(names or []) for part in self.parts.values()
         ]
+        tables = [part for part in parts if isinstance(part, ArrowRows)]
+        return [*with_common_kinds(tables)] if 1 < len(tables) == len(parts) else parts
+
+    @property
+    def column_names(self) -> list[str] | None:
+        return self._aligned[0].column_names
+
+    @property
+    def numeric(self) -> list[bool] | None:
+        own = self._aligned[0].numeric
+        return own if own is None or self.columns is None else [own[column] for column in self.columns]
+
+    def remarks(self) -> list[ArgumentWarning]:
+        return [note for part in self._aligned for note in part.remarks()]
 
     @property
     def feature_names(self) -> list[str] | None:
@@ -105,12 +124,18 @@ class JoinedRows(Source):
             )
         return self.take([known.index(name) for name in names])
 
+    def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
+        if self.transform is not None and "transform" not in self.automatic:
+            return super().encoded(columns, missing)
+        parts = {name: part.encoded(columns, missing) for name, part in self.parts.items()}
+        return replace(self, parts=parts, held={})
+
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: a column of the same kind in all parts, or other values."""
         if not self._has_column(y):
             return replace(super().labelled(y), grouped=False)
         parts = {name: part.labelled(y) for name, part in self.parts.items()}
-        (first, one), *others = ((part.name, part.types[y]) for part in parts.values())  # type: ignore[attr-defined]
+        (first, one), *others = ((part.name, part.table.types[y]) for part in parts.values())  # type: ignore[attr-defined]
         for other, type_ in others:
             if kind_of(type_) != kind_of(one):
                 raise ValueError(
@@ -217,11 +242,17 @@ class JoinedRows(Source):
     def _transformed(self, block: Block) -> Block:
         if self.transform is None:
             return block
-        X = np.asarray(self.transform.transform(block.X))
-        if X.shape != block.X.shape:
+        numeric = self._aligned[0].numeric
+        given = block.X if numeric is None else block.X[:, numeric]
+        X = np.asarray(self.transform.transform(given))
+        if X.shape != given.shape:
             raise ValueError(
-                f"transform must keep the features: it made rows of shape {X.shape} of {block.X.shape}."
+                f"transform must keep the features: it made rows of shape {X.shape} of {given.shape}."
             )
+        if numeric is not None:
+            # Categories have no scale.
+            given, X = X, block.X.astype(np.float64)
+            X[:, numeric] = given
         X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
         return replace(block, X=X if self.columns is None else X[:, self.columns])
 
@@ -243,7 +274,7 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     """
     automatic = source.automatic
     if "transform" in automatic:
-        check_scale_known(own, source.preparation)
+        check_scale_known(own, source.usual_scale)
     if "transform" in automatic and own is not None:
         if own["transform"] == OTHER:
             raise ArgumentError(
@@ -255,8 +286,9 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
         if isinstance(source, JoinedRows):
             # The scale that files have by default gives way to that of the model.
             source = replace(source, transform=None, columns=None, held={})
-    if names is not None and source.named:
-        source = source.select(list(names))
+    columns = (own or {}).get("columns") or dict.fromkeys(names if names is not None else ())
+    if columns and (source.named or any(columns.values())):
+        source = source.encoded(columns, (own or {}).get("missing", ()))
     if own is None:
         return source
     if "compensate" in automatic:
@@ -277,7 +309,7 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     return replace(source, automatic=frozenset())
 
 
-def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, ArgumentWarning]]:
     """Yield the parts whose features are not those of most others, and what is wrong with them."""
     most = _reference(parts)
     for group, part in parts.items():
@@ -288,33 +320,50 @@ def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, tuple[str,
 
 def _reference(parts: Mapping[str, Source]) -> Source:
     """Return the first part with the features that most parts have."""
-    features = {g: (part.n_features, frozenset(part.feature_names or ())) for g, part in parts.items()}
+    features = {g: _features_of(part) for g, part in parts.items()}
     common = Counter(features.values()).most_common(1)[0][0]
     return next(parts[group] for group, own in features.items() if own == common)
 
 
-def _differences(part: Source, other: Source) -> Iterator[tuple[str, ...]]:
-    """Yield what differs between the features of two sources, as parts of a message."""
-    own, others = part.feature_names, other.feature_names
+def _features_of(part: Source) -> int | frozenset[Any]:
+    """Return the names of a part's columns and whether they hold text, or how many columns there are."""
+    if isinstance(part, ArrowRows) and part.given is None:
+        return frozenset((name, kind is not None) for name, kind in part.found.items())
+    return part.n_features if part.column_names is None else frozenset(part.column_names)
+
+
+def _differences(part: Source, other: Source) -> Iterator[ArgumentWarning]:
+    own, others = part.column_names, other.column_names
     if own is None or others is None:
         if part.named != other.named:
-            names = "names" if part.named else "no names"
-            yield (f"{part.name} has {names} of features, unlike {other.name}.",)
+            has = "names" if part.named else "no names"
+            yield ArgumentWarning(f"{part.name} has {has} of features, unlike {other.name}.")
         elif part.n_features != other.n_features:
-            yield (f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}.",)
+            yield ArgumentWarning(
+                f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}."
+            )
         return
     what = "channel" if isinstance(part, FcsRows) else "column"
     advice = " Choose the features with ", _COLUMNS, "."
     for name in (*others, *own):
         if name not in own:
-            yield (f"{part.name} has no {what} {name!r}, and {other.name} has one.", *advice)
+            yield ArgumentWarning(f"{part.name} has no {what} {name!r}, and {other.name} has one.", *advice)
         elif name not in others:
-            yield (f"{part.name} has a {what} {name!r}, and {other.name} has none.", *advice)
+            yield ArgumentWarning(f"{part.name} has a {what} {name!r}, and {other.name} has none.", *advice)
+    if isinstance(part, ArrowRows) and isinstance(other, ArrowRows) and part.given is None:
+        for name in own:
+            if {part.found[name] is None, other.found[name] is None} == {True, False}:
+                holds = [each.holds_text(name) for each in (part, other)]
+                if None not in holds:
+                    words = ["text" if text else "numbers" for text in holds]
+                    yield ArgumentWarning(
+                        f"column {name!r} holds {words[0]} in {part.name} and {words[1]} in {other.name}."
+                    )
     if isinstance(part, FcsRows) and isinstance(other, FcsRows):
         if part.compensate != other.compensate:
-            has, lacks = (part, other) if part.compensate else (other, part)
-            yield (
-                f"{has.name} has a spill-over matrix, and {lacks.name} has none: ",
+            has_one, lacks = (part, other) if part.compensate else (other, part)
+            yield ArgumentWarning(
+                f"{has_one.name} has a spill-over matrix, and {lacks.name} has none: ",
                 Argument("compensate", False),
                 " leaves both as they are.",
             )
@@ -323,7 +372,9 @@ def _differences(part: Source, other: Source) -> Iterator[tuple[str, ...]]:
             theirs = markers[name]
             # Some machines write how long a file took beside its time.
             if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
-                yield (f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}.",)
+                yield ArgumentWarning(
+                    f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}."
+                )
 
 
 def check_values(part: Source, *, gaps: bool) -> None:

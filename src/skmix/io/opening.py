@@ -14,38 +14,27 @@ from typing import Any
 import numpy as np
 
 from .._errors import ArgumentError, ArgumentWarning, parts_of
-from .arrow import pyarrow
-from .encoding import Notation
-from .fcs import MAGIC
+from .arrow import open_parquet, pyarrow, table_in_memory
+from .encoding import ColumnError, Kind, Notation
 from .joined import HELD_BYTES, JoinedRows, check_values, disagreements, joined
-from .preparation import AUTO, FCS_SCALE, transformer_of
+from .preparation import AUTO, transformer_of
 from .sources import (
-    NOT_FCS,
-    ArrowRows,
     Source,
     Values,
     existing,
     is_path,
     is_zarr,
     is_zarr_folder,
+    not_fcs,
     open_array,
     open_events,
-    open_parquet,
-    open_table,
-    open_text,
     values_of,
 )
+from .tables import SUFFIXES, ArrowRows, format_of, open_columns, open_text
 
 # Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
 MAPPED_BYTES = 1 << 28
 
-# Suffixes of the names of files by format, as they are looked for in folders.
-_FORMATS = {
-    "fcs": (".fcs",),
-    "parquet": (".parquet", ".pq"),
-    "npy": (".npy",),
-    "text": (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
-}
 _MOST_LISTED = 10
 
 
@@ -161,9 +150,9 @@ def open_rows(
     elif is_path(rows):
         source, _ = _open_file(existing(rows), label, chunk_rows, compensate is True, HELD_BYTES, written)
     elif compensate is True:
-        raise ArgumentError(*NOT_FCS)
+        raise not_fcs(f"A {type(rows).__name__}")
     elif (table := _arrow_table(rows)) is not None:
-        source = open_table(table, chunk_rows, "the table")
+        source = open_columns(table_in_memory(table, "the table"), chunk_rows)
     else:
         source = open_array(values_of(rows, "X"), chunk_rows)
     if not source.n_rows:
@@ -174,8 +163,8 @@ def open_rows(
         source = replace(source, automatic=frozenset(automatic))
     if "compensate" in source.automatic:
         source = source.compensated(AUTO)
-    if "transform" in source.automatic and source.preparation is not None:
-        scale = transformer_of(FCS_SCALE)
+    if "transform" in source.automatic and source.usual_scale is not None:
+        scale = transformer_of(source.usual_scale)
     if scale is not None:
         source = replace(joined(source), transform=scale)
     if label is not None:
@@ -208,31 +197,16 @@ def _open_file(
     path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: Notation
 ) -> tuple[Source, int]:
     """Open a file, and return how many bytes of it stay in memory, at most `room`."""
-    kind = _format_of(path)
+    kind = format_of(path)
     if kind == "fcs":
         return open_events(path, chunk_rows, compensate), 0
     if compensate:
-        raise ArgumentError(*NOT_FCS, f" {path} is not an FCS file.")
+        raise not_fcs(str(path))
     if kind == "parquet":
-        return open_parquet(path, chunk_rows), 0
-    if kind == "text":
+        return open_columns(open_parquet(path), chunk_rows), 0
+    if kind in ("text", "npz"):
         return open_text(path, label if isinstance(label, str) else None, chunk_rows, room, written)
     return open_array(values_of(path, "X"), chunk_rows), 0
-
-
-def _format_of(path: Path) -> str:
-    """Return the format of a file by its name or else its first bytes; 'array' for .npy and Zarr."""
-    if path.is_dir():
-        return "array"
-    for kind, suffixes in _FORMATS.items():
-        if path.name.lower().endswith(suffixes):
-            return kind
-    with open(path, "rb") as file:
-        start = file.read(10)
-    starts = {b"PAR1": "parquet", np.lib.format.MAGIC_PREFIX: "array"}
-    if start.startswith(MAGIC) and start.endswith(b"    "):
-        return "fcs"
-    return next((kind for magic, kind in starts.items() if start.startswith(magic)), "text")
 
 
 def _open_files(
@@ -271,13 +245,13 @@ def _open_files(
                 raise
             wrong[group] = parts_of(error)
     if on_error == "skip" and parts:
-        wrong |= dict(disagreements(parts))
+        wrong |= {group: said.parts for group, said in disagreements(parts)}
         parts = {group: part for group, part in parts.items() if group not in wrong}
     if not parts:
-        reasons = [part for parts in list(wrong.values())[:_MOST_LISTED] for part in ("\n", *parts)]
+        reasons = [part for own in list(wrong.values())[:_MOST_LISTED] for part in ("\n", *own)]
         raise ArgumentError(f"{name}: no file has rows.", *reasons)
     if wrong:
-        reasons = [part for group, parts in wrong.items() for part in (f"\n{group}: ", *parts)]
+        reasons = [part for group, own in wrong.items() for part in (f"\n{group}: ", *own)]
         skipped = ArgumentWarning(f"Skipped {len(wrong)} of {len(files)} files:", *reasons)
         warnings.warn(skipped, stacklevel=3)
     return replace(_joined(name, parts, chunk_rows), grouped=True)
@@ -299,7 +273,7 @@ def _joined(name: str, parts: dict[str, Source], chunk_rows: int | None) -> Join
 def _names_of(files: Sequence[Path]) -> list[str]:
     """Return different names for files: without suffix and folder, or with as many folders as needed."""
     found = [Path(os.path.abspath(path)) for path in files]
-    suffixes = [suffix for those in _FORMATS.values() for suffix in those]
+    suffixes = [suffix for those in SUFFIXES.values() for suffix in those]
     stems = []
     for path in found:
         ends = [suffix for suffix in suffixes if path.name.lower().endswith(suffix)]
@@ -334,11 +308,11 @@ def files_of(rows: Any) -> list[Path] | None:
         each for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))
     )
     formats = {
-        kind: [each for each in inside if each.name.lower().endswith(s)] for kind, s in _FORMATS.items()
+        kind: [each for each in inside if each.name.lower().endswith(s)] for kind, s in SUFFIXES.items()
     }
     present = [files for files in formats.values() if files]
     if not present:
-        endings = ", ".join(suffix for suffixes in _FORMATS.values() for suffix in suffixes)
+        endings = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
         raise ValueError(f"The folder {path} has no files of rows ({endings}) and is not a Zarr array.")
     if len(present) > 1:
         raise ValueError(
@@ -373,10 +347,39 @@ def _arrow_table(thing: Any) -> Any:
         return None
     pa = pyarrow()
     if library == "pandas":
+        for name in thing.columns:
+            _check_column(thing[name], name)
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()
     return thing if isinstance(thing, pa.Table) else pa.Table.from_batches([thing])
+
+
+def _check_column(values: Any, name: str) -> None:
+    """Refuse a column of pandas whose values are of different types."""
+    pa = pyarrow()
+    if values.dtype != object:
+        return
+    try:
+        pa.array(values, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        types = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise ColumnError(f"column {name!r} holds values of different types: {types}.", column=name) from None
+
+
+def encode_frame(
+    frame: Any, columns: Mapping[str, Kind] | None = None, missing: Sequence[str] = ()
+) -> tuple[np.ndarray, dict[str, Kind], list[ArgumentWarning]]:
+    """Return the features (n, M) of a data frame, what its columns hold, and notes on values not known.
+
+    `columns` are those of a model, with what they hold; None finds that out.
+    """
+    table = table_in_memory(_arrow_table(frame), "X")
+    rows = open_columns(replace(table, place="row {}".format), max(1, table.n_rows))
+    rows = rows if columns is None else rows.encoded(columns, missing)
+    blocks = [block.X for block in rows.read(labels=False)]
+    X = np.concatenate(blocks) if blocks else np.empty((0, rows.n_features))
+    return np.ascontiguousarray(X, dtype=np.float64), rows.kinds, rows.remarks()
 
 
 def _is_anndata(thing: Any) -> bool:

@@ -1,9 +1,12 @@
 """What is done to the values of files before a model takes them, in plain values that models keep.
 
-A preparation is a dictionary: ``transform`` is the scale, and for FCS files ``compensate`` is whether
-spill-over is removed. A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``; for channels that
-differ, or other parameters, a dictionary of these and the ``kind``; or ``other``, which cannot be kept. Rows
-without a preparation have the values that were given.
+A preparation is a dictionary: ``transform`` is the scale of numbers; for FCS files ``compensate`` is whether
+spill-over is removed; for tables with categories ``columns`` is what the columns hold, and ``missing`` the
+words for missing values, see `skmix.io.encoding`.
+
+A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``; for channels that differ, or other
+parameters, a dictionary of these and the ``kind``; or ``other``, which cannot be kept. Rows without a
+preparation have the values that were given.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import Argument, ArgumentError
+from .encoding import are_numbers, check_columns
 
 Preparation = dict[str, Any]
 AUTO = "auto"
@@ -46,9 +50,9 @@ def resolved(settings: Preparation | None, spillover: bool | None) -> Preparatio
     }
 
 
-def check_scale_known(own: Preparation | None, found: Preparation | None) -> None:
-    """Refuse a file that is prepared as `found` for a model that keeps no preparation, `own`."""
-    if own is None and found is not None:
+def check_scale_known(own: Preparation | None, usual: str | None) -> None:
+    """Refuse a file with a `usual` scale for a model that keeps no preparation, `own`."""
+    if own is None and usual is not None:
         raise ArgumentError(
             "the model does not say on which scale it was fitted: choose that scale by ",
             Argument("transform", wording="open_rows(..., transform=...)"),
@@ -114,21 +118,29 @@ def scale_in_words(scale: str | Mapping[str, Any]) -> str:
     return f"{scale['kind']} ({', '.join(own)})"
 
 
-def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> Preparation:
-    """Return the preparation of some of the features."""
+def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> Preparation | None:
+    """Return the preparation of some of the features; categories are not kept, which share features."""
     scale = preparation["transform"]
-    if isinstance(scale, str):
-        return preparation
-    return {**preparation, "transform": scale_of(transformer_of(scale), columns)}
+    own = {name: value for name, value in preparation.items() if name in ("compensate", "transform")}
+    if not isinstance(scale, str):
+        own["transform"] = scale_of(transformer_of(scale), columns)
+    return None if own == {"transform": "none"} else own
 
 
-def check_preparation(preparation: Any, n_features: int) -> None:
+def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -> None:
     """Check a preparation in a model file; raise ValueError if it is none for so many features."""
     settings = preparation if isinstance(preparation, dict) else {}
     scale: Any = settings.get("transform")
-    compensate = settings.get("compensate", False)
-    if settings.keys() - {"compensate"} != {"transform"} or not isinstance(compensate, bool):
+    compensate, missing = settings.get("compensate", False), settings.get("missing", [])
+    if settings.keys() - {"compensate", "columns", "missing"} != {"transform"}:
         raise ValueError(f"preparation_ is {preparation!r}")
+    if not isinstance(compensate, bool) or not (
+        isinstance(missing, list) and all(isinstance(word, str) for word in missing)
+    ):
+        raise ValueError(f"preparation_ is {preparation!r}")
+    if "columns" in settings:
+        check_columns(settings["columns"], names)
+        n_features = sum(are_numbers(settings["columns"]))
     if scale == OTHER:
         return
     try:

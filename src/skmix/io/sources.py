@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-import tempfile
-import weakref
+import tokenize
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -19,15 +17,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._errors import Argument, ArgumentError
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute import how_to_install
 from ..engine.compute.blocks import Answer, Block
-from .arrow import NUMERIC, PANDAS_INDEX, kind_of, numbers_of, pyarrow
-from .encoding import ColumnError, Notation, listed, texts_of
+from .arrow import Stamp, stamp
 from .fcs import FcsFile, open_fcs
-from .labels import as_integers, reader_of
-from .preparation import AUTO, Preparation, features_of
-from .tables import NPY_DAMAGE, typed_batches
+from .preparation import AUTO, FCS_SCALE, Preparation, features_of
 
 # Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
 # and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
@@ -37,16 +32,18 @@ BLOCK_BYTES = 1 << 24
 # copies slower than a device takes rows.
 _MOST_READERS = min(8, os.cpu_count() or 1)
 _READER_BYTES = 1 << 21
-# Columns of Parquet files are read in pieces of this many bytes. Larger pages are read at once; with pieces
-# of a page's size, most of it would be copied once more.
-_BUFFER_BYTES = 1 << 15
-# Errors of a full disk, a spent quota and a limit on files.
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-NOT_FCS = Argument("compensate", True), " needs FCS files, which hold their spill-over matrix."
-"""Message about other files that are to be compensated, in parts."""
-Stamp = tuple[int, int]
-"""Size and time of last change of a file."""
+
+# What NumPy raises for damaged files, beside ValueError.
+NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
+
+
+def not_fcs(name: str) -> ArgumentError:
+    """Return the error for other rows that are to be compensated."""
+    compensate = Argument("compensate", True)
+    return ArgumentError(
+        compensate, f" needs FCS files, which hold their spill-over matrix. {name} is not one."
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -85,13 +82,32 @@ class Source(ABC):
     def compensated(self, wanted: bool | str) -> Self:
         """Return the rows with or without compensation for spill-over, 'auto' where there is a matrix."""
         if wanted is True:
-            raise ArgumentError(*NOT_FCS, f" {self.name} is not an FCS file.")
+            raise not_fcs(self.name)
         return self
+
+    @property
+    def usual_scale(self) -> str | None:
+        """The scale that a fit takes unless one is chosen; None for values as they are."""
+        return None
 
     @property
     def feature_names(self) -> list[str] | None:
         """Names of the features, if they have any."""
         return None
+
+    @property
+    def column_names(self) -> list[str] | None:
+        """Names of the columns that features are made of, if they have any."""
+        return self.feature_names
+
+    @property
+    def numeric(self) -> list[bool] | None:
+        """Which features (M,) are numbers and no categories; None where all are."""
+        return None
+
+    def remarks(self) -> list[ArgumentWarning]:
+        """Return notes on values that became missing as rows were read."""
+        return []
 
     @property
     @abstractmethod
@@ -124,6 +140,15 @@ class Source(ABC):
     def select(self, names: Sequence[str]) -> Self:
         """Return the rows with the features of these names, in this order."""
         raise ValueError(f"{self.name} has no feature names; select columns by index.")
+
+    def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
+        """Return the rows with the features of columns whose kinds are known, see `skmix.io.encoding`."""
+        if all(kind is None for kind in columns.values()):
+            return self.select(list(columns))
+        raise ValueError(
+            f"The model has features made of categories, but {self.name} has columns of numbers without "
+            "names: give the path of a table, or a data frame."
+        )
 
     def chosen(self, columns: Sequence[int | str]) -> Self:
         """Return the rows with the features that a user chose, by name where they have names."""
@@ -446,11 +471,11 @@ def _zarr(array: Any) -> Values:
     )
 
 
-# ---------------------------------------------------------------- Parquet, text and tables in memory
+# ---------------------------------------------------------------- rows with names of features
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class _NamedRows(Source):
+class NamedRows(Source):
     """Rows whose features all have names."""
 
     named: bool = True
@@ -472,263 +497,11 @@ class _NamedRows(Source):
         return replace(self, columns=[self.feature_names[column] for column in columns], precision=self.dtype)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ArrowRows(_NamedRows):
-    """The rows of a Parquet file, or of a table in memory."""
-
-    # Arrow types of the columns.
-    types: dict[str, Any]
-    # From a number of rows and the names of some columns to Arrow batches of at most as many rows.
-    batches: Callable[[int, list[str]], Iterator[Any]]
-    # Why a column cannot be a feature, where it is more than its type.
-    reasons: dict[str, str] = field(default_factory=dict)
-    # How a text file is written, None for others, and the distinct labels in it, as text.
-    notation: Notation | None = None
-    words: frozenset[str] | None = None
-
-    @cached_property
-    def feature_names(self) -> list[str]:
-        """Names of the features, which must be numeric columns."""
-        names = self.columns
-        if names is None:
-            excluded = (self.label, self.weight)
-            names = [n for n in self.types if n not in excluded and not n.startswith(PANDAS_INDEX)]
-        if not names:
-            raise ValueError(f"{self.name} has no columns of features.")
-        self._check_present(names)
-        for name in names:
-            if name in self.reasons:
-                raise ArgumentError(f"{self.reasons[name]} ", *_ADVICE)
-        wrong = [f"{n!r} ({self.types[n]})" for n in names if kind_of(self.types[n]) not in NUMERIC]
-        if wrong:
-            raise ArgumentError(
-                f"{len(wrong)} column(s) of {self.name} are not numeric: {', '.join(wrong[:5])}. ", *_ADVICE
-            )
-        return list(names)
-
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the rows, float64 or float32."""
-        kinds = {str(self.types[name]) for name in self.feature_names}
-        return self.precision or np.dtype(np.float32 if kinds <= {"float", "halffloat"} else np.float64)
-
-    def select(self, names: Sequence[str]) -> Self:
-        self._check_present(names)
-        return replace(self, columns=list(names), precision=None)
-
-    def unlabelled(self) -> Self:
-        """Return the rows without labels and weights; their columns do not become features."""
-        aside = self.label is not None or self.weight is not None
-        return replace(super().unlabelled(), columns=self.feature_names if aside else self.columns)
-
-    def labelled(self, y: Any) -> Self:
-        """Return the rows with labels: a column, or other values."""
-        if not isinstance(y, str):
-            return super().labelled(y)
-        rule = "labels must be whole numbers, strings or booleans"
-        name = self._checked(y, ("boolean", "number", "text"), rule)
-        words = None
-        if self.notation is not None and kind_of(self.types[name]) == "text":
-            columns = (batch.column(name) for batch in self.batches(self.chunk_rows, [name]))
-            distinct = (texts_of(each.unique(), self.notation.words).to_pylist() for each in columns)
-            words = frozenset(word for each in distinct for word in each if word is not None)
-        return replace(self, label=name, labels=None, words=words)
-
-    def weighted(self, weights: Any) -> Self:
-        """Return the rows with weights: a column, or other values."""
-        if not isinstance(weights, str):
-            return super().weighted(weights)
-        return replace(self, weight=self._checked(weights, NUMERIC, "weights must be numbers"), weights=None)
-
-    def _label_column(self, column: Any) -> Any:
-        """Return a column of labels, null where a word of a text file stands for no label."""
-        return (
-            column if self.words is None or self.notation is None else texts_of(column, self.notation.words)
-        )
-
-    def _checked(self, name: str, kinds: Sequence[str], rule: str) -> str:
-        """Return the name of a column, which must be of one of these kinds."""
-        self._check_present([name])
-        if kind_of(self.types[name]) not in kinds:
-            raise ValueError(f"Column {name!r} of {self.name} is of type {self.types[name]}; {rule}.")
-        return name
-
-    def _check_present(self, names: Sequence[str]) -> None:
-        missing = [name for name in names if name not in self.types]
-        if missing:
-            in_folders = any(part.startswith(f"{missing[0]}=") for part in Path(self.name).parts)
-            hint = " Values in folder names (Hive partitioning) are not read: write them into the files."
-            raise ValueError(
-                f"{self.name} has no column {listed([repr(name) for name in missing], 5)}; "
-                f"there are {listed(list(self.types), 20)}.{hint if in_folders else ''}"
-            )
-
-    def read(self, *, labels: bool) -> Iterator[Block]:
-        label = self.label if labels else None
-        columns = list(dict.fromkeys(name for name in (*self.feature_names, label, self.weight) if name))
-        full = (batch for batch in self.batches(self.chunk_rows, columns) if batch.num_rows)
-        for number, batch in enumerate(full):
-            by_column = np.empty((self.n_features, batch.num_rows), dtype=self.dtype)
-            for values, name in zip(by_column, self.feature_names, strict=True):
-                values[:] = numbers_of(batch.column(name))
-            y, names = (None, None) if label is None else _labels_of(self._label_column(batch.column(label)))
-            if names is not None and self.words is not None:
-                names = _read_names(names, reader_of(self.words, str(label)))
-            weights = None
-            if self.weight is not None:
-                weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
-            yield Block(by_column.T, y, weights, number, names)
-
-
-def _read_names(names: np.ndarray, read: Callable[[str], Any]) -> np.ndarray:
-    """Return labels (C,) of a text file as what all of its labels are, None for missing ones."""
-    found = [None if name is None else read(name) for name in names.tolist()]
-    return np.array(found, dtype=object if None in found else None)
-
-
-# Parts of a message.
-_ADVICE = (
-    "Choose the features with ",
-    Argument("columns", wording="open_rows(..., columns=[...])"),
-    ", or the column of labels with ",
-    Argument("label", wording="label=..."),
-    ".",
-)
-
-
-def open_parquet(path: Path, chunk_rows: int | None) -> ArrowRows:
-    """Open a Parquet file."""
-    pyarrow()
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as opened:
-            schema, n_rows = opened.schema_arrow, opened.metadata.num_rows
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
-    found = _open_arrow(str(path), schema, n_rows, partial(_batches_of_file, path), chunk_rows)
-    return replace(found, stamps={path: stamp(path)})
-
-
-def open_table(table: Any, chunk_rows: int | None, name: str) -> ArrowRows:
-    """Open an Arrow table in memory."""
-    return _open_arrow(name, table.schema, table.num_rows, partial(_batches_of_table, table), chunk_rows)
-
-
-def open_text(
-    path: Path, label: str | None, chunk_rows: int | None, room: int, written: Notation
-) -> tuple[ArrowRows, int]:
-    """Open a text file (CSV, TSV) or an NPZ file, which is read once; return its bytes in memory, too.
-
-    Columns are numbers where all their values are, but the one of labels is text until it is read. A table of
-    more than `room` bytes is written into a temporary file.
-    """
-    with open(path, "rb") as file:
-        notation = None if file.read(4) == b"PK\x03\x04" else written
-    reasons: dict[str, str] = {}
-    while True:
-        try:
-            stored = _stored(typed_batches(path, {*reasons, label}, written), room)
-            break
-        except ColumnError as error:
-            # Not a feature, but perhaps a label, or not needed.
-            if not error.is_feature or error.column in reasons:
-                raise
-            reasons[error.column] = str(error)
-    if isinstance(stored, _Spool):
-        opened = open_parquet(stored.path, chunk_rows)
-        batches = partial(_batches_of_file, stored)
-        opened = replace(opened, name=str(path), batches=batches, stamps={})
-        return replace(opened, reasons=reasons, origin=path, notation=notation), 0
-    opened = open_table(stored, chunk_rows, str(path))
-    return replace(opened, reasons=reasons, origin=path, notation=notation), stored.nbytes
-
-
-class _Spool:
-    """A temporary Parquet file, removed with the last reference to it."""
-
-    def __init__(self) -> None:
-        handle, name = tempfile.mkstemp(suffix=".parquet", prefix="skmix-")
-        os.close(handle)
-        self.path = Path(name)
-        weakref.finalize(self, self.path.unlink, missing_ok=True)
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-
-def _stored(batches: Iterator[Any], room: int) -> Any:
-    """Return batches as an Arrow table, or as a temporary file if they are larger than `room` bytes."""
-    pa = pyarrow()
-    import pyarrow.parquet as pq
-
-    read: list[Any] = []
-    for batch in batches:
-        read.append(batch)
-        if sum(each.nbytes for each in read) > room:
-            spool = _Spool()
-            options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-            try:
-                with pq.ParquetWriter(spool.path, batch.schema, **options) as writer:
-                    for each in chain(read, batches):
-                        writer.write_batch(each)
-            except OSError as error:
-                if error.errno not in _NO_SPACE:
-                    raise
-                reason = f"{os.strerror(error.errno)} for a copy of the table; TMPDIR can name another folder"
-                raise OSError(error.errno, reason, str(spool.path.parent)) from error
-            return spool
-    return pa.Table.from_batches(read)
-
-
-def _batches_of_file(path: Path | _Spool, n_rows: int, columns: list[str]) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    # Not prefetched: the columns of a row group may be large.
-    with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
-        yield from opened.iter_batches(n_rows, columns=columns)
-
-
-def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[Any]:
-    chosen = table.select(columns)
-    for start in range(0, table.num_rows, n_rows):
-        yield from chosen.slice(start, n_rows).combine_chunks().to_batches()
-
-
-def _open_arrow(
-    name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[Any]], chunk_rows: int | None
-) -> ArrowRows:
-    types = dict(zip(schema.names, schema.types, strict=True))
-    if len(types) < len(schema.names):
-        raise ValueError(f"{name} has two columns of the same name.")
-    chunk_rows = int(chunk_rows or max(256, BLOCK_BYTES // (8 * max(1, len(types)))))
-    return ArrowRows(name=name, n_rows=n_rows, chunk_rows=chunk_rows, types=types, batches=batches)
-
-
-def _labels_of(column: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a column's labels (n,) and None; of strings or with nulls, indices into names (C,) and these.
-
-    Whole numbers are integers.
-    """
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(column.type):
-        if kind_of(column.type) != "text" and not column.null_count:
-            return as_integers(column.to_numpy(zero_copy_only=False)), None
-        column = column.dictionary_encode()
-    known = column.dictionary.to_pylist()
-    if not column.null_count:
-        names = np.array(known, dtype=None if known else "<U1")
-        return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
-    indices = column.indices.cast(pa.int64()).fill_null(len(known))
-    return indices.to_numpy(zero_copy_only=False), np.array([*known, None], dtype=object)
-
-
 # ---------------------------------------------------------------- FCS
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FcsRows(_NamedRows):
+class FcsRows(NamedRows):
     """The events of an FCS file; features are channels or, where they were chosen by marker, markers."""
 
     path: Path
@@ -738,6 +511,10 @@ class FcsRows(_NamedRows):
     @property
     def preparation(self) -> Preparation | None:
         return {"compensate": self.compensate, "transform": "none"}
+
+    @property
+    def usual_scale(self) -> str | None:
+        return FCS_SCALE
 
     def compensated(self, wanted: bool | str) -> Self:
         if wanted is True:
@@ -825,9 +602,3 @@ def is_zarr(thing: Any, name: str) -> bool:
     if hasattr(type(thing), "array_keys"):
         raise ValueError(f"{name} is a Zarr group of {sorted(thing.array_keys())}. Give one of its arrays.")
     return hasattr(thing, "chunks")
-
-
-def stamp(path: Path) -> Stamp:
-    """Return the state of a file."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns

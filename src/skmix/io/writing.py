@@ -1,17 +1,29 @@
-"""Atomic writes: a new file is written in the same folder and renamed over the old one.
+"""Tables to files, and atomic writes: a new file is written in the same folder and renamed over the old one.
 
 A reader, or a run resumed after an interruption, always finds a complete file, old or new.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
+
+from numpy.typing import NDArray
+
+from .arrow import pyarrow
+
+WRITABLE = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+"""File name suffixes of tables that can be written."""
+# Rows of a text file that are written at a time.
+_BATCH_ROWS = 1 << 16
 
 
 def is_device(path: str | os.PathLike[str]) -> bool:
@@ -46,6 +58,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+# ---------------------------------------------------------------- writing
+
+
 def writable_folder(path: str | os.PathLike[str]) -> Path:
     """Return the folder, created if missing; raise OSError if no file can be written into it.
 
@@ -55,3 +70,81 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         return folder
+
+
+def write_columns(
+    target: str | os.PathLike[str] | BinaryIO,
+    columns: Mapping[str, NDArray[Any]],
+    *,
+    digits: int | None = None,
+) -> None:
+    r"""Write a table; a file is replaced atomically.
+
+    Parameters
+    ----------
+    target : path-like or binary stream
+        The file, whose suffix determines the format (see `WRITABLE`); a stream gets CSV.
+    columns : mapping of str to ndarray of shape (n,)
+        Columns of numbers or text.
+    digits : int, default=None
+        Significant digits of numbers in text; None writes as many as are needed to read back the same number.
+        Parquet files always have full precision.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> from skmix.io import write_columns
+    >>> write_columns(stream := io.BytesIO(), {"a": np.array([1.0, 2.5])})
+    >>> stream.getvalue()
+    b'a\n1.0\n2.5\n'
+    """
+    if not isinstance(target, str | os.PathLike):
+        _write_text(target, columns, ",", digits)
+        return
+    kind = check_writable(Path(target))
+    separator = "\t" if kind.startswith(".tsv") else ","
+    with replacing(target) as file:
+        if kind == ".parquet":
+            pa = pyarrow()
+            import pyarrow.parquet as pq
+
+            pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), file)
+        elif kind.endswith(".gz"):
+            # No name or date, so that the same table gives the same bytes.
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                _write_text(packed, columns, separator, digits)
+        else:
+            _write_text(file, columns, separator, digits)
+
+
+def check_writable(path: Path) -> str:
+    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError; devices get CSV."""
+    if is_device(path):
+        return ".csv"
+    for ending in WRITABLE:
+        if path.name.lower().endswith(ending):
+            return ending
+    raise ValueError(f"{path}: the name of a table must end in {', '.join(WRITABLE)}.")
+
+
+def _write_text(
+    file: IO[bytes] | gzip.GzipFile, columns: Mapping[str, NDArray[Any]], separator: str, digits: int | None
+) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text, delimiter=separator, lineterminator="\n")
+    writer.writerow(columns)
+    n_rows = max((len(values) for values in columns.values()), default=0)
+    for first in range(0, n_rows, _BATCH_ROWS):
+        part = slice(first, first + _BATCH_ROWS)
+        writer.writerows(zip(*(_cells(values[part], digits) for values in columns.values()), strict=True))
+    # The caller closes the file.
+    text.detach()
+
+
+def _cells(values: NDArray[Any], digits: int | None) -> list[Any]:
+    """Return values (n,) as cells of a text file, empty where one is missing."""
+    cells = ["" if value is None or value != value else value for value in values.tolist()]
+    if digits is None or values.dtype.kind != "f":
+        return cells
+    return [cell if cell == "" else f"{cell:.{digits}g}" for cell in cells]

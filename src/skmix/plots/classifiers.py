@@ -11,6 +11,7 @@ from scipy.special import softmax
 from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
+from skmix.io.labels import check_length
 from skmix.metrics import reliability_bins
 from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
 
@@ -112,8 +113,7 @@ def plot_reliability(
         raise ValueError(f"n_bins must be at least 1, got {n_bins}.")
     probabilities = np.asarray(classifier.predict_proba(X))
     labels = np.asarray(y).ravel()
-    if len(labels) != len(probabilities):
-        raise ValueError(f"X has {len(probabilities)} rows but y has {len(labels)} labels.")
+    check_length(len(labels), len(probabilities), "y", "labels")
     predicted = probabilities.argmax(axis=1)
     # Code -1 matches no prediction: only whether a row is classified correctly matters.
     codes = np.where(classifier.classes_[predicted] == labels, predicted, -1)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
 from skmix.estimators.rows import prepared_frame
+from skmix.io.labels import check_length
 from skmix.plots._common import (
     LEGEND,
     MEDIUM,
@@ -239,8 +240,7 @@ def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: in
     if y is None or label is None:
         return rows
     labels = np.asarray(y).tolist()
-    if len(labels) != len(rows):
-        raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+    check_length(len(labels), len(rows), "y", "labels")
     return rows[[known == label for known in labels]]
 
 

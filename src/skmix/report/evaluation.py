@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import log_loss
 
+from skmix.io.labels import check_length
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from skmix.plots._models import chosen_model
 from skmix.report._predictions import outlier_threshold
@@ -173,8 +174,7 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
 
 def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int64]:
     """Return the index of each label among the classes."""
-    if len(labels) != n_rows:
-        raise ValueError(f"X has {n_rows} rows but y has {len(labels)} labels.")
+    check_length(len(labels), n_rows, "y", "labels")
     places = {label: place for place, label in enumerate(classes)}
     unseen = sorted({str(label) for label in labels if label not in places})
     if unseen:

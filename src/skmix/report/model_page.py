@@ -11,7 +11,8 @@ from scipy.stats import entropy
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.estimators.rows import check_rows
+from skmix.estimators.rows import enter
+from skmix.io.labels import check_length
 from skmix.plots._common import CLASS_COLOURS, FloatArray
 from skmix.plots._models import Kernels, chosen_model, kernel_sets, part_label
 from skmix.plots.kernels import STEPS
@@ -204,8 +205,7 @@ def _rows(
     codes: list[int | None] | None = None
     if y is not None:
         labels = np.asarray(y).ravel().tolist()
-        if len(labels) != len(rows):
-            raise ValueError(f"X has {len(rows)} rows but y has {len(labels)} labels.")
+        check_length(len(labels), len(rows), "y", "labels")
         places = {label: c for c, label in enumerate(sets[0].classes)}
         codes = [places.get(labels[row]) for row in chosen]
     rows = rows[chosen]
@@ -225,7 +225,7 @@ def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[
 def checked_rows(model: Any, X: ArrayLike) -> FloatArray:
     """Return rows (n, M) of a model's features; names of columns, if any, are checked against the model's."""
     named = hasattr(X, "columns")
-    rows = check_rows(model, X, fitting=False) if named else check_array(X, ensure_all_finite="allow-nan")
+    rows = enter(model, X).values() if named else check_array(X, ensure_all_finite="allow-nan")
     if rows.shape[1] != model.n_features_in_:
         raise ValueError(
             f"X has {rows.shape[1]} features, but the model was fitted to {model.n_features_in_}."

@@ -23,18 +23,14 @@ from ...engine.model import FloatArray, IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
+from ...io.labels import number_labels
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..holdout import check_splits, default_splits, splits_of
 from ..rows import (
     check_gaps,
-    check_rows,
-    check_weights,
     device_and_precision,
-    encoded,
-    is_encoded,
-    number_labels,
-    read_labels,
+    enter,
     weighted_rows,
 )
 from ..saving import FileMixin
@@ -94,18 +90,18 @@ def documented(cls: Estimator) -> Estimator:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows that have a weight, in memory."""
+class CodedRows:
+    """Rows in memory that have a weight, with their classes as numbers."""
 
     X: np.ndarray  # (n, M)
     classes: np.ndarray | None  # (L,), sorted labels; None where no labels were given
     codes: IntArray  # (n,), places in `classes`, −1 for rows without a label; 0 without labels
     weights: FloatArray | None = None  # (n,); None where none were given
 
-    def take(self, index: IntArray) -> Rows:
+    def take(self, index: IntArray) -> CodedRows:
         """Return some of the rows."""
         weights = None if self.weights is None else self.weights[index]
-        return Rows(self.X[index], self.classes, self.codes[index], weights)
+        return CodedRows(self.X[index], self.classes, self.codes[index], weights)
 
     @property
     def y(self) -> Any:
@@ -118,7 +114,7 @@ class Rows:
             labels[unknown] = None
         return labels
 
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Rows:
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> CodedRows:
         """Return the rows with other features."""
         return replace(self, X=function(self.X))
 
@@ -127,7 +123,7 @@ class Rows:
         return Block(self.X, self.codes, self.weights)
 
     @property
-    def labelled(self) -> Rows:
+    def labelled(self) -> CodedRows:
         """The rows that have a label."""
         return self if np.all(self.codes >= 0) else self.take(np.flatnonzero(self.codes >= 0))
 
@@ -137,11 +133,11 @@ class Rows:
         return np.ones(len(self.X)) if self.weights is None else self.weights
 
 
-Fold = tuple[Rows, Rows]
+Fold = tuple[CodedRows, CodedRows]
 """Rows to fit candidates to, and held-out rows to judge them by."""
 
 
-def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
+def make_folds(rows: CodedRows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
     """Return the folds of a search; see `holdout` for the rows without a label.
 
     `kept` are the positions of the rows among those the user gave, which `groups` and a list of splits for
@@ -226,7 +222,7 @@ class Search(FileMixin, BaseEstimator):
         if groups is not None:
             check_consistent_length(X, groups)
         trials = Trials(self.time_limit)
-        names = ("n_features_in_", "feature_names_in_", "table_columns_")
+        names = ("n_features_in_", "feature_names_in_", "preparation_")
         before = {name: vars(self)[name] for name in names if name in vars(self)}
         try:
             with progress_bar("choosing settings", None) as trials.report, warnings.catch_warnings():
@@ -254,18 +250,19 @@ class Search(FileMixin, BaseEstimator):
     def _finish(self) -> None:
         """Look at the chosen model."""
 
-    def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
+    def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[CodedRows, np.ndarray]:
         """Return the rows that have a weight, and their positions among those given."""
-        values = check_rows(self, on_host(X), fitting=True)
+        given = enter(self, X, y, sample_weight)
+        values = given.values(fitting=True, on_cpu=True)
         classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
         if y is not None:
-            classes, codes = number_labels(read_labels(on_host(y), len(values)))
-        weights = check_weights(on_host(sample_weight), len(values))
+            classes, codes = number_labels(given.read_labels(len(values)))
+        weights = given.weights(len(values))
         kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         check_gaps(values)
         measure(values, structure_of("full"), row_weights=weights)  # refuses features that cannot be squared
-        return Rows(values, None if y is None else classes, codes, weights), kept
+        return CodedRows(values, None if y is None else classes, codes, weights), kept
 
     def _prototype(self, default: Any) -> Any:
         """Return the settings that are not searched, with one seed for all candidates."""
@@ -324,8 +321,6 @@ class Search(FileMixin, BaseEstimator):
     def _accept(self, X: Any) -> Any:
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
-        if is_encoded(self, X):
-            return encoded(self, X)[0]
         # The model would name itself; names of columns, which both have, are left to it.
         if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
             X = np.asarray(X) if isinstance(X, (list, tuple)) and not is_elsewhere(X) else X
