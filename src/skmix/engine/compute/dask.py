@@ -34,16 +34,17 @@ Answer = TypeVar("Answer")
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 
-# Blocks of a worker that one task works on, since the scheduler takes milliseconds for each task, and answers
-# that one task of the tree merges.
+# Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.
 _TOGETHER = 8
+# Answers that one task of the tree merges.
 _FAN_IN = 16
 # Answers that the client merges itself: sending so few takes less time than another task.
 _ROOTS = 4
-# Seconds to wait for a scheduler and a first worker, between two polls of a running cluster, and for a worker
-# to join after all of them have left.
+# Seconds to wait for a scheduler and a first worker.
 _CONNECT = 10.0
+# Seconds between two polls of a running cluster.
 _POLL = 5.0
+# Seconds to wait for a worker after all of them have left.
 _WITHOUT_WORKERS = 60.0
 # Parameters of many starts often exceed the 10 MB above which Dask warns.
 _CONFIG = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}

@@ -24,8 +24,8 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     Parameters
     ----------
     X : array of shape (N, M), Blocks or RowSource
-        Rows: a NumPy array of float64 or float32, NaN where a value is missing; one of another library, on
-        whose device passes then run; or blocks, which hold their class codes and weights.
+        Rows: a NumPy array of float64 or float32, NaN where a value is missing; a PyTorch tensor, on whose
+        device passes then run; or blocks, which hold their class codes and weights.
     codes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, and −1 for rows without a label; None for one class.
     weights : ndarray of shape (N,), optional

@@ -70,7 +70,7 @@ class RowSource(ABC):
         return step
 
     def check_covered(self, parameters: Parameters, structure: Structure) -> None:
-        """Refuse a model of which passes over these rows would leave out a part."""
+        """Refuse a model that passes over these rows do not cover."""
         lacking = self.covers.lacks(structure, parameters.tail)
         if lacking is not None:
             raise ValueError(

@@ -19,11 +19,14 @@ from .base import Centres, RowSource
 from .memory import GapRows, MemoryRows
 from .summary import Summary, merge_moments, summarise
 
+# The statistics of some rows, and the origins (R, K, M) of their moments.
 Expected = tuple[Statistics, FloatArray]
 
-# Rows of each label in the sample for the starts, and numbers in the whole sample.
+# Most rows of a label in the sample for the starts.
 _MOST_ROWS = 1 << 14
+# Fewest rows of a label in it.
 _FEWEST_ROWS = 64
+# Numbers in the whole sample, if that leaves enough rows of each label.
 _SAMPLED = 1 << 22
 # Numbers in the scatters of blocks that are kept between passes; those of other blocks are computed again.
 _SCATTERS = 1 << 22
