@@ -177,7 +177,7 @@ def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, Ro
         block = block.rows(taken)
         codes = codes if part.held_out else None
     groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
-    if not len(groups):  # of few rows, a part may have none
+    if not len(groups):  # a part of few rows may be empty
         return
     order = np.argsort(groups, kind="stable")
     present, first = np.unique(groups[order], return_index=True)
@@ -298,7 +298,7 @@ def shift_groups(
         current, factor = passes.enter(start.batch())
 
         def value_of(sums: Sums) -> FloatArray:
-            """Note the objective and return the log-likelihood (L,) of each group."""
+            """Record the objective and return the log-likelihood (L,) of each group."""
             found = rows.log_likelihoods(sums)[:, 0]
             total = rule.objective(found[None], current, factor)[0]
             objectives.append(float(total) - penalty(passes.structure, factor, own, strength))
