@@ -144,6 +144,10 @@ class Rows(ABC):
         whether they must be NumPy's.
         """
 
+    def prepared(self, reader: Any) -> Rows:
+        """Return the rows with the features of the fitted estimator, for another one to learn from."""
+        return replace(self, estimator=reader)
+
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator, also those of files."""
         return np.asarray(self.values(on_cpu=True), dtype=np.float64)
@@ -300,6 +304,9 @@ class InMemory(Rows):
         if fitting:
             note_rows(self.estimator, preparation_=found)
         return rows
+
+    def prepared(self, reader: Any) -> Rows:
+        return replace(self, estimator=reader, X=prepared_frame(self.estimator, self.X))
 
     def _validated(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
@@ -469,6 +476,9 @@ class InBlocks(Rows):
             "array."
         )
 
+    def prepared(self, reader: Any) -> Rows:
+        return replace(self, estimator=reader, X=self._prepared(self.estimator))
+
     def gathered(self) -> FloatArray:
         with closing(self._prepared(self.estimator).unlabelled().blocks()) as blocks:
             return np.concatenate([block.X for block in blocks]).astype(np.float64, copy=False)
@@ -615,6 +625,9 @@ class OnCluster(Rows):
         sample = np.zeros((1, model.n_features_in_))
         shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
         return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
+
+    def prepared(self, reader: Any) -> Rows:
+        return replace(self, estimator=reader, X=prepared_frame(self.estimator, self.X))
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(
