@@ -135,7 +135,6 @@ def compare(n_features: int, n_rows: int, distance: float, seed: int, *, small: 
     ways: dict[str, dict[str, Any]] = {
         "entropy": {},
         "overlap": {"criterion": "overlap"},
-        "elbow": {"threshold": "elbow"},
         "given": {"n_populations": 3},
     }
     for name, settings in ways.items():
@@ -157,7 +156,6 @@ def measure_merging(small: bool, n_repeats: int) -> list[dict[str, Any]]:
         "K = 3",
         "entropy",
         "overlap",
-        "elbow",
         "G = 3",
         "true",
     )
@@ -168,10 +166,10 @@ def measure_merging(small: bool, n_repeats: int) -> list[dict[str, Any]]:
         n_rows = 600 if small else full
         runs = [compare(n_features, n_rows, distance, seed, small=small) for seed in range(n_repeats)]
         results.append({"features": n_features, "rows": n_rows, "distance": distance, "runs": runs})
-        names = ("bic", "three", "entropy", "overlap", "elbow", "given", "true")
+        names = ("bic", "three", "entropy", "overlap", "given", "true")
         errors = {name: np.array([run[name] for run in runs]) for name in names}
         shown = {name: f"{100 * e.mean():.1f} ({100 * e.max():.1f})" for name, e in errors.items()}
-        for name in ("entropy", "overlap", "elbow"):
+        for name in ("entropy", "overlap"):
             shown[name] += f" {np.mean([run[f'{name}_populations'] for run in runs]):.1f}"
         kernels = np.mean([run["kernels"] for run in runs])
         table.add_row(f"{n_features}", f"{n_rows}", f"{distance:g}", f"{kernels:.1f}", *shown.values())

@@ -470,7 +470,7 @@ def populations() -> str:
     """Return shares of misclassified rows by kernels, and by populations made of them in several ways."""
     names = {
         "bic": "BIC's kernels", "three": "three kernels", "entropy": "entropy", "overlap": "overlap",
-        "elbow": "elbow", "given": "three by entropy",
+        "given": "three by entropy",
     }  # fmt: skip
     rows = []
     for case in read("populations.json")["merging"]:
@@ -478,7 +478,7 @@ def populations() -> str:
         for name in names:
             errors = [100 * run[name] for run in runs]
             cell = f"{sum(errors) / len(errors):.1f} ({max(errors):.1f})"
-            if name in ("entropy", "overlap", "elbow"):
+            if name in ("entropy", "overlap"):
                 cell += f", {sum(run[f'{name}_populations'] for run in runs) / len(runs):.1f}"
             cells.append(cell)
         kernels = sum(run["kernels"] for run in runs) / len(runs)

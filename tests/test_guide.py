@@ -6,7 +6,6 @@ What a block prints is shown below it, in a block of text.
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -44,25 +43,13 @@ def test_code_is_as_wide_as_its_column() -> None:
     assert wide == []
 
 
-@pytest.mark.parametrize(
-    ("printed", "shown", "alike"),
-    [
-        ("[2 2 2]\n", "[2 2 2]\n", True),
-        ("[0 1 0]\n", "[2 2 2]\n", False),
-        ("(4, 4)\n", "(6, 2)\n", False),
-        ("k0\n", "k1\n", False),
-        ("8 %, 9%\n", "9 %, 11%\n", True),
-        ("8 %\n", "11 %\n", False),
-        ("148 of 150\n", "150 of 150\n", True),
-        ("0.98\n", "0.97\n", True),
-        ("0.98\n", "0.90\n", False),
-        ("2e-05\n", "1e-05\n", True),
-        ("1e+00\n", "1e-05\n", False),
-    ],
-)
-def test_small_whole_numbers_are_compared_exactly(printed: str, shown: str, alike: bool) -> None:
-    with nullcontext() if alike else pytest.raises(AssertionError):
+def test_small_whole_numbers_are_compared_exactly() -> None:
+    """Those of labels and shapes; larger and broken ones may differ a little on other machines."""
+    for printed, shown in (("148 of 150", "150 of 150"), ("8 %, 9%", "9 %, 11%"), ("0.98", "0.97")):
         compare(printed, shown)
+    for printed, shown in (("[0 1 0]", "[2 2 2]"), ("k0", "k1"), ("8 %", "11 %"), ("0.98", "0.90")):
+        with pytest.raises(AssertionError):
+            compare(printed, shown)
 
 
 @pytest.mark.slow

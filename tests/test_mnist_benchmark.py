@@ -91,8 +91,7 @@ def test_models_are_judged_by_the_test_images(
     assert outcome["parameters_of_components"] == (components + 1) * 12 * 12
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_members_are_averaged(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+def test_members_are_averaged(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     # Processes would take seconds to start.
     monkeypatch.setattr(mnist, "fresh_processes", ThreadPoolExecutor)
     random = np.random.default_rng(1)
@@ -102,7 +101,7 @@ def test_members_are_averaged(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch
     told = np.where(random.random(300) < 0.2, random.permutation(labels), labels)
     data = SplitImages(images[:200], told[:200], images[200:], told[200:])
     recipe = mnist.Recipe(components=5, kernels=1, passes=2, batch=50, judge=False, members=2)
-    outcome = mnist.measure(recipe, data, seed=3, threads=threads)
+    outcome = mnist.measure(recipe, data, seed=3, threads=2)
 
     flat = images.reshape(300, -1).astype(float)
     pca = PCA(5, random_state=3).fit(flat[:200])
@@ -128,26 +127,16 @@ def test_images_for_judging_are_not_trained_on(mnist: ModuleType) -> None:
     assert np.bincount(inside.test_labels).tolist() == [5] * 10
 
 
-def test_settings_combine(mnist: ModuleType) -> None:
+def test_settings_combine_or_are_refused(mnist: ModuleType) -> None:
     recipes = mnist.combinations(["kernels=2,3", "deskew=yes", "trade_off=0.001+0,0"])
     assert [(each.kernels, each.deskew, each.trade_off) for each in recipes] == [
-        (2, True, (0.001, 0.0)),
-        (2, True, (0.0,)),
-        (3, True, (0.001, 0.0)),
-        (3, True, (0.0,)),
+        *((2, True, (0.001, 0.0)), (2, True, (0.0,)), (3, True, (0.001, 0.0)), (3, True, (0.0,))),
     ]
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
+    for setting, message in (
         ("kernel=2", "'kernel=2' is not NAME=VALUE.* among deskew, components"),
-        ("kernels=", "'kernels=' is not"),
         ("deskew=1", "deskew is yes or no, got '1'"),
         ("start=random", "start is class or separate, got 'random'"),
         ("members=0", "members is a number from 1 on, got '0'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_named(mnist: ModuleType, setting: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mnist.combinations([setting])
+    ):
+        with pytest.raises(ValueError, match=message):
+            mnist.combinations([setting])

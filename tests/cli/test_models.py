@@ -751,7 +751,7 @@ def test_a_task_of_more_steps_than_expected_is_not_done() -> None:
 def test_fits_report_their_passes_to_who_watches() -> None:
     from contextlib import contextmanager
 
-    from skmix.estimators import watched_by
+    from skmix.estimators.callbacks import watched_by
 
     printed: list[tuple[str, int | None, list[str]]] = []
 

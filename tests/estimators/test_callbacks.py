@@ -12,8 +12,7 @@ from models import AfterPass
 from sklearn.model_selection import GridSearchCV
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
-from skmix.estimators import watched_by
-from skmix.estimators.callbacks import _CallbackSupport, _Task
+from skmix.estimators.callbacks import _CallbackSupport, _Task, watched_by
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
 

@@ -23,7 +23,8 @@ from skmix import (
     load,
 )
 
-TYPES = ["full", "tied", "diag", "spherical"]
+# tests/matrix saves the others.
+TYPES = ["full", "tied"]
 
 
 def rows(n_rows: int = 120, n_features: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +123,7 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["classifier", "product", "mixture"])
+@pytest.mark.parametrize("name", ["product", "mixture"])
 @pytest.mark.parametrize("kind", LABELS)
 def test_labels_keep_their_type(kind: str, name: str, tmp_path: Path) -> None:
     model = ESTIMATORS[name]().fit(X, LABELS[kind][Y])

@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from skmix.engine.model import FloatArray
-from skmix.groups.merging import Merges, below, by_weight, cut, elbow, merge
+from skmix.groups.merging import Merges, below, by_weight, cut, merge
 
 
 def random_shares(seed: int, n_rows: int = 50, n_kernels: int = 6) -> tuple[FloatArray, FloatArray]:
@@ -51,7 +51,6 @@ def test_every_step_merges_the_best_of_all_pairs(criterion: str, seed: int) -> N
         best = max(scores, key=lambda pair: scores[pair])
         assert tuple(found.tree[step, :2]) == best
         mass = np.array([(weights * columns[k]).sum() / weights.sum() for k in best])
-        assert_allclose(found.masses[step], mass.sum())
         # The entropy of a coin with the two masses, of as many rows as there are of the two.
         coin = -(mass * np.log(mass / mass.sum())).sum()
         heights.append(1.0 - scores[best] / (coin if criterion == "entropy" else 1.0))
@@ -102,24 +101,14 @@ def test_kernels_without_mass_come_last() -> None:
         assert 1 in found.tree[-1, :2]
         assert found.tree[-1, 2] == 1.0
         assert np.all(np.isfinite(found.tree))
-        assert 2 <= elbow(found) <= 3
 
 
 def test_one_kernel_has_no_merges() -> None:
     found = merge(np.ones((4, 1)), np.ones(4), "entropy")
     assert found.tree.shape == (0, 4)
     assert_array_equal(found.entropies, [0.0])
-    assert elbow(found) == below(found, 0.5) == 1
+    assert below(found, 0.5) == 1
     assert_array_equal(cut(found.tree, 1), [0])
-
-
-def test_the_elbow_is_where_two_lines_meet() -> None:
-    masses = np.array([0.2, 0.3, 0.1, 0.4, 0.5, 1.0])
-    x = np.append(0.0, np.cumsum(masses))
-    for bend in range(1, 6):
-        curve = np.maximum(x[bend] - x, 0.0) * 3.0 + (x[-1] - x) * 0.1
-        tree = np.zeros((6, 4))
-        assert elbow(Merges(tree, curve, masses)) == 7 - bend
 
 
 def test_cuts_are_those_of_scipy() -> None:
@@ -142,5 +131,5 @@ def test_order_is_by_weight_and_then_by_the_means() -> None:
 
 def test_a_merge_as_high_as_the_threshold_is_made() -> None:
     tree = np.array([[0.0, 1.0, 0.2, 2.0], [2.0, 3.0, 0.5, 2.0], [4.0, 5.0, 0.5, 4.0]])
-    merges = Merges(tree, np.zeros(4), np.ones(3))
+    merges = Merges(tree, np.zeros(4))
     assert [below(merges, height) for height in (0.1999, 0.2, 0.4999, 0.5, 1.0)] == [4, 3, 3, 1, 1]

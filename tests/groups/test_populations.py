@@ -20,7 +20,7 @@ from sklearn.mixture import GaussianMixture
 from skmix import SharedKernelMixture
 from skmix.engine.model import Parameters
 from skmix.estimators.fitted import Fitted
-from skmix.groups import Populations, composition, match, merge_kernels, populations, unusual_samples
+from skmix.groups import Populations, composition, match, merge_kernels, unusual_samples
 
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
 
@@ -167,14 +167,6 @@ def test_populations_are_numbered_by_weight_without_the_background() -> None:
     assert merge_kernels(model, n_populations=2).of_kernels.tolist() == [1, 0]
 
 
-def test_the_elbow_rule_is_used_where_it_is_asked_for(
-    fitted: SharedKernelMixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in (2, 4):
-        monkeypatch.setattr(populations, "elbow", lambda merges, number=number: number)
-        assert len(merge_kernels(fitted, threshold="elbow")) == number
-
-
 def test_rows_may_be_in_files(fitted: SharedKernelMixture, tmp_path: Path) -> None:
     X, _ = shapes()
     np.save(tmp_path / "rows.npy", X)
@@ -190,7 +182,7 @@ def test_rows_may_be_in_files(fitted: SharedKernelMixture, tmp_path: Path) -> No
         ({"n_populations": 10}, "n_populations must be a number from 1 to 9, got 10"),
         ({"n_populations": 2.5}, "n_populations must be a number from 1 to 9, got 2.5"),
         ({"n_populations": 2, "threshold": 0.5}, "n_populations cannot be combined with threshold"),
-        ({"threshold": 1.5}, "threshold must be a number from 0 to 1 or 'elbow', got 1.5"),
+        ({"threshold": 1.5}, "threshold must be a number from 0 to 1, got 1.5"),
         ({"threshold": "knee"}, "got 'knee'"),
         ({"groups": [0, 1]}, "groups was given without X"),
     ],

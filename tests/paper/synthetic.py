@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,25 @@ LEVELS = dict(
     zip([v.name for v in VARIANTS], [0.84, 0.83, 0.9, 0.9, 0.95, 0.9, 0.95, 0.9, 0.7, 0.8], strict=True)
 )
 TEST_PER_DIGIT = 20
+
+
+def make_run(**changes: Any) -> Run:
+    """Return a run without a study behind it."""
+    values: dict[str, Any] = {
+        "variant": "3D",
+        "n_kernels": 10,
+        "method": "robust",
+        "run": 0,
+        "accuracy": 0.75,
+        "mean_iou": 0.5,
+        "reason": "",
+        "failing_pass": None,
+        "n_iter": 12,
+        "converged": True,
+        "log_likelihood": -1.5,
+        "confusion": np.eye(10, dtype=np.int64),
+    }
+    return Run(**(values | changes))
 
 
 @cache

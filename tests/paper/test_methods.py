@@ -12,7 +12,8 @@ from sklearn import metrics
 from sklearn.exceptions import ConvergenceWarning
 from study_runs import same_runs
 
-from skmix import SharedKernelClassifier
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators import fit_each
 from skmix.paper import METHODS, Method, Settings, StudyData, methods, run_batch, run_one
 from skmix.paper.harness import generator
 from skmix.paper.methods import _joined, fit_batch, predict, predict_published, scores_of
@@ -70,6 +71,14 @@ def test_our_methods_are_mixtures(
     rows = [np.ascontiguousarray(data.test_dithered[:, columns].T) for columns in variant.columns]
     for decide in (predict, predict_published):
         np.testing.assert_array_equal(decide(rows, fitted.mixtures), expected)
+
+
+def test_other_mixtures_are_not_fitted_as_a_batch() -> None:
+    for setting in ({"covariance_type": "diag"}, {"tail": "t"}, {"covariance_prior": 1.0}):
+        model = SharedKernelMixture(**{"covariance_type": "full", "covariance_prior": None} | setting)
+        (name,) = setting
+        with pytest.raises(ValueError, match=f"fit_each needs {name}="):
+            fit_each(model, np.ones((9, 1)), np.zeros(9), [0])
 
 
 def test_a_start_that_fails_fails_the_run(
@@ -135,13 +144,15 @@ def test_dither_follows_the_settings(data: StudyData, settings: Settings) -> Non
     assert features_of(data, variant_of("3D"), Settings(dither="all"))[1] is data.test_dithered
 
 
-def test_mixtures_have_the_names_of_their_features(data: StudyData, settings: Settings) -> None:
-    run = run_one(data, "2Dx3D", 10, "class-wise", 0, settings)
+def test_a_run_is_fitted_again_with_the_names_of_its_features(data: StudyData, settings: Settings) -> None:
+    run = run_one(data, "2Dx3D", 10, "class-wise", 4, settings)
     first, second = fitted_mixtures(run, data, settings)
     assert first.feature_names_in_.tolist() == ["pca 4", "pca 5"]
     assert second.feature_names_in_.tolist() == ["q2", "q3", "q4"]
-    np.testing.assert_allclose(second.weights_.sum(axis=0), 1.0)
-    assert second.covariances_.shape == (10, 3, 3)
+    (fitted,) = fit_batch(data, variant_of("2Dx3D"), 10, "class-wise", [4], settings)
+    for found, expected in zip((first, second), fitted.mixtures, strict=True):
+        np.testing.assert_array_equal(found.weights_, expected.weights)
+        np.testing.assert_array_equal(found.covariances_, expected.covariances)
 
 
 def test_a_class_beyond_underflow_can_still_win() -> None:

@@ -56,20 +56,6 @@ def weights_shown(browser: Any) -> dict[int, float]:
     return {int(kernel.removeprefix("k")): float(weight) for kernel, weight in rows}
 
 
-def boxes(browser: Any) -> dict[int, tuple[float, float, float, float]]:
-    """Return the extent (left, right, top, bottom) of every kernel's ellipse, in pixels."""
-    paths = browser.execute_script(
-        "return [...document.querySelectorAll('#explorer-plot .kernel-group')]"
-        ".map((g) => [g.dataset.kernel, g.querySelector('.kernel').getAttribute('d')])"
-    )
-    found = {}
-    for kernel, path in paths:
-        points = np.array([float(number) for number in re.findall(r"-?[\d.]+", path)]).reshape(-1, 2)
-        (left, top), (right, bottom) = points.min(axis=0), points.max(axis=0)
-        found[int(kernel)] = (left, right, top, bottom)
-    return found
-
-
 @pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     opened: Open, page: Path, size: tuple[int, int], scheme: str
@@ -136,23 +122,7 @@ def test_every_control_of_the_explorer_changes_the_drawing(opened: Open) -> None
     assert browser.get_log("browser") == []
 
 
-def test_controls_have_labels_and_take_the_keyboard(opened: Open) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    browser = opened()
-    nameless = browser.execute_script(
-        "return [...document.querySelectorAll('select, input')]"
-        ".filter((c) => !c.labels.length || !c.labels[0].textContent.trim()).map((c) => c.id || c.name)"
-    )
-    assert nameless == []
-    before = drawing(browser)
-    digit = browser.find_element("id", "explore-digit")
-    digit.send_keys(Keys.ARROW_DOWN)
-    assert digit.get_attribute("value") == "1"
-    assert drawing(browser) != before
-
-
-def test_the_explorer_offers_planes_within_a_group_only(explored: Any) -> None:
+def test_the_explorer_offers_planes_within_a_feature_set_only(explored: Any) -> None:
     browser = explored
     choose(browser, "explore-variant", "2Dx3D")
     assert offered(browser, "explore-across") == ["pca 4", "pca 5", "q2", "q3", "q4"]
@@ -162,7 +132,7 @@ def test_the_explorer_offers_planes_within_a_group_only(explored: Any) -> None:
     for feature in ("q2", "q3", "q4"):
         choose(browser, "explore-across", feature)
         assert offered(browser, "explore-up") == ["density"]
-        assert len(boxes(browser)) == 10
+        assert len(outlines(browser)) == 10
     assert browser.get_log("browser") == []
 
 
@@ -182,87 +152,44 @@ def test_the_explorer_shows_the_weights_of_the_chosen_class(explored: Any) -> No
     np.testing.assert_allclose([shown[k] for k in range(10)], model.weights_.mean(axis=1), atol=0.0006)
 
 
+def outlines(browser: Any) -> dict[int, np.ndarray]:
+    """Return the corners (n, 2) of every kernel's ellipse, in pixels."""
+    paths = browser.execute_script(
+        "return [...document.querySelectorAll('#explorer-plot .kernel-group')]"
+        ".map((g) => [g.dataset.kernel, g.querySelector('.kernel').getAttribute('d')])"
+    )
+    return {
+        int(kernel): np.array([float(number) for number in re.findall(r"-?[\d.]+", path)]).reshape(-1, 2)
+        for kernel, path in paths
+    }
+
+
 @pytest.mark.parametrize("pair", [("pca 2", "q4"), ("q3", "pca 9")])
-def test_ellipses_have_the_extent_of_one_standard_deviation(explored: Any, pair: tuple[str, str]) -> None:
-    """An ellipse reaches the square root of a feature's variance either side of the mean, whatever the
-    correlation; pixels are an affine map of feature values, the vertical one upside down."""
+def test_ellipses_reach_one_standard_deviation_and_lean(explored: Any, pair: tuple[str, str]) -> None:
+    """An ellipse reaches the root of a feature's variance either side of the mean; pixels are an affine map
+    of feature values, the vertical one upside down. Where it is widest, its height is the correlation."""
     browser = explored
     model = synthetic_results().best["13D", "robust"].mixtures[0]
-    choose(browser, "explore-variant", "13D")
-    choose(browser, "explore-method", "robust")
-    choose(browser, "explore-across", pair[0])
-    choose(browser, "explore-up", pair[1])
-    found = boxes(browser)
-    for axis, feature in enumerate(pair):
-        column = list(model.feature_names_in_).index(feature)
-        mean, sigma = model.means_[:, column], np.sqrt(model.covariances_[:, column, column])
-        ends = np.array([found[k][2 * axis : 2 * axis + 2] for k in range(10)])
-        low, high = (ends[:, 1], ends[:, 0]) if axis == 1 else (ends[:, 0], ends[:, 1])
+    for control, value in zip(("variant", "method", "across", "up"), ("13D", "robust", *pair), strict=True):
+        choose(browser, f"explore-{control}", value)
+    found = outlines(browser)
+    columns = [list(model.feature_names_in_).index(feature) for feature in pair]
+    deviations = np.sqrt(np.diagonal(model.covariances_, axis1=1, axis2=2))
+    for axis, column in enumerate(columns):
+        mean, sigma = model.means_[:, column], deviations[:, column]
+        ends = np.array([[found[k][:, axis].min(), found[k][:, axis].max()] for k in range(10)])
+        low, high = ends.T if axis == 0 else ends.T[::-1]
         values, pixels = np.concatenate([mean - sigma, mean + sigma]), np.concatenate([low, high])
         slope, intercept = np.polyfit(values, pixels, 1)
         np.testing.assert_allclose(intercept + slope * values, pixels, atol=0.25)
         assert (slope > 0) == (axis == 0)
-
-
-def test_ellipses_lean_with_the_correlation(explored: Any) -> None:
-    """Where an ellipse is widest, its height off the mean is covariance over standard deviation."""
-    browser = explored
-    model = synthetic_results().best["9D", "class-wise"].mixtures[0]
-    choose(browser, "explore-variant", "9D")
-    choose(browser, "explore-method", "class-wise")
-    choose(browser, "explore-across", "q3")
-    choose(browser, "explore-up", "pca 6")
-    names = list(model.feature_names_in_)
-    i, j = names.index("q3"), names.index("pca 6")
-    paths = dict(
-        browser.execute_script(
-            "return [...document.querySelectorAll('#explorer-plot .kernel-group')]"
-            ".map((g) => [g.dataset.kernel, g.querySelector('.kernel').getAttribute('d')])"
-        )
-    )
-    for k in range(10):
-        points = np.array([float(n) for n in re.findall(r"-?[\d.]+", paths[str(k)])]).reshape(-1, 2)
-        widest = points[np.argmax(points[:, 0])]
-        middle = points.mean(axis=0)
-        half_height = np.ptp(points[:, 1]) / 2
-        correlation = model.covariances_[k, i, j] / np.sqrt(
-            model.covariances_[k, i, i] * model.covariances_[k, j, j]
-        )
+    i, j = columns
+    for k, points in found.items():
+        widest, middle = points[np.argmax(points[:, 0])], points.mean(axis=0)
+        correlation = model.covariances_[k, i, j] / (deviations[k, i] * deviations[k, j])
         # The ellipse is drawn with 72 corners, of which the widest may be half a step away.
-        assert (middle[1] - widest[1]) / half_height == pytest.approx(correlation, abs=0.07)
-
-
-def test_a_kernel_tells_its_number_and_weight_to_pointer_and_keyboard(explored: Any) -> None:
-    from selenium.webdriver import ActionChains
-
-    browser = explored
-    choose(browser, "explore-variant", "4D")
-    groups = browser.find_elements("css selector", "#explorer-plot .kernel-group")
-    heaviest = groups[-1]
-    kernel = int(heaviest.get_attribute("data-kernel"))
-    weight = weights_shown(browser)[kernel]
-    expected = f"kernel k{kernel}, weight {weight:.3f}"
-    tip = browser.find_element("id", "tip")
-
-    browser.execute_script("arguments[0].focus()", heaviest)
-    assert expected in tip.text
-    assert heaviest.get_attribute("aria-label") == expected
-    browser.execute_script("arguments[0].blur()", heaviest)
-    assert not tip.is_displayed()
-
-    # Scrolling hides a tip, so it has to be over: the event comes with the next frame.
-    left, top = browser.execute_async_script(
-        "const [group, done] = arguments; group.scrollIntoView({block: 'center'});"
-        "const p = group.querySelector('.kernel').getPointAtLength(0);"
-        "const q = p.matrixTransform(group.getScreenCTM());"
-        "requestAnimationFrame(() => requestAnimationFrame(() => done([q.x, q.y])))",
-        heaviest,
-    )
-    ActionChains(browser).move_by_offset(int(left), int(top)).perform()
-    try:
-        assert expected in tip.text
-    finally:
-        ActionChains(browser).move_by_offset(-int(left), -int(top)).perform()
+        height = (middle[1] - widest[1]) / (np.ptp(points[:, 1]) / 2)
+        assert height == pytest.approx(correlation, abs=0.07)
 
 
 def test_confusion_matrices_follow_the_chosen_method(explored: Any) -> None:
@@ -279,22 +206,3 @@ def test_confusion_matrices_follow_the_chosen_method(explored: Any) -> None:
         )
         for variant, shown in zip(LEVELS, tables, strict=True):
             np.testing.assert_array_equal(shown, best[variant, method].run.confusion)
-
-
-def test_histograms_tell_their_counts(explored: Any) -> None:
-    """Every run of a method is under exactly one bar."""
-    browser = explored
-    bars = browser.execute_script(
-        "return [...document.querySelectorAll('#distribution-charts svg')].map((s) => "
-        "['published', 'robust', 'class-wise'].map((w) => s.querySelectorAll(`.method-${w} .bar`).length))"
-    )
-    results = synthetic_results()
-    for variant, counts in zip(LEVELS, bars, strict=True):
-        for method, count in zip(("published", "robust", "class-wise"), counts, strict=True):
-            # Whole per cent; a perfect run shares the last bar.
-            accuracies = {
-                min(run.confusion.trace() * 100 // run.confusion.sum(), 99)
-                for run in results.runs
-                if (run.variant, run.n_kernels, run.method) == (variant, 10, method)
-            }
-            assert count == len(accuracies)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,15 +11,6 @@ import pytest
 from skmix.paper.harness import Store, StoreError
 
 SETTINGS = {"model": "a", "seed": 0}
-
-WRITER = """
-import sys
-from skmix.paper.harness import Store
-path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-with Store(path) as store:
-    for number in range(first, last):
-        store.add({"model": "a", "seed": 0}, {number: {"value": number}})
-"""
 
 
 def test_results_come_back_as_they_were(tmp_path: Path) -> None:
@@ -35,16 +24,6 @@ def test_results_come_back_as_they_were(tmp_path: Path) -> None:
         assert list(store.get(SETTINGS, 1)) == [0]
         assert store.replicates(SETTINGS) == {0, 1}
         assert len(store) == 2
-
-
-def test_results_of_other_settings_are_other_results(tmp_path: Path) -> None:
-    with Store(tmp_path / "store") as store:
-        store.add(SETTINGS, {0: {"value": 1}})
-        for other in ({**SETTINGS, "seed": 1}, {**SETTINGS, "model": "b"}, {**SETTINGS, "n_kernels": 3}):
-            assert store.get(other) == {}
-            store.add(other, {0: {"value": 2}})
-        assert store.get(SETTINGS) == {0: {"value": 1}}
-        assert len(store) == 4
 
 
 def test_a_result_is_stored_once(tmp_path: Path) -> None:
@@ -106,20 +85,3 @@ def test_a_store_that_is_locked_for_long_is_an_os_error(
         other.close()
         store.add(SETTINGS, {0: {"value": 1}})
         assert len(store) == 1
-
-
-@pytest.mark.slow
-def test_processes_write_to_one_store(tmp_path: Path) -> None:
-    """Two processes create one store at the same time; their results overlap."""
-    path = tmp_path / "store"
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(first), str(last)], stderr=subprocess.PIPE
-        )
-        for first, last in [(0, 90), (60, 120)]
-    ]
-    for writer in writers:
-        _, errors = writer.communicate()
-        assert writer.returncode == 0, errors.decode()
-    with Store(path) as store:
-        assert store.get(SETTINGS) == {number: {"value": number} for number in range(120)}

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy.stats import multivariate_normal
 from study_runs import same_runs
+from synthetic import make_run
 
 from skmix.paper import (
-    METHODS,
     VARIANTS,
     Cell,
-    FittedMixture,
-    Run,
     Settings,
     StudyData,
     harness,
@@ -30,7 +25,6 @@ from skmix.paper import (
     study_results,
 )
 from skmix.paper.harness import Store
-from skmix.paper.variants import FEATURES
 
 CELLS = [Cell("3D", 10, "robust", 7), Cell("3x1D", 10, "class-wise", 7), Cell("3D", 12, "published", 7)]
 
@@ -143,42 +137,8 @@ def test_further_data_sets_have_the_next_seeds(tmp_path: Path, settings: Setting
     assert margin.mean_class_wise == pytest.approx(np.mean([run.accuracy for run in runs[cells[3]]]))
 
 
-def test_results_hold_the_best_run_and_its_model(tmp_path: Path, data: StudyData, settings: Settings) -> None:
-    study = make_study(study_cells(5, ["2Dx3D"], METHODS), settings, data)
-    with Store(tmp_path / "study.sqlite") as store:
-        run_study(study, store)
-        results = study_results(study, store, beyond=())
-    assert len(results.runs) == 15
-    assert results.margins == ()
-    for method in METHODS:
-        own = [run for run in results.runs if run.method == method and not run.reason]
-        best = results.best["2Dx3D", method]
-        assert best.run.accuracy == max(run.accuracy for run in own)
-        # The model fitted again is the one that made the run's predictions.
-        scores = np.zeros((len(data.test_labels), 10))
-        for model in best.mixtures:
-            columns = [list(FEATURES).index(name) for name in model.feature_names_in_]
-            scores += log_likelihoods(data.test_dithered[:, columns], model)
-        confusion = np.zeros((10, 10), dtype=np.int64)
-        np.add.at(confusion, (data.test_labels, scores.argmax(axis=1)), 1)
-        np.testing.assert_array_equal(confusion, best.run.confusion)
-
-
-def log_likelihoods(rows: NDArray[np.float64], model: FittedMixture) -> NDArray[np.float64]:
-    """Return log p(x | class) by the textbook, shape (n, 10)."""
-    densities = np.stack(
-        [
-            multivariate_normal(mean, covariance).pdf(rows)
-            for mean, covariance in zip(model.means_, model.covariances_, strict=True)
-        ],
-        axis=1,
-    )
-    with np.errstate(divide="ignore"):
-        return np.log(densities @ model.weights_)
-
-
 def test_the_best_run_is_a_finite_one_and_margins_compare_means_with_the_best(
-    data: StudyData, settings: Settings, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    data: StudyData, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = [Cell("3D", 10, method, 30) for method in ("robust", "class-wise")]
     accuracies = np.linspace(0.6, 0.9, 30)

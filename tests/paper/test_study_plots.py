@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import same_color, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose, assert_array_equal
+from synthetic import make_run, synthetic_results
 
 from skmix.paper import run_illustration
 from skmix.paper.figures import (
@@ -21,10 +20,11 @@ from skmix.paper.figures import (
     plot_accuracy_distribution,
     plot_illustration,
 )
-from skmix.paper.records import Run, StudyResults
+from skmix.paper.records import Run
 from skmix.paper.variants import FEATURES, LABELS, METHODS, SWEEP_KERNELS, VARIANTS
-from skmix.plots import plot_projections
-from skmix.plots._common import CLASS_COLOURS, save_figure
+from skmix.plots._common import CLASS_COLOURS
+
+RESULTS = synthetic_results()
 
 # ---------------------------------------------------------------- accuracies
 
@@ -36,14 +36,14 @@ def lanes(axes: Axes) -> list[np.ndarray]:
     return [line.get_xdata() for line in drawn]
 
 
-def test_every_run_is_a_dot_in_the_lane_of_its_way(results: StudyResults) -> None:
-    axes = plot_accuracy_distribution(results.runs)
+def test_every_run_is_a_dot_in_the_lane_of_its_method() -> None:
+    axes = plot_accuracy_distribution(RESULTS.runs)
     assert [panel.get_title(loc="left") for panel in axes] == [variant.name for variant in VARIANTS]
     for panel, variant in zip(axes, VARIANTS, strict=True):
         for lane, (method, drawn) in enumerate(zip(METHODS, lanes(panel), strict=True)):
             own = [
                 run
-                for run in results.runs
+                for run in RESULTS.runs
                 if (run.variant, run.method, run.n_kernels) == (variant.name, method, 10)
             ]
             assert_array_equal(drawn, [run.accuracy for run in own])
@@ -63,38 +63,33 @@ def test_every_run_is_a_dot_in_the_lane_of_its_way(results: StudyResults) -> Non
     assert any(text.get_text() != "none failed" for panel in axes for text in panel.texts)
 
 
-def test_dots_stay_in_their_lane(results: StudyResults) -> None:
-    panel = plot_accuracy_distribution(results.runs)[0]
-    for line in panel.get_lines():
-        if line.get_marker() == "o":
-            heights = np.array(line.get_ydata())
-            assert np.ptp(np.round(heights)) == 0.0
-            assert np.abs(heights - np.round(heights)).max() < 0.4
-
-
-def test_a_run_without_an_accuracy_counts_as_failed(results: StudyResults) -> None:
-    (run, *_) = results.runs
-    broken = [replace(run, accuracy=float("nan")), replace(run, accuracy=0.9)]
-    (panel,) = plot_accuracy_distribution(broken, n_kernels=run.n_kernels)
-    assert panel.texts[0].get_text() == "1 of 2 failed"
-    assert_array_equal(lanes(panel)[0], [0.0, 0.9])
-    many = [replace(run, accuracy=0.9, run=r) for r in range(501)]
-    (panel,) = plot_accuracy_distribution(many, n_kernels=run.n_kernels)
-    # Not more dots than can be seen, but all runs are counted.
-    assert len(lanes(panel)[0]) == 500
-    many[-1] = replace(run, accuracy=0.1)
-    (panel,) = plot_accuracy_distribution(many, n_kernels=run.n_kernels)
+def test_all_runs_are_counted_of_which_some_are_drawn() -> None:
+    """Not more dots are drawn than can be seen, in their lane."""
+    runs = [make_run(accuracy=0.1 if run == 500 else 0.9, run=run) for run in range(501)]
+    (panel,) = plot_accuracy_distribution(runs)
     assert panel.texts[0].get_text() == "1 of 501 failed"
+    (dots,) = (line for line in panel.get_lines() if line.get_marker() == "o")
+    assert len(dots.get_xdata()) == 500
+    assert np.abs(np.subtract(dots.get_ydata(), METHODS.index("robust"))).max() < 0.4
 
 
-def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) -> None:
+def test_runs_that_cannot_be_drawn() -> None:
+    axes = plot_accuracy_against_kernels([make_run(n_kernels=k, accuracy=0.1) for k in (10, 12)])
+    assert_array_equal(axes[1, 0].get_lines()[0].get_ydata(), [1.0, 1.0])
+    with pytest.raises(ValueError, match="no runs with 10 kernels"):
+        plot_accuracy_distribution([make_run(n_kernels=11)])
+    with pytest.raises(ValueError, match="two numbers of kernels or more"):
+        plot_accuracy_against_kernels([make_run()])
+
+
+def test_accuracy_against_kernels_leaves_lost_runs_out() -> None:
     printed = {("6D", 10): (0.86, 0.2), ("6D", 3): (0.3, 0.0), ("4D", 10): (0.9, 0.1)}
-    axes = plot_accuracy_against_kernels(results.runs, printed)
+    axes = plot_accuracy_against_kernels(RESULTS.runs, printed)
     assert axes.shape == (2, 4)
     assert [panel.get_title() for panel in axes[0]] == ["3D", "6D", "9D", "10D"]
     above, below = axes[:, 1]
     own: dict[int, list[Run]] = {}
-    for run in results.runs:
+    for run in RESULTS.runs:
         if (run.variant, run.method) == ("6D", "published"):
             own.setdefault(run.n_kernels, []).append(run)
     lost = [np.mean([run.accuracy <= 0.5 for run in own[k]]) if k > 3 else 0.0 for k in sorted(own)]
@@ -108,7 +103,8 @@ def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) ->
         assert_allclose(above.containers[place].lines[0].get_xdata(), np.add(kernels, 0.15 * (place - 1)))
         assert above.containers[place].get_label() == below.get_lines()[place].get_label() == LABELS[method]
     bars = above.containers[0].lines[2][0].get_segments()
-    spread = [np.std([run.accuracy for run in own[k] if run.accuracy > 0.5 or k == 3]) for k in kernels]
+    kept = [[run.accuracy for run in own[k] if run.accuracy > 0.5 or k == 3] for k in kernels]
+    spread = [np.std(accuracies, ddof=1) for accuracies in kept]
     assert_allclose([bar[:, 1] for bar in bars], np.add(means, np.outer([-1, 1], spread)).T)
     assert below.get_xticks().tolist() == kernels
     assert below.get_xlabel() == "kernels K"
@@ -117,39 +113,16 @@ def test_accuracy_against_kernels_leaves_lost_runs_out(results: StudyResults) ->
     assert_array_equal(np.column_stack(shown.get_data()), [[3, 0.3], [10, 0.86]])
     (shown,) = (line for line in below.get_lines() if line.get_marker() == "D")
     assert_array_equal(shown.get_ydata(), [0.0, 0.2])
-    legend = plot_accuracy_against_kernels(results.runs)[0, 0].get_legend()
+    legend = plot_accuracy_against_kernels(RESULTS.runs)[0, 0].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == list(LABELS.values())
-
-
-def test_all_runs_lost(results: StudyResults) -> None:
-    (run, *_) = results.runs
-    runs = [replace(run, n_kernels=k, accuracy=0.1) for k in (10, 12)]
-    axes = plot_accuracy_against_kernels(runs)
-    assert_array_equal(axes[1, 0].get_lines()[0].get_ydata(), [1.0, 1.0])
-
-
-def test_nothing_to_plot(results: StudyResults) -> None:
-    with pytest.raises(ValueError, match="no runs with 11 kernels"):
-        plot_accuracy_distribution(results.runs, n_kernels=11)
-    with pytest.raises(ValueError, match="two numbers of kernels or more"):
-        plot_accuracy_against_kernels([run for run in results.runs if run.n_kernels == 10])
-
-
-def test_given_axes_are_used(results: StudyResults) -> None:
-    given = Figure().subplots(5, 2)
-    assert list(plot_accuracy_distribution(results.runs, axes=given)) == list(given.ravel())
-    given = Figure().subplots(2, 4)
-    assert list(plot_accuracy_against_kernels(results.runs, axes=given).ravel()) == list(given.ravel())
-    with pytest.raises(ValueError, match="8 axes are needed, got 4"):
-        plot_accuracy_against_kernels(results.runs, axes=Figure().subplots(1, 4))
 
 
 # ---------------------------------------------------------------- all of them
 
 
 @pytest.mark.slow
-def test_the_figures_of_the_paper(results: StudyResults) -> None:
-    figures = paper_figures(results)
+def test_the_figures_of_the_paper() -> None:
+    figures = paper_figures(RESULTS)
     assert list(figures) == [
         "fig1_segments",
         "fig2_points_d1",
@@ -162,30 +135,30 @@ def test_the_figures_of_the_paper(results: StudyResults) -> None:
         "accuracy_against_kernels",
         *(f"confusion_{variant.name}" for variant in VARIANTS),
     ]
-    assert all(figures[name]().axes for name in list(figures)[:5])
-    for name, n_panels in {
-        "projections_4D_class-wise_class3": 6,
-        "projections_6D_class-wise_class3": 15,
-        "accuracy_distribution": 10,
-        "accuracy_against_kernels": 8,
-        "confusion_13D": 3,
-    }.items():
+    for name, n_panels in {"fig3_points_d2": 10, "projections_6D_class-wise_class3": 15}.items():
         assert len(figures[name]().axes) == n_panels
-    # None of them is left with pyplot, which would keep all in memory.
+    # Figures are not left with pyplot, which would keep all in memory.
     assert plt.get_fignums() == []
+    # A study of a few runs gives the figures it can.
+    few = replace(
+        RESULTS,
+        runs=tuple(run for run in RESULTS.runs if run.variant == "4D" and run.method == "robust"),
+        best={("4D", "robust"): RESULTS.best["4D", "robust"]},
+    )
+    assert list(paper_figures(few))[5:] == ["accuracy_distribution", "confusion_4D"]
 
 
 def test_figures_show_the_data_and_runs_of_the_study(
-    results: StudyResults, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("skmix.paper.figures._IMAGES_OF_A_DIGIT", 3)
     monkeypatch.setattr("skmix.paper.figures._ROWS_OF_A_CLASS", 5)
     monkeypatch.setattr("skmix.paper.figures.SWEEP_RUNS", 5)
-    order = np.random.RandomState(0).permutation(len(results.data.train_labels))
+    order = np.random.RandomState(0).permutation(len(RESULTS.data.train_labels))
     names = ("train_images", "train_labels", "train_features", "train_dithered")
-    data = replace(results.data, **{name: getattr(results.data, name)[order] for name in names})
-    best = {key: own for key, own in results.best.items() if key in (("4D", "class-wise"), ("3D", "robust"))}
-    study = replace(results, data=data, best=best)
+    data = replace(RESULTS.data, **{name: getattr(RESULTS.data, name)[order] for name in names})
+    best = {key: own for key, own in RESULTS.best.items() if key in (("4D", "class-wise"), ("3D", "robust"))}
+    study = replace(RESULTS, data=data, best=best)
     figures = paper_figures(study)
     assert figures["fig2_points_d1"]().get_suptitle() == "D = 1, d = 0.2: points and 3σ ellipses"
     # The first images of each digit, a line each, and their features.
@@ -202,7 +175,7 @@ def test_figures_show_the_data_and_runs_of_the_study(
     # Rows beneath the kernels are those that these were fitted to. Zeros of sevens are dithered in all
     # variants, or in those that the paper names, of which this is not one.
     for dither, shown in (("all", data.train_dithered), ("paper", data.train_features)):
-        own = paper_figures(replace(study, settings=replace(results.settings, dither=dither)))
+        own = paper_figures(replace(study, settings=replace(RESULTS.settings, dither=dither)))
         figure = own["projections_4D_class-wise_class7"]()
         assert figure.get_suptitle() == "4D, class-wise: digit 7"
         rows = shown[data.train_labels == 7][:5]
@@ -216,35 +189,9 @@ def test_figures_show_the_data_and_runs_of_the_study(
     # As in the paper's table 5, of the first runs alone.
     above = figures["accuracy_against_kernels"]().axes[0]
     runs = [each for each in study.runs if each.variant == "3D" and each.method == "robust" and each.run < 5]
-    means = [np.mean([each.accuracy for each in runs if each.n_kernels == k]) for k in SWEEP_KERNELS]
+    kept = [each for each in runs if each.accuracy > 0.5 or each.n_kernels == 3]
+    means = [np.mean([each.accuracy for each in kept if each.n_kernels == k]) for k in SWEEP_KERNELS]
     assert_allclose(above.containers[1].lines[0].get_ydata(), means)
-
-
-def test_figures_are_made_when_asked_for_and_can_be_saved(results: StudyResults, tmp_path: Path) -> None:
-    name, draw = next(iter(paper_figures(results).items()))
-    figure = draw()
-    for suffix in ("png", "pdf"):
-        save_figure(figure, tmp_path / f"{name}.{suffix}")
-    assert (tmp_path / "fig1_segments.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "fig1_segments.pdf").read_bytes().startswith(b"%PDF")
-    # Neither dates nor versions, so that the same figure gives the same bytes anywhere.
-    for suffix in ("png", "pdf"):
-        content = (tmp_path / f"{name}.{suffix}").read_bytes()
-        assert not [word for word in (b"Software", b"CreationDate", b"Producer") if word in content]
-
-
-@pytest.mark.slow
-def test_a_study_of_a_few_runs_gives_the_figures_it_can(results: StudyResults) -> None:
-    few = replace(
-        results,
-        runs=tuple(run for run in results.runs if run.variant == "4D" and run.method == "robust"),
-        best={key: best for key, best in results.best.items() if key == ("4D", "robust")},
-    )
-    names = list(paper_figures(few))[5:]
-    assert names == ["accuracy_distribution", "confusion_4D"]
-    names = list(paper_figures(few, projected_methods=("robust",)))[5:]
-    assert names[0] == "projections_4D_robust_class0"
-    assert len(names) == 12
 
 
 # ---------------------------------------------------------------- kernels and illustration
@@ -252,21 +199,6 @@ def test_a_study_of_a_few_runs_gives_the_figures_it_can(results: StudyResults) -
 
 def ellipses(axes: Axes) -> list[Ellipse]:
     return [patch for patch in axes.patches if isinstance(patch, Ellipse)]
-
-
-@pytest.mark.parametrize(("variant", "n_panels"), [("4D", 6), ("6D", 15)])
-@pytest.mark.parametrize("label", [0, 9])
-def test_models_of_a_study(results: StudyResults, variant: str, n_panels: int, label: int) -> None:
-    (model,) = results.best[variant, "class-wise"].mixtures
-    axes = plot_projections(model, label)
-    assert [len(ellipses(panel)) for panel in axes] == [10] * n_panels
-    assert axes[0].get_xlabel() == ""
-    assert [panel.get_ylabel() for panel in axes[: len(model.feature_names_in_) - 1]] == list(
-        model.feature_names_in_[1:]
-    )
-    heaviest = ellipses(axes[0])[-1]
-    k = model.weights_[:, label].argmax()
-    assert_allclose(heaviest.center, model.means_[k, :2])
 
 
 def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
@@ -299,17 +231,5 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
     names = [text.get_text() for text in overview.get_legend().get_texts()]
     assert names == [*(f"class {c}" for c in range(3)), "estimated, 1σ and 2σ", "true"]
     assert plt.get_fignums() == []
-
-
-def test_the_illustration_has_room_for_its_labels() -> None:
-    overview, *_ = plot_illustration(run_illustration(seed=2))
     overview.figure.draw_without_rendering()
     assert overview.xaxis.label.get_window_extent().y0 >= 0
-
-
-def test_the_illustration_is_drawn_into_given_axes() -> None:
-    record = run_illustration(seed=0)
-    panels = Figure().subplots(1, 4)
-    assert list(plot_illustration(record, axes=panels)) == list(panels)
-    with pytest.raises(ValueError, match="4 axes are needed, got 6"):
-        plot_illustration(record, axes=Figure().subplots(2, 3))

@@ -19,11 +19,6 @@ TABLE = Table(
 )
 
 
-def test_values_are_found_by_name() -> None:
-    assert TABLE.value("Acc", "9D", "ours") == 3
-    assert TABLE.value(("Name",), "3D", "paper") == "a|b"
-
-
 def test_csv_has_a_line_for_each_cell_in_full_precision() -> None:
     lines = list(csv.DictReader(io.StringIO(TABLE.csv())))
     assert len(lines) == 4

@@ -218,13 +218,6 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     assert '<section id="unusual">' not in made_page(unusual=None)
 
 
-def test_the_scale_of_the_values() -> None:
-    page = made_page(scale="arcsinh:150")
-    assert page.count("Values are on the arcsinh scale with cofactor 150.") == 2
-    assert "Values are on the logicle scale." in made_page(scale="logicle")
-    assert "Values are on" not in made_page(scale="none") + made_page()
-
-
 def test_the_tree_is_cut_where_its_parts_are() -> None:
     heights = np.array([0.2, 0.5, 0.8, 0.95, 1.0])
     # Cut at 0.9 unless another number of populations was asked for.
@@ -365,28 +358,4 @@ def test_a_single_feature_and_a_single_group(chromium: Any, tmp_path: Path) -> N
     visit(chromium, path, PHONE)
     assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 1
     assert chromium.get_log("browser") == []
-    assert fits(chromium, PHONE)
-
-
-def test_the_background_is_a_column_without_kernels(chromium: Any, tmp_path: Path) -> None:
-    model, populations, X, y = merged()
-    table = proportions()
-    more = table[table["population"] == 0].assign(
-        population="background", proportion=0.05, lower=0.04, upper=0.06
-    )
-    path = tmp_path / "background.html"
-    page = study_page(model, populations, pd.concat([table, more]), title="", X=X, groups=y)
-    path.write_text(page, encoding="utf-8")
-    visit(chromium, path, DESKTOP)
-    assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 6
-    heads = [each.text for each in chromium.find_elements("css selector", "#heat thead th")]
-    assert heads == ["0", "1", "2", "background"]
-    assert (
-        chromium.find_elements("css selector", "#plane-shares tbody tr")[-1].text
-        == "background 5.0 5.0 – 5.0"
-    )
-    assert len(chromium.find_elements("css selector", "#tree .link")) == 5
-    assert chromium.get_log("browser") == []
-    visit(chromium, path, PHONE)
-    wait_for(chromium, "return document.querySelector('#plane-plot svg')")
     assert fits(chromium, PHONE)

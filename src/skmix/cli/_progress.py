@@ -21,7 +21,7 @@ from rich.table import Column
 from rich.text import Text
 
 from skmix.cli._common import verbatim
-from skmix.estimators import watched_by
+from skmix.estimators.callbacks import watched_by
 
 
 class TimeLeft(TimeRemainingColumn):

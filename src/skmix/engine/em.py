@@ -131,8 +131,8 @@ def fit(
     with Passes.over(open_source(source), starts, options, frame) as passes:
         n_columns, rule = len(passes.volume), passes.rule
         if resume is None:
-            inside = passes.frame.enter(starts, passes.structure)
-            resume = RunState.begin(inside, n_columns, 1 if rule.bounded else n_columns)
+            entered = passes.frame.enter(starts, passes.structure)
+            resume = RunState.begin(entered, n_columns, 1 if rule.bounded else n_columns)
         run = Run(passes, options, resume)
         while run.going:
             run.step()

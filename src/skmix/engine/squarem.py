@@ -21,8 +21,10 @@ from .rules import UpdateRule
 from .rules.likelihood import with_frozen
 from .structures import Diagonal, LowRank, Structure
 
-# Initial limit on the step length, in EM steps, and the factor by which it grows when reached.
-_FIRST_LIMIT, _GROWTH = 4.0, 4.0
+# Initial limit on the length of an extrapolation, in EM steps.
+_FIRST_LIMIT = 4.0
+# Factor by which the limit grows when a step reaches it, and shrinks when one is rejected.
+_GROWTH = 4.0
 # Extrapolate only once the objective gains less than this per row and pass.
 _SLOW = 1e-3
 # Factor on the stopping rule's tolerance: between extrapolations EM takes shorter steps.

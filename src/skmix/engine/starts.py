@@ -7,7 +7,7 @@ data and starts differ even where the seeding rule itself is deterministic.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -30,23 +30,47 @@ from .structures import Structure
 # Rows sampled per kernel, and Lloyd iterations of k-means.
 _ROWS_PER_KERNEL = 25
 _LLOYD_PASSES = 3
-# Seeds that may be swapped are drawn from more rows per kernel, unless that is more than so many in all; so
-# many swaps are tried per kernel, and in all.
-_ROWS_PER_SWAPPED, _MOST_ROWS_TO_SWAP = 100, 1 << 14
-_SWAPS_PER_KERNEL, _MOST_SWAPS = 8, 1000
-# k-means over all rows ends when no centre moves by this squared distance in any feature, in the frame, or
-# after this many passes; it takes as many rows at a time as make about this many numbers.
-_HARDLY, _MOST_LLOYD_PASSES, _NUMBERS_AT_ONCE = 1e-6, 30, 1 << 20
+# Rows sampled per kernel where seeds are swapped: swaps need more rows to tell seeds apart.
+_ROWS_PER_SWAPPED = 100
+# Largest sample for swaps, so that their cost does not grow with the number of kernels.
+_MOST_ROWS_TO_SWAP = 1 << 14
+# Swaps that are tried per kernel.
+_SWAPS_PER_KERNEL = 8
+# Most swaps that are tried in all.
+_MOST_SWAPS = 1000
+# k-means over all rows has converged when no centre moves by this squared distance in any feature.
+_HARDLY = 1e-6
+# Most passes of k-means over all rows: EM refines what is left.
+_MOST_LLOYD_PASSES = 30
+# Numbers in the rows and distances that k-means holds at a time.
+_NUMBERS_AT_ONCE = 1 << 20
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
 _SHRINKAGE = 0.05
 # Share of a class's starting weight that is spread evenly over all kernels.
 _SPREAD_WEIGHT = 0.01
+# Rows whose responsibilities are asked for at a time.
 _CHUNK = 1 << 13
-# Where outliers are expected: rows among which neighbours are sought, which neighbour's distance counts, and
-# the share of the rows with the closest ones from which starts are drawn.
-_MOST_WITH_NEIGHBOURS, _NEIGHBOUR, _CENTRAL = 1 << 13, 5, 0.75
-# To draw this small a share of many rows, one by one is faster than to permute all.
-_SMALL_SHARE, _MANY_ROWS = 0.1, 1 << 17
+# Where outliers are expected: largest sample of rows among which neighbours are sought.
+_MOST_WITH_NEIGHBOURS = 1 << 13
+# The neighbour whose distance tells how isolated a row is.
+_NEIGHBOUR = 5
+# Share of the least isolated rows of a class, from which starts are drawn.
+_CENTRAL = 0.75
+# Up to this share of at least `_MANY_ROWS` rows, drawing one by one is faster than permuting all.
+_SMALL_SHARE = 0.1
+_MANY_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The starts that are wanted, and what they are drawn with."""
+
+    n_classes: int
+    n_starts: int
+    n_kernels: int
+    frame: Frame  # coordinates in which distances count
+    structure: Structure
+    random_state: np.random.RandomState
 
 
 def uniform(
@@ -69,53 +93,27 @@ def uniform_weights(n_starts: int, n_kernels: int, n_classes: int) -> FloatArray
     return np.full((n_starts, n_kernels, n_classes), 1.0 / n_kernels)
 
 
-def random_from_data(
-    X: np.ndarray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
+def random_from_data(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
     """Return starts whose means are random rows, with the features' variances over K^(2/M)."""
-    n_rows, again = X.shape[0], n_kernels > X.shape[0]
+    n_rows, n_kernels, frame = X.shape[0], wanted.n_kernels, wanted.frame
     chances = None if row_weights is None else row_weights / row_weights.sum()
-    chosen = [random_state.choice(n_rows, n_kernels, replace=again, p=chances) for _ in range(n_starts)]
+    drawn = {"replace": n_kernels > n_rows, "p": chances}
+    chosen = [wanted.random_state.choice(n_rows, n_kernels, **drawn) for _ in range(wanted.n_starts)]
     means = np.stack([to_numpy(_rows(X, index, frame)) for index in chosen])
-    covariance = structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
-    weights = uniform_weights(n_starts, n_kernels, n_classes)
-    return _leave(weights, means, np.stack([covariance] * n_starts), frame, structure)
+    covariance = wanted.structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
+    weights = uniform_weights(wanted.n_starts, n_kernels, wanted.n_classes)
+    return _leave(weights, means, np.stack([covariance] * wanted.n_starts), frame, wanted.structure)
 
 
-def k_means_plus_plus(
-    X: np.ndarray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
+def k_means_plus_plus(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
     """Return starts seeded by k-means++ with swaps over the rows of all classes together."""
-    shared = n_starts, n_kernels, frame, structure, random_state, row_weights
-    start = class_wise(X, np.zeros(X.shape[0], dtype=np.int64), 1, *shared, swap=True)
-    return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
+    together = np.zeros(X.shape[0], dtype=np.int64), replace(wanted, n_classes=1)
+    start = class_wise(X, *together, row_weights, swap=True)
+    weights = uniform_weights(wanted.n_starts, wanted.n_kernels, wanted.n_classes)
+    return Parameters(weights, start.means, start.covariances)
 
 
-def k_means(
-    X: Array,
-    classes: IntArray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
+def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
     """Return R starts by k-means over the rows X (N, M) of all classes together.
 
     Seeds are those of k-means++ with swaps. Lloyd iterations of all starts run together, on the rows' device,
@@ -124,13 +122,19 @@ def k_means(
     kernels, because a weight of zero would stay zero. A row with weight (N,) two counts as two.
     """
     xp, n_rows, n_features = namespace(X), X.shape[0], X.shape[1]
+    n_classes, n_kernels, frame, structure = (
+        wanted.n_classes,
+        wanted.n_kernels,
+        wanted.frame,
+        wanted.structure,
+    )
     masses = np.ones(n_rows) if row_weights is None else row_weights
     seeds = []
-    for _ in range(n_starts):
-        draw = _draw(np.arange(n_rows), n_kernels, row_weights, random_state, swap=True)
+    for _ in range(wanted.n_starts):
+        draw = _draw(np.arange(n_rows), n_kernels, row_weights, wanted.random_state, swap=True)
         seeds.append(_seeds(_rows(X, draw.rows, frame), draw))
     centres, second = xp.stack(seeds), np.zeros((n_features, n_features))
-    size = max(1, _NUMBERS_AT_ONCE // (n_starts * n_kernels + n_features))
+    size = max(1, _NUMBERS_AT_ONCE // (wanted.n_starts * n_kernels + n_features))
     cuts = [np.arange(a, min(a + size, n_rows)) for a in range(0, n_rows, size)]
     for cut in cuts:
         x = _rows(X, cut, frame)
@@ -153,12 +157,7 @@ def k_means(
 def class_wise(
     X: np.ndarray,
     classes: IntArray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
+    wanted: Wanted,
     row_weights: FloatArray | None = None,
     own_kernels: IntArray | None = None,
     *,
@@ -174,6 +173,7 @@ def class_wise(
     With `own_kernels` (L,), each class has that many of the K kernels to itself, one class after the other.
     No weight is spread, so that they remain its own. With `swap`, seeds are improved before they are used.
     """
+    n_classes, n_starts, n_kernels, frame, structure, random_state = vars(wanted).values()
     by_class, bounds = np.arange(len(classes)), np.array([0, len(classes)])
     if n_classes > 1:
         by_class = np.argsort(classes, kind="stable")

@@ -1,6 +1,6 @@
 """scikit-learn's contract around the engine."""
 
-from .callbacks import Checkpoint, watched_by
+from .callbacks import Checkpoint
 from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
 from .mixture import SharedKernelMixture
@@ -17,5 +17,4 @@ __all__ = [
     "SharedKernelMixtureCV",
     "fit_each",
     "load",
-    "watched_by",
 ]

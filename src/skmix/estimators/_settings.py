@@ -1,4 +1,4 @@
-"""Checks of settings: starts, priors, features by index or name; each `ValueError` names the numbers."""
+"""Check settings: tails, tolerances, starts, priors, and features by index or name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
 from ..engine.tails import NONE, StudentT
 
+# Probabilities sum to one within this.
 _SUM_TOLERANCE = 1e-6
-# Squares of rows in units of smaller variances' deviations overflow.
+# With smaller variances, the squares of rows in units of the deviations overflow.
 _LEAST_VARIANCE = 1e-305
 # With more features than this, and than rows, covariances of all pairs of them take too long.
 _MANY_FEATURES = 500
@@ -51,7 +52,7 @@ def as_numbers(values: Any, name: str) -> FloatArray:
 
 
 def check_count(count: Any, what: str, otherwise: str = "") -> None:
-    """Refuse anything but an integer of at least one; `what` it is for begins the error."""
+    """Refuse anything but an integer of at least one; the error begins with `what`."""
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
         raise ValueError(f"{what} an integer of at least 1{otherwise}, got {count!r}.")
 
@@ -259,7 +260,7 @@ def check_features(
 
     `where` they were given is for the errors.
     """
-    # Sets have no order, and generators are empty the second time.
+    # Sets have no order, and generators can be read only once.
     if isinstance(features, (str, Mapping)) or not hasattr(features, "__getitem__"):
         raise ValueError(f"{where} must be a list of columns, got {features!r}.")
     position = {name: i for i, name in enumerate([] if names is None else names)}
@@ -299,21 +300,21 @@ def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] 
 
 
 def check_feature_sets(
-    groups: Sequence[Sequence[Any]], n_features: int, names: Sequence[str] | None
+    sets: Sequence[Sequence[Any]], n_features: int, names: Sequence[str] | None
 ) -> list[list[int]]:
-    """Return feature sets as column indices, each column in at most one group."""
-    if isinstance(groups, str) or not isinstance(groups, Sequence) or len(groups) == 0:
-        raise ValueError(f"feature_sets must be a non-empty list of lists of columns, got {groups!r}.")
-    group_of: dict[int, int] = {}
+    """Return feature sets as column indices, each column in at most one set."""
+    if isinstance(sets, str) or not isinstance(sets, Sequence) or len(sets) == 0:
+        raise ValueError(f"feature_sets must be a non-empty list of lists of columns, got {sets!r}.")
+    set_of: dict[int, int] = {}
     resolved: list[list[int]] = []
-    for g, group in enumerate(groups):
-        columns = check_features(group, n_features, names, f"feature set {g}", once=False)
+    for number, own in enumerate(sets):
+        columns = check_features(own, n_features, names, f"feature set {number}", once=False)
         for column in columns:
-            if column in group_of:
+            if column in set_of:
                 raise ValueError(
-                    f"column {column} is in feature set {group_of[column]} and again in set {g}."
+                    f"column {column} is in feature set {set_of[column]} and again in set {number}."
                 )
-            group_of[column] = g
+            set_of[column] = number
         resolved.append(columns)
     return resolved
 

@@ -1,6 +1,6 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task, each of its passes a subtask; with several feature sets, each group is a task between.
+A fit is a task, each of its passes a subtask; with several feature sets, each set is a task between.
 After a pass, callbacks may ask for an estimator that is fitted as far as the pass has come.
 """
 

@@ -98,7 +98,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         rows `before` and `after`, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same of
         all `rounds`. Without held-out rows, the last `trade_off`, None and None, and no rounds.
     models_ : list of SharedKernelMixture
-        One fitted model for each feature set; a single one without groups.
+        One fitted model for each feature set; a single one without sets.
     feature_sets_ : list of lists of int
         The columns of each model.
     n_kernels_ : int or list of int
@@ -199,34 +199,34 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     @property
     def n_iter_(self) -> int:
-        """Passes of the best start; with feature sets, the most of any group."""
+        """Passes of the best start; with feature sets, the most of any set."""
         return max(model.n_iter_ for model in self.models_)
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
-        groups = [list(range(n_features))]
+        sets = [list(range(n_features))]
         if self.feature_sets is not None:
             names = getattr(self, "feature_names_in_", None)
-            groups = check_feature_sets(self.feature_sets, n_features, names)
+            sets = check_feature_sets(self.feature_sets, n_features, names)
         last = getattr(self, "feature_sets_", None)
-        if stream and last not in (None, groups):
-            raise ValueError(f"feature_sets is now {groups}, but the model has {last}: use fit.")
-        starts = self.init if isinstance(self.init, list) else [self.init] * len(groups)
-        if len(starts) != len(groups):
-            raise ValueError(f"init has {len(starts)} starts, but there are {len(groups)} feature sets.")
+        if stream and last not in (None, sets):
+            raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
+        starts = self.init if isinstance(self.init, list) else [self.init] * len(sets)
+        if len(starts) != len(sets):
+            raise ValueError(f"init has {len(starts)} starts, but there are {len(sets)} feature sets.")
         if isinstance(self.init, list) and not all(isinstance(start, dict) for start in starts):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
-        if len(groups) > 1 and isinstance(self.init, dict):
-            raise ValueError(f"init must be a list of {len(groups)} dicts, one for each feature set.")
+        if len(sets) > 1 and isinstance(self.init, dict):
+            raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
         own = SharedKernelMixture._get_param_names()
         settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
         parts: list[Part] = []
-        for group, (columns, start) in enumerate(zip(groups, starts, strict=True)):
+        for number, (columns, start) in enumerate(zip(sets, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
                 settings["covariance_prior"] = prior_of_columns(self.covariance_prior, columns, n_features)
-            if last == groups and (stream or self.warm_start):
-                # A copy: should this fit fail, the last one must be left as it was.
-                model: SharedKernelMixture = copy(self.models_[group]).set_params(**settings)
+            if last == sets and (stream or self.warm_start):
+                # A copy, so that a failed fit leaves the last one alone.
+                model: SharedKernelMixture = copy(self.models_[number]).set_params(**settings)
             else:
                 model = SharedKernelMixture(**settings)
             model.n_features_in_ = len(columns)

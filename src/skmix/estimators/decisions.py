@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from ..engine.compute.arrays import on_host
-from ..engine.compute.blocks import Block, Blocks
+from ..engine.compute.blocks import Block
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
 from .crossfit import held_out_densities
 from .densities import log_density
 from .rows import Training, sent, warn_caller
-
-# Bits of a density that one pass over blocks settles: a histogram of that many counts.
-_DIGIT = 16
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:
@@ -103,12 +99,13 @@ def with_outliers(labels: np.ndarray, log_densities: FloatArray, classifier: Any
 def threshold_of(classifier: Any, training: Training) -> float:
     """Return the log-density below which `reject_below` of new rows lie, or of their weight.
 
-    It comes from held-out rows. Of rows in blocks there may be too many for that: then it is the quantile of
-    the training rows' own densities, which so many rows hardly raise.
+    It comes from held-out rows. Where only a sample of the rows is in memory, it is the quantile of the
+    sample's own densities, which so many rows hardly raise.
     """
     rows, codes, weights = training.source.start_rows()
     if training.blocks is not None and rows.shape[0] < training.source.summary.n_rows:
-        return density_quantile(classifier, training.blocks, classifier.reject_below)
+        found = on_host(log_density(classifier, sent(classifier, rows)))
+        return quantile(classifier.reject_below, found, weights)
     return novelty_threshold(classifier, classifier.reject_below, Block(rows, codes, weights))
 
 
@@ -146,61 +143,3 @@ def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None
     low, high = log_densities[order[np.minimum(places, len(order) - 1)]]
     with np.errstate(divide="ignore"):
         return float(np.logaddexp(np.log1p(-part) + low, np.log(part) + high))
-
-
-@dataclass(frozen=True)
-class CountDensities:
-    """Counts the log-densities of a block's rows by their next digit, in an order-preserving code.
-
-    `prefix` are the leading digits that are known, of `n_known` bits.
-    """
-
-    classifier: Any
-    prefix: int
-    n_known: int
-
-    def __call__(self, block: Block) -> FloatArray:
-        """Return the weight of the rows (2^digit,) that have the prefix, by their next digit."""
-        block = replace(block, y=None).informative()
-        counts = np.zeros(1 << _DIGIT)
-        if not len(block.X):
-            return counts
-        codes = ordered(on_host(log_density(self.classifier, sent(self.classifier, block.X))))
-        weights = np.ones(len(codes)) if block.weights is None else block.weights
-        if self.n_known:
-            own = codes >> np.uint64(64 - self.n_known) == np.uint64(self.prefix)
-            codes, weights = codes[own], weights[own]
-        digits = (codes >> np.uint64(64 - self.n_known - _DIGIT)) & np.uint64((1 << _DIGIT) - 1)
-        counts += np.bincount(digits.astype(np.int64), weights=weights, minlength=1 << _DIGIT)
-        return counts
-
-
-def density_quantile(classifier: Any, blocks: Blocks, quantile: float) -> float:
-    """Return the smallest log-density up to which that share of the rows, or of their weight, lies.
-
-    It is found digit by digit, in four passes and without an array of all densities.
-    """
-    prefix, below, wanted = 0, 0.0, 0.0
-    for n_known in range(0, 64, _DIGIT):
-        counts = blocks.reduce(CountDensities(classifier, prefix, n_known), np.add)
-        if not n_known:
-            wanted = quantile * counts.sum()
-        reached = below + np.cumsum(counts)
-        # Rounding of weights may leave the last sum a little short of what is wanted.
-        digit = min(int(np.searchsorted(reached, wanted)), int(np.flatnonzero(counts)[-1]))
-        below = float(reached[digit] - counts[digit])
-        prefix = (prefix << _DIGIT) | digit
-    return float(disordered(np.array([prefix], dtype=np.uint64))[0])
-
-
-def ordered(values: FloatArray) -> np.ndarray:
-    """Return unsigned integers (n,) in the same order as the numbers (n,)."""
-    bits = values.astype(np.float64).view(np.uint64)
-    sign = np.uint64(1 << 63)
-    return np.where(bits & sign, ~bits, bits | sign)
-
-
-def disordered(codes: np.ndarray) -> FloatArray:
-    """Return the numbers behind what `ordered` made of them."""
-    sign = np.uint64(1 << 63)
-    return np.where(codes & sign, codes & ~sign, ~codes).view(np.float64)

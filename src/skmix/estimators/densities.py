@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from functools import reduce, wraps
 from operator import add
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -30,6 +30,23 @@ from ._settings import check_features, check_given, prior_of_columns
 from .fitted import Fitted, FittedClassifier, fields_of
 from .rows import columns_of, note_rows
 
+
+class Model(Protocol):
+    """A fitted mixture or classifier whose arrays are NumPy's; only mixtures have shifts."""
+
+    n_jobs: int | None
+    n_features_in_: int
+    classes_: np.ndarray
+    class_prior_: FloatArray
+    class_count_: FloatArray
+    weights_: FloatArray
+    means_: FloatArray
+    group_shifts_: FloatArray
+
+    def _parts(self) -> list[tuple[list[int], Any]]:
+        """Return the columns and the mixture of each part."""
+
+
 # A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
 
@@ -37,13 +54,13 @@ DerivedPart = tuple[Any, list[int], list[int], Parameters]
 # ---------------------------------------------------------------- groups with means of their own
 
 
-def has_shifts(model: Any) -> bool:
+def has_shifts(model: Model) -> bool:
     """Return whether means of a model differ between its classes."""
     shifts = getattr(model, "group_shifts_", None)
     return shifts is not None and bool(shifts.any())
 
 
-def shifted(model: Any, j: int) -> Any:
+def shifted(model: Model, j: int) -> Any:
     """Return a copy of a mixture in which all classes have the means of class j."""
     own = copy(model)
     own.means_ = model.means_ + model.group_shifts_[j]
@@ -63,7 +80,7 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(function)
-    def call(model: Any, rows: Array, codes: IntArray | None = None) -> Any:
+    def call(model: Model, rows: Array, codes: IntArray | None = None) -> Any:
         if codes is None or not has_shifts(model):
             return function(model, rows, codes)
         groups = _by_group(codes)
@@ -77,13 +94,13 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
 # ---------------------------------------------------------------- of each class
 
 
-def rows_of_kernels(model: Any) -> FloatArray:
+def rows_of_kernels(model: Model) -> FloatArray:
     """Return the number (L,) of each class's rows that are not background, or the sum of their weights."""
     background = getattr(model, "background_weights_", None)
     return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
 
 
-def counted_weights(model: Any) -> FloatArray:
+def counted_weights(model: Model) -> FloatArray:
     """Return the weights (K, L) of a mixture as rows were counted, without a learnt prior."""
     fitted = Fitted.of(model)
     assert fitted is not None
@@ -106,7 +123,7 @@ def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
 # ---------------------------------------------------------------- of each row
 
 
-def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
+def class_log_likelihood(model: Model, rows: Array) -> FloatArray:
     """Return log p(x | class j), shape (n, L)."""
     if not has_shifts(model):
         return _class_log_likelihood(model, rows)
@@ -118,12 +135,12 @@ def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
     return _side_by_side(columns)
 
 
-def _class_log_likelihood(model: Any, rows: Array) -> FloatArray:
+def _class_log_likelihood(model: Model, rows: Array) -> FloatArray:
     """Return log p(x | class j), shape (n, L), with the common means."""
     return reduce(add, _of_parts(model, rows, density.class_log_likelihood))
 
 
-def log_joint(model: Any, rows: Array) -> FloatArray:
+def log_joint(model: Model, rows: Array) -> FloatArray:
     """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
     likelihood = class_log_likelihood(model, rows)
     with np.errstate(divide="ignore"):
@@ -131,7 +148,7 @@ def log_joint(model: Any, rows: Array) -> FloatArray:
 
 
 @with_own_means
-def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
+def log_density(model: Model, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return log p(x | class), or log p(x) without classes, shape (n,)."""
     if codes is None:
         return density.log_sum(log_joint(model, rows))
@@ -140,30 +157,30 @@ def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> Float
     return namespace(per_class).take_along_axis(per_class, own, axis=1)[:, 0]
 
 
-def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
+def kernel_log_densities(model: Model, rows: Array) -> FloatArray:
     """Return the log-densities of the kernels with the common means, (n, K), the parts' side by side."""
     return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
 
 
 @with_own_means
-def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
+def log_responsibilities(model: Model, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the logarithms of the kernels' responsibilities, shape (n, K), the parts' side by side."""
     return _side_by_side(_log_responsibilities(model, rows, codes))
 
 
-def responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
+def responsibilities(model: Model, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the kernels' responsibilities, shape (n, K), the parts' side by side."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).exp(logs)
 
 
-def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
+def most_likely_kernel(model: Model, rows: Array, codes: IntArray | None = None) -> IntArray:
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
 
 
-def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
+def _of_parts(model: Model, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
     """Return a function of the engine, with arguments beside the rows (n, M), of each part."""
     n_jobs, results = effective_n_jobs(model.n_jobs), []
     for columns, part in model._parts():
@@ -177,7 +194,7 @@ def _side_by_side(arrays: list[FloatArray]) -> FloatArray:
     return arrays[0] if len(arrays) == 1 else namespace(arrays[0]).concat(arrays, axis=1)
 
 
-def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> list[FloatArray]:
+def _log_responsibilities(model: Model, rows: Array, codes: IntArray | None) -> list[FloatArray]:
     """Return each part's log-responsibilities (n, K), averaged over classes unless these are given."""
     if codes is not None:
         return _of_parts(model, rows, density.log_responsibilities, codes)
@@ -187,7 +204,7 @@ def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> li
     return _of_parts(model, rows, density.averaged_log_responsibilities, posterior)
 
 
-def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
+def _log_joint_of_kernels(model: Model, rows: Array) -> FloatArray:
     """Return log Σ_j Pr(group j) Pr(kernel k | j) p(x | k, j), shape (n, K), of a mixture with shifts."""
     with np.errstate(divide="ignore"):
         log_weights = np.log(model.weights_) + np.log(model.class_prior_)
@@ -199,7 +216,7 @@ def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
 
 
 @with_own_means
-def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
+def impute(model: Model, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
     """Return the rows (n, M) with conditional means in place of missing values."""
     filled = rows.astype(np.float64)
     if codes is None and has_shifts(model):
@@ -217,7 +234,7 @@ def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> Float
 
 
 def draw_missing(
-    model: Any, rows: np.ndarray, codes: IntArray | None, n_copies: int, random_state: np.random.RandomState
+    model: Model, rows: np.ndarray, codes: IntArray | None, n_copies: int, random_state: np.random.RandomState
 ) -> FloatArray:
     """Return copies of the rows, shape (C, n, M), with missing values drawn from their distribution."""
     if codes is None:
@@ -229,7 +246,7 @@ def draw_missing(
 
 
 def _draw_missing(
-    model: Any, rows: np.ndarray, classes: IntArray, random_state: np.random.RandomState
+    model: Model, rows: np.ndarray, classes: IntArray, random_state: np.random.RandomState
 ) -> FloatArray:
     """Return copies (C, n, M) of the rows, with missing values drawn from those of the `classes` (C, n)."""
     n_copies = len(classes)
@@ -253,7 +270,7 @@ def _draw_missing(
     return filled
 
 
-def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
+def draw_rows(model: Model, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
     """Draw one row of each given class, shape (n, M); columns in no part are NaN."""
     X = np.full((len(codes), model.n_features_in_), np.nan)
     for columns, part in model._parts():

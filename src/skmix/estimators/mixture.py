@@ -330,7 +330,7 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> Self:
         """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
         check_inference(self, prune=prune)
-        # Reading the rows may take long: a file that cannot be written is refused before.
+        # Reading the rows may take long, so a checkpoint that cannot be written is refused first.
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
@@ -356,11 +356,11 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
                         UserWarning,
                     )
 
-            def ways(group: int, own: Training) -> dict[str, Any]:
+            def ways(number: int, own: Training) -> dict[str, Any]:
                 """Return how to fit the model of a feature set: who watches, and what is written."""
                 own_path, watching = path, None
                 if path is not None:
-                    own_path = path if len(parts) == 1 else Path(f"{path}.{group}")
+                    own_path = path if len(parts) == 1 else Path(f"{path}.{number}")
                     written.append(own_path)
                 if monitor is not None:
                     so_far = partial(self._attributes_so_far, parts[0], training)
@@ -389,9 +389,9 @@ class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
             fits = fit_jointly(parts, training)
         else:
             fits = []
-            for group, (columns, model) in enumerate(parts):
-                own = training.take(columns, group)
-                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(group, own)))
+            for number, (columns, model) in enumerate(parts):
+                own = training.take(columns, number)
+                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
         # A row without a value in some set still counts for its class.
         self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
 

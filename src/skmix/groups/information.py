@@ -29,9 +29,9 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import structure_of
 
-# Precision of a share that rows say nothing about: it lies between 0 and 1.
+# Precision of a share that rows do not determine: all that is known is that it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
-# Rows that a kernel's mean and covariance have beside those of the groups, lest they be unknown altogether.
+# Rows added to those of a kernel, so that the precision of its mean and covariance is never zero.
 _KERNEL_ROWS = 1.0
 # Most parameters of kernels whose errors are drawn: their precision is a matrix of this size.
 _MOST_PARAMETERS = 1500
@@ -39,11 +39,11 @@ _MOST_PARAMETERS = 1500
 _MOST_GROUPS = 16
 # Directions that are drawn where kernels have more parameters.
 _DRAWS = 48
-# A kernel does not matter for rows that came from it with a lower probability in all groups.
+# A kernel is ignored for rows that have a lower probability under it in all groups.
 _NEGLIGIBLE = 1e-3
-# Weights up to which a group does not have a kernel.
+# Weights up to this count as zero.
 _NONE = 1e-9
-# Least variance of a row's log-likelihood, in nats: rows of the background alone have none.
+# Least variance of a row's log-likelihood, in nats². That of rows of the background alone is zero.
 _LEAST_VARIANCE = 0.01
 # Draws for each parameter of the kernels.
 _ROWS_EACH = 8
@@ -120,7 +120,7 @@ def log_likelihood_moments(
     of log p less its regression on the scores f_k / p of the weights: fitted weights take up what comes of
     other shares of the kernels. Second-order terms cancel, so that this holds for few rows too.
     """
-    # Weights of zero stay, and draws that only such kernels explain do not matter.
+    # Weights of zero stay zero. Leave out draws that only such kernels explain.
     some, near = np.flatnonzero(weights > _NONE), np.flatnonzero(ratios @ weights > _NONE)
     share = len(near) / len(ratios)
     log_densities, ratios, weights = log_densities[near][:, some], ratios[near][:, some], weights[some]
@@ -135,7 +135,7 @@ def log_likelihood_moments(
     scores = ratios / mass[:, None]
     slopes = scores.T @ (left * drawn)
     taken = size * covariance(ratios, weights, size * share, concentration) @ slopes
-    # With a prior, weights are drawn to others, and take up less.
+    # A prior pulls the weights towards others, and they take up less of the variance.
     variance = max(float(drawn @ left**2 - slopes @ taken), _LEAST_VARIANCE)
     left = left - scores @ taken
     left -= drawn @ left
@@ -188,7 +188,7 @@ def kernel_errors(
     else:
         return None
     n_parameters = n_kernels * n_each
-    # The first rows of each.
+    # The first draws from each kernel.
     drawn = len(X) // n_parts
     some = np.arange(min(drawn, -(-max(_FEWEST_ROWS, _ROWS_EACH * n_parameters) // n_kernels)))
     some = (np.arange(n_parts)[:, None] * drawn + some).ravel()
@@ -231,7 +231,7 @@ def kernel_errors(
     precision[np.diag_indices_from(precision)] += _KERNEL_ROWS if shift is None else shift
     directions = np.eye(n_parameters)
     if n_parameters > _DRAWS:
-        # Orthonormal, so that their squares add up to those of all directions, but for chance.
+        # Orthonormal directions: the expected sum of their squares is that of all directions.
         normal = np.random.RandomState(0).standard_normal((n_parameters, _DRAWS))
         directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DRAWS)
     root = linalg.cholesky(precision, lower=True, check_finite=False)

@@ -14,23 +14,23 @@ from ..engine.model import BoolArray, FloatArray, IntArray
 
 # Fewest groups among which one can be unusual.
 FEWEST_GROUPS = 5
-# Largest correlation of rows of the same group: at one, every group would have a single part.
+# Largest correlation of rows of one group. With a correlation of one, a group would have a single part.
 _MOST_ALIKE = 0.9
 # Coarsest step of a grid of log-inflations: with few groups, their standard error √(2/R) is larger.
 _COARSEST = 0.8
-# Standard errors of a mean share that its grid reaches to: beyond, a normal density has a weight of 2e-9.
+# Reach of the grid of a mean share, in standard errors. A normal density has a weight of 2e-9 beyond it.
 _REACH = 6.0
-# Step of that grid, in standard errors: sums over one that is as fine are integrals but for rounding.
+# Step of that grid, in standard errors. Sums over so fine a grid equal the integrals up to rounding.
 _FINE = 0.6
-# Most points of that grid, which bounds the work where shares of groups are very different.
+# Most points of that grid. This bounds the work where shares differ much between groups.
 _MOST_POINTS = 96
-# Posterior weight of a point below which p-values leave it out.
+# Points with a smaller posterior weight are left out of p-values.
 _UNLIKELY = 1e-9
-# Deviations of log-inflations among parts that are averaged over: from nearly equal to unrelated parts.
+# Standard deviations of log-inflations among parts to average over: from nearly equal to unrelated.
 _SPREADS = 0.2 * 2.0 ** np.arange(5)
-# Largest count whose tail is summed term by term: of larger ones, a Beta distribution is close.
+# Largest count whose tail is summed term by term. A Beta distribution is close for larger counts.
 _MOST_SUMMED = 24
-# Largest deviation of values among groups, as a multiple of their range, which suggests a smaller one.
+# Largest standard deviation of values among groups, as a multiple of their range.
 _WIDEST = 30.0
 # Keeps divisors and logarithms finite.
 _TINY = float(np.finfo(np.float64).tiny)
@@ -66,7 +66,7 @@ def judge(counts: FloatArray, values: Values | None, of_fit: BoolArray, level: f
     what is usual. The remaining groups are then judged again, since an unusual group can hide another one.
     """
     n_groups, n_parts = counts.shape
-    # One part has all rows.
+    # A single part has all rows, and its share is no test.
     n_shares = n_parts if n_parts > 1 else 0
     usual, pending, adjusted = of_fit, np.ones(n_groups, dtype=bool), np.ones(n_groups)
     p_parts, shares, z = np.ones_like(counts), np.ones_like(counts), np.full(n_groups, np.nan)
@@ -109,7 +109,7 @@ def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, Floa
     (n_groups, n_parts), sizes, reference = counts.shape, counts.sum(axis=1), np.flatnonzero(usual)
     if n_parts == 1:
         return np.ones_like(counts), np.ones_like(counts)
-    # The posterior of each group: that without it or, for those that are not usual, the last.
+    # A usual group is judged by the posterior without it, any other by that of all usual groups, the last.
     own = np.full(n_groups, len(reference))
     own[reference] = np.arange(len(reference))
     typical = float(np.median(sizes[reference]))
@@ -183,7 +183,7 @@ def _pooled(evidence: FloatArray, inflation: FloatArray) -> FloatArray:
     among = np.exp(-0.5 * ((inflation - np.tile(inflation, len(_SPREADS))[:, None]) / spread) ** 2)
     among /= among.sum(axis=1, keepdims=True)
     each = np.log(np.maximum(among @ likelihood, _TINY))
-    # What the other parts say: shares add up to one, so that one of them follows from the rest.
+    # Evidence of the other parts. Shares add up to one, so one of them follows from the rest.
     others = (each.sum(axis=0) - each) * ((n_parts - 2.0) / (n_parts - 1.0)) - np.log(spread)
     weights = np.exp(others - others.max(axis=1, keepdims=True))
     found = likelihood * (among.T @ weights)

@@ -102,7 +102,7 @@ def _predicted(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return numbers (n,) of kernels or populations, and their probabilities (n, K), (n, 0) for none.
 
-    With a background, its probability is the last column, and -1 the number of rows that are most likely it.
+    With a background, its probability is the last column, and rows that are most likely background get -1.
     """
     groups, known = _groups(model, X)
     predict, predict_proba = model.predict, model.predict_proba
@@ -127,9 +127,9 @@ def _has_background(model: Any) -> bool:
 
 
 def _groups(model: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return groups (n,) of rows, and which (n,) are their own; others stand for groups not in the fit.
+    """Return the groups (n,) of rows, and which (n,) are in the fit; the first group stands for others.
 
-    None where no row is of a group that is in the fit.
+    The groups are None if no row is of a group in the fit.
     """
     if not (isinstance(X, Source) and X.has_labels):
         return None, np.zeros(0, dtype=bool)
@@ -197,7 +197,7 @@ def _into_files(
                 f"target {str(folder)!r} is a folder, for copies of FCS files; {what}. Give the name of a "
                 "table, such as labels.csv or labels.parquet."
             )
-        # Names of groups differ, those of files in several folders need not.
+        # Names of samples differ; files in several folders may have the same name.
         target = folder / f"{group or part.path.stem}.fcs"
         if source is not None and source.comes_from(target):
             raise ValueError(f"{target} is one of the files that are read: give another folder.")

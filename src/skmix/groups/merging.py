@@ -27,7 +27,7 @@ from ..engine.model import FloatArray, IntArray
 
 Criterion = Literal["entropy", "overlap"]
 
-# Entropies of smaller responsibilities do not matter.
+# Responsibilities below this contribute nothing to entropies.
 _NOTHING = 1e-10
 
 
@@ -37,13 +37,12 @@ class Merges:
 
     tree: FloatArray  # (K − 1, 4): SciPy's linkage matrix; the merged ones, the height, the kernels in it
     entropies: FloatArray  # (K,): per unit of rows, with K, K − 1, …, 1 populations
-    masses: FloatArray  # (K − 1,): of each merged population
 
 
 def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterion) -> Merges:
     """Return the merges of kernels, given their responsibilities (n, K) for rows of weights (n,)."""
     weights = weights / weights.sum()
-    # One line for each population.
+    # A row of the array for each population.
     shares = np.array(responsibilities.T, dtype=np.float64, order="C")
     n_kernels = len(shares)
     # Entropy or root of each share, once for all pairs.
@@ -55,7 +54,7 @@ def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterio
         scores[i, i + 1 :] = _scores(i, np.arange(i + 1, n_kernels), shares, terms, mass, weights, criterion)
     numbers, counts = np.arange(n_kernels), np.ones(n_kernels)
     entropies = [float((entr(shares) @ weights).sum())]
-    tree, masses = np.empty((n_kernels - 1, 4)), np.empty(n_kernels - 1)
+    tree = np.empty((n_kernels - 1, 4))
     for step in range(n_kernels - 1):
         i, j = (int(place) for place in np.unravel_index(np.argmax(scores), scores.shape))
         merged = shares[i] + shares[j]
@@ -66,7 +65,6 @@ def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterio
         counts[i] += counts[j]
         tree[step] = *sorted((numbers[i], numbers[j])), height, counts[i]
         entropies.append(max(entropies[-1] - gain, 0.0))
-        masses[step] = mass[i]
         numbers[i] = n_kernels + step
         numbers[j] = -1
         scores[j], scores[:, j] = -np.inf, -np.inf
@@ -75,7 +73,7 @@ def merge(responsibilities: FloatArray, weights: FloatArray, criterion: Criterio
             i, others, shares, terms, mass, weights, criterion
         )
     tree[:, 2] = np.maximum.accumulate(tree[:, 2])
-    return Merges(tree, np.array(entropies), masses)
+    return Merges(tree, np.array(entropies))
 
 
 def _scores(
@@ -91,7 +89,7 @@ def _scores(
     if criterion == "overlap":
         lengths = np.sqrt(mass[i] * mass[others])
         products = terms[others] @ (weights * terms[i])
-        # A population without any mass has no density.
+        # A population without mass has no density, and overlaps with nothing.
         overlaps = np.divide(products, lengths, out=np.zeros(len(others)), where=lengths > 0)
         return np.minimum(overlaps, 1.0)
     rows = np.flatnonzero(shares[i] > _NOTHING)
@@ -108,25 +106,6 @@ def _height(gain: float, one: float, other: float) -> float:
     total = one + other
     uncertainty = entr(one / total) + entr(other / total) if total > 0 else 0.0
     return float(np.clip(1.0 - gain / (total * uncertainty), 0.0, 1.0)) if uncertainty > 0 else 1.0
-
-
-def elbow(merges: Merges) -> int:
-    """Return the number of populations at which the entropy stops falling steeply.
-
-    The curve of the entropy against the mass that was merged so far is fitted by two straight lines with a
-    point of the curve in common, the one of the least squares, as Baudry et al. do. It is never an end.
-    """
-    x, y = np.concatenate([[0.0], np.cumsum(merges.masses)]), merges.entropies
-    inner = range(1, len(y) - 1)
-    errors = [_error(x[: n + 1], y[: n + 1]) + _error(x[n:], y[n:]) for n in inner]
-    return len(y) - inner[int(np.argmin(errors))] if errors else len(y)
-
-
-def _error(x: FloatArray, y: FloatArray) -> float:
-    """Return the squared error of the least-squares line through points."""
-    x, y = x - x.mean(), y - y.mean()
-    slope = (x @ y) / (x @ x) if x.any() else 0.0
-    return float(((y - slope * x) ** 2).sum())
 
 
 def below(merges: Merges, height: float) -> int:

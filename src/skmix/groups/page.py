@@ -99,7 +99,7 @@ def study_page(
     flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
     offered = offered_planes(kernels, 1)
     overall = kernels.weights_of(None)
-    # The weights of fitted samples are not those of new ones, and proportions are shown beside the picture.
+    # Draw kernels by their weights in all fitted samples: proportions are shown beside the picture.
     alone = replace(kernels, classes=[0], weights=overall[:, None], prior=np.ones(1), shares=np.ones(1))
     tree = None if populations is None or n_kernels == 1 else populations.tree
     if unusual is None and len(model.classes_) < FEWEST_SAMPLES:
@@ -240,7 +240,7 @@ def _profile(
     means = (belongs.T @ kernels.means[:, features]) / belongs.sum(axis=0)[:, None]
     low, high = means.min(axis=0), means.max(axis=0)
     places = (means - low) / np.where(high > low, high - low, 1.0)
-    # Three digits of what populations differ by.
+    # Show three digits of the differences between populations.
     digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
     return {
         "features": [kernels.names[d] for d in features],

@@ -95,7 +95,7 @@ def plot_proportions(
     columns = shares.columns.tolist()
     for line, name in enumerate(names):
         odd = found.get(name)
-        # Without a p-value of the likelihood, it is the composition.
+        # Where the likelihood has no p-value, the composition is unusual.
         if odd is not None and not odd["p_likelihood"] < odd["p_composition"] and odd.get(part) in columns:
             corner = columns.index(odd[part]) - 0.5, line - 0.5
             panel.add_patch(Rectangle(corner, 1.0, 1.0, fill=False, edgecolor=_UNUSUAL, lw=2.0))
@@ -117,14 +117,14 @@ def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: F
     if n_kernels == 1:
         raise ValueError("the mixture has one kernel, and no merges to plot.")
     (panel,) = panels_for(1, axes, figure, size=(float(np.clip(0.3 * n_kernels, 4.0, 12.0)), 3.4))
-    # SciPy loads slowly, and matplotlib must be there.
+    # Import SciPy's clustering, which loads slowly, once matplotlib is known to be there.
     from matplotlib.lines import Line2D
     from scipy.cluster.hierarchy import dendrogram
 
     colours = [colour_of(g) for g in populations.of_kernels]
     made = n_kernels - n_populations
     for step, one in enumerate(tree[:, 0].astype(int).tolist()):
-        # Merges before the cut are inside of a population.
+        # Merges below the cut lie inside a population.
         colours.append(colours[one] if step < made else _BETWEEN)
     dendrogram(
         tree,

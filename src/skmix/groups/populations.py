@@ -20,11 +20,11 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
 from ..estimators.rows import computed, host_copy, score_rows, without_names
-from .merging import below, by_weight, cut, elbow, merge
+from .merging import below, by_weight, cut, merge
 
 _CRITERIA = ("entropy", "overlap")
 # Height up to which kernels are merged: two equal Gaussians 4 standard deviations apart by entropy, 4.3 by
-# overlap. The elbow rule left twice as many populations as there were (benchmarks/populations.py).
+# overlap (benchmarks/populations.py).
 HEIGHT = 0.9
 # Rows to draw from a model, spread evenly over its kernels.
 _DRAWN = 1 << 15
@@ -128,7 +128,7 @@ def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray |
     """Return the population (n,) of largest responsibility."""
     logs = densities.log_responsibilities(model, rows, codes)
     xp = namespace(logs)
-    # Relative to the largest: those of rows that are background underflow.
+    # Relative to the largest, since responsibilities underflow for rows that are surely background.
     shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
     return xp.argmax(shares @ like(members, shares), axis=1)
 
@@ -168,7 +168,7 @@ def merge_kernels(
     *,
     criterion: str = "entropy",
     n_populations: int | None = None,
-    threshold: float | str | None = None,
+    threshold: float | None = None,
 ) -> Populations:
     """Merge the kernels of a fitted mixture into populations, which may have any shape.
 
@@ -190,12 +190,11 @@ def merge_kernels(
         does not depend on their weights, and suits small populations beside large ones.
     n_populations : int, default=None
         Number of populations. None lets `threshold` decide.
-    threshold : float or 'elbow', default=None
+    threshold : float, default=None
         Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. With 'overlap' it is one
         less the coefficient. With 'entropy' it is the share of the uncertainty about which of the two a row
         came from that knowing the row removes: 0.5 for two equal Gaussians 2 standard deviations apart, 0.9
-        for 4. 'elbow' is the rule of [1]_, where two lines meet that are fitted to the curve of the entropy
-        over the mass merged so far; it tends to leave more populations.
+        for 4.
 
     Returns
     -------
@@ -229,9 +228,9 @@ def merge_kernels(
         whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
         if not whole or not 1 <= n_populations <= n_kernels:
             raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
-    height = HEIGHT if threshold is None or threshold == "elbow" else threshold
+    height = HEIGHT if threshold is None else threshold
     if not isinstance(height, Real) or not 0.0 <= float(height) <= 1.0:
-        raise ValueError(f"threshold must be a number from 0 to 1 or 'elbow', got {threshold!r}.")
+        raise ValueError(f"threshold must be a number from 0 to 1, got {threshold!r}.")
     if X is None:
         if groups is not None:
             raise ValueError("groups was given without X: give the rows of these groups too.")
@@ -241,7 +240,7 @@ def merge_kernels(
         weights = np.ones(len(shares))
     merges = merge(shares, weights, criterion)
     if n_populations is None:
-        n_populations = elbow(merges) if threshold == "elbow" else below(merges, float(height))
+        n_populations = below(merges, float(height))
     numbers = number_by_weight(own, cut(merges.tree, int(n_populations)))
     return Populations(numbers, merges.tree, merges.entropies)
 
@@ -367,7 +366,7 @@ def _overlaps(model: Any, other: Any, members: FloatArray, others: FloatArray) -
         density.kernel_log_densities(rows, each._parameters, each.covariance_type_, 1)
         for each in (model, other)
     ]
-    # The density of all rows: every kernel has as many.
+    # Density of all draws: every kernel has as many.
     drawn = logsumexp(np.concatenate(logs, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
     roots = []
     for each, of_kernels, belongs in zip((model, other), logs, (members, others), strict=True):

@@ -29,8 +29,8 @@ from .samples import Samples, fitted_samples, new_samples, prior_of
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Least variance of proportions among samples, relative to that of their estimates: of few samples with few
-# cells of a population, some have equal counts by chance.
+# Least variance of proportions among samples, relative to that of their estimates. A few samples with few
+# cells of a population may have equal counts by chance.
 _LEAST_VARIANCE = 0.5
 # Least share of a sample's cells that its proportions must be worth for intervals beside shifts. In
 # simulations, intervals covered where proportions were worth two thirds of the cells, and were too narrow
@@ -145,8 +145,7 @@ def compose_samples(model: Any, found: Samples, populations: Populations | None,
     draws = _Draws.of(model)
     result = _compose(draws, found, populations, float(level))
     if "weight_prior_" in vars(model):
-        # The spread of few samples is hardly known: intervals of a posterior that takes it for known are too
-        # narrow.
+        # A few samples hardly determine the prior, and a posterior that takes it as known is too narrow.
         counted = _compose(draws, found, populations, float(level), counted=True)
         result = replace(
             result,
@@ -281,7 +280,7 @@ def _compose(
     if populations is not None:
         populations.check_model(model)
         kind, members, parts = "population", populations.members, populations.labels
-    # Means of a posterior have the rows of the prior. Otherwise, intervals have Jeffreys' prior.
+    # Posterior means include the rows of the prior. Otherwise, intervals add Jeffreys' prior.
     added = np.full(len(parts), 0.0 if has_posterior else 0.5)
     pseudo_rows = np.full(len(parts), 0.0 if prior is None else prior.sum())
     if samples.background is not None:
@@ -305,7 +304,7 @@ def _compose(
     lower, upper = share, share
     if len(parts) > 1:
         lower, upper = information.intervals(share, np.array(spreads), totals, level, added)
-    # A single part has no variance.
+    # A single part has no variance: clip the number of cells it would be worth.
     rows = np.clip(known, np.minimum(samples.sizes, 1.0), samples.sizes)
     return Composition(
         samples.names, samples.sizes, share, np.array(variances), lower, upper, rows, kind, parts
@@ -385,7 +384,7 @@ def compare_samples(
     )
     difference, variance = mean_a - mean_b, variance_a + variance_b
     if len(found.parts) == 1:
-        # It has all cells of all samples.
+        # A single part has all cells of all samples.
         reach, p_values = np.zeros(1), np.ones(1)
     else:
         # Welch and Satterthwaite.

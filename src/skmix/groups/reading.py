@@ -78,11 +78,11 @@ def open_cells(
                 **options,
             )
         source = source if model is None else with_features_of(model, source)
-        # Files that disagree are found when the names are needed.
+        # Asking for the names finds files that disagree.
         names = source.feature_names
     for warning in caught:
         warnings.warn(warning.message, stacklevel=3)
-    # What is kept does not say where files are.
+    # A study does not keep the folders of its files.
     folders = {f"{Path(file).parent}/" for file in files or ()} - {"./"}
     warned = [reduce(lambda text, folder: text.replace(folder, ""), folders, str(w.message)) for w in caught]
     notes = []

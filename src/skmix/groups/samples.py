@@ -75,19 +75,19 @@ def fitted_samples(model: Any) -> Samples:
 def _log_likelihoods(model: Any) -> FloatArray:
     """Return the mean log-likelihood (L,) of the rows of each sample of a fit.
 
-    NaN where the mixture does not know it, and if rows had missing values: these have other log-likelihoods
-    than complete ones.
+    NaN where the mixture does not have it, and where rows had missing values, whose log-likelihoods cannot
+    be compared with those of complete rows.
     """
     n_samples, sizes, path = len(model.classes_), model.class_count_, vars(model).get("log_likelihood_path_")
     if path is None or not len(path) or sizes.min() <= 0 or vars(model).get("has_gaps_", False):
         return np.full(n_samples, np.nan)
     means = path[-1, :n_samples] / sizes
     if path.shape[1] > n_samples:
-        # Of rows and labels together.
+        # The path has the likelihood of rows and labels together.
         means = means - np.log(model.class_prior_)
     after = vars(model).get("weight_concentration_")
     if after is not None:
-        # Of expected logarithms of the weights.
+        # The path has expected logarithms of the weights; use those of the weights.
         logs = digamma(after) - digamma(after.sum(axis=0))
         change = (counted_weights(model) * (np.log(model.weights_) - logs)).sum(axis=0)
         means = means + change * rows_of_kernels(model) / sizes
@@ -102,7 +102,7 @@ def prior_of(model: Any) -> tuple[FloatArray | None, bool]:
     if model.inference == "variational":
         number = 1.0 / (model.n_kernels or n_kernels) if given is None else given
         return np.full(n_kernels, float(number)), True
-    # The most likely weights have one row less than the prior says.
+    # The mode of the posterior has one row less than the concentration of the prior.
     number = 1.0 if given is None or isinstance(given, str) else given
     return (np.full(n_kernels, number - 1.0) if number > 1.0 else None), False
 

@@ -35,27 +35,43 @@ Answer = TypeVar("Answer")
 Stage = tuple[float, int]
 """A value of λ and its number of rounds."""
 
-# Largest size of a part: numbers in expanded rows, and rows.
-_NUMBERS, _MOST = 1 << 20, 2112
+# Most numbers in the expanded rows of a part.
+_NUMBERS = 1 << 20
+# Most rows of a part.
+_MOST = 2112
 # As in the E-step: subnormal exponentials would slow down matrix products.
 _LOWEST_LOG = -600.0
 # Lower limit on a class's share of a row's density.
 _LEAST = 1e-280
-# Derivatives below this share of the largest are negligible. If fewer than `_SPARSE` of them are not, in
-# parts of at least `_WIDE` features and `_LONG` rows, moments are faster kernel by kernel.
-_NEGLIGIBLE, _SPARSE, _WIDE, _LONG = 1e-12, 0.1, 16, 1024
-# Bounds on the moves of weights and covariances, as exponents, and of means, in units of their kernels.
-_FARTHEST_POWER, _FARTHEST_STEP = 30.0, 1e6
-# Adam's initial step size, in units of the kernels, and its decay rates.
+# Derivatives below this share of the largest are negligible.
+_NEGLIGIBLE = 1e-12
+# If fewer than this share of the derivatives matter, moments are faster kernel by kernel …
+_SPARSE = 0.1
+# … in parts of at least this many features …
+_WIDE = 16
+# … and this many rows.
+_LONG = 1024
+# Bound on the moves of weights and covariances, as exponents: larger ones would overflow.
+_FARTHEST_POWER = 30.0
+# Bound on the moves of means, in units of their kernels.
+_FARTHEST_STEP = 1e6
+# Adam's initial step size, in units of the kernels.
 _STEP = 3e-3
-_MOMENTUM, _SQUARES, _SMALL = 0.9, 0.999, 1e-8
+# Decay rate of Adam's mean gradient, as published.
+_MOMENTUM = 0.9
+# Decay rate of Adam's mean squares, as published.
+_SQUARES = 0.999
+# Added to Adam's root mean squares, as published.
+_SMALL = 1e-8
 # The model of a round is a running average over steps.
 _AVERAGED = 0.998
 # Temperature of the class probabilities during training, so that rows with a small margin still count. On
 # held-out rows of MNIST, 3 was better than the models' own 1.3 and 1.6 in both cases tried.
 _TEMPERATURE = 3.0
-# Patience of early stopping, in rounds of mini-batches or steps of L-BFGS.
-_PATIENCE, _PATIENCE_OF_STEPS = 5, 20
+# Patience of early stopping, in rounds of mini-batches.
+_PATIENCE = 5
+# Patience of early stopping, in steps of L-BFGS.
+_PATIENCE_OF_STEPS = 20
 # A covariance is below its floor if raising it changes its log-determinant by more than this.
 _RAISED = 1e-9
 

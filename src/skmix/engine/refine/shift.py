@@ -43,10 +43,14 @@ from ..structures import Structure
 
 # Strengths that `choose_strength` tries: shifts of 0.06 to 1 deviations.
 STRENGTHS = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
-# Folds in which rows are held out in turn; of this many rows or more only the first is.
-_FOLDS, _ENOUGH_ROWS = 5, 200_000
-# Parts of the held-out rows that tell the standard error of what they gain, and how many a gain must have.
-_PARTS, _ERRORS = 20, 2.0
+# Folds in which rows are held out in turn.
+_FOLDS = 5
+# With this many rows or more, one fold is precise enough.
+_ENOUGH_ROWS = 200_000
+# Parts of the held-out rows, whose gains tell their standard error.
+_PARTS = 20
+# Standard errors that a gain must exceed.
+_ERRORS = 2.0
 # Strengths in turn that are worse than the best, after which no other is tried.
 _WORSE = 2
 # Largest number of passes of each candidate, which starts from the one before.

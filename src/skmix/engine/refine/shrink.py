@@ -35,8 +35,10 @@ from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Stat
 from ..sources import RowSource
 from ..structures import Structure, rescaled, structure_of, unpack
 
-# The range of ν, in rows.
-_FEWEST, _MOST = 1e-2, 1e6
+# Smallest ν, in rows.
+_FEWEST = 1e-2
+# Largest ν, in rows: all kernels then have the common covariance.
+_MOST = 1e6
 # Largest number of passes of the first fit: covariances converge early.
 _PASSES = 50
 # Kernels with fewer rows are left out of the marginal likelihood.
@@ -45,10 +47,14 @@ _FEWEST_ROWS = 2.0
 _CONSTANT = 1e-3
 # Smallest variance of T in any direction, relative to each feature's.
 _LEAST = 1e-6
-# Strengths that are tried by leaving rows out: this many, from one row to this multiple of all rows.
-_N_STRENGTHS, _MOST_OF_ROWS = 16, 100.0
-# Rows that are left out are at least this many, and as many as make this many numbers over all kernels.
-_FEWEST_LEFT_OUT, _NUMBERS = 1 << 9, 1 << 24
+# Strengths that are tried by leaving rows out.
+_N_STRENGTHS = 16
+# Largest of these strengths, as a multiple of all rows; the smallest is one row.
+_MOST_OF_ROWS = 100.0
+# Fewest rows that are left out in turn.
+_FEWEST_LEFT_OUT = 1 << 9
+# Numbers over all kernels that limit how many rows are left out.
+_NUMBERS = 1 << 24
 # A share this small is rounding.
 _NOTHING = 1e-9
 # A kernel is one of a class if it has more than this share of an average kernel's weight.

@@ -7,8 +7,10 @@ from scipy.optimize import brentq
 
 from ..model import FloatArray, IntArray
 
-# The range of temperatures: at its ends, all classes are practically equally probable, or one is certain.
-_HIGHEST, _LOWEST = 1e6, 1e-6
+# Highest temperature: all classes are practically equally probable.
+_HIGHEST = 1e6
+# Lowest temperature: one class is practically certain.
+_LOWEST = 1e-6
 
 
 def least_log_loss(

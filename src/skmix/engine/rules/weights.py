@@ -26,10 +26,14 @@ from ..model import BoolArray, FloatArray, Parameters
 
 # Exponentials of lower logarithms would be subnormal, and slow; such weights are negligible.
 LOWEST_LOG = -700.0
-# Limits of a_k, for a kernel without rows in any class, and of α, for classes that do not differ.
-_LEAST, _MOST = 1e-8, 1e6
-# Steps towards the most likely concentration in a pass, and the largest change of a logarithm in a step.
-_STEPS, _LONGEST = 3, 2.0
+# Lower limit of a_k, for a kernel without rows in any class.
+_LEAST = 1e-8
+# Upper limit of α, for classes that do not differ.
+_MOST = 1e6
+# Steps towards the most likely concentration in a pass.
+_STEPS = 3
+# Largest change of a logarithm in a step.
+_LONGEST = 2.0
 # A step of Newton's method that changes nothing by more than this share is taken as it is.
 _SHORT = 1e-3
 # Largest factor by which α grows in a pass: before kernels have found their rows all classes look alike, and

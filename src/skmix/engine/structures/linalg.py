@@ -42,8 +42,10 @@ _INFLATED_ON_DEVICE = 2.0**24
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
 # The largest squared distance in single precision.
 _FARTHEST_SQUARED_SINGLE = 1e30
-# Variances outside of these are not usable.
-TINY, HUGE = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
+# Smallest usable variance.
+TINY = float(np.finfo(np.float64).tiny)
+# Largest usable variance.
+HUGE = float(np.finfo(np.float64).max)
 
 
 # ---------------------------------------------------------------- second-order terms

@@ -12,9 +12,10 @@ from .diagonal import Diagonal
 from .full import ROWS_PER_NUMBER, Structure, Wishart
 from .linalg import lengths, whiten_batch, with_crossed
 
-# Low rank: a column of zeros would stay zero under EM, so that in a start every factor has this share of the
-# variances; and the smallest share of d in each feature's variance.
-_SEED, _SMALLEST_SHARE = 0.01, 1e-12
+# Share of the variances that every factor has in a start: a column of zeros would stay zero under EM.
+_SEED = 0.01
+# Smallest share of d in each feature's variance.
+_SMALLEST_SHARE = 1e-12
 
 
 class LowRank(Diagonal):

