@@ -616,6 +616,11 @@ class OnCluster(Rows):
         check_kind(X, "X")
         scale = None
         if is_frame(X):
+            if "columns" in (vars(model).get("preparation_") or {}):
+                raise ValueError(
+                    "The model encodes columns of text, but not those of Dask collections: give X.compute(), "
+                    "or files."
+                )
             X, scale = _without_others(model, X), _scale_of_frames(model)
         if X.ndim == 2 and X.shape[1] != model.n_features_in_:
             raise ValueError(_wrong_features(model, X.shape[1]))

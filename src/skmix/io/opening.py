@@ -374,7 +374,13 @@ def encode_frame(
 
     `columns` are those of a model, with what they hold; None finds that out.
     """
-    table = table_in_memory(_arrow_table(frame), "X")
+    arrow = _arrow_table(frame)
+    if arrow is None:
+        raise TypeError(
+            f"X is a {type(frame).__name__} with columns of text: only frames of pandas, polars and pyarrow "
+            "are encoded."
+        )
+    table = table_in_memory(arrow, "X")
     rows = open_columns(replace(table, place="row {}".format), max(1, table.n_rows))
     rows = rows if columns is None else rows.encoded(columns, missing)
     blocks = [block.X for block in rows.read(labels=False)]
