@@ -155,7 +155,7 @@ def _npz(path: Path) -> Table:
 
 @contextmanager
 def naming(name: str, notation: Notation) -> Iterator[None]:
-    """Let errors of the body begin with the name of the table, and say what is wrong with damaged ones."""
+    """Put the name of the table before errors of the body, and explain those of damaged files."""
     arrow_error = pyarrow().ArrowException
     try:
         yield
@@ -222,7 +222,7 @@ class ArrowRows(NamedRows):
     taken: list[int] | None = None
     # The distinct labels of a text file, as text.
     words: frozenset[str] | None = None
-    # Values that are no known category, by column, with the number of their rows.
+    # Unknown categories by column, with the number of their rows.
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
 
     @cached_property
@@ -768,9 +768,9 @@ def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
 def _labels(
     column: Any, name: str, notation: Notation, notes: list[ArgumentWarning], is_written: bool
 ) -> list[Any]:
-    """Return a column of labels, None where one is missing; words for that are noted.
+    """Return a column of labels, None where one is missing; add notes on words for missing labels.
 
-    Those that are written in a text file are read as numbers or truths where all are.
+    Labels of a text file are numbers or booleans if all of them are.
     """
     import pyarrow.compute as pc
 
