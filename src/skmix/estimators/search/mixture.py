@@ -35,7 +35,7 @@ from ._trials import Params, Trial, Trials
 _KERNELS_PER_CLASS = 4
 # They reach at least this number. More classes than this are samples or sites, which share kernels.
 _FEWEST_TO_REACH = 10
-# Strengths of the prior on covariances. Kernels that are narrow in some features alone need a weak one.
+# Strengths of the prior on covariances. Only a weak one lets kernels be narrow in some of the features.
 _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
 # A kind of covariances is given up after more than so many numbers of kernels that were no better than one
 # before.
