@@ -1,4 +1,4 @@
-"""What both searches have in common: folds, the table of trials, and the methods of the chosen model."""
+"""What both searches have in common: parameters, rows, folds, and the methods of the chosen model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _RESULTS = """
 
 
 def documented(cls: Estimator) -> Estimator:
-    """Insert into the docstring of a search what it has in common with the other."""
+    """Insert the parameters and attributes that both searches have into the docstring of one."""
     text = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     cls.__doc__ = text.replace("{results}", _RESULTS.strip())
     return cls

@@ -50,9 +50,9 @@ _FEWEST_ROWS_OF_A_CLASS = 100
 
 
 def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what fills missing values by their mean under a Gaussian fitted to X (n, M), given the others.
+    """Return a function that fills missing values by their mean given the others, under one Gaussian.
 
-    Features without any value in X become constant.
+    The Gaussian is fitted to X (n, M). Features without any value in X become constant.
     """
     if not np.isnan(X).any():
         return lambda rows: rows
@@ -69,7 +69,7 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class FeatureMap(NamedTuple):
-    """What kernels see of rows: standardised, by a power or the rank of each feature, and projected.
+    """Features as kernels see them: standardised, transformed by a power or by rank, and projected.
 
     Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers, of which one changes nothing,
     then by a curve, and then to (t − offset) A. Without curves or a matrix there is no such step.
@@ -89,7 +89,7 @@ class FeatureMap(NamedTuple):
         features that fit its other values best, by least squares; a row without any value has none.
         """
         with np.errstate(over="ignore"):
-            # What overflows is clipped.
+            # Overflowing values are clipped.
             features = along(self.curves, yeo_johnson((X - self.shift) / self.scale, self.powers))
         if self.matrix is None or self.offset is None:
             return features
