@@ -262,7 +262,7 @@ def from_responsibilities(
 
 @dataclass(frozen=True)
 class _Draw:
-    """What is drawn at random to seed the kernels of one class."""
+    """The random draws that seed the kernels of one class."""
 
     rows: IntArray  # (n,): the rows of the sample
     first: int  # which of them is the first seed

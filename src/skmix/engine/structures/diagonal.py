@@ -14,7 +14,6 @@ class Diagonal(Structure):
     """A variance for every kernel and feature: shape (R, K, M)."""
 
     name = "diag"
-    by_feature = True
     triangular = False
     pools_as: str | None = "diag"
 

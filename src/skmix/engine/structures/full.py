@@ -50,7 +50,6 @@ class Structure:
     name = "full"
     isotropic = False  # whether rescaling must use one scale for all features
     shared = False  # whether all kernels have the same covariance
-    by_feature = False  # whether features are independent within kernels
     triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals, or factors
     projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
     # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
@@ -110,7 +109,7 @@ class Structure:
         return covariances * scale[:, None] * scale
 
     def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
-        """Return covariances (R, K, …) times a factor (K,) for each kernel."""
+        """Return covariances times a factor (K,) for each kernel: shared ones become those of each."""
         return covariances * factors.reshape((-1,) + (1,) * (covariances.ndim - 2))
 
     def variances(self, covariances: FloatArray) -> FloatArray:
@@ -293,3 +292,6 @@ class Tied(Structure):
 
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         return np.repeat(covariances[..., None, :, :], n_kernels, axis=-3)
+
+    def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
+        return covariances[:, None] * factors[:, None, None]

@@ -29,7 +29,6 @@ class LowRank(Diagonal):
     """
 
     name = "low_rank"
-    by_feature = False
     pools_as = "low_rank"
     projects = True
     # Hundreds of features, some of them nearly constant, reach 2^24 without harm. This limit leaves an
