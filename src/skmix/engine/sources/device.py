@@ -21,7 +21,7 @@ from ..compute.arrays import (
 )
 from ..compute.threads import Workers
 from ..estep import masked
-from ..estep.coverage import DEVICE
+from ..estep.coverage import DEVICE, DEVICE_GAPS
 from ..estep.device import Assumed, FramedRows, order_by_class, prepare
 from ..estep.masked import Patterns
 from ..estep.terms import log_mix, moved
@@ -120,6 +120,7 @@ class DeviceRows(ArrayRows):
 class MaskedRows(DeviceRows):
     """Rows of a tensor with missing values, NaN; each row has at least one value."""
 
+    covers = DEVICE_GAPS
     # The number of classes, the complete rows and their numbers, and the other rows.
     _parts: tuple[int, DeviceRows | None, IntArray, list[Patterns]] | None = None
 
