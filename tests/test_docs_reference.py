@@ -42,6 +42,19 @@ def test_every_parameter_says_when_to_change_it(estimator: Any) -> None:
     assert [name for name, text in found.items() if text.count("When to change: ") != 1] == []
 
 
+@of_each_estimator
+def test_the_public_face_stays_small(estimator: Any) -> None:
+    added = re.compile(r"set_callbacks|get_feature_names_out")
+    methods = [
+        name
+        for name, _ in inspect.getmembers(estimator, callable)
+        if not MACHINERY.match(name) and not added.match(name)
+    ]
+    assert len(methods) <= 20, methods
+    most = 18 if estimator is skmix.SharedKernelMixture else 20
+    assert len(inspect.signature(estimator).parameters) <= most
+
+
 def test_the_drop_in_lists_its_parameters() -> None:
     found = re.findall(r"^(\w+) : .*\bdefault=", inspect.getdoc(skmix.GaussianMixture) or "", re.MULTILINE)
     assert found == list(inspect.signature(skmix.GaussianMixture).parameters)

@@ -144,29 +144,6 @@ def test_streams(library: str, covariance_type: str) -> None:
         assert_allclose(to_numpy(theirs.models_[0].means_), ours.models_[0].means_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("criterion", ["bic", "log_likelihood"])
-@each_library
-def test_the_choice_of_a_mixture(library: str, criterion: str) -> None:
-    make, rows = LIBRARIES[library], with_gaps(0.1)
-    labels = np.where(np.arange(len(y)) % 5 == 0, -1, y)
-    settings: dict[str, Any] = {
-        # Priors are searched where rows are held out.
-        "n_kernels": [3] if criterion == "log_likelihood" else [2, 3],
-        "covariance_type": ["full", "diag"] if criterion == "bic" else ["diag"],
-        "criterion": criterion,
-        "cv": 2,
-        "random_state": 0,
-    }
-    estimator = SharedKernelMixture(tol=0.1)
-    ours = SharedKernelMixtureCV(estimator, **settings).fit(rows, labels)
-    theirs = SharedKernelMixtureCV(estimator, device="cpu", **settings).fit(make(rows), make(labels))
-    assert theirs.best_params_ == ours.best_params_
-    for name in ("mean_test_score", "log_likelihood"):
-        assert_allclose(theirs.cv_results_[name], ours.cv_results_[name], rtol=1e-9)
-    same_kind(theirs.predict_proba(make(rows)), make(rows))
-    assert_allclose(to_numpy(theirs.score_samples(make(rows))), ours.score_samples(rows), rtol=1e-8)
-
-
 @pytest.mark.parametrize("wide", [False, True])
 @each_library
 def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:

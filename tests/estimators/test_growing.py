@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, load
 from skmix.estimators.decisions import quantile
@@ -84,33 +83,6 @@ def test_fit_forgets_the_stream() -> None:
     # A mixture is fitted in place.
     mixture = SharedKernelMixture(2, random_state=0).partial_fit(X[:100]).fit(X[:100])
     assert not hasattr(mixture, "stream_")
-
-
-@pytest.mark.parametrize("groups", [None, [[0], [1, 2]]])
-def test_a_new_class_gets_the_best_weights_and_nothing_else_moves(groups: Any) -> None:
-    X, y = sample(7)
-    known = y != "b"
-    model = SharedKernelClassifier(4, feature_sets=groups, random_state=0, max_iter=5000, tol=1e-2)
-    model.fit(X[known], y[known])
-    model.set_params(tol=1e-7)
-    before = [(m.means_.copy(), m.covariances_.copy(), m.weights_.copy()) for m in model.models_]
-    model.add_class(X[~known], "b")
-    assert model.classes_.tolist() == ["a", "b", "c"]
-    assert_allclose(model.class_prior_, [np.mean(y == c) for c in "abc"])
-    for part, (means, covariances, weights) in zip(model.models_, before, strict=True):
-        assert_array_equal(part.means_, means)
-        assert_array_equal(part.covariances_, covariances)
-        assert_array_equal(part.weights_[:, [0, 2]], weights)
-        assert_allclose(part.weights_.sum(axis=0), 1.0)
-    if groups is None:
-        # The weights' likelihood is concave: at its maximum every kernel in use has mean ratio one.
-        densities = model.class_log_likelihood(X[~known])[:, 1]
-        part = model.models_[0]
-        column = part.weights_[:, 1]
-        log_kernels = np.log(part.predict_proba(X[~known], groups=y[~known])) + densities[:, None]
-        ratios = np.exp(logsumexp(log_kernels - np.log(column) - densities[:, None], axis=0)) / np.sum(~known)
-        assert np.all(ratios < 1.001)
-        assert_allclose(ratios[column > 0.01], 1.0, atol=1e-3)
 
 
 def test_classes_that_cannot_be_added() -> None:
@@ -208,31 +180,6 @@ def test_the_threshold_of_a_stream_comes_from_rows_it_has_not_learnt() -> None:
     threshold = model.threshold_
     model.partial_fit(np.full((2, X.shape[1]), np.nan), y[:2])
     assert model.threshold_ == threshold
-
-
-@pytest.mark.parametrize("freeze", ["kernels", "weights"])
-def test_a_stream_keeps_what_is_frozen(freeze: str) -> None:
-    X, y = sample(17, 600)
-    fitted = SharedKernelMixture(4, random_state=0, max_iter=900).fit(X, y)
-    start = {"means": fitted.means_, "covariances": fitted.covariances_, "weights": fitted.weights_}
-    model = stream(SharedKernelMixture(init={**start, "freeze": freeze}), X[::-1], y[::-1])
-    name = "means_" if freeze == "kernels" else "weights_"
-    assert_allclose(getattr(model, name), getattr(fitted, name), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
-def test_a_stream_goes_on_from_a_fit(covariance_type: str) -> None:
-    X, y = sample(18, 2000)
-    model = SharedKernelClassifier(4, covariance_type=covariance_type, random_state=0, max_iter=2000)
-    model.fit(X[:1000], y[:1000])
-    before, means = model.score_samples(X).mean(), model.means_
-    model.partial_fit(X[1000:1050], y[1000:1050])  # fifty rows beside a thousand change little
-    assert abs(model.score_samples(X).mean() - before) < 0.02
-    assert np.any(model.means_ != means)
-    assert model.class_count_.sum() == 1050
-    model.add_class(X[:50] + 5.0, "d")
-    stream_labels = model.partial_fit(X[1050:], y[1050:]).classes_
-    assert stream_labels.tolist() == ["a", "b", "c", "d"]
 
 
 def test_a_first_batch_of_few_rows_is_fitted_with_care() -> None:

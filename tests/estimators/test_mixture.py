@@ -94,28 +94,6 @@ def test_attributes_and_their_shapes(covariance_type: str) -> None:
     }
 
 
-def test_defaults_are_those_of_the_public_face() -> None:
-    assert SharedKernelMixture().get_params() == {
-        "n_kernels": None,
-        "covariance_type": "auto",
-        "tail": None,
-        "init": "auto",
-        "n_init": 1,
-        "max_iter": 200,
-        "tol": 1e-4,
-        "variance_floor": 1e-6,
-        "covariance_prior": "auto",
-        "weight_prior": None,
-        "group_shift": None,
-        "inference": "em",
-        "accelerate": False,
-        "device": None,
-        "n_jobs": None,
-        "random_state": None,
-        "warm_start": False,
-    }
-
-
 def test_the_number_of_kernels() -> None:
     X, y = labelled()
     # Fifty rows a class, and nine parameters of a kernel: √(150 / 18) kernels, or √(50 / 18) for each class.

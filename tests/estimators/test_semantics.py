@@ -14,7 +14,6 @@ from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, 
 from skmix.engine.compute.blocks import Block
 from skmix.engine.model import Status
 from skmix.estimators import densities, streams
-from skmix.estimators import rows as estimator_rows
 
 
 def sample(n_rows: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -190,26 +189,6 @@ def test_a_mixture_predicts_the_kernel_of_each_row() -> None:
 
 
 @pytest.mark.slow
-def test_a_dask_fit_computes_no_label_on_the_client(client: Any) -> None:
-    import dask.array as da
-
-    X, y = sample()
-    computed, gather = [], client.gather
-
-    def note(futures: Any, *given: Any, **more: Any) -> Any:
-        found = gather(futures, *given, **more)
-        parts = found if isinstance(found, list) else [found]
-        computed.extend(part for part in parts if isinstance(part, np.ndarray) and len(part) > 20)
-        return found
-
-    client.gather = note
-    lazy = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
-    model = SharedKernelClassifier(3, random_state=0, tol=1e-2).fit(*lazy)
-    assert model.class_count_.tolist() == np.bincount(y).tolist()
-    assert not computed
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_many_starts_of_many_features_need_bounded_memory() -> None:
     random = np.random.default_rng(0)
@@ -269,50 +248,6 @@ def test_the_likelihood_never_falls_with_the_smallest_floor_that_promises_it() -
 
 
 # ---------------------------------------------------------------- rows, by hand
-
-
-def test_rows_of_weight_zero_take_their_labels_with_them() -> None:
-    X, classes = np.arange(10.0).reshape(5, 2), np.array(["a", "b", "c"])
-    codes = np.array([2, -1, 1, 0, 2])
-    weights = np.array([1.0, 2.0, 0.0, 3.0, 0.0])
-    rows, left, found, own = estimator_rows.weighted_rows(X, classes, codes, weights)
-    assert_array_equal(rows, X[[0, 1, 3]])
-    assert left.tolist() == ["a", "c"]
-    assert found.tolist() == [1, -1, 0]
-    assert own is not None
-    assert own.tolist() == [1.0, 2.0, 3.0]
-    # Without rows that have no label, none is taken for one.
-    found = estimator_rows.weighted_rows(X, classes, np.array([2, 2, 1, 0, 2]), weights)[2]
-    assert found.tolist() == [1, 1, 0]
-    for every in (None, np.ones(5)):
-        same = estimator_rows.weighted_rows(X, classes, codes, every)
-        assert same[0] is X
-        assert same[2] is codes
-    with pytest.raises(ValueError, match="zero for every row that has a label"):
-        estimator_rows.weighted_rows(X, classes, codes, np.array([0.0, 1.0, 0.0, 0.0, 0.0]))
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes", "codes"),
-    [
-        ([3, -1, 5, 3], [3, 5], [0, -1, 1, 0]),
-        ([1, -1, 1, -1], [-1, 1], [1, 0, 1, 0]),  # two classes
-        ([-1.0, np.nan, 2.0, 7.0], [-1.0, 2.0, 7.0], [0, -1, 1, 2]),  # NaN marks what has no label
-        (["b", None, "a", "b"], ["a", "b"], [1, -1, 0, 1]),
-        ([2, 1, 0, 2], [0, 1, 2], [2, 1, 0, 2]),
-        ([True, False, True, True], [False, True], [1, 0, 1, 1]),
-    ],
-)
-def test_labels_become_numbers(labels: list[Any], classes: list[Any], codes: list[int]) -> None:
-    given = np.array(labels, dtype=object if None in labels else None)
-    found, numbers = estimator_rows.number_labels(estimator_rows.read_labels(given, 4))
-    assert found.tolist() == classes
-    assert numbers.tolist() == codes
-    again = estimator_rows.code_labels(given, found, 4, unlabelled=True)
-    assert again.tolist() == codes
-    if -1 in codes:
-        with pytest.raises(ValueError, match="labels that no training row had"):
-            estimator_rows.code_labels(given, found, 4)
 
 
 def test_a_stream_without_labels_has_one_class_or_rows_without_a_label() -> None:

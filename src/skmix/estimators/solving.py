@@ -123,9 +123,6 @@ def fit_model(
             rows, scale = prior.covariance_prior
             options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
-    best: Result | None = None
-    status, reached = [], []
-    fell: list[list[float]] = []
     with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
 
         def after_pass(run: Run) -> None:
@@ -135,24 +132,16 @@ def fit_model(
                 saved(run)
 
         callback = None if apart else after_pass
-        for batch in chain([given], batches):
+
+        def from_starts(batch: Parameters) -> Result:
             if prune:
-                result = prune_kernels(source, batch, options, frame=frame, callback=callback)
-            else:
-                result = fit(source, batch, options, frame=frame, callback=callback, resume=resume)
-            status.append(result.status)
-            reached.append(result.log_likelihood.sum(axis=1))
-            fell += [] if result.fell is None else result.fell[~np.isnan(result.fell[:, 0])].tolist()
-            best = result if best is None or _objective(result) > _objective(best) else best
-    assert best is not None
-    if fell:
-        problem = f"{len(fell)} of {model.n_init} starts failed. {say_fall(*fell[0])}"
-        if all(np.all(own == Status.FAILED) for own in status):
-            raise ValueError(problem)
-        warn_caller(problem)
+                return prune_kernels(source, batch, options, frame=frame, callback=callback)
+            return fit(source, batch, options, frame=frame, callback=callback, resume=resume)
+
+        best, status, reached = _best_result(from_starts(batch) for batch in chain([given], batches))
     # A change of coordinates rounds: frozen parameters keep every bit.
     best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
-    found = _fitted(model, best, np.concatenate(status), np.concatenate(reached), training, prune)
+    found = _fitted(model, best, status, reached, training, prune)
     found = replace(found, prior=prior, floor=floor)
     if model.group_shift is None:
         return found
@@ -203,6 +192,29 @@ def _shift_groups(
         weight_posterior=posterior,
         shifts=Shifts(group_shift=strength, group_shifts=found.shifts),
     )
+
+
+def _best_result(results: Iterator[Result]) -> tuple[Result, IntArray, FloatArray]:
+    """Return the result with the best start, and the status and log-likelihood (n_init,) of all starts.
+
+    A start whose objective fell has failed; the fit is refused if no other is left.
+    """
+    best: Result | None = None
+    status, reached = [], []
+    fell: list[list[float]] = []
+    for result in results:
+        status.append(result.status)
+        reached.append(result.log_likelihood.sum(axis=1))
+        fell += [] if result.fell is None else result.fell[~np.isnan(result.fell[:, 0])].tolist()
+        best = result if best is None or _objective(result) > _objective(best) else best
+    assert best is not None
+    ended = np.concatenate(status)
+    if fell:
+        problem = f"{len(fell)} of {len(ended)} starts failed. {say_fall(*fell[0])}"
+        if np.all(ended == Status.FAILED):
+            raise ValueError(problem)
+        warn_caller(problem)
+    return best, ended, np.concatenate(reached)
 
 
 def _objective(result: Result) -> float:
@@ -492,16 +504,17 @@ def start_batches(
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
-        shared = n_starts, n_kernels, frame.standardised(structure), structure, random_state, weights
+        own = frame.standardised(structure)
+        wanted = starts.Wanted(n_classes, n_starts, n_kernels, own, structure, random_state)
         if init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif init == "class":
-            found = starts.class_wise(rows, codes, n_classes, *shared, own_kernels)
+            found = starts.class_wise(rows, codes, wanted, weights, own_kernels)
         elif init == "k-means":
-            found = starts.k_means(rows, codes, n_classes, *shared)
+            found = starts.k_means(rows, codes, wanted, weights)
         else:
             choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
-            found = choose(rows, n_classes, *shared)
+            found = choose(rows, wanted, weights)
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
 
 
