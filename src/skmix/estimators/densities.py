@@ -91,35 +91,6 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# ---------------------------------------------------------------- of each class
-
-
-def rows_of_kernels(model: Model) -> FloatArray:
-    """Return the number (L,) of each class's rows that are not background, or the sum of their weights."""
-    background = getattr(model, "background_weights_", None)
-    return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
-
-
-def counted_weights(model: Model) -> FloatArray:
-    """Return the weights (K, L) of a mixture as rows were counted, without a learnt prior."""
-    fitted = Fitted.of(model)
-    assert fitted is not None
-    if fitted.weight_prior is None:
-        return fitted.weights
-    if fitted.weight_posterior is not None:
-        after = fitted.weight_posterior.weight_concentration
-    else:
-        # A class was added: its weights are the mean of their posterior all the same.
-        after = fitted.weights * (rows_of_kernels(model) + fitted.weight_prior.sum())
-    return shares_of(np.maximum(after - fitted.weight_prior[:, None], 0.0), fitted.weights)
-
-
-def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
-    """Return the shares (K, L) of counts (K, L); other ones in classes without any."""
-    total = counts.sum(axis=0)
-    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), otherwise)
-
-
 # ---------------------------------------------------------------- of each row
 
 

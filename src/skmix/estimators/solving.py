@@ -246,8 +246,9 @@ def _default_prior(
         prior = saved.prior
     elif last is not None and last.prior is not None and last.prior.prior_setting == model.covariance_prior:
         # A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
-        before, now = ([] if each is None else each.variance_floor for each in (last.floor, floor))
-        prior = last.prior.covariance_prior if np.array_equal(before, now) else None
+        if last.floor is not None and floor is not None:
+            same = np.array_equal(last.floor.variance_floor, floor.variance_floor)
+            prior = last.prior.covariance_prior if same else None
     if prior is None and resume is None:
         one = given.take(0)
         few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)

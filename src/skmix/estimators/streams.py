@@ -25,7 +25,7 @@ from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import Settings, check_covariance_type, covariance_type_of
 from .decisions import quantile
-from .densities import counted_weights, log_density
+from .densities import log_density
 from .fitted import Fitted, Floor, History, Shifts, fields_of
 from .rows import (
     Training,
@@ -144,7 +144,7 @@ def _absorb(model: Settings, last: Fitted | None, batch: Block, classes: np.ndar
             # A model that was fitted counts as some batches.
             total = float(last.class_count.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
-            counted = replace(parameters, weights=counted_weights(model))
+            counted = replace(parameters, weights=last.counted_weights)
             past = resume(counted, frame_of(parameters, structure), covariance_type, n_batches, total)
         options, floor = _with_resolution(model, last, options, batch, past.frame)
     assert batch.y is not None
