@@ -20,14 +20,12 @@ from comparison import (
     SeparateMixtures,
     Settings,
     TrueDensities,
-    TunedSVC,
     contenders,
     count_parameters,
     draw,
     find_data,
     gain_table,
     half_of,
-    in_study_order,
     key_of,
     load_data,
     make_tables,
@@ -42,9 +40,9 @@ from comparison import (
 )
 from comparison.classifiers import MostAccurate
 from comparison.data import PARTS
-from comparison.plots import draw_curves, draw_errors, draw_gain, draw_ranks, gains
+from comparison.plots import gains
 from comparison.running import measure, split
-from comparison.sharing import CLASSIFIERS, PAIRS, _contenders, few_rows
+from comparison.sharing import PAIRS, _contenders, few_rows
 from comparison.tables import corrected_standard_error
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
@@ -53,10 +51,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
 
 from skmix import SharedKernelClassifier
 from skmix.paper import harness
@@ -139,22 +136,6 @@ def test_preparation_fits_the_classifier(contender: Contender) -> None:
         assert pickle.loads(pickle.dumps(contender)).pipeline(0, True).__repr__(N_CHAR_MAX=1_000_000) == text
     # Keys of results contain this text: an address in memory would differ in every process.
     assert "0x" not in text
-
-
-def test_the_support_vector_machine_is_the_most_accurate_of_its_grid(iris: DataSet) -> None:
-    X, y = iris.X[:, :2], iris.y
-    model = TunedSVC(C=(1.0, 100.0), gamma=(0.1, 1.0, 10.0), random_state=0).fit(X, y)
-    folds = StratifiedKFold(3, shuffle=True, random_state=0)
-    scale = 1.0 / (2 * X.var())
-    means = {
-        (C, gamma): cross_val_score(SVC(C=C, gamma=gamma * scale), X, y, cv=folds).mean()
-        for C in (1.0, 100.0)
-        for gamma in (0.1, 1.0, 10.0)
-    }
-    C, gamma = max(means, key=lambda each: means[each])
-    assert model.best_params_ == pytest.approx({"C": C, "gamma": gamma * scale})
-    # Its classes are its own, whatever the calibrated probabilities say.
-    assert_array_equal(model.predict(X), SVC(C=C, gamma=gamma * scale).fit(X, y).predict(X))
 
 
 def test_separate_mixtures_of_one_component_are_discriminant_analysis() -> None:
@@ -325,19 +306,14 @@ def test_data_by_name_and_file(tmp_path: Path) -> None:
 
 def test_wrong_use_is_refused(iris: DataSet, tmp_path: Path) -> None:
     (tmp_path / "gaps.csv").write_text("x,label\n1,a\n2,\n3,b\n4,\n")
-    (tmp_path / "alone.csv").write_text("x,label\n1,a\n2,a\n5,alone\n")
     for call, message in (
-        (lambda: Settings(n_repeats=0), "repeats must be at least 1, got 0"),
         (lambda: Settings(test_share=1.0), "test_share must lie between 0 and 1, got 1"),
         (lambda: contenders(["oracle"]), "there is no classifier 'oracle'; there are shared kernels"),
         (lambda: load_data("moon"), "no data set or file 'moon'; by name there are iris"),
         (lambda: find_data("moon", tmp_path), r"there is no moon.csv or moon.csv.gz in"),
         (lambda: load_data(str(tmp_path / "gaps.csv")), "row 2 of 4 has no label; 2 rows have none"),
-        (lambda: load_data(str(tmp_path / "alone.csv")), "fewer than two classes"),
         (lambda: split(DataSet("tiny", iris.X[::50], iris.y[::50]), 0, Settings()), "too few to test on"),
-        (lambda: simulate("puddle-10", 5, 0), "pool, parts, apart, and how many .* got 'puddle-10'"),
-        (lambda: simulate("pool-1", 5, 0), "from 2 on"),
-        (lambda: SeparateMixtures(max_components=0).fit(iris.X, iris.y), "max_components must be at least 1"),
+        (lambda: simulate("pool-1", 5, 0), "pool, parts, apart, and how many .* from 2 on"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
@@ -528,21 +504,3 @@ def test_gain_is_the_difference_within_draws() -> None:
     assert gain_table(failed).lines[0][3:5] == ("1", "1.0")
     assert sharing_tables(failed)[0].lines[0][2] == "1 of 2 failed"
     assert gain_table(points[:2]).lines == ()
-
-
-def test_pictures_are_drawn(tmp_path: Path) -> None:
-    outcomes = made_up({"a": {each.name: [0.1, 0.2] for each in FIELD}, "b": {"LDA": [0.1]}})
-    points = in_study_order(
-        replace(OUTCOME, data=data, n_classes=5, n_train=5 * rows, classifier=name, log_loss=loss)
-        for data in ("parts-5", "seven_segment", "letter", "pool-5")
-        for rows, loss in ((2, 30.0), (5, 1.0))
-        for name in CLASSIFIERS
-    )
-    assert [point.data for point in points[:: 2 * len(CLASSIFIERS)]] == [
-        *("letter", "seven_segment", "pool-5", "parts-5")
-    ]
-    draw_ranks(outcomes, tmp_path / "ranks.png")
-    draw_errors(outcomes, tmp_path / "errors.png")
-    draw_gain(points, tmp_path / "gain.png")
-    draw_curves(points, "log_loss", tmp_path / "losses.png")
-    assert {path.name for path in tmp_path.iterdir()} == {"ranks.png", "errors.png", "gain.png", "losses.png"}

@@ -186,12 +186,6 @@ def test_entropy_lies_between_certainty_and_ignorance() -> None:
     assert entropy_of_responsibilities(WORKED_X, WORKED_Y, certain) == 0.0
 
 
-def test_log_likelihood_agrees_with_the_linear_domain() -> None:
-    X, classes, parameters = large_case()
-    expected = next(published_passes(X, classes, parameters)).class_log_likelihood
-    assert_allclose(log_likelihood(X, classes, parameters), expected, rtol=1e-12)
-
-
 def test_log_likelihood_far_from_every_kernel_stays_finite() -> None:
     X = WORKED_X + 1e4
     assert np.isfinite(log_likelihood(X, WORKED_Y, WORKED_PREVIOUS)).all()

@@ -235,21 +235,3 @@ def test_draws_of_low_rank_kernels_need_no_dense_matrix() -> None:
     X, _ = draw(model, "low_rank", np.zeros(20_000, dtype=np.int64), np.random.RandomState(0))
     assert_allclose(X.mean(axis=0), [10.0, -5.0], atol=0.1)
     assert_allclose(np.cov(X.T), factors @ factors.T, rtol=0.04)
-
-
-def test_kernels_without_weight_are_never_drawn() -> None:
-    model = random_model(np.random.default_rng(2), 4, 2, 1, "full")
-    model = replace(model, weights=np.array([[0.0, 0.5], [1.0, 0.0], [0.0, 0.5], [0.0, 0.0]]))
-    _, kernels = draw(model, "full", np.repeat([0, 1], 5000), np.random.RandomState(0))
-    assert set(kernels[:5000]) == {1}
-    assert set(kernels[5000:]) == {0, 2}
-
-
-def test_the_seed_decides_the_sample() -> None:
-    model = random_model(np.random.default_rng(3), 4, 2, 3, "full")
-    classes = np.arange(20) % 2
-    first, _ = draw(model, "full", classes, np.random.RandomState(5))
-    again, _ = draw(model, "full", classes, np.random.RandomState(5))
-    other, _ = draw(model, "full", classes, np.random.RandomState(6))
-    assert_array_equal(first, again)
-    assert not np.allclose(first, other)

@@ -74,25 +74,6 @@ def test_a_start_whose_objective_falls_fails_with_both_numbers(
     assert found.n_iter[0] < 8
 
 
-def test_other_starts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The M-step is broken for the second start of the batch alone."""
-    improve = Likelihood.improve
-
-    def worse(self: Likelihood, *given: Any) -> Any:
-        found, *others = improve(self, *given)
-        scale = np.ones((len(found.means), 1, 1))
-        scale[1:2] = 0.5 if len(scale) == 2 else 1.0
-        return replace(found, means=scale * found.means), *others
-
-    monkeypatch.setattr(Likelihood, "improve", worse)
-    starts = stack([model_of(np.random.default_rng(seed), 3, 2, 3) for seed in (1, 2)])
-    found = fit(open_source(X, Y), starts, Options(max_iter=500, tol=1e-6))
-    assert found.status.tolist() == [Status.CONVERGED, Status.FAILED]
-    assert found.fell is not None
-    assert np.isnan(found.fell[0]).all()
-    assert found.best == 0
-
-
 def test_the_last_pass_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     start = stack([model_of(np.random.default_rng(1), 3, 2, 3)])
     monkeypatch.setattr(Likelihood, "improve", broken(Likelihood, after=5))

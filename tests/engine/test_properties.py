@@ -306,9 +306,9 @@ def starts_of_kind(
     frame = measure(X, structure)
     if kind in ("class", "k-means"):
         by_class = starts.class_wise if kind == "class" else starts.k_means
-        return by_class(X, classes, n_classes, 2, n_kernels, frame, structure, random_state)
+        return by_class(X, classes, starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state))
     choose = starts.k_means_plus_plus if kind == "k-means++" else starts.random_from_data
-    return choose(X, n_classes, 2, n_kernels, frame, structure, random_state)
+    return choose(X, starts.Wanted(n_classes, 2, n_kernels, frame, structure, random_state))
 
 
 @settings(reproducible, max_examples=150)
@@ -379,23 +379,3 @@ def test_a_constant_beside_a_far_smaller_feature(
         result = fit(X, classes, starts_of_kind(kind, X, classes, 2, covariance_type), options)
         assert_finite(result)
         assert (result.status != Status.FAILED).all()
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-@pytest.mark.parametrize(
-    ("n_rows", "n_kernels", "n_classes", "n_features"),
-    [(1, 1, 1, 1), (2, 1, 2, 1), (2, 7, 1, 3), (5, 9, 5, 2), (3, 2, 3, 6), (1001, 2, 2, 1)],
-)
-def test_smallest_and_most_unequal_sizes(
-    covariance_type: str, n_rows: int, n_kernels: int, n_classes: int, n_features: int
-) -> None:
-    random = np.random.default_rng(1)
-    X = random.normal(size=(n_rows, n_features))
-    classes = np.zeros(n_rows, dtype=np.int64)
-    classes[:n_classes] = np.arange(n_classes)
-    for kind in START_KINDS:
-        start = starts_of_kind(kind, X, classes, n_kernels, covariance_type)
-        result = fit(X, classes, start, Options(covariance_type=covariance_type))
-        assert_finite(result)
-        assert (result.status == Status.CONVERGED).all()
-        assert_never_falls(result, n_rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from libraries import LIBRARIES, each_library
@@ -32,7 +34,9 @@ def class_wise(
     n_classes = int(classes.max()) + 1
     frame = measure(X, structure)
     random_state = np.random.RandomState(seed)
-    return starts.class_wise(X, classes, n_classes, n_starts, n_kernels, frame, structure, random_state)
+    return starts.class_wise(
+        X, classes, starts.Wanted(n_classes, n_starts, n_kernels, frame, structure, random_state)
+    )
 
 
 def corners_of(means: FloatArray) -> IntArray:
@@ -62,7 +66,9 @@ def test_random_rows(covariance_type: str) -> None:
     X, _ = random_rows(random, 30, 1, 3)
     X = X * [1.0, 1.0, 1.0] if covariance_type == "spherical" else X * [1.0, 100.0, 1e-3]
     structure = structure_of(covariance_type)
-    found = starts.random_from_data(X, 2, 6, 5, measure(X, structure), structure, np.random.RandomState(0))
+    found = starts.random_from_data(
+        X, starts.Wanted(2, 6, 5, measure(X, structure), structure, np.random.RandomState(0))
+    )
     assert_array_equal(found.weights, np.full((6, 5, 2), 0.2))
     spread = X.std(axis=0)
     for means in found.means:
@@ -79,27 +85,19 @@ def test_random_rows_have_a_weight() -> None:
     weights = np.where(np.arange(20) % 5 == 0, 1.0, 0.0)
     structure = structure_of("full")
     frame, random_state = measure(X, structure), np.random.RandomState(0)
-    found = starts.random_from_data(X, 1, 2, 4, frame, structure, random_state, weights)
+    found = starts.random_from_data(X, starts.Wanted(1, 2, 4, frame, structure, random_state), weights)
     assert_allclose(np.sort(found.means[..., 0], axis=1), [[0.0, 5.0, 10.0, 15.0]] * 2, atol=1e-12)
 
 
 def test_more_kernels_than_rows_use_rows_again() -> None:
     X = np.array([[0.0], [1.0], [5.0]])
     frame = measure(X, FULL)
-    found = starts.random_from_data(X, 1, 2, 7, frame, FULL, np.random.RandomState(0))
+    found = starts.random_from_data(X, starts.Wanted(1, 2, 7, frame, FULL, np.random.RandomState(0)))
     assert np.isin(found.means.round(9), X).all()
     for choose in (starts.k_means_plus_plus, starts.random_from_data):
-        found = choose(X, 1, 2, 7, frame, FULL, np.random.RandomState(0))
+        found = choose(X, starts.Wanted(1, 2, 7, frame, FULL, np.random.RandomState(0)))
         assert np.isfinite(found.means).all()
         assert (found.covariances > 0).all()
-
-
-def test_k_means_plus_plus_finds_every_cluster() -> None:
-    X, _ = four_clusters()
-    frame = measure(X, FULL)
-    found = starts.k_means_plus_plus(X, 3, 20, 4, frame, FULL, np.random.RandomState(0))
-    assert found.weights.shape == (20, 4, 3)
-    assert all(sorted(corners_of(means).tolist()) == [0, 1, 2, 3] for means in found.means)
 
 
 @each_library
@@ -108,12 +106,15 @@ def test_swaps_move_seeds_to_clusters_without_one(library: str) -> None:
     grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
     rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))
     frame, X = measure(rows, FULL), LIBRARIES[library](rows)
-    settings = 5, 25, frame, FULL
     everything = np.zeros(len(rows), dtype=np.int64)
+
+    def wanted() -> starts.Wanted:
+        return starts.Wanted(1, 5, 25, frame, FULL, np.random.RandomState(0))
+
     for found, least, most in (
-        (starts.class_wise(X, everything, 1, *settings, np.random.RandomState(0)), 0, 1),
-        (starts.k_means_plus_plus(X, 1, *settings, np.random.RandomState(0)), 5, 5),
-        (starts.k_means(X, everything, 1, *settings, np.random.RandomState(0)), 5, 5),
+        (starts.class_wise(X, everything, wanted()), 0, 1),
+        (starts.k_means_plus_plus(X, wanted()), 5, 5),
+        (starts.k_means(X, everything, wanted()), 5, 5),
     ):
         nearest = np.linalg.norm(found.means[:, :, None] - grid, axis=-1).argmin(axis=2)
         assert least <= sum(len(set(own)) == 25 for own in nearest) <= most
@@ -170,8 +171,12 @@ def test_starts_differ_and_seeds_repeat() -> None:
     frame = measure(X, FULL)
     for make in (
         lambda seed: class_wise(X, corner, 3, 8, seed),
-        lambda seed: starts.k_means_plus_plus(X, 1, 3, 8, frame, FULL, np.random.RandomState(seed)),
-        lambda seed: starts.random_from_data(X, 1, 3, 8, frame, FULL, np.random.RandomState(seed)),
+        lambda seed: starts.k_means_plus_plus(
+            X, starts.Wanted(1, 3, 8, frame, FULL, np.random.RandomState(seed))
+        ),
+        lambda seed: starts.random_from_data(
+            X, starts.Wanted(1, 3, 8, frame, FULL, np.random.RandomState(seed))
+        ),
         lambda seed: starts.uniform(3, 8, 1, 2, FULL, np.random.RandomState(seed)),
     ):
         first, again, other = make(0), make(0), make(1)
@@ -201,7 +206,9 @@ def test_poor_data_give_usable_starts(covariance_type: str, name: str) -> None:
     for n_kernels in (1, 5, 30):
         made = [
             class_wise(X, classes, 3, n_kernels, kind=covariance_type),
-            starts.k_means_plus_plus(X, n_classes, 3, n_kernels, frame, structure, np.random.RandomState(0)),
+            starts.k_means_plus_plus(
+                X, starts.Wanted(n_classes, 3, n_kernels, frame, structure, np.random.RandomState(0))
+            ),
         ]
         for found in made:
             assert np.isfinite(found.means).all()
@@ -240,25 +247,9 @@ def all_rows(
 ) -> Parameters:
     frame, n_classes = measure(X, FULL, row_weights=weights), int(classes.max()) + 1
     random_state = np.random.RandomState(0)
-    return starts.k_means(X, classes, n_classes, n_starts, n_kernels, frame, FULL, random_state, weights)
-
-
-def test_k_means_finds_clusters_whatever_their_classes() -> None:
-    X, corner = four_clusters()
-    classes = np.where(corner == 3, np.arange(len(X)) % 2, corner % 2)
-    found = all_rows(X, classes, 6, 4)
-    complete = 0
-    for means, weights, covariances in zip(found.means, found.weights, found.covariances, strict=True):
-        nearest = np.argmin(((X[:, None] - means) ** 2).sum(axis=2), axis=1)
-        # Each centre is the mean of its rows, and the weights are the classes' shares, a hundredth spread.
-        assert_allclose(means, [X[nearest == k].mean(axis=0) for k in range(4)], atol=1e-9)
-        shares = [[np.mean(nearest[classes == c] == k) for c in range(2)] for k in range(4)]
-        assert_allclose(weights, 0.99 * np.array(shares) + 0.01 / 4, rtol=1e-12)
-        within = X - means[nearest]
-        pooled = 0.95 * within.T @ within / len(X) + 0.05 * np.diag(X.var(axis=0))
-        assert_allclose(covariances, np.stack([pooled] * 4), rtol=1e-9, atol=1e-9)
-        complete += np.linalg.norm(means[:, None] - CENTRES, axis=2).min(axis=0).max() < 1.0
-    assert complete >= 3
+    return starts.k_means(
+        X, classes, starts.Wanted(n_classes, n_starts, n_kernels, frame, FULL, random_state), weights
+    )
 
 
 def test_k_means_counts_weights_like_rows_and_leaves_unlabelled_rows_to_the_clusters() -> None:
@@ -301,8 +292,8 @@ def test_kernels_of_a_class_may_be_its_own() -> None:
     X, corner = four_clusters()
     classes = corner // 2
     frame = measure(X, FULL)
-    arguments = X, classes, 2, 3, 5, frame, FULL, np.random.RandomState(0)
-    found = starts.class_wise(*arguments, own_kernels=np.array([2, 3]))
+    wanted = starts.Wanted(2, 3, 5, frame, FULL, np.random.RandomState(0))
+    found = starts.class_wise(X, classes, wanted, own_kernels=np.array([2, 3]))
     expected = np.array([[1 / 2, 0.0]] * 2 + [[0.0, 1 / 3]] * 3)
     assert_allclose(found.weights, np.stack([expected] * 3), rtol=1e-15)
     for means in found.means:
@@ -335,7 +326,7 @@ def test_weights_of_k_means_are_shares_of_the_rows_of_each_class() -> None:
     X, classes = centres[kernels] + random.normal(size=(200, 2)), np.repeat([0, 1], 100)
     structure = structure_of("full")
     frame = measure(X, structure)
-    found = starts.k_means(X, classes, 2, 4, 3, frame, structure, np.random.RandomState(0))
+    found = starts.k_means(X, classes, starts.Wanted(2, 4, 3, frame, structure, np.random.RandomState(0)))
     assert_allclose(found.weights.sum(axis=1), 1.0)
     for r in range(4):
         order = [int(np.linalg.norm(found.means[r] - centre, axis=1).argmin()) for centre in centres]
@@ -374,11 +365,13 @@ def test_samples_for_seeds_follow_the_weights() -> None:
     X = random.normal(size=(4000, 1)) + np.where(light, 1000.0, 0.0)[:, None]
     classes = np.arange(4000) // 2 % 2
     frame, weights = measure(X, FULL), np.where(light, 1e-9, 1.0)
-    settings = 5, 4, frame, FULL, np.random.RandomState(0), weights
-    for found in (starts.class_wise(X, classes, 2, *settings), starts.k_means_plus_plus(X, 1, *settings)):
+    wanted = starts.Wanted(2, 5, 4, frame, FULL, np.random.RandomState(0))
+    by_class = starts.class_wise(X, classes, wanted, weights)
+    for found in (by_class, starts.k_means_plus_plus(X, replace(wanted, n_classes=1), weights)):
         assert np.abs(found.means).max() < 10.0
     weights = np.where(light, 1.0, 3.0)
-    one = starts.class_wise(X, 0 * classes, 1, 100, 1, frame, FULL, np.random.RandomState(0), weights)
+    wanted = starts.Wanted(1, 100, 1, frame, FULL, np.random.RandomState(0))
+    one = starts.class_wise(X, 0 * classes, wanted, weights)
     # 100 samples of 25 rows: five standard errors.
     assert one.means.mean() == pytest.approx(250.0, abs=43.0)
 
@@ -403,18 +396,6 @@ def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.
     assert len(everyone.swaps) == 8 * 4
     # Seeds that may be swapped are drawn from more rows.
     assert len(starts._draw(members, 4, None, np.random.RandomState(0), swap=True).rows) == 400
-
-
-def test_neighbours_are_sought_among_some_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starts, "_MOST_WITH_NEIGHBOURS", 50)
-    X, corner = four_clusters()
-    weights = np.arange(1.0, 401.0)
-    rows, own, mass = starts.without_outliers(X, corner, weights, measure(X, FULL))
-    assert 37 <= len(rows) <= 50
-    assert mass is not None
-    for row, c, weight in zip(rows, own, mass, strict=True):
-        (n,) = np.flatnonzero((row == X).all(axis=1))
-        assert (corner[n], weights[n]) == (c, weight)
 
 
 def test_centres_of_classes_are_those_of_three_passes_of_lloyd() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,17 +102,6 @@ def test_the_path_holds_what_entered_each_pass() -> None:
         assert_allclose(result.log_likelihood[r], last, rtol=1e-11)
         before = fit(X, classes, models, Options(tol=0.0, max_iter=3)).parameters.take(r)
         assert_allclose(result.path[r][3], total_log_likelihood(X, classes, before), rtol=1e-11)
-
-
-def test_a_fit_can_go_on_from_another() -> None:
-    """Two fits of five passes are one of ten."""
-    X, classes, models = problem()
-    five = Options(max_iter=5, tol=0.0)
-    ten = fit(X, classes, models, replace(five, max_iter=10))
-    first = fit(X, classes, models, five)
-    second = fit(X, classes, first.parameters, five)
-    assert_allclose(second.parameters.means, ten.parameters.means, rtol=1e-10, atol=1e-12)
-    assert_allclose(second.log_likelihood, ten.log_likelihood, rtol=1e-12)
 
 
 def test_the_callback_is_called_after_every_pass() -> None:

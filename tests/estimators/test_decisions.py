@@ -15,8 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import log_loss
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.engine.compute.blocks import Block
+from skmix import SharedKernelClassifier
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.estimators import crossfit
 from skmix.estimators.crossfit import seed_of
@@ -356,30 +355,6 @@ def test_rows_that_say_nothing_about_the_temperature() -> None:
         with pytest.raises(ValueError, match=message):
             model.calibrate(X, labels)
     assert model.temperature_ == 1.0
-
-
-def test_all_of_few_rows_are_held_out_with_their_weights() -> None:
-    X = np.random.default_rng(0).normal(size=(300, 1))
-    weights = np.random.default_rng(1).permutation(300) + 1.0  # which tell rows apart
-    rows = Block(X, np.zeros(300, dtype=np.int64), weights)
-    model = SharedKernelMixture(1, random_state=0).fit(X, sample_weight=weights)
-    finished: list[int] = []
-    for finish in (None, lambda _, own: finished.append(len(own.X))):
-        found, own = crossfit.held_out_densities(model, rows, finish)
-        assert own is not None
-        assert_array_equal(np.sort(own), np.arange(1.0, 301.0))
-        place = np.argsort(weights)[own.astype(int) - 1]
-        assert_allclose(found, model.score_samples(X)[place], atol=0.5)
-    assert finished == [225] * 4
-
-
-def test_rows_contradict_the_model_by_their_weight() -> None:
-    # Three rows are right by a nat, one is wrong by two: it must count for more than one and a half.
-    log_joints, codes = np.array([[0.0, -1.0]] * 3 + [[2.0, 0.0]]), np.array([0, 0, 0, 1])
-    assert best_temperature(log_joints, codes) > 1.0
-    assert best_temperature(log_joints, codes, np.array([1.0, 1.0, 1.0, 1.4])) > 1.0
-    with pytest.raises(ValueError, match="worse than guessing"):
-        best_temperature(log_joints, codes, np.array([1.0, 1.0, 1.0, 1.6]))
 
 
 def test_classes_without_prior() -> None:

@@ -12,7 +12,8 @@ from sklearn import metrics
 from sklearn.exceptions import ConvergenceWarning
 from study_runs import same_runs
 
-from skmix import SharedKernelClassifier
+from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix.estimators import fit_each
 from skmix.paper import METHODS, Method, Settings, StudyData, methods, run_batch, run_one
 from skmix.paper.harness import generator
 from skmix.paper.methods import _joined, fit_batch, predict, predict_published, scores_of
@@ -70,6 +71,14 @@ def test_our_methods_are_mixtures(
     rows = [np.ascontiguousarray(data.test_dithered[:, columns].T) for columns in variant.columns]
     for decide in (predict, predict_published):
         np.testing.assert_array_equal(decide(rows, fitted.mixtures), expected)
+
+
+def test_other_mixtures_are_not_fitted_as_a_batch() -> None:
+    for setting in ({"covariance_type": "diag"}, {"tail": "t"}, {"covariance_prior": 1.0}):
+        model = SharedKernelMixture(**{"covariance_type": "full", "covariance_prior": None} | setting)
+        (name,) = setting
+        with pytest.raises(ValueError, match=f"fit_each needs {name}="):
+            fit_each(model, np.ones((9, 1)), np.zeros(9), [0])
 
 
 def test_a_start_that_fails_fails_the_run(

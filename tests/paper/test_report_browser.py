@@ -206,22 +206,3 @@ def test_confusion_matrices_follow_the_chosen_method(explored: Any) -> None:
         )
         for variant, shown in zip(LEVELS, tables, strict=True):
             np.testing.assert_array_equal(shown, best[variant, method].run.confusion)
-
-
-def test_histograms_tell_their_counts(explored: Any) -> None:
-    """Every run of a method is under exactly one bar."""
-    browser = explored
-    bars = browser.execute_script(
-        "return [...document.querySelectorAll('#distribution-charts svg')].map((s) => "
-        "['published', 'robust', 'class-wise'].map((w) => s.querySelectorAll(`.method-${w} .bar`).length))"
-    )
-    results = synthetic_results()
-    for variant, counts in zip(LEVELS, bars, strict=True):
-        for method, count in zip(("published", "robust", "class-wise"), counts, strict=True):
-            # Whole per cent; a perfect run shares the last bar.
-            accuracies = {
-                min(run.confusion.trace() * 100 // run.confusion.sum(), 99)
-                for run in results.runs
-                if (run.variant, run.n_kernels, run.method) == (variant, 10, method)
-            }
-            assert count == len(accuracies)

@@ -32,6 +32,7 @@ FILES = [
     "study.sqlite",
     "tables",
 ]
+KEYS = ("true", "estimated")
 SMALL = ["--runs", "1", "--only", "3x1D", "--jobs", "1"]
 
 
@@ -102,18 +103,17 @@ def test_a_small_study_from_end_to_end(
 def check_illustration(output: str, content: dict[str, Any]) -> None:
     """Two means, three entries of a covariance or three weights, true and then estimated, and two errors."""
     assert content["seed"] == 3
-    lines = re.findall(r"^ +(?:kernel|class) (\d)((?: +-?\d+\.\d{3})+) *$", output, re.MULTILINE)
+    lines = re.findall(r"^(?:mean|covariance|class) (\d)((?: +-?\d+\.\d{3})+) *$", output, re.MULTILINE)
     numbers = [[float(number) for number in line.split()] for _, line in lines]
     assert [len(line) for line in numbers] == [6, 6, 6, 8, 8, 8, 8, 8, 8]
-    for line in numbers:
-        true, estimated = np.split(np.array(line[:-2]), 2)
-        assert line[-2] == pytest.approx(np.abs(estimated - true).max(), abs=0.0011)
-    for k, line in enumerate(numbers[:3]):
-        assert line[:2] == content["true"]["means"][k]
-        assert line[2:4] == np.round(content["estimated"]["means"][k], 3).tolist()
-    for c, line in enumerate(numbers[6:]):
-        assert line[:3] == np.array(content["true"]["weights"])[:, c].tolist()
-        assert line[3:6] == np.round(content["estimated"]["weights"], 3)[:, c].tolist()
+    true, estimated = ({name: np.array(values) for name, values in content[key].items()} for key in KEYS)
+    for owner in range(3):
+        mean, weights = numbers[owner], numbers[6 + owner]
+        np.testing.assert_allclose(mean[:2], true["means"][owner])
+        np.testing.assert_allclose(mean[2:4], estimated["means"][owner], atol=5.1e-4)
+        assert mean[4] == pytest.approx(np.abs(np.subtract(mean[:2], mean[2:4])).max(), abs=0.0011)
+        np.testing.assert_allclose(weights[:3], true["weights"][:, owner])
+        np.testing.assert_allclose(weights[3:6], estimated["weights"][:, owner], atol=5.1e-4)
     for name, error in content["largest_error"].items():
         assert f"{name} {error:.3f}" in output
     assert f"Converged in {content['passes']} passes" in output

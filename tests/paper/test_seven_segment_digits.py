@@ -94,12 +94,8 @@ def test_images_of_the_published_points_are_the_published_images(golden: Golden)
     assert images.dtype == np.uint8
     assert_array_equal(images, stored["images"])
     # Among them images with points beyond the border, which count in its cells.
-    bound = segment_layout().bound
-    assert np.sum(np.abs(stored["points"]) > bound) > 100
-
-
-def test_the_order_of_points_does_not_matter(golden: Golden) -> None:
-    stored = golden("digit_points")
+    assert np.sum(np.abs(stored["points"]) > segment_layout().bound) > 100
+    # The order of points does not matter, and an image without points is dark.
     order = np.random.RandomState(0).permutation(len(stored["points"]))
     images = bin_points(stored["points"][order], stored["image_index"][order], n_images=21)
     assert_array_equal(images[:20], stored["images"])
@@ -133,21 +129,6 @@ def test_brightness_is_relative_to_the_fullest_cell_and_halves_go_up() -> None:
     (image,) = bin_points(points, np.zeros(14, dtype=int))
     # 25.5 and 76.5, rounded away from zero.
     assert sorted(image[image > 0].tolist()) == [26, 77, 255]
-
-
-def test_an_image_has_its_digit_upright(golden: Golden) -> None:
-    images, labels = make_seven_segment_digits(30, random_state=0)
-    mean = np.array([images[labels == digit].mean(axis=0) for digit in range(10)])
-    upper, lower = mean[:, :14].sum(axis=(1, 2)), mean[:, 14:].sum(axis=(1, 2))
-    assert upper[7] > 1.5 * lower[7]
-    assert mean[6][:14, :14].sum() > 2 * mean[6][:14, 14:].sum()
-    # As in the published images, digit by digit.
-    stored = golden("digit_images")
-    for digit in range(10):
-        published = stored["images"][stored["labels"] == digit].mean(axis=0)
-        agreement = [np.corrcoef(published.ravel(), other.ravel())[0, 1] for other in mean]
-        assert np.argmax(agreement) == digit
-        assert agreement[digit] > 0.97
 
 
 def test_images_come_digit_by_digit_and_repeat_with_the_seed() -> None:

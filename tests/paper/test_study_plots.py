@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import same_color, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.testing import assert_allclose, assert_array_equal
 from synthetic import make_run, synthetic_results
@@ -64,11 +63,8 @@ def test_every_run_is_a_dot_in_the_lane_of_its_method() -> None:
     assert any(text.get_text() != "none failed" for panel in axes for text in panel.texts)
 
 
-def test_a_run_without_an_accuracy_counts_as_failed() -> None:
-    (panel,) = plot_accuracy_distribution([make_run(accuracy=float("nan")), make_run(accuracy=0.9)])
-    assert panel.texts[0].get_text() == "1 of 2 failed"
-    assert_array_equal(lanes(panel)[0], [0.0, 0.9])
-    # Not more dots than can be seen, in their lane, but all runs are counted.
+def test_all_runs_are_counted_of_which_some_are_drawn() -> None:
+    """Not more dots are drawn than can be seen, in their lane."""
     runs = [make_run(accuracy=0.1 if run == 500 else 0.9, run=run) for run in range(501)]
     (panel,) = plot_accuracy_distribution(runs)
     assert panel.texts[0].get_text() == "1 of 501 failed"
@@ -80,12 +76,10 @@ def test_a_run_without_an_accuracy_counts_as_failed() -> None:
 def test_runs_that_cannot_be_drawn() -> None:
     axes = plot_accuracy_against_kernels([make_run(n_kernels=k, accuracy=0.1) for k in (10, 12)])
     assert_array_equal(axes[1, 0].get_lines()[0].get_ydata(), [1.0, 1.0])
-    with pytest.raises(ValueError, match="no runs with 11 kernels"):
-        plot_accuracy_distribution(RESULTS.runs, n_kernels=11)
+    with pytest.raises(ValueError, match="no runs with 10 kernels"):
+        plot_accuracy_distribution([make_run(n_kernels=11)])
     with pytest.raises(ValueError, match="two numbers of kernels or more"):
         plot_accuracy_against_kernels([make_run()])
-    with pytest.raises(ValueError, match="8 axes are needed, got 4"):
-        plot_accuracy_against_kernels(RESULTS.runs, axes=Figure().subplots(1, 4))
 
 
 def test_accuracy_against_kernels_leaves_lost_runs_out() -> None:
@@ -109,7 +103,8 @@ def test_accuracy_against_kernels_leaves_lost_runs_out() -> None:
         assert_allclose(above.containers[place].lines[0].get_xdata(), np.add(kernels, 0.15 * (place - 1)))
         assert above.containers[place].get_label() == below.get_lines()[place].get_label() == LABELS[method]
     bars = above.containers[0].lines[2][0].get_segments()
-    spread = [np.std([run.accuracy for run in own[k] if run.accuracy > 0.5 or k == 3]) for k in kernels]
+    kept = [[run.accuracy for run in own[k] if run.accuracy > 0.5 or k == 3] for k in kernels]
+    spread = [np.std(accuracies, ddof=1) for accuracies in kept]
     assert_allclose([bar[:, 1] for bar in bars], np.add(means, np.outer([-1, 1], spread)).T)
     assert below.get_xticks().tolist() == kernels
     assert below.get_xlabel() == "kernels K"
@@ -151,8 +146,6 @@ def test_the_figures_of_the_paper() -> None:
         best={("4D", "robust"): RESULTS.best["4D", "robust"]},
     )
     assert list(paper_figures(few))[5:] == ["accuracy_distribution", "confusion_4D"]
-    names = list(paper_figures(few, projected_methods=("robust",)))[5:]
-    assert (len(names), names[0]) == (12, "projections_4D_robust_class0")
 
 
 def test_figures_show_the_data_and_runs_of_the_study(
@@ -240,5 +233,3 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
     assert plt.get_fignums() == []
     overview.figure.draw_without_rendering()
     assert overview.xaxis.label.get_window_extent().y0 >= 0
-    given = Figure().subplots(1, 4)
-    assert list(plot_illustration(record, axes=given)) == list(given)

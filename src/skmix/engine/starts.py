@@ -7,7 +7,7 @@ data and starts differ even where the seeding rule itself is deterministic.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -61,6 +61,18 @@ _SMALL_SHARE = 0.1
 _MANY_ROWS = 1 << 17
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The starts that are wanted, and what they are drawn with."""
+
+    n_classes: int
+    n_starts: int
+    n_kernels: int
+    frame: Frame  # coordinates in which distances count
+    structure: Structure
+    random_state: np.random.RandomState
+
+
 def uniform(
     n_starts: int,
     n_kernels: int,
@@ -81,53 +93,27 @@ def uniform_weights(n_starts: int, n_kernels: int, n_classes: int) -> FloatArray
     return np.full((n_starts, n_kernels, n_classes), 1.0 / n_kernels)
 
 
-def random_from_data(
-    X: np.ndarray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
+def random_from_data(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
     """Return starts whose means are random rows, with the features' variances over K^(2/M)."""
-    n_rows, again = X.shape[0], n_kernels > X.shape[0]
+    n_rows, n_kernels, frame = X.shape[0], wanted.n_kernels, wanted.frame
     chances = None if row_weights is None else row_weights / row_weights.sum()
-    chosen = [random_state.choice(n_rows, n_kernels, replace=again, p=chances) for _ in range(n_starts)]
+    drawn = {"replace": n_kernels > n_rows, "p": chances}
+    chosen = [wanted.random_state.choice(n_rows, n_kernels, **drawn) for _ in range(wanted.n_starts)]
     means = np.stack([to_numpy(_rows(X, index, frame)) for index in chosen])
-    covariance = structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
-    weights = uniform_weights(n_starts, n_kernels, n_classes)
-    return _leave(weights, means, np.stack([covariance] * n_starts), frame, structure)
+    covariance = wanted.structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
+    weights = uniform_weights(wanted.n_starts, n_kernels, wanted.n_classes)
+    return _leave(weights, means, np.stack([covariance] * wanted.n_starts), frame, wanted.structure)
 
 
-def k_means_plus_plus(
-    X: np.ndarray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
+def k_means_plus_plus(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
     """Return starts seeded by k-means++ with swaps over the rows of all classes together."""
-    shared = n_starts, n_kernels, frame, structure, random_state, row_weights
-    start = class_wise(X, np.zeros(X.shape[0], dtype=np.int64), 1, *shared, swap=True)
-    return Parameters(uniform_weights(n_starts, n_kernels, n_classes), start.means, start.covariances)
+    together = np.zeros(X.shape[0], dtype=np.int64), replace(wanted, n_classes=1)
+    start = class_wise(X, *together, row_weights, swap=True)
+    weights = uniform_weights(wanted.n_starts, wanted.n_kernels, wanted.n_classes)
+    return Parameters(weights, start.means, start.covariances)
 
 
-def k_means(
-    X: Array,
-    classes: IntArray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
-    row_weights: FloatArray | None = None,
-) -> Parameters:
+def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
     """Return R starts by k-means over the rows X (N, M) of all classes together.
 
     Seeds are those of k-means++ with swaps. Lloyd iterations of all starts run together, on the rows' device,
@@ -136,13 +122,19 @@ def k_means(
     kernels, because a weight of zero would stay zero. A row with weight (N,) two counts as two.
     """
     xp, n_rows, n_features = namespace(X), X.shape[0], X.shape[1]
+    n_classes, n_kernels, frame, structure = (
+        wanted.n_classes,
+        wanted.n_kernels,
+        wanted.frame,
+        wanted.structure,
+    )
     masses = np.ones(n_rows) if row_weights is None else row_weights
     seeds = []
-    for _ in range(n_starts):
-        draw = _draw(np.arange(n_rows), n_kernels, row_weights, random_state, swap=True)
+    for _ in range(wanted.n_starts):
+        draw = _draw(np.arange(n_rows), n_kernels, row_weights, wanted.random_state, swap=True)
         seeds.append(_seeds(_rows(X, draw.rows, frame), draw))
     centres, second = xp.stack(seeds), np.zeros((n_features, n_features))
-    size = max(1, _NUMBERS_AT_ONCE // (n_starts * n_kernels + n_features))
+    size = max(1, _NUMBERS_AT_ONCE // (wanted.n_starts * n_kernels + n_features))
     cuts = [np.arange(a, min(a + size, n_rows)) for a in range(0, n_rows, size)]
     for cut in cuts:
         x = _rows(X, cut, frame)
@@ -165,12 +157,7 @@ def k_means(
 def class_wise(
     X: np.ndarray,
     classes: IntArray,
-    n_classes: int,
-    n_starts: int,
-    n_kernels: int,
-    frame: Frame,
-    structure: Structure,
-    random_state: np.random.RandomState,
+    wanted: Wanted,
     row_weights: FloatArray | None = None,
     own_kernels: IntArray | None = None,
     *,
@@ -186,6 +173,7 @@ def class_wise(
     With `own_kernels` (L,), each class has that many of the K kernels to itself, one class after the other.
     No weight is spread, so that they remain its own. With `swap`, seeds are improved before they are used.
     """
+    n_classes, n_starts, n_kernels, frame, structure, random_state = vars(wanted).values()
     by_class, bounds = np.arange(len(classes)), np.array([0, len(classes)])
     if n_classes > 1:
         by_class = np.argsort(classes, kind="stable")

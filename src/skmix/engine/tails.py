@@ -75,30 +75,14 @@ class Tail(Record):
         return None
 
     def weigh(
-        self,
-        shares: FloatArray,
-        outside: FloatArray | None,
-        precisions: FloatArray | None,
-        mean_logs: FloatArray | None,
+        self, shares: FloatArray, outside: Any, precisions: Any, n_features: int | IntArray
     ) -> tuple[FloatArray, Sums]:
         """Return the weights (R, K, n) of rows in the moments, and the tail's sums.
 
-        Parameters
-        ----------
-        shares : ndarray of shape (R, K, n)
-            Responsibilities times the weights of the rows.
-        outside : ndarray of shape (R, C) or None
-            Sums of the probabilities that rows are background.
-        precisions : ndarray of shape (R, K, n) or None
-            From `at_distances`.
-        mean_logs : ndarray of shape (R, K, 1) or (R, K, n), or None
-            From `mean_log_precision`.
+        The shares (R, K, n) are responsibilities times the weights of the rows; `outside` (R, C) are sums of
+        the probabilities that rows are background; precisions and features are those of `at_distances`.
         """
         return shares, ()
-
-    def mean_log_precision(self, n_features: int | IntArray) -> FloatArray | None:
-        """Return E[log u] − log E[u], (R, K, 1) or (R, K, n), if rows are weighted."""
-        return None
 
     def no_sums(self, mass: FloatArray) -> Sums:
         """Return the tail's sums over no rows, for the mass (R, K, C) of the kernels."""
@@ -247,20 +231,16 @@ class StudentT(Tail):
         values = peaks - 0.5 * (degrees + n_features) * np.log(ratio)
         return values, (degrees + n_features) / (degrees * ratio)
 
-    def mean_log_precision(self, n_features: int | IntArray) -> FloatArray:
-        half = 0.5 * (self.degrees[..., None] + n_features)
-        return digamma(half) - namespace(half).log(half)
+    def _mean_logs(self, n_features: int | IntArray) -> FloatArray:
+        """Return E[log u] − log E[u] of rows, (R, K, 1) or (R, K, n)."""
+        counts, place = np.unique(n_features, return_inverse=True)
+        half = 0.5 * (self.degrees[..., None] + counts)
+        return (digamma(half) - np.log(half))[..., place.reshape(-1)]
 
     def weigh(
-        self,
-        shares: FloatArray,
-        outside: FloatArray | None,
-        precisions: FloatArray | None,
-        mean_logs: FloatArray | None,
+        self, shares: FloatArray, outside: Any, precisions: Any, n_features: int | IntArray
     ) -> tuple[FloatArray, Sums]:
-        assert precisions is not None
-        assert mean_logs is not None
-        logs = (shares * (np.log(precisions) + mean_logs)).sum(axis=-1)
+        logs = (shares * (np.log(precisions) + self._mean_logs(n_features))).sum(axis=-1)
         weights = shares * precisions
         return weights, (weights.sum(axis=-1), logs)
 
@@ -274,7 +254,7 @@ class StudentT(Tail):
         self, mass: FloatArray, scales: FloatArray, logs: FloatArray, outside: FloatArray, n_features: int
     ) -> Sums:
         # E[log u] of a row, but for what its distance adds.
-        constants = np.log1p(n_features / self.degrees) + self.mean_log_precision(n_features)[..., 0]
+        constants = np.log1p(n_features / self.degrees) + self._mean_logs(n_features)[..., 0]
         return scales, mass.sum(axis=-1) * constants - logs
 
     def mass_in_moments(self, mass: FloatArray, sums: Sums) -> FloatArray:
@@ -339,13 +319,8 @@ class Background(Tail):
         return _safe_log(self.weights)[:, codes] - log_volume(self._log_widths())
 
     def weigh(
-        self,
-        shares: FloatArray,
-        outside: FloatArray | None,
-        precisions: FloatArray | None,
-        mean_logs: FloatArray | None,
+        self, shares: FloatArray, outside: Any, precisions: Any, n_features: int | IntArray
     ) -> tuple[FloatArray, Sums]:
-        assert outside is not None
         return shares, (outside,)
 
     def no_sums(self, mass: FloatArray) -> Sums:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ..engine.em import fit
-from ..engine.model import Status
+from ..engine.model import Parameters, Status
 from ..engine.records import join
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
@@ -59,7 +59,7 @@ def fit_each(
     training = open_training(model, X, y, None)
     structure = structure_of("full")
     frame = training.source.summary.frame(structure)
-    starts = []
+    starts: list[Parameters] = []
     for random_state in random_states:
         model.random_state = random_state
         starts += start_batches(model, training, frame, structure)

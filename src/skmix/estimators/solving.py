@@ -505,16 +505,17 @@ def start_batches(
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
-        shared = n_starts, n_kernels, frame.standardised(structure), structure, random_state, weights
+        own = frame.standardised(structure)
+        wanted = starts.Wanted(n_classes, n_starts, n_kernels, own, structure, random_state)
         if init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif init == "class":
-            found = starts.class_wise(rows, codes, n_classes, *shared, own_kernels)
+            found = starts.class_wise(rows, codes, wanted, weights, own_kernels)
         elif init == "k-means":
-            found = starts.k_means(rows, codes, n_classes, *shared)
+            found = starts.k_means(rows, codes, wanted, weights)
         else:
             choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
-            found = choose(rows, n_classes, *shared)
+            found = choose(rows, wanted, weights)
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
 
 

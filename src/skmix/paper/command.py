@@ -153,34 +153,24 @@ def _show(console: Console, title: str, grid: Grid, note: str = "") -> None:
 
 
 def _print_illustration(console: Console, record: IllustrationRecord) -> None:
-    """Print true and estimated parameters, a line for each mean, covariance and column of weights."""
-    model = record.model
-    # Headings in two lines leave room for the names.
-    grid = _grid(["", "true", "estimated", "largest\nerror", "standard\nerror"])
+    """Print true and estimated parameters: each kernel's mean and covariance, each class's weights."""
+    model, lines = record.model, []
     for compared in record.comparisons():
         # A line for each kernel or class; for a symmetric matrix, its upper triangle.
         of_classes = compared.name == "weights"
         upper = np.triu_indices(compared.true.shape[-1]) if compared.true.ndim == 3 else (slice(None),)
-        owners = model.classes_.tolist() if of_classes else range(len(compared.true))
-        grid.add_row(compared.name, style="bold")
-        for line, owner in enumerate(owners):
-            true, estimated, standard_error = (
-                (values.T if of_classes else values)[line][upper]
-                for values in (compared.true, compared.estimated, compared.standard_error)
-            )
-            grid.add_row(
-                f"  class {owner}" if of_classes else f"  kernel {owner}",
-                _numbers(true),
-                _numbers(estimated),
-                f"{np.abs(estimated - true).max():.3f}",
-                f"{standard_error.max():.3f}",
-            )
-        grid.add_section()
-    console.print(grid)
+        values = (compared.true, compared.estimated, compared.standard_error)
+        for owner, rows in enumerate(zip(*(each.T if of_classes else each for each in values), strict=True)):
+            true, estimated, standard_error = (row[upper] for row in rows)
+            errors = (np.abs(estimated - true).max(), standard_error.max())
+            name = f"class {owner}" if of_classes else f"{compared.name.removesuffix('s')} {owner}"
+            lines.append((name, _numbers(true), _numbers(estimated), *(f"{each:.3f}" for each in errors)))
+    # Headings in two lines leave room for the names.
+    console.print(_grid(["", "true", "estimated", "largest\nerror", "standard\nerror"], lines))
     ended = "Converged" if model.converged_ else "Did not converge"
-    errors = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
+    largest = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
     console.print(f"{ended} in {model.n_iter_} passes, log-likelihood {model.log_likelihood_:.3f}.")
-    console.print(f"Largest absolute error: {errors}.")
+    console.print(f"Largest absolute error: {largest}.")
 
 
 def _numbers(values: FloatArray) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,24 +26,18 @@ _GAP = 2
 """Pixels between the images of a sheet."""
 
 
-def plot_segments(
-    half_length: float = 2.0,
-    half_width: float = 0.5,
-    *,
-    axes: Axes | None = None,
-    figure: Figure | None = None,
-) -> Axes:
+def plot_segments(half_length: float = 2.0, half_width: float = 0.5, *, figure: Figure | None = None) -> Axes:
     """Plot the layout of the seven segments with their numbers.
 
     Parameters
     ----------
     half_length, half_width : float, default=2.0, 0.5
         Half the length and half the width of a segment.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. By default a new one.
     """
     layout = segment_layout(half_length, half_width)
-    (panel,) = panels_for(1, axes, figure, size=(3.9, 4.8))
+    (panel,) = panels_for(1, None, figure, size=(3.9, 4.8))
     from matplotlib.patches import Rectangle
 
     for number, (centre, lies) in enumerate(zip(layout.centres, layout.horizontal, strict=True), start=1):
@@ -77,45 +70,32 @@ def plot_digit_points(
     half_length: float = 2.0,
     half_width: float = 0.5,
     *,
-    digits: Sequence[int] = tuple(range(10)),
-    n_points: int = 100,
-    variance_scale: float = 1.2,
-    n_std: float = 3.0,
     random_state: int | np.random.RandomState | None = 0,
-    axes: Any = None,
     figure: Figure | None = None,
 ) -> NDArray[Any]:
-    """Plot sampled points of digits with the ellipses of their segments.
+    """Plot sampled points of the digits 0 to 9 with ellipses of three standard deviations of their segments.
 
     Parameters
     ----------
-    half_length, half_width, n_points, variance_scale
+    half_length, half_width, random_state
         As in `skmix.paper.make_seven_segment_digits`.
-    digits : sequence of int, default=(0, …, 9)
-        The digits to show.
-    n_std : float, default=3.0
-        Distance of the ellipses from the centres, in standard deviations.
-    random_state : int, RandomState instance or None, default=0
-        Determines the points.
-    axes, figure : default=None
-        Axes to draw into, one for each digit, or an empty figure for new axes. By default a new figure.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. By default a new one.
+
+    Returns
+    -------
+    ndarray of axes, shape (10,)
     """
-    shown = list(digits)
-    points, index = sample_points(
-        shown,
-        half_length=half_length,
-        half_width=half_width,
-        n_points=n_points,
-        variance_scale=variance_scale,
-        random_state=random_state,
-    )
-    layout = segment_layout(half_length, half_width, variance_scale)
-    panels = panels_for(len(shown), axes, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
+    digits = range(10)
+    size: dict[str, Any] = {"half_length": half_length, "half_width": half_width}
+    points, index = sample_points(digits, random_state=random_state, **size)
+    layout = segment_layout(**size)
+    panels = panels_for(len(digits), None, figure, n_columns=5, size=(1.7, 2.0), sharex=True, sharey=True)
     line = {"color": CLASS_COLOURS[1], "lw": 1.0}
-    for position, (digit, panel) in enumerate(zip(shown, panels, strict=True)):
-        dots(panel, points[index == position], size=1.3, color=INK, alpha=0.6)
+    for digit, panel in zip(digits, panels, strict=True):
+        dots(panel, points[index == digit], size=1.3, color=INK, alpha=0.6)
         centres, covariances = layout.of_digit(digit)
-        ellipses(panel, centres, covariances, [line] * len(centres), n_std)
+        ellipses(panel, centres, covariances, [line] * len(centres), 3.0)
         limits = (-layout.bound, layout.bound)
         panel.set(title=str(digit), aspect="equal", xlim=limits, ylim=limits)
         panel.locator_params(nbins=3)
@@ -128,7 +108,6 @@ def plot_digits(
     labels: ArrayLike | None = None,
     *,
     n_columns: int | None = None,
-    axes: Axes | None = None,
     figure: Figure | None = None,
 ) -> Axes:
     """Plot a sheet of images, row by row in the given order.
@@ -142,8 +121,8 @@ def plot_digits(
         own.
     n_columns : int, default=None
         Images in a row; None makes the sheet about square, with at least ten columns.
-    axes, figure : default=None
-        Axes to draw into, or an empty figure for new axes. By default a new figure.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. By default a new one.
     """
     tiles = np.asarray(images, dtype=np.float64)
     if tiles.ndim == 2 and (side := round(np.sqrt(tiles.shape[1]))) ** 2 == tiles.shape[1]:
@@ -154,10 +133,7 @@ def plot_digits(
     if names is not None and names.shape != (len(tiles),):
         raise ValueError(f"there are {len(tiles)} images but labels of shape {names.shape}.")
     n, height, width = tiles.shape
-    across = n_columns if n_columns is not None else max(10, round(np.sqrt(n)))
-    if across < 1:
-        raise ValueError(f"n_columns must be at least 1, got {across}.")
-    across = min(across, n)
+    across = min(n_columns or max(10, round(np.sqrt(n))), n)
     down = -(-n // across)
     # Each image is scaled to its own brightest pixel, and followed by a gap on the right and below.
     brightest = np.maximum(tiles.max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
@@ -167,7 +143,7 @@ def plot_digits(
     sheet = sheet.reshape(down * (height + _GAP), -1)[:-_GAP, :-_GAP]
     inches = float(np.clip(9.0 / across, 0.3, 0.8))
     size = (inches * across + 0.4, inches * height / width * down + 0.2)
-    (panel,) = panels_for(1, axes, figure, size=size)
+    (panel,) = panels_for(1, None, figure, size=size)
     panel.imshow(sheet, cmap="gray_r", vmin=0.0, vmax=1.0)
     # A light grey background separates the images from the gaps.
     panel.set(xticks=[], yticks=[], facecolor="0.85")
@@ -189,41 +165,32 @@ def plot_digits(
 
 
 def plot_feature_overlay(
-    features: ArrayLike,
-    labels: ArrayLike,
-    *,
-    n_samples: int = 10,
-    n_entries: int = 10,
-    axes: Any = None,
-    figure: Figure | None = None,
+    features: ArrayLike, labels: ArrayLike, *, n_samples: int = 10, figure: Figure | None = None
 ) -> NDArray[Any]:
     """Overlay the principal-axis features of a few images of each class.
 
     Parameters
     ----------
-    features : array-like of shape (n, M)
-        Features, the entries of the axis first, as `skmix.paper.digit_features` has them.
+    features : array-like of shape (n, M), M >= 10
+        Features, the ten entries of the axis first, as `skmix.paper.digit_features` has them.
     labels : array-like of shape (n,)
         Labels.
     n_samples : int, default=10
         Images of each class to show, the first ones.
-    n_entries : int, default=10
-        Features to show, the first ones.
-    axes, figure : default=None
-        Axes to draw into, one for each class in the order of the sorted labels, or an empty figure for new
-        axes. By default a new figure.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. By default a new one.
+
+    Returns
+    -------
+    ndarray of axes, one for each class in the order of the sorted labels
     """
     values, known = np.asarray(features, dtype=np.float64), np.asarray(labels)
-    if values.ndim != 2 or values.shape[1] < n_entries:
-        raise ValueError(f"features must have shape (rows, at least {n_entries}), got {values.shape}.")
-    if known.shape != (len(values),):
-        raise ValueError(f"features have {len(values)} rows but labels have shape {known.shape}.")
     classes = np.unique(known)
-    panels = panels_for(len(classes), axes, figure, n_columns=5, size=(1.9, 1.7), sharex=True, sharey=True)
-    entries = np.arange(1, n_entries + 1)
+    panels = panels_for(len(classes), None, figure, n_columns=5, size=(1.9, 1.7), sharex=True, sharey=True)
+    entries = np.arange(1, 11)
     for label, panel in zip(classes.tolist(), panels, strict=True):
         panel.axhline(0.0, color=ROWS_COLOUR, lw=0.6, zorder=0)
-        panel.plot(entries, values[known == label][:n_samples, :n_entries].T, color=INK, lw=0.8, alpha=0.55)
+        panel.plot(entries, values[known == label][:n_samples, :10].T, color=INK, lw=0.8, alpha=0.55)
         panel.set(title=str(label), xticks=entries[::3], xlabel="pca", ylabel="entry")
-    finish(*panels, outer=axes is None)
+    finish(*panels, outer=True)
     return panels

@@ -6,13 +6,14 @@ The steps are public: the positions of the segments (`segment_layout`), points d
 
 from __future__ import annotations
 
+import math
+import numbers
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
-
-from skmix.paper._validation import finite, positive, whole_number
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -87,8 +88,8 @@ def segment_layout(
     >>> segment_layout().centres[5].tolist()  # the top bar
     [0.0, 5.0]
     """
-    length, width = positive("half_length", half_length), positive("half_width", half_width)
-    scale = positive("variance_scale", variance_scale)
+    length, width = _positive("half_length", half_length), _positive("half_width", half_width)
+    scale = _positive("variance_scale", variance_scale)
     horizontal = np.array(_HORIZONTAL)
     variances = scale * np.where(horizontal[:, None], (length, width), (width, length))
     return SegmentLayout(
@@ -131,7 +132,7 @@ def sample_points(
     if len(wrong):
         raise ValueError(f"digits must lie between 0 and 9, got {wrong[0]}.")
     layout = segment_layout(half_length, half_width, variance_scale)
-    count = whole_number("n_points", n_points, least=1)
+    count = _whole_number("n_points", n_points, least=1)
     index, centres, covariances = layout._of_digits(checked)
     points = check_random_state(random_state).standard_normal((len(index), count, 2))
     points *= np.sqrt(np.diagonal(covariances, axis1=1, axis2=2))[:, None]
@@ -167,14 +168,14 @@ def bin_points(
     ndarray of shape (n_images, 28, 28), uint8
         Images, the first row on top. An image without points is all zero.
     """
-    checked = finite("points", points)
+    checked = _finite("points", points)
     if checked.ndim != 2 or checked.shape[1] != 2:
         raise ValueError(f"points must have shape (points, 2), got {checked.shape}.")
     index = _integers("image_index", image_index)
     if len(index) != len(checked):
         raise ValueError(f"there are {len(checked)} points but {len(index)} entries of image_index.")
     lowest, highest = (int(index.min()), int(index.max())) if len(index) else (0, -1)
-    n = highest + 1 if n_images is None else whole_number("n_images", n_images, least=0)
+    n = highest + 1 if n_images is None else _whole_number("n_images", n_images, least=0)
     if lowest < 0 or highest >= n:
         raise ValueError(f"image_index must lie between 0 and {n - 1}, got {lowest} to {highest}.")
     bound = segment_layout(half_length, half_width).bound
@@ -232,7 +233,7 @@ def make_seven_segment_digits(
     >>> images.shape, labels[:6].tolist()
     ((20, 28, 28), [0, 0, 1, 1, 2, 2])
     """
-    n_each = whole_number("n_per_digit", n_per_digit, least=1)
+    n_each = _whole_number("n_per_digit", n_per_digit, least=1)
     random = check_random_state(random_state)
     size = {"half_length": half_length, "half_width": half_width}
     labels = np.repeat(np.arange(len(LIT_SEGMENTS), dtype=np.int64), n_each)
@@ -254,3 +255,31 @@ def _integers(name: str, values: ArrayLike) -> IntArray:
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"{name} must be integers, got {array.dtype}.")
     return array.astype(np.int64)
+
+
+def _finite(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return the values as floats; raise if any is not finite."""
+    checked = np.asarray(values, dtype=np.float64)
+    n_bad = int(np.count_nonzero(~np.isfinite(checked)))
+    if n_bad:
+        raise ValueError(f"{name} must be finite, but {n_bad} of its {checked.size} values are not.")
+    return checked
+
+
+def _whole_number(name: str, value: Any, *, least: int) -> int:
+    """Return the value as an int; raise if it is not an integer of at least `least`."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+    return int(value)
+
+
+def _positive(name: str, value: Any) -> float:
+    """Return the value as a float; raise if it is not a positive finite number."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    number = float(value)
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value}.")
+    return number

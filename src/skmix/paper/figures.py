@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,9 +17,11 @@ from skmix.paper.records import (
     BestRun,
     FittedMixture,
     Run,
+    Runs,
     StudyResults,
     counted_in_sweep,
     features_of,
+    statistics,
 )
 from skmix.paper.variants import (
     FEATURES,
@@ -64,6 +64,7 @@ __all__ = [
 _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
 """Half lengths and half widths of the segments in the paper's figures of points."""
 _PROJECTED = ("4D", "6D")
+"""Variants whose best class-wise mixtures are shown in all planes, for every class."""
 _IMAGES_OF_A_DIGIT = 10
 _ROWS_OF_A_CLASS = 100
 """Rows beneath the kernels: enough to see the class, few enough for a small file."""
@@ -77,9 +78,7 @@ _LANE = 0.36
 """Half the height of the band that the dots of one configuration fill."""
 
 
-def paper_figures(
-    results: StudyResults, *, projected_methods: tuple[Method, ...] = ("class-wise",)
-) -> dict[str, Callable[[], Figure]]:
+def paper_figures(results: StudyResults) -> dict[str, Callable[[], Figure]]:
     """Return a function that draws it for every figure of the paper and of the study.
 
     No model is fitted. Drawn one at a time, each can be discarded once saved.
@@ -88,20 +87,16 @@ def paper_figures(
     ----------
     results : StudyResults
         The study; figures of missing parts are skipped.
-    projected_methods : tuple of {"published", "robust", "class-wise"}, default=("class-wise",)
-        The methods whose best 4-D and 6-D models are shown, for every class.
 
     Returns
     -------
     dict of str to callable
         By a file name without suffix, in the paper's order: functions that draw and return a figure.
     """
-    return dict(_figures(results, projected_methods))
+    return dict(_figures(results))
 
 
-def _figures(
-    results: StudyResults, projected_methods: tuple[Method, ...]
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
+def _figures(results: StudyResults) -> Iterator[tuple[str, Callable[[], Figure]]]:
     data, runs, best = results.data, results.runs, results.best
     yield "fig1_segments", partial(_drawn, (3.9, 4.8), plot_segments)
     for number, (name, size) in enumerate(_SIZES.items(), start=2):
@@ -115,9 +110,9 @@ def _figures(
     yield "fig4_images", partial(_drawn, (6.5, 6.4), shown)
     features = data.train_features[chosen]
     yield "fig5_pca_features", partial(_drawn, (9.5, 3.6), plot_feature_overlay, features, labels)
-    for cell in itertools.product(_PROJECTED, projected_methods):
-        if cell in best:
-            yield from _projections(best[cell], results)
+    for variant in _PROJECTED:
+        if (variant, "class-wise") in best:
+            yield from _projections(best[variant, "class-wise"], results)
     if any(run.n_kernels == MAIN_KERNELS for run in runs):
         yield "accuracy_distribution", partial(_drawn, (9.5, 7.6), plot_accuracy_distribution, runs)
     sweep = [run for run in runs if run.run < SWEEP_RUNS and run.variant in SWEEP_VARIANTS]
@@ -177,14 +172,8 @@ def _projection(model: FittedMixture, rows: FloatArray, label: int, title: str) 
     return figure
 
 
-def plot_accuracy_distribution(
-    runs: Iterable[Run],
-    *,
-    n_kernels: int = MAIN_KERNELS,
-    axes: Any = None,
-    figure: Figure | None = None,
-) -> NDArray[Any]:
-    """Plot the accuracy of every run, and how many runs failed.
+def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = None) -> NDArray[Any]:
+    """Plot the accuracy of every run at K = 10, and how many runs failed.
 
     Each variant has a panel, in the order of the study. A dot is a run (at most 500 are drawn), a bar the
     median; in the grey area a run counts as failed.
@@ -193,23 +182,24 @@ def plot_accuracy_distribution(
     ----------
     runs : iterable of Run
         Runs of any variants and methods.
-    n_kernels : int, default=10
-        Only runs with this K are shown.
-    axes, figure : default=None
-        Axes to draw into, one for each variant, or an empty figure for new axes. By default a new figure.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. By default a new one.
+
+    Returns
+    -------
+    ndarray of axes, one for each variant
     """
-    cells = _cells(run for run in runs if run.n_kernels == n_kernels)
-    variants = [each.name for each in VARIANTS if any((each.name, method) in cells for method in METHODS)]
-    if not variants:
-        raise ValueError(f"there are no runs with {n_kernels} kernels to plot.")
-    panels = panels_for(len(variants), axes, figure, n_columns=2, size=(4.6, 1.25), sharex=True)
-    for variant, panel in zip(variants, panels, strict=True):
+    cells = Runs(runs)
+    if not cells.variants:
+        raise ValueError(f"there are no runs with {MAIN_KERNELS} kernels to plot.")
+    panels = panels_for(len(cells.variants), None, figure, n_columns=2, size=(4.6, 1.25), sharex=True)
+    for variant, panel in zip(cells.variants, panels, strict=True):
         panel.axvspan(0.0, FAILED_BELOW, color="0.94", lw=0, zorder=-2)
         for lane, method in enumerate(METHODS):
-            if (variant, method) not in cells:
+            own, colour = cells.of(variant, MAIN_KERNELS, method), _STYLES[method]["color"]
+            if not own:
                 continue
-            own, colour = cells[variant, method][n_kernels], _STYLES[method]["color"]
-            accuracies = _accuracies(own)
+            accuracies = np.array([run.accuracy for run in own])
             shown = accuracies[:_MAX_DOTS]
             # Golden-ratio steps spread the dots over the lane without clumps.
             heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
@@ -233,7 +223,6 @@ def plot_accuracy_against_kernels(
     runs: Iterable[Run],
     printed: Mapping[tuple[str, int], tuple[float, float]] | None = None,
     *,
-    axes: Any = None,
     figure: Figure | None = None,
 ) -> NDArray[Any]:
     """Plot accuracy and the share of lost runs against the number of kernels.
@@ -247,31 +236,30 @@ def plot_accuracy_against_kernels(
         Runs of any variants and methods; variants with only one K are left out.
     printed : dict of (variant, K) to (mean accuracy, share of runs lost), default=None
         The paper's values, shown for comparison.
-    axes, figure : default=None
-        Axes to draw into, one for each variant for accuracies and then one for each for shares of lost runs,
-        or an empty figure for new axes. By default a new figure.
+    figure : matplotlib figure, default=None
+        An empty figure to draw into. By default a new one.
 
     Returns
     -------
     ndarray of axes, shape (2, variants)
         Accuracies above, shares of lost runs below. Error bars are one standard deviation.
     """
-    cells = _cells(runs)
-    several = {variant for (variant, _), own in cells.items() if len(own) > 1}
-    variants = [each.name for each in VARIANTS if each.name in several]
+    cells = Runs(runs)
+    kernels = {each.name: cells.kernels(each.name) for each in VARIANTS}
+    variants = [name for name, found in kernels.items() if len(found) > 1]
     if not variants:
         raise ValueError("accuracy against K needs a variant with runs for two numbers of kernels or more.")
     share: dict[str, Any] = {"sharex": True, "sharey": "row", "height_ratios": (2, 1)}
     n = len(variants)
-    panels = panels_for(2 * n, axes, figure, n_columns=n, size=(2.5, 1.9), **share).reshape(2, n)
+    panels = panels_for(2 * n, None, figure, n_columns=n, size=(2.5, 1.9), **share).reshape(2, n)
     for variant, (above, below) in zip(variants, panels.T, strict=True):
         for place, method in enumerate(METHODS):
-            by_kernels = sorted(cells.get((variant, method), {}).items())
+            by_kernels = {k: own for k in kernels[variant] if (own := cells.of(variant, k, method))}
             if not by_kernels:
                 continue
             # Offsets in K, so that error bars do not cover one another.
-            ks = np.array([k for k, _ in by_kernels]) + 0.15 * (place - 1)
-            means, deviations, lost = np.array([_summary(own) for _, own in by_kernels]).T
+            ks = np.array(list(by_kernels)) + 0.15 * (place - 1)
+            means, deviations, lost = np.array([_summary(own) for own in by_kernels.values()]).T
             look = {"ms": 3.5, "lw": 1.2, "label": LABELS[method], **_STYLES[method]}
             above.errorbar(ks, means, deviations, elinewidth=0.8, **look)
             below.plot(ks, lost, **look)
@@ -283,10 +271,7 @@ def plot_accuracy_against_kernels(
             panel.set(ylim=(-0.03, 1.03), axisbelow=True)
             panel.grid(axis="y", color="0.92", lw=0.6)
         above.set_title(variant)
-        below.set(
-            xlabel="kernels K",
-            xticks=sorted({k for cell in cells if cell[0] == variant for k in cells[cell]}),
-        )
+        below.set(xlabel="kernels K", xticks=kernels[variant])
     panels[0, 0].set_ylabel("mean accuracy")
     panels[1, 0].set_ylabel("share of runs lost")
     entries = handles_of(panels[0], (*LABELS.values(), PRINTED))
@@ -295,30 +280,15 @@ def plot_accuracy_against_kernels(
     return panels
 
 
-def _cells(runs: Iterable[Run]) -> dict[tuple[str, Method], dict[int, list[Run]]]:
-    """Return runs by variant and method, and then by their number of kernels."""
-    cells: dict[tuple[str, Method], dict[int, list[Run]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        cells[run.variant, run.method][run.n_kernels].append(run)
-    return cells
-
-
-def _accuracies(runs: list[Run]) -> FloatArray:
-    """Return accuracies (n,); a run without one counts as zero."""
-    return np.nan_to_num(np.array([run.accuracy for run in runs], dtype=np.float64), nan=0.0)
-
-
 def _summary(runs: list[Run]) -> tuple[float, float, float]:
     """Return mean and standard deviation over the runs not lost, NaN if there is none, and the share lost."""
-    kept = _accuracies(counted_in_sweep(runs))
-    if not len(kept):
-        return float("nan"), float("nan"), 1.0
-    return float(kept.mean()), float(kept.std()), 1.0 - len(kept) / len(runs)
+    kept = counted_in_sweep(runs)
+    found = statistics(kept)
+    spread = found.get("Std Acc", 0.0 if kept else np.nan)
+    return found.get("Mean Acc", np.nan), spread, 1.0 - len(kept) / len(runs)
 
 
-def plot_illustration(
-    record: IllustrationRecord, figure: Figure | None = None, *, axes: Any = None
-) -> NDArray[Any]:
+def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) -> NDArray[Any]:
     """Plot a run of the paper's two-dimensional illustration.
 
     Parameters
@@ -327,8 +297,6 @@ def plot_illustration(
         What `skmix.paper.run_illustration` returned.
     figure : matplotlib figure, default=None
         An empty figure to draw into. None makes one without a window, ready for ``savefig``.
-    axes : array of 1 + L axes, default=None
-        Axes to draw into instead: the overview, then one for each class. The legend of the lines is left out.
 
     Returns
     -------
@@ -337,18 +305,14 @@ def plot_illustration(
     """
     model, example = record.model, record.example
     classes = model.classes_.tolist()
-    own = None
-    if axes is not None:
-        overview, *panels = panels_for(1 + len(classes), axes, figure)
-    else:
-        own = new_figure(10.0, 3.6) if figure is None else figure
-        # The overview on the left, two classes in each row beside it, and then the key.
-        names = [*map(str, range(len(classes))), "key", *("." for _ in range(1 - len(classes) % 2))]
-        layout: list[Any] = [["overview", *names[first : first + 2]] for first in range(0, len(names), 2)]
-        placed = own.subplot_mosaic(layout, sharex=True, sharey=True, width_ratios=(2.34, 1.0, 1.0))
-        overview, *panels = (placed[name] for name in ("overview", *names[: len(classes)]))
-        placed["key"].axis("off")
-        weight_key(placed["key"], style="accessible", loc="center", **LEGEND)
+    own = new_figure(10.0, 3.6) if figure is None else figure
+    # The overview on the left, two classes in each row beside it, and then the key.
+    names = [*map(str, range(len(classes))), "key", *("." for _ in range(1 - len(classes) % 2))]
+    layout: list[Any] = [["overview", *names[first : first + 2]] for first in range(0, len(names), 2)]
+    placed = own.subplot_mosaic(layout, sharex=True, sharey=True, width_ratios=(2.34, 1.0, 1.0))
+    overview, *panels = (placed[name] for name in ("overview", *names[: len(classes)]))
+    placed["key"].axis("off")
+    weight_key(placed["key"], style="accessible", loc="center", **LEGEND)
     from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
 
@@ -385,7 +349,6 @@ def plot_illustration(
     for panel in (overview, *panels):
         panel.set_aspect("equal", anchor="N")
     finish(overview, *panels)
-    if own is not None:
-        # Axes with equal scales are placed by a first drawing, and their labels by the second.
-        own.draw_without_rendering()
+    # Axes with equal scales are placed by a first drawing, and their labels by the second.
+    own.draw_without_rendering()
     return np.array([overview, *panels], dtype=object)

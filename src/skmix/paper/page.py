@@ -77,7 +77,7 @@ def write_report(
     path : path-like
         The file to create or replace.
     figures : mapping of str to bytes, optional
-        PNG or SVG pictures by the names that `skmix.paper.figures.paper_figures` gives them, in the order
+        PNG pictures by the names that `skmix.paper.figures.paper_figures` gives them, in the order
         they are shown. Those that the page draws itself are left out.
     tables : iterable of Table, optional
         By default those of `skmix.paper.make_tables`.
@@ -257,9 +257,8 @@ def _variant(name: str, results: StudyResults, runs: Runs, paper: PublishedValue
 
 
 def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
-    accuracies = np.array([run.accuracy for run in runs])
     # Many accuracies lie exactly on a border between bins; they count in the upper bin.
-    bins = np.floor(accuracies[np.isfinite(accuracies)] / _BIN + 1e-6).astype(int)
+    bins = np.floor(np.array([run.accuracy for run in runs]) / _BIN + 1e-6).astype(int)
     counts = Counter(np.minimum(bins, round(1 / _BIN) - 1).tolist())
     return {
         "n": len(runs),
@@ -495,24 +494,18 @@ _PROJECTIONS = re.compile(r"projections_(?P<variant>[^_]+)_(?P<method>[^_]+)_cla
 
 
 def _picture(name: str, content: bytes) -> dict[str, Any]:
-    """Return a PNG or SVG file as a data URI, with its size on the page in pixels, None for SVG.
+    """Return a PNG file as a data URI, with its size on the page in pixels.
 
     ``chosen_by`` has the model and the digit by which one of many projections is chosen, None for others.
     """
-    width = height = chosen_by = None
-    if content.startswith(b"\x89PNG"):
-        kind = "image/png"
-        content, width, height = _smaller(content)
-    elif b"<svg" in content[:2000]:
-        kind = "image/svg+xml"
-    else:
-        raise ValueError(f"figure {name!r} is neither PNG nor SVG: it begins with {content[:8]!r}.")
+    content, width, height = _smaller(content)
+    chosen_by = None
     if found := _PROJECTIONS.fullmatch(name):
         label = LABELS.get(found["method"], found["method"])
         chosen_by = found.groupdict() | {"method": label, "model": f"{found['variant']}, {label}"}
     return {
         "name": name,
-        "uri": f"data:{kind};base64,{base64.b64encode(content).decode()}",
+        "uri": f"data:image/png;base64,{base64.b64encode(content).decode()}",
         "width": width,
         "height": height,
         "chosen_by": chosen_by,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import socket
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -24,9 +22,7 @@ import skmix
 from skmix.engine.compute.dask import (
     ClusterError,
     check_workers,
-    connect,
     map_rows,
-    map_tasks,
     open_collections,
 )
 
@@ -302,23 +298,3 @@ def test_other_collections_and_names_are_refused():
         open_collections(table, None, None, VERSION)
     numbered = dd.from_pandas(pd.DataFrame(ROWS), npartitions=2)
     assert open_collections(numbered, None, None, VERSION).feature_names is None
-
-
-def scaled(factor, task):
-    return factor * task
-
-
-def test_tasks_are_done_on_a_cluster_by_its_address(client):
-    with connect(client.scheduler.address, VERSION) as own:
-        assert sorted(map_tasks(own, scaled, 10.0, [1.0, 2.0, 3.0])) == [10.0, 20.0, 30.0]
-        with pytest.raises(ClusterError, match="have another version"), connect(own.scheduler.address, "9"):
-            pass
-
-
-def test_an_address_without_a_scheduler_is_reported(monkeypatch):
-    monkeypatch.setattr("skmix.engine.compute.dask._CONNECT", 0.2)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ClusterError, match=re.escape(f"No Dask scheduler responds at {address}")):
-        connect(address, VERSION).__enter__()

@@ -72,7 +72,7 @@ def test_one_pass_is_that_of_numpy(library: str, covariance_type: str, weighted:
     X, y, weights = clusters()
     structure, row_weights = structure_of(covariance_type), weights if weighted else None
     frame = measure(X, structure, row_weights=row_weights)
-    found = starts.class_wise(X, y, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    found = starts.class_wise(X, y, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
     options = Options(covariance_type=covariance_type)
     there = LIBRARIES[library](X)
     assert_allclose(measure(there, structure, row_weights=row_weights).shift, frame.shift, rtol=1e-12)
@@ -124,7 +124,7 @@ def test_a_fit_is_that_of_numpy(library: str, covariance_type: str, settings: di
     X, y, weights = clusters()
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    found = starts.class_wise(X, y, 3, 3, 5, frame, structure, np.random.RandomState(0))
+    found = starts.class_wise(X, y, starts.Wanted(3, 3, 5, frame, structure, np.random.RandomState(0)))
     options = Options(covariance_type=covariance_type, max_iter=6, tol=1e-5, **settings)
     ours = fit(X, y, found, options, row_weights=weights)
     theirs = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
@@ -142,7 +142,7 @@ def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str)
     X, y = hard_rows()
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    found = starts.k_means_plus_plus(X, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    found = starts.k_means_plus_plus(X, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
     options = Options(covariance_type=covariance_type, max_iter=12, tol=0.0)
     ours, theirs = fit(X, y, found, options), fit(LIBRARIES[library](X), y, found, options)
     parameters_agree(theirs.parameters, ours.parameters, 1e-9)
@@ -153,7 +153,9 @@ def test_rare_cases_are_mended_as_on_the_cpu(library: str, covariance_type: str)
 def test_single_precision_keeps_five_digits() -> None:
     X, y, _ = clusters()
     structure = structure_of("full")
-    found = starts.class_wise(X, y, 3, 1, 4, measure(X, structure), structure, np.random.RandomState(0))
+    found = starts.class_wise(
+        X, y, starts.Wanted(3, 1, 4, measure(X, structure), structure, np.random.RandomState(0))
+    )
     exact = fit(X, y, found, Options(max_iter=3, tol=0.0))
     single = fit(torch.as_tensor(X), y, found, Options(max_iter=3, tol=0.0, precision="float32"))
     difference = np.abs(single.parameters.covariances / exact.parameters.covariances - 1.0).max()
@@ -170,7 +172,9 @@ def parts(
 ) -> tuple[DeviceRows, Parameters, Factor, Any]:
     structure = structure_of(covariance_type)
     frame = measure(X, structure)
-    found = starts.k_means_plus_plus(X, 1, 1, n_kernels, frame, structure, np.random.RandomState(0))
+    found = starts.k_means_plus_plus(
+        X, starts.Wanted(1, 1, n_kernels, frame, structure, np.random.RandomState(0))
+    )
     source = DeviceRows(LIBRARIES[library](X), None)
     with Passes.over(source, found, Options(covariance_type=covariance_type), frame) as passes:
         inside, factor = passes.rule.enter(frame.enter(found, structure).map(source.to_device))
@@ -337,7 +341,10 @@ def test_starts_on_a_device_are_those_on_the_cpu(library: str, n_kernels: int) -
     for row_weights in (None, weights):
         here, there = (
             starts.class_wise(
-                rows, y, 3, 2, n_kernels, frame, structure, np.random.RandomState(0), row_weights
+                rows,
+                y,
+                starts.Wanted(3, 2, n_kernels, frame, structure, np.random.RandomState(0)),
+                row_weights,
             )
             for rows in (X, LIBRARIES[library](X))
         )
@@ -352,7 +359,7 @@ def test_chunks_do_not_change_the_sums(library: str, monkeypatch: pytest.MonkeyP
     X, y, weights = clusters()
     structure = structure_of("full")
     frame = measure(X, structure)
-    found = starts.class_wise(X, y, 3, 2, 5, frame, structure, np.random.RandomState(0))
+    found = starts.class_wise(X, y, starts.Wanted(3, 2, 5, frame, structure, np.random.RandomState(0)))
     options = Options(max_iter=4, tol=0.0)
     whole = fit(LIBRARIES[library](X), y, found, options, row_weights=weights)
     monkeypatch.setattr(operations_of(LIBRARIES[library](X)), "chunk", 70 * 27)
@@ -506,7 +513,9 @@ def test_long_lists_of_rows_are_not_kept() -> None:
 def test_densities_are_those_of_numpy(library: str, covariance_type: str) -> None:
     X, y, _ = clusters()
     structure = structure_of(covariance_type)
-    found = starts.class_wise(X, y, 3, 1, 5, measure(X, structure), structure, np.random.RandomState(0))
+    found = starts.class_wise(
+        X, y, starts.Wanted(3, 1, 5, measure(X, structure), structure, np.random.RandomState(0))
+    )
     model = found.take(0)
     # Classes without weight on the kernels nearest to a row, so that exponentials underflow.
     weights = np.eye(5)[:, :3] * 0.9 + 0.1 * np.eye(5)[:, [3, 4, 3]]

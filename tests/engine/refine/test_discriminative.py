@@ -296,18 +296,3 @@ def test_mini_batches_train_too_and_priors_hold() -> None:
     assert hybrid(free.best, rows, 0.5) > hybrid(start, rows, 0.5) + 0.01
     away = [np.abs(own.best.covariances / wanted - 1.0).max() for own in (drawn, free)]
     assert away[0] < 0.7 * away[1]
-
-
-def test_training_ends_at_the_floor() -> None:
-    rows, start = training()
-    mean = np.average(rows.X, axis=0, weights=rows.weights)
-    variances = np.average((rows.X - mean) ** 2, axis=0, weights=rows.weights)
-    unit = np.sqrt(np.outer(variances, variances))
-    free, floored = (
-        tune(
-            start, PRIOR, rows, None, Options(floor=floor), stages=[(0.5, 40)], **settings()
-        ).best.covariances
-        for floor in (1e-6, 0.2)
-    )
-    assert np.linalg.eigvalsh(free / unit).min() < 0.15
-    assert np.linalg.eigvalsh(floored / unit).min() == pytest.approx(0.2, rel=1e-6)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
@@ -54,22 +52,6 @@ def test_the_first_batch_is_one_pass_and_repeating_it_is_another(
     again, running, _ = absorb(X, classes, model, running, options, decay=0.6, row_weights=weights)
     assert_same(again, expected)
     assert running.n_batches == 2
-
-
-@pytest.mark.parametrize("freeze", [None, "kernels", "weights"])
-def test_priors_weigh_as_much_beside_a_stream_as_beside_its_rows(freeze: Any) -> None:
-    """Two batches with a decay of one, and then a pass over all of their rows."""
-    random = np.random.default_rng(2)
-    X, classes = random_rows(random, 60, 3, 2)
-    first, rest = np.arange(0, 60, 2), np.arange(1, 60, 2)
-    model = replace(random_model(random, 3, 3, 2), class_prior=np.full(3, 1 / 3))
-    options = Options(floor=0.0, covariance_prior=9.0, weight_prior=2.5, freeze=freeze, max_iter=1, tol=0.0)
-    frame = measure(X, structure_of("full"))
-    _, running, _ = absorb(X[first], classes[first], model, frame, options, decay=1.0)
-    found, _, _ = absorb(X[rest], classes[rest], model, running, options, decay=1.0)
-    expected = fit(X, classes, model.batch(), options, frame=frame).parameters.take(0)
-    assert_same(found, expected)
-    assert (found.means == model.means).all() == (freeze == "kernels")
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

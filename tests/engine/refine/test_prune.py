@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit, prune_kernels
+from calls import prune_kernels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -42,7 +42,9 @@ def many_kernels(
     structure, random = structure_of(covariance_type), np.random.RandomState(0)
     n_classes = int(classes.max()) + 1
     frame = measure(X, structure)
-    return starts.class_wise(X, classes, n_classes, n_starts, n_kernels, frame, structure, random)
+    return starts.class_wise(
+        X, classes, starts.Wanted(n_classes, n_starts, n_kernels, frame, structure, random)
+    )
 
 
 # ---------------------------------------------------------------- the rule
@@ -174,20 +176,6 @@ def test_the_lightest_goes_and_heavy_ones_come_first(covariance_type: str) -> No
 # ---------------------------------------------------------------- fits
 
 
-def test_one_pass_takes_the_price_from_the_weights() -> None:
-    X, classes = four_clusters(n_classes=2)
-    start = many_kernels(X, classes, "full", n_starts=1, n_kernels=6)
-    options = Options(max_iter=1, tol=0.0)
-    plain = fit(X, classes, start, options).parameters.take(0)
-    priced = fit(X, classes, start, replace(options, annihilate=True)).parameters.take(0)
-    mass = plain.weights * np.bincount(classes)
-    left = mass * (1.0 - 2.5 / mass.sum(axis=1, keepdims=True))
-    assert left.min() > 0
-    assert_allclose(priced.weights, left / left.sum(axis=0), rtol=1e-10)
-    assert_array_equal(priced.means, plain.means)
-    assert_array_equal(priced.covariances, plain.covariances)
-
-
 @each_type
 @pytest.mark.parametrize("n_classes", [1, 4])
 def test_twenty_kernels_become_the_four_there_are(covariance_type: str, n_classes: int) -> None:
@@ -230,17 +218,6 @@ def test_the_prior_on_covariances_stays_what_it_was() -> None:
     spread = np.diag(X.var(axis=0) / 20)
     given_prior = prune_kernels(X, classes, starting, replace(options, covariance_prior_scale=spread))
     assert_allclose(together.objective, given_prior.objective, rtol=1e-8)
-
-
-def test_starts_that_fail_end_as_failed() -> None:
-    """Two values only, and no floor: kernels of no width."""
-    X = np.repeat([[0.0], [1.0]], 20, axis=0)
-    start = Parameters(
-        np.full((1, 3, 1), 1 / 3), np.array([[[0.0], [0.5], [1.0]]]), np.full((1, 3, 1, 1), 0.1)
-    )
-    result = prune_kernels(X, np.zeros(40, dtype=np.int64), start, Options(floor=0.0))
-    assert result.status[0] == Status.FAILED
-    assert result.objective[0] == -np.inf
 
 
 def test_all_rounds_of_a_variational_fit_have_the_same_prior(monkeypatch: pytest.MonkeyPatch) -> None:

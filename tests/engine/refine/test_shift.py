@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import (
     COVARIANCE_TYPES,
@@ -114,19 +113,6 @@ def test_infinite_strength_is_the_plain_fit(kind: str) -> None:
     assert_allclose(found.log_likelihood, plain.log_likelihood[0], rtol=1e-10)
     assert_allclose(found.parameters.means, plain.parameters.means[0], rtol=1e-9)
     assert_allclose(found.parameters.covariances, plain.parameters.covariances[0], rtol=1e-9)
-
-
-@each_library
-@pytest.mark.parametrize("gaps", [False, True])
-def test_rows_of_other_libraries_are_the_same(library: str, gaps: bool) -> None:
-    X, groups = shifted_rows()
-    if gaps:
-        X[::5, 1] = np.nan
-    start = random_model(np.random.default_rng(1), 3, 3, 2)
-    found = shift(LIBRARIES[library](X), groups, start, 4.0, replace(OPTIONS, max_iter=5))
-    expected = shift(X, groups, start, 4.0, replace(OPTIONS, max_iter=5))
-    assert isinstance(found.shifts, np.ndarray)
-    assert_allclose(found.shifts, expected.shifts, rtol=1e-7, atol=1e-9)
 
 
 def test_every_row_is_held_out_in_one_fold() -> None:

@@ -24,7 +24,7 @@ from skmix.engine.refine.shrink import (
     relative_spreads,
 )
 from skmix.engine.sources.summary import measure
-from skmix.engine.starts import class_wise
+from skmix.engine.starts import Wanted, class_wise
 from skmix.engine.structures import structure_of
 
 
@@ -92,18 +92,6 @@ def test_features_that_are_constant_in_some_kernels_do_not_decide() -> None:
     assert likeliest_rows(mass, relative_spreads(np.zeros((30, 4, 4)), target, mass), 4) == 1e6
 
 
-def test_correlations_of_chance_are_taken_away() -> None:
-    found = np.cov(np.random.default_rng(4).normal(size=(12, 10)).T)
-    few = reduce_correlations(found, 12.0)
-    assert_allclose(np.diag(few), np.diag(found))
-    away = ~np.eye(10, dtype=bool)
-    assert np.abs(few[away]).max() < 0.5 * np.abs(found[away]).max()
-    strong = np.array([[1.0, 0.9], [0.9, 1.0]])
-    assert_allclose(reduce_correlations(strong, 1000.0), strong, rtol=1e-3)
-    singular = np.cov(np.random.default_rng(5).normal(size=(4, 30)).T)
-    assert np.linalg.eigvalsh(reduce_correlations(singular, 4.0)).min() > 0
-
-
 def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance() -> None:
     """For one correlation ρ of n rows: by Var(ρ) / ρ², with the variance that simulated correlations have."""
     rho, n_rows = 0.6, 40
@@ -124,7 +112,9 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
     root = random.normal(size=(8, 8))
     X = 4.0 * random.normal(size=(3, 8))[classes] + random.normal(size=(45, 8)) @ root
     structure = structure_of(covariance_type, 3)
-    starts = class_wise(X, classes, 3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
+    starts = class_wise(
+        X, classes, Wanted(3, 2, 3, measure(X, structure), structure, np.random.RandomState(0))
+    )
     return X, classes, starts, Options(covariance_type=covariance_type, tol=0.0, max_iter=1)
 
 
@@ -319,18 +309,3 @@ def test_the_mild_prior_is_not_below_the_floor(covariance_type: str) -> None:
     variances = common if covariance_type == "diag" else np.diagonal(common)
     within = np.mean([X[classes == c, 0].var() for c in (0, 1)])
     assert_allclose(variances, [within, 0.01 * X[:, 1].var()], rtol=1e-6)
-
-
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
-def test_the_mild_prior_of_kernels_that_do_not_differ_is_a_hundred_times_the_rows(
-    covariance_type: str,
-) -> None:
-    random, structure = np.random.default_rng(2), structure_of(covariance_type)
-    X = np.stack([random.normal(size=80), random.normal(size=80)], axis=1)
-    X = np.concatenate([X, X + np.array([100.0, 0.0])])
-    classes = np.repeat([0, 1], 80)
-    frame = measure(X, structure)
-    start = Parameters(np.eye(2), np.stack([X[classes == c].mean(axis=0) for c in (0, 1)]), np.zeros(0))
-    regulariser = regulariser_of(Options(covariance_type=covariance_type), frame, structure, 2)
-    rows, _ = prior_of_start(X, classes, None, start, structure, regulariser, frame)
-    assert rows == pytest.approx(16_000.0)

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from calls import fit
-from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import kernel_log_densities, random_model, random_rows
 from scipy.optimize import minimize
-from scipy.special import logsumexp, polygamma
+from scipy.special import logsumexp
 
-from skmix.engine.compute.arrays import gammaln, to_numpy, trigamma
 from skmix.engine.model import FloatArray, Options, Parameters
 from skmix.engine.rules.weights import begin, learn_concentration, log_evidence
 
@@ -78,18 +76,6 @@ def test_the_concentration_learnt_is_the_likeliest(n_classes: int, concentration
     assert_allclose(np.log(found[0]), best.x, atol=2e-3)
 
 
-def test_alpha_and_beta_are_recovered() -> None:
-    random = np.random.default_rng(3)
-    for alpha in (2.0, 20.0, 200.0):
-        beta = np.array([0.5, 0.3, 0.15, 0.05])
-        counts = drawn(random, 2000, alpha * beta, (10, 300))
-        found = np.ones((1, 4))
-        for _ in range(80):
-            found = learn_concentration(counts[None], found)
-        assert found.sum() == pytest.approx(alpha, rel=0.1)
-        assert_allclose(found[0] / found.sum(), beta, atol=0.01)
-
-
 def test_classes_alike_kernels_without_rows_and_no_rows_at_all_stay_within_limits() -> None:
     alike = np.tile([[30.0], [60.0], [10.0], [0.0]], (1, 5))
     found = np.ones((1, 4))
@@ -100,17 +86,6 @@ def test_classes_alike_kernels_without_rows_and_no_rows_at_all_stay_within_limit
     assert (found > 0).all()
     nothing = learn_concentration(np.zeros((1, 4, 5)), np.full((1, 4), 0.7))
     assert_allclose(nothing, 0.7)
-
-
-@each_library
-def test_other_libraries_learn_the_same(library: str) -> None:
-    counts = np.stack([drawn(np.random.default_rng(seed), 9, np.ones(4), (3, 60)) for seed in (4, 5)])
-    there = LIBRARIES[library](counts)
-    assert_allclose(to_numpy(gammaln(there + 0.3)), gammaln(counts + 0.3), rtol=1e-12)
-    assert_allclose(to_numpy(trigamma(there + 0.3)), polygamma(1, counts + 0.3), rtol=1e-12)
-    found = learn_concentration(there, LIBRARIES[library](np.ones((2, 4))))
-    assert type(found) is type(there)
-    assert_allclose(to_numpy(found), learn_concentration(counts, np.ones((2, 4))), rtol=1e-7)
 
 
 # ---------------------------------------------------------------- fits

@@ -14,27 +14,12 @@ from oracles import (
     as_structure,
     random_model,
     random_rows,
-    stack,
-    total_log_likelihood,
 )
 
-from skmix.engine.model import FloatArray, Options, Parameters, Status
+from skmix.engine.model import Options, Parameters, Status
 from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-
-
-def log_prior(
-    model: Parameters, covariance_type: str, rows: float, scale: FloatArray, concentration: float
-) -> float:
-    """Return the priors' logarithm up to a constant: inverse Wishart a matrix, Dirichlet a class."""
-    n_kernels, n_features = model.means.shape
-    full = as_full(model.covariances, covariance_type, n_kernels, n_features)
-    if covariance_type == "tied":
-        full = full[:1]
-    terms = [np.linalg.slogdet(matrix)[1] + np.trace(np.linalg.solve(matrix, scale)) for matrix in full]
-    dirichlet = (concentration - 1.0) * np.log(model.weights).sum() if concentration > 1.0 else 0.0
-    return float(-0.5 * rows * np.sum(terms) + dirichlet)
 
 
 @each_type
@@ -70,22 +55,6 @@ def test_a_covariance_prior_cures_degenerate_kernels_without_a_floor(covariance_
     assert cured.status[0] == Status.CONVERGED
     full = as_full(cured.parameters.covariances[0], covariance_type, 2, 2)
     assert np.linalg.eigvalsh(full).min() > 1e-4
-
-
-def test_the_best_start_is_the_best_of_the_penalised_objective() -> None:
-    random = np.random.default_rng(6)
-    X, classes = random_rows(random, 60, 2, 2)
-    models = stack([random_model(random, 3, 2, 2) for _ in range(8)])
-    options = Options(max_iter=3, tol=0.0, covariance_prior=30.0, weight_prior=3.0)
-    result = fit(X, classes, models, options)
-    scale = np.diag(X.var(axis=0)) / 3.0
-    penalised = [
-        total_log_likelihood(X, classes, result.parameters.take(r)).sum()
-        + log_prior(result.parameters.take(r), "full", 30.0, scale, 3.0)
-        for r in range(8)
-    ]
-    assert result.best == int(np.argmax(penalised))
-    assert result.best != int(np.argmax(result.log_likelihood.sum(axis=1)))
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])

@@ -108,25 +108,6 @@ def test_between_distant_kernels_the_bound_is_the_evidence_of_the_assignment(cov
     assert_allclose(result.counts[0].sum(axis=1), np.bincount(kernels), rtol=1e-12)
 
 
-@each_type
-def test_the_bound_is_below_the_evidence_and_not_far(covariance_type: str) -> None:
-    random = np.random.default_rng(7)
-    X, classes = random_rows(random, 6, 2, 2)
-    n_kernels = 2
-    every = itertools.product(range(n_kernels), repeat=len(X))
-    scale = np.diag(X.var(axis=0)) / n_kernels ** (2.0 / 2)
-    evidence = logsumexp(
-        [
-            log_joint_evidence(X, classes, np.array(kernels), n_kernels, covariance_type, scale)
-            for kernels in every
-        ]
-    )
-    starts = stack([random_model(random, n_kernels, 2, 2, covariance_type) for _ in range(5)])
-    result = fit(X, classes, starts, variational(covariance_type, max_iter=300))
-    assert (result.objective < evidence).all()
-    assert result.objective.max() > evidence - 6.0
-
-
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_the_expected_logarithm_is_that_of_a_gaussian_with_another_weight(covariance_type: str) -> None:
     # By Monte Carlo: precisions, means and weights are drawn from the posterior.

@@ -73,12 +73,7 @@ def make_starts(
     return starts.class_wise(
         np.nan_to_num(X[own], nan=0.5),
         codes[own],
-        n_classes,
-        n_starts,
-        5,
-        measure(X, structure),
-        structure,
-        np.random.RandomState(3),
+        starts.Wanted(n_classes, n_starts, 5, measure(X, structure), structure, np.random.RandomState(3)),
     )
 
 

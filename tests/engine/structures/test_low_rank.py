@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from calls import fit
-from libraries import needs_torch, torch
 from numpy.testing import assert_allclose
 from oracles import expected_pass, random_covariances, random_model, random_rows
 
@@ -16,7 +15,7 @@ from skmix.engine.estep.completion import conditional
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
 from skmix.engine.sources.summary import measure
 from skmix.engine.squarem import constrained, unconstrained
-from skmix.engine.starts import class_wise, uniform
+from skmix.engine.starts import Wanted, class_wise, uniform
 from skmix.engine.structures import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
 
 FULL = STRUCTURES["full"]
@@ -196,7 +195,7 @@ def test_delicate_kernels_take_the_same_step() -> None:
 def test_threads_and_batches_change_no_bit() -> None:
     random = np.random.default_rng(12)
     X, classes = random_rows(random, 3000, 2, 20)
-    starts = class_wise(X, classes, 2, 3, 40, measure(X, FULL), LowRank(4), np.random.RandomState(0))
+    starts = class_wise(X, classes, Wanted(2, 3, 40, measure(X, FULL), LowRank(4), np.random.RandomState(0)))
     options = Options(covariance_type="low_rank", max_iter=2, tol=0.0)
     together = fit(X, classes, starts, options)
     threaded = fit(X, classes, starts, replace(options, n_jobs=2))
@@ -205,28 +204,9 @@ def test_threads_and_batches_change_no_bit() -> None:
     assert np.array_equal(together.parameters.covariances[1:2], alone.parameters.covariances)
 
 
-@needs_torch
-def test_devices_are_refused() -> None:
-    X = torch.as_tensor(np.random.default_rng(15).normal(size=(20, 4)))
-    model = random_low_rank_model(np.random.default_rng(16), 2, 1, 4, 2)
-    with pytest.raises(ValueError, match="do not cover covariance_type='low_rank'"):
-        fit(X, None, model.batch(), Options(covariance_type="low_rank"))
-
-
 def test_rows_drawn_have_the_covariance() -> None:
     model = random_low_rank_model(np.random.default_rng(13), 2, 1, 3, 1)
     X, kernels = draw(model, "low_rank", np.zeros(40_000, dtype=np.int64), np.random.RandomState(0))
     for k in range(2):
         found = np.cov(X[kernels == k].T)
         assert_allclose(found, dense(model.covariances)[k], atol=0.1 * np.abs(found).max())
-
-
-def test_a_kernel_without_rows_keeps_its_covariance() -> None:
-    random = np.random.default_rng(14)
-    X, classes = random_rows(random, 30, 1, 4)
-    model = random_low_rank_model(random, 2, 1, 4, 2)
-    model.means[1] = 1e4
-    options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
-    found = fit(X, classes, model.batch(), options).parameters.take(0)
-    assert_allclose(found.covariances[1], model.covariances[1], rtol=1e-12)
-    assert found.weights[1, 0] == 0.0

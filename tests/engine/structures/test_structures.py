@@ -220,25 +220,6 @@ def test_the_floor_is_kept_and_nothing_above_it_is_better(structure: Structure, 
                     assert expected_log_likelihood(moved, r) <= best + 1e-10 * abs(best)
 
 
-@each_structure
-@pytest.mark.parametrize("n_features", [1, 2, 5, 18])
-def test_rows_without_any_spread_give_the_floor_itself(structure: Structure, n_features: int) -> None:
-    mass = np.full((N_STARTS, N_KERNELS), 4.0)
-    offset = np.random.default_rng(10).normal(size=(N_STARTS, N_KERNELS, n_features))
-    second = np.stack(
-        [
-            4.0 * np.stack([second_order_terms(structure, mean[:, None])[:, 0] for mean in start])
-            for start in offset
-        ]
-    )
-    floor = np.linspace(0.5, 0.6, n_features) if not structure.isotropic else np.full(n_features, 0.5)
-    regulariser = replace(no_regulariser(n_features), floor=floor)
-    covariances, factor = structure.update(mass, offset, second, regulariser)
-    assert factor.usable.all()
-    expected = np.broadcast_to(np.diag(floor), (N_STARTS, N_KERNELS, n_features, n_features))
-    assert_allclose(dense(covariances, structure, n_features), expected, atol=1e-12)
-
-
 def test_the_floor_of_one_variance_is_the_mean_of_the_features_floors() -> None:
     variances, factor = structure_of("spherical").raised(np.array([[0.5, 5.0, 2.5]]), np.array([1.0, 3.0]))
     assert_array_equal(variances, [[2.0, 5.0, 2.5]])
@@ -259,28 +240,6 @@ def test_without_a_floor_a_singular_covariance_is_marked(structure: Structure) -
         assert not factor.usable[0]
     else:
         assert factor.usable[0]
-
-
-@each_structure
-def test_kernels_without_rows_keep_their_covariance(structure: Structure) -> None:
-    new, _ = batch_of_covariances(11, structure, 2)
-    old, _ = batch_of_covariances(12, structure, 2)
-    alive = np.array([[True, False, True], [False, False, False]])
-    kept = structure.where_alive(alive, new, old)
-    if structure.name == "tied":
-        assert_array_equal(kept, np.stack([new[0], old[1]]))
-    else:
-        assert_array_equal(kept[0, [0, 2]], new[0, [0, 2]])
-        assert_array_equal(kept[0, 1], old[0, 1])
-        assert_array_equal(kept[1], old[1])
-    # So does the factor; whether a start can go on is up to its new covariances.
-    usable = np.array([True, False])
-    one, other = (structure.factor(own, 2) for own in (new, old))
-    found = structure.factor_where_alive(alive, replace(one, usable=usable), replace(other, usable=~usable))
-    expected = structure.factor(kept, 2)
-    assert_array_equal(found.whitener, expected.whitener)
-    assert_array_equal(found.log_determinant, expected.log_determinant)
-    assert_array_equal(found.usable, usable)
 
 
 @each_structure

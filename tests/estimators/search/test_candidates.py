@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.estimators.search import _selection as module
 from skmix.estimators.search import _trials
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._candidates import Choices, make_classifier
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import SCREENING, Trial, Trials
@@ -198,7 +198,7 @@ def test_candidates_of_feature_sets() -> None:
     assert {k for (k,) in tried("n_kernels", n_train=7)} == {4, 7}
     # The prior has its rows for each feature of a set, two on average.
     (params, *_) = choices(feature_sets=sets).candidates(np.zeros((9, 4)), lambda *_: 4)
-    rows = Rows(np.random.default_rng(0).normal(size=(30, 4)), np.arange(3), np.arange(30) % 3)
+    rows = CodedRows(np.random.default_rng(0).normal(size=(30, 4)), np.arange(3), np.arange(30) % 3)
     made = make_classifier(SharedKernelClassifier(), {**params, "prior_rows": 4.0}, rows, 0)
     assert (made.covariance_prior[0], made.weight_prior, made.feature_sets) == (8.0, 1.0, sets)
 
@@ -213,7 +213,7 @@ def selection(
     **settings: Any,
 ) -> Selection:
     X = np.random.default_rng(0).normal(size=(n_rows, n_features))
-    rows = Rows(X, np.arange(n_classes), np.arange(n_rows) % n_classes, weights)
+    rows = CodedRows(X, np.arange(n_classes), np.arange(n_rows) % n_classes, weights)
     search = SharedKernelClassifierCV(**settings)
     own = SharedKernelClassifier(random_state=0) if prototype is None else prototype
     return Selection(search, own, rows, [(rows, rows)] * n_folds, Trials(None), lambda each: each)
@@ -226,66 +226,48 @@ def test_small_folds_are_screened_by_two_and_tuned_less() -> None:
 
 
 def test_the_best_three_ways_to_make_features_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = {
-        ("none", "none"): 1.0,
-        ("power", "none"): 5.0,
-        ("ranks", "none"): 2.0,
-        ("none", "components"): 4.0,
-    }
+    scores = {"none": 1.0, "power": 5.0, "ranks": 2.0, "other": 4.0}
     screened: list[Any] = []
 
     def screen(self: Selection, trial: Trial) -> None:
         params = trial.params
-        screened.append((params["transform"], params["reduction"], params["kernels"], params["n_kernels"]))
+        screened.append((params["transform"], params["kernels"], params["n_kernels"]))
         # Features are judged by the best of their candidates, not by the last.
-        own = scores[params["transform"], params["reduction"]]
+        own = scores[params["transform"]]
         trial.score = own if params["n_kernels"] == 3 else -10.0 - own
 
     monkeypatch.setattr(Selection, "_screen", screen)
+    names = ("transform", "kernels", "n_kernels", "prior")
+    kinds = [("own", 3), ("own", 6), ("shared", 12), ("own", 12)]
     candidates = [
-        {
-            "transform": t,
-            "reduction": r,
-            "kernels": own,
-            "n_kernels": k,
-            "covariance_type": "full",
-            "prior": p,
-        }
-        for t, r in scores
-        for own, k in (("own", 3), ("own", 6), ("shared", 12), ("own", 12))
-        for p in (1, 2)
+        dict(zip(names, (transform, *kind, prior), strict=True))
+        | {"covariance_type": "full", "reduction": "none"}
+        for transform, kind, prior in product(scores, kinds, (1, 2))
     ]
     left = selection()._with_best_features(candidates)
-    assert {(p["transform"], p["reduction"]) for p in left} == set(list(scores)[1:])
-    assert left == [p for p in candidates if (p["transform"], p["reduction"]) != ("none", "none")]
+    assert left == [params for params in candidates if params["transform"] != "none"]
     # The first candidates of one and four own kernels a class.
-    assert screened == [(t, r, "own", k) for t, r in scores for k in (3, 12)]
+    assert screened == [(transform, "own", k) for transform in scores for k in (3, 12)]
 
 
 @pytest.mark.parametrize(
     ("n_rows", "trade_off", "n_rounds"), [(999, 0.0, 20), (1000, 0.0, 60), (1000, 0.1, 20)]
 )
-def test_labelled_rows_are_tuned_in_more_rounds_when_many_and_without_a_trade_off(
-    n_rows: int, trade_off: float, n_rounds: int
+def test_many_rows_without_a_trade_off_are_tuned_in_more_rounds(
+    n_rows: int, trade_off: float, n_rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = np.arange(1.0, n_rows + 1.0)
-    chosen, given = selection(n_rows, weights=weights), {}
-
-    class Model:
-        random_state = 7
-
-        def tune(self, *rows: Any, **settings: Any) -> str:
-            given.update(settings, rows=rows)
-            return "tuned"
-
+    chosen, given = selection(n_rows, weights=np.arange(1.0, n_rows + 1.0)), []
+    monkeypatch.setattr(
+        SharedKernelClassifier, "tune", lambda *rows, **settings: given.append((rows, settings))
+    )
     codes = np.where(np.arange(n_rows) % 4 == 0, -1, chosen.rows.codes)
-    some = replace(chosen.rows, codes=codes)
-    assert chosen.tune(Model(), some, trade_off) == "tuned"  # type: ignore[arg-type]
-    X, y = given.pop("rows")
-    assert_array_equal(X, some.X[codes >= 0])
-    assert_array_equal(y, some.y[codes >= 0])
-    assert_array_equal(given.pop("sample_weight"), weights[codes >= 0])
-    assert given == {"trade_off": trade_off, "validation": None, "max_iter": n_rounds, "random_state": 7}
+    chosen.tune(SharedKernelClassifier(), replace(chosen.rows, codes=codes), trade_off)
+    ((_, X, y), settings), labelled = given[0], codes >= 0
+    assert_array_equal(X, chosen.rows.X[labelled])
+    assert_array_equal(y, codes[labelled])
+    assert_array_equal(settings["sample_weight"], np.arange(1.0, n_rows + 1.0)[labelled])
+    assert (settings["trade_off"], settings["validation"]) == (trade_off, None)
+    assert settings["max_iter"] == n_rounds
 
 
 def test_scorers_get_labels_weights_and_the_temperature() -> None:

@@ -25,7 +25,7 @@ from skmix.engine.structures import STRUCTURES
 from skmix.estimators.callbacks import watched_by
 from skmix.estimators.search import _selection, _trials
 from skmix.estimators.search import classifier as search_of_classifiers
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._candidates import own_kernels
 from skmix.estimators.search._features import filler, fit_features, pooled_covariance
 from skmix.estimators.search._trials import Trial, Trials
@@ -48,7 +48,9 @@ def quick(**settings: Any) -> SharedKernelClassifierCV:
 
 def by_hand(params: dict[str, Any], training: np.ndarray, y: np.ndarray, weights: Any = None) -> Any:
     """Return the function that makes a candidate's features of rows."""
-    change = fit_features(params["transform"], params["reduction"], Rows(training, np.unique(y), y, weights))
+    change = fit_features(
+        params["transform"], params["reduction"], CodedRows(training, np.unique(y), y, weights)
+    )
     return (lambda rows: rows) if change is None else change.transform
 
 
@@ -470,17 +472,6 @@ def test_the_pooled_covariance_is_that_of_discriminant_analysis(iris: Data) -> N
     assert_allclose(pooled_covariance(X, y, counts.astype(float)), repeated, rtol=1e-12)
 
 
-def test_gaps_hardly_change_the_pooled_covariance(iris: Data) -> None:
-    X, y = np.tile(iris[0], (40, 1)), np.tile(iris[1], 40)
-    whole = pooled_covariance(X, y)
-    gaps = X.copy()
-    gaps[np.random.RandomState(0).uniform(size=len(X)) < 0.5, 0] = np.nan
-    assert_allclose(np.diag(pooled_covariance(gaps, y)), np.diag(whole), rtol=0.1)
-    # A class without any value of a feature contributes nothing to its variance.
-    gaps[y == 2, 0] = np.nan
-    assert np.linalg.eigvalsh(pooled_covariance(gaps, y)).min() > 0.0
-
-
 # ---------------------------------------------------------------- results and errors
 
 
@@ -489,23 +480,6 @@ def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None
     for file in ("first.skmix", "second.skmix"):
         clone(search).fit(*iris).save(tmp_path / file)
     assert (tmp_path / "first.skmix").read_bytes() == (tmp_path / "second.skmix").read_bytes()
-
-
-def test_products_and_averages_are_graphs(iris: Data) -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    product = quick(feature_sets=[[0, 1], [2, 3]], cv=2).fit(*iris)
-    session = runtime.InferenceSession(product.to_onnx().SerializeToString())
-    labels, probabilities, densities = session.run(None, {"X": iris[0]})
-    assert_array_equal(labels, product.predict(iris[0]))
-    assert_allclose(probabilities, product.predict_proba(iris[0]), atol=1e-9)
-    assert_allclose(densities, product.score_samples(iris[0]), rtol=1e-9)
-    mixture = SharedKernelMixtureCV(n_kernels=2, cv=2, random_state=0).fit(iris[0])
-    assert len(mixture.mixtures_) > 1
-    session = runtime.InferenceSession(mixture.to_onnx().SerializeToString())
-    shares, densities = session.run(["responsibilities", "log_density"], {"X": iris[0]})
-    assert_allclose(shares, mixture.best_estimator_.transform(iris[0]), atol=1e-9)
-    assert_allclose(densities, mixture.score_samples(iris[0]), rtol=1e-9)
 
 
 def test_a_tuned_winner_keeps_the_names_of_a_data_frame() -> None:

@@ -12,7 +12,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 
 from skmix.estimators.search import _features
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._features import (
     FeatureMap,
     along,
@@ -26,9 +26,9 @@ from skmix.estimators.search._features import (
 WINE = load_wine(return_X_y=True)
 
 
-def rows_of(X: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> Rows:
+def rows_of(X: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> CodedRows:
     """Return rows X (n, M) of classes (n,)."""
-    return Rows(X, np.unique(codes), codes, weights)
+    return CodedRows(X, np.unique(codes), codes, weights)
 
 
 def power_transformer(powers: np.ndarray) -> PowerTransformer:

@@ -13,7 +13,7 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.compute.blocks import Block
 from skmix.estimators import crossfit
 from skmix.estimators.decisions import novelty_threshold
-from skmix.estimators.search._base import Rows
+from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._candidates import make_classifier
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search.classifier import QUICK_FITS
@@ -148,7 +148,7 @@ def test_priors_are_of_the_covariance_within_classes_that_a_kernel_has_its_share
     params |= {"kernels": "shared", "covariance_type": "tied", "prior_rows": 0.5, "reduction": "none"}
     (few, common), (many, smaller) = (
         make_classifier(
-            SharedKernelClassifier(), {**params, "n_kernels": k}, Rows(X, np.arange(3), y), 0
+            SharedKernelClassifier(), {**params, "n_kernels": k}, CodedRows(X, np.arange(3), y), 0
         ).covariance_prior
         for k in (3, 12)
     )

@@ -383,6 +383,18 @@ def test_results_are_saved(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), table)
 
 
+def test_an_average_is_a_graph() -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    X = load_iris().data
+    search = SharedKernelMixtureCV(n_kernels=2, cv=2, random_state=0).fit(X)
+    assert len(search.mixtures_) > 1
+    session = runtime.InferenceSession(search.to_onnx().SerializeToString())
+    shares, densities = session.run(["responsibilities", "log_density"], {"X": X})
+    assert_allclose(shares, search.best_estimator_.transform(X), atol=1e-9)
+    assert_allclose(densities, search.score_samples(X), rtol=1e-9)
+
+
 def test_an_interrupted_search_of_densities_leaves_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     X = clusters(2)
     search = SharedKernelMixtureCV(

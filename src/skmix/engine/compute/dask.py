@@ -15,7 +15,7 @@ import copy
 import math
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,13 +26,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from . import how_to_install
 from .blocks import Block, encode
-from .threads import workers
 
 Answer = TypeVar("Answer")
-Shared = TypeVar("Shared")
-Task = TypeVar("Task")
 
 # Blocks of a worker that one task works on, since the scheduler takes milliseconds for each task, and answers
 # that one task of the tree merges.
@@ -40,10 +36,9 @@ _TOGETHER = 8
 _FAN_IN = 16
 # Answers that the client merges itself: sending so few takes less time than another task.
 _ROOTS = 4
-# Seconds to wait for a scheduler and a first worker, between two polls of a running cluster, and for a worker
-# to join after all of them have left.
-_CONNECT = 10.0
+# Seconds between two polls of a running cluster.
 _POLL = 5.0
+# Seconds to wait for a worker to join after all of them have left.
 _WITHOUT_WORKERS = 60.0
 # Parameters of many starts often exceed the 10 MB above which Dask warns.
 _CONFIG = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
@@ -313,58 +308,8 @@ def map_rows(
 # ---------------------------------------------------------------- clusters
 
 
-@contextmanager
-def connect(address: str, version: str) -> Iterator[Any]:
-    """Yield a client of the cluster at that address, after checking the workers' version of skmix."""
-    try:
-        import distributed
-    except ImportError:
-        raise ImportError(f"Working on a cluster needs Dask: {how_to_install('dask')}") from None
-    try:
-        client = distributed.Client(address, timeout=_CONNECT)
-    except (OSError, ValueError) as error:
-        raise ClusterError(
-            f"No Dask scheduler responds at {address} ({error}). Check the address and that it is running."
-        ) from error
-    with client:
-        try:
-            client.wait_for_workers(1, timeout=_CONNECT)
-        except TimeoutError as error:
-            raise ClusterError(
-                f"The cluster at {address} has no workers. Start some: dask worker {address}"
-            ) from error
-        check_workers(client, version)
-        yield client
-
-
-def map_tasks(
-    client: Any, work: Callable[[Shared, Task], Answer], shared: Shared, tasks: Sequence[Task]
-) -> Iterator[Answer]:
-    """Yield ``work(shared, task)`` of each task as they finish, with one BLAS thread each.
-
-    `work` is a function of a module; what the tasks share is sent to each worker once.
-    """
-    import distributed
-
-    with _cluster_errors(client):
-        common = client.submit(_identity, shared, key=_unique_name(work), pure=False)
-        futures = client.map(_alone, [work] * len(tasks), [common] * len(tasks), list(tasks), pure=False)
-        try:
-            for future in distributed.as_completed(futures):
-                yield future.result()
-                future.release()
-        finally:
-            if client.status == "running":
-                client.cancel(futures)
-
-
 def _identity(value: Answer) -> Answer:
     return value
-
-
-def _alone(work: Callable[[Shared, Task], Answer], shared: Shared, task: Task) -> Answer:
-    with workers(1):
-        return work(shared, task)
 
 
 def check_workers(client: Any, version: str) -> None:

@@ -299,9 +299,7 @@ def _expect_chunk(
     if found.shares is None or done.ahead is None:
         first, second = np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1))
         return Statistics(found.likelihood, found.mass, first, second, tail.no_sums(found.mass))
-    mean_logs = tail.mean_log_precision(chunk.n_known)
-    mean_logs = None if mean_logs is None else chunk.to_rows(mean_logs)
-    weights, of_tail = tail.weigh(found.shares, found.outside, precisions, mean_logs)
+    weights, of_tail = tail.weigh(found.shares, found.outside, precisions, chunk.to_rows(chunk.n_known))
     ahead = done.ahead
     if not np.array_equal(origins, parameters.means):
         # Observed values keep their digits only if the origin is subtracted from the values themselves.

@@ -135,7 +135,6 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
     first = np.zeros_like(kernels.means)
     second: FloatArray = np.zeros((n_starts, n_kernels, 1))
     tail, of_tail = kernels.tail, kernels.tail.no_sums(mass)
-    mean_logs = tail.mean_log_precision(kernels.means.shape[-1])
     for a in range(0, len(rows.X), chunk):
         x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
@@ -152,7 +151,7 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
         mass += found.mass
         if found.shares is None:
             continue
-        weights, own = tail.weigh(found.shares, found.outside, precisions, mean_logs)
+        weights, own = tail.weigh(found.shares, found.outside, precisions, len(x))
         of_tail = tuple(total + part for total, part in zip(of_tail, own, strict=True))
         sums = moments(np.swapaxes(x - origins[..., None], -1, -2), weights, kernels)
         first += sums[0]

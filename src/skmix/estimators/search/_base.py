@@ -90,18 +90,18 @@ def documented(cls: Estimator) -> Estimator:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows that have a weight, in memory."""
+class CodedRows:
+    """Rows in memory that have a weight, with their classes as numbers."""
 
     X: np.ndarray  # (n, M)
     classes: np.ndarray | None  # (L,), sorted labels; None where no labels were given
     codes: IntArray  # (n,), places in `classes`, −1 for rows without a label; 0 without labels
     weights: FloatArray | None = None  # (n,); None where none were given
 
-    def take(self, index: IntArray) -> Rows:
+    def take(self, index: IntArray) -> CodedRows:
         """Return some of the rows."""
         weights = None if self.weights is None else self.weights[index]
-        return Rows(self.X[index], self.classes, self.codes[index], weights)
+        return CodedRows(self.X[index], self.classes, self.codes[index], weights)
 
     @property
     def y(self) -> Any:
@@ -114,7 +114,7 @@ class Rows:
             labels[unknown] = None
         return labels
 
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> Rows:
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> CodedRows:
         """Return the rows with other features."""
         return replace(self, X=function(self.X))
 
@@ -123,7 +123,7 @@ class Rows:
         return Block(self.X, self.codes, self.weights)
 
     @property
-    def labelled(self) -> Rows:
+    def labelled(self) -> CodedRows:
         """The rows that have a label."""
         return self if np.all(self.codes >= 0) else self.take(np.flatnonzero(self.codes >= 0))
 
@@ -133,11 +133,11 @@ class Rows:
         return np.ones(len(self.X)) if self.weights is None else self.weights
 
 
-Fold = tuple[Rows, Rows]
+Fold = tuple[CodedRows, CodedRows]
 """Rows to fit candidates to, and held-out rows to judge them by."""
 
 
-def make_folds(rows: Rows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
+def make_folds(rows: CodedRows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
     """Return the folds of a search; see `holdout` for the rows without a label.
 
     `kept` are the positions of the rows among those the user gave, which `groups` and a list of splits for
@@ -250,7 +250,7 @@ class Search(FileMixin, BaseEstimator):
     def _finish(self) -> None:
         """Look at the chosen model."""
 
-    def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[Rows, np.ndarray]:
+    def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[CodedRows, np.ndarray]:
         """Return the rows that have a weight, and their positions among those given."""
         given = enter(self, X, y, sample_weight)
         values = given.values(fitting=True, on_cpu=True)
@@ -262,7 +262,7 @@ class Search(FileMixin, BaseEstimator):
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         check_gaps(values)
         measure(values, structure_of("full"), row_weights=weights)  # refuses features that cannot be squared
-        return Rows(values, None if y is None else classes, codes, weights), kept
+        return CodedRows(values, None if y is None else classes, codes, weights), kept
 
     def _prototype(self, default: Any) -> Any:
         """Return the settings that are not searched, with one seed for all candidates."""

@@ -19,7 +19,7 @@ from ...engine.compute.arrays import operations_of
 from ...engine.model import FloatArray, IntArray
 from .._settings import check_covariance_type
 from ..classifier import SharedKernelClassifier
-from ._base import Rows
+from ._base import CodedRows
 from ._features import pooled_covariance, transforms
 from ._trials import Params
 
@@ -183,7 +183,7 @@ def _is_full(covariance_type: Any) -> bool:
 
 
 def make_classifier(
-    prototype: SharedKernelClassifier, params: Params, rows: Rows, seed: int
+    prototype: SharedKernelClassifier, params: Params, rows: CodedRows, seed: int
 ) -> SharedKernelClassifier:
     """Return the unfitted classifier of a candidate; its prior and start come from complete rows."""
     sets, own = params["feature_sets"], rows.labelled

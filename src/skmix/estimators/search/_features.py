@@ -14,7 +14,7 @@ from sklearn.utils.extmath import svd_flip
 
 from ...engine.model import FloatArray, IntArray
 from ..mixture import SharedKernelMixture
-from ._base import Rows
+from ._base import CodedRows
 
 # Singular values below this share of the largest do not determine a direction.
 _LEAST_SINGULAR = 0.05
@@ -183,7 +183,7 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
     return found
 
 
-def fit_features(transform: str, reduction: str, rows: Rows) -> FeatureMap | None:
+def fit_features(transform: str, reduction: str, rows: CodedRows) -> FeatureMap | None:
     """Return the map fitted to complete rows; None where features stay as they are.
 
     Discriminants are of the rows that have a label, and take them for equally heavy.
@@ -263,7 +263,7 @@ def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None
     return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
 
 
-def fewer_rows(rows: Rows, seed: int, most: int) -> Rows:
+def fewer_rows(rows: CodedRows, seed: int, most: int) -> CodedRows:
     """Return about `most` of the rows, enough to judge by: of each class its share, but not too few."""
     if len(rows.X) <= most:
         return rows

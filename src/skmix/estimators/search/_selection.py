@@ -23,7 +23,7 @@ from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import novelty_threshold
 from ..rows import Sender
-from ._base import Fold, Rows
+from ._base import CodedRows, Fold
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
 from ._trials import SCREENING, Params, Trial, Trials
@@ -58,8 +58,8 @@ class Member(NamedTuple):
 
     classifier: SharedKernelClassifier
     features: FeatureMap | None
-    rows: Rows
-    filled: Rows  # without missing values
+    rows: CodedRows
+    filled: CodedRows  # without missing values
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Selection:
 
     search: Any
     prototype: Any
-    rows: Rows
+    rows: CodedRows
     folds: list[Fold]
     trials: Trials
     to_device: Sender
@@ -254,12 +254,14 @@ class Selection:
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
 
-    def _fit(self, params: Params, rows: Rows) -> SharedKernelClassifier:
+    def _fit(self, params: Params, rows: CodedRows) -> SharedKernelClassifier:
         """Return a candidate fitted to rows without missing values."""
         model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
         return model.fit(self.to_device(rows.X), rows.y, rows.weights)
 
-    def tune(self, model: SharedKernelClassifier, rows: Rows, trade_off: float) -> SharedKernelClassifier:
+    def tune(
+        self, model: SharedKernelClassifier, rows: CodedRows, trade_off: float
+    ) -> SharedKernelClassifier:
         """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
         own, many = rows.labelled, trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
         return model.tune(
@@ -341,7 +343,7 @@ class Selection:
 
         def finish(other: SharedKernelClassifier, own: Block) -> None:
             assert own.y is not None
-            self.tune(other, Rows(own.X, self.rows.classes, own.y, own.weights), params["trade_off"])
+            self.tune(other, CodedRows(own.X, self.rows.classes, own.y, own.weights), params["trade_off"])
 
         groups = None if groups is None else groups[labelled]
         return novelty_threshold(member.classifier, share, member.filled.labelled.block(), finish, groups)

@@ -28,7 +28,7 @@ from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, Sender, enter, note_rows, open_training, sender, warn_caller
 from ..saving import log_probabilities, savable
-from ._base import Fold, Rows, Search, delegated, documented, make_folds
+from ._base import CodedRows, Fold, Search, delegated, documented, make_folds
 from ._trials import Params, Trial, Trials
 
 # The numbers of kernels reach this many for each class, and go on as far again while the largest is the best.
@@ -214,7 +214,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             return replace(task, criterion="bic", rows=None)
         raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
 
-    def _halvings(self, rows: Rows, groups: Any, seed: int) -> list[Split]:
+    def _halvings(self, rows: CodedRows, groups: Any, seed: int) -> list[Split]:
         """Return row numbers of both halves, several times; every class is halved."""
         if self.strategy == "prune":
             raise ValueError("criterion='stability' compares numbers of kernels: use strategy='grid'.")
@@ -350,7 +350,7 @@ class Task:
     n_classes: int
     shape: tuple[int, int]  # numbers of rows and features
     size: float  # number of rows, or the sum of their weights
-    rows: Rows | None = None  # None for BIC and AIC, which look at no rows
+    rows: CodedRows | None = None  # None for BIC and AIC, which look at no rows
     folds: list[Fold] = field(default_factory=list)  # for the log-likelihood
     halvings: list[Split] = field(default_factory=list)  # for stability
 
