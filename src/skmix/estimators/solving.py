@@ -505,8 +505,8 @@ def start_batches(
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
-        own = frame.standardised(structure)
-        wanted = starts.Wanted(n_classes, n_starts, n_kernels, own, structure, random_state)
+        coordinates = frame.standardised(structure)
+        wanted = starts.Wanted(n_classes, n_starts, n_kernels, coordinates, structure, random_state)
         if init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif init == "class":

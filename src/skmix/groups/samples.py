@@ -99,7 +99,7 @@ def _log_likelihoods(fitted: Fitted) -> FloatArray:
 
 def prior_of(model: Any) -> tuple[FloatArray | None, bool]:
     """Return the rows (K,) that a prior adds to each sample, and whether weights have a posterior."""
-    learnt, given, n_kernels = vars(model).get("weight_prior_"), model.weight_prior, len(model.means_)
+    learnt, given, n_kernels = getattr(model, "weight_prior_", None), model.weight_prior, len(model.means_)
     if learnt is not None:
         return learnt, True
     if model.inference == "variational":
@@ -148,7 +148,7 @@ def new_samples(model: Any, X: Any, groups: Any) -> Samples:
     if isinstance(start.tail, Background):
         start = replace(start, tail=start.tail.of_average(model.class_prior_, n_samples))
     frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
-    strength, shifts = vars(model).get("group_shift_", np.inf), None
+    strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
         rows = GroupRows(training.source, n_samples)
         shifted = shift_groups(rows, start, strength, replace(options, accelerate=False), frame)
