@@ -47,7 +47,7 @@ class Model(Protocol):
         """Return the columns and the mixture of each part."""
 
 
-# A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
+# A part of a derived model: old mixture, kept columns in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
 
 
@@ -403,7 +403,7 @@ def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fi
     shifts = fitted.shifts
     if shifts is not None:
         shifts = replace(shifts, group_shifts=shifts.group_shifts[..., kept])
-    # What a fit says of itself that is still true of fewer features.
+    # Keep only what is still true of fewer features.
     return Fitted(
         classes=fitted.classes,
         class_prior=class_prior.copy(),

@@ -5,7 +5,7 @@ The field `means` is the attribute ``means_``. Fits, streams and files make and 
 features; small letters stand for any size.
 """
 
-# The functions that make fields return new ones.
+# Each call of a function below makes a new dataclass field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.finfo(np.float64).tiny)
 # Larger numbers cannot be squared.
 SQUARABLE = 1e154
-# What tails call the attributes of theirs.
+# Fields of a tail, and the names of the attributes.
 _TAIL = {"degrees": "kernel_degrees", "weights": "background_weights", "box": "background_box"}
 
 
@@ -204,7 +204,7 @@ class Fitted(FitRecord):
         if self.weight_posterior is not None:
             after = self.weight_posterior.weight_concentration
         else:
-            # A class was added: its weights are the mean of their posterior all the same.
+            # After `add_class` only the posterior means are left.
             after = self.weights * (self.rows_of_kernels + self.weight_prior.sum())
         return shares_of(np.maximum(after - self.weight_prior[:, None], 0.0), self.weights)
 
