@@ -33,7 +33,7 @@ from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
-from ..engine.rules.variational import degrees_of_freedom
+from ..engine.rules.variational import wishart_degrees
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, most_factors, structure_of
@@ -618,7 +618,7 @@ def _fitted(
     of_kernels = None
     if prior is not None:
         rows, wishart = counts.sum(axis=1), structure.wishart(len(prior.covariance))
-        degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
+        degrees = wishart_degrees(counts[None], wishart, prior.covariance_rows)[0]
         of_kernels = KernelPosterior(
             mean_precision=rows[alive] + prior.mean_rows,
             wishart_degrees=np.broadcast_to(degrees, rows.shape)[alive].copy(),

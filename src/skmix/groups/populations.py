@@ -16,11 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace, on_host
-from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
-from ..estimators.rows import host_copy, score_rows, without_names
+from ..estimators.rows import computed, host_copy, score_rows, without_names
 from .merging import below, by_weight, cut, merge
 
 _CRITERIA = ("entropy", "overlap")
@@ -136,7 +135,7 @@ def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray |
 
 def in_memory(found: Any) -> Any:
     """Return a result as a NumPy array; computes Dask's."""
-    return on_host(found.compute() if is_collection(found) else found)
+    return computed(found)
 
 
 def average_weights(model: Any) -> FloatArray:

@@ -20,9 +20,8 @@ from ..engine.tails import Background
 from ..estimators._settings import is_robust_fit
 from ..estimators.densities import has_shifts
 from ..estimators.fitted import Fitted, shares_of
-from ..estimators.rows import open_training, prepared_frame, warn_caller, with_features_of
+from ..estimators.rows import enter, warn_caller
 from ..estimators.solving import options_of
-from ..io import source_of
 from .populations import check_same_features
 
 # Weights of new samples are fitted until a pass gains less than this, in nats for all rows together.
@@ -115,13 +114,8 @@ def new_samples(model: Any, X: Any, groups: Any) -> Samples:
 
     The kernels stay as they are; where samples have shifts, new ones have theirs.
     """
-    source = source_of(X, groups)
-    if source is not None:
-        X = with_features_of(model, source if groups is None else source.labelled(groups))
-    else:
-        X = prepared_frame(model, X)
     reader = copy(model)
-    training = open_training(reader, X, groups if source is None else None, None, name="groups", least=1)
+    training = enter(model, X, groups, name="groups").prepared(reader).training(least=1)
     check_same_features(model, reader, "X")
     if training.n_unlabelled:
         raise ValueError(
