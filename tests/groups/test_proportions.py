@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture
 from skmix.engine.density import kernel_log_densities
+from skmix.estimators.fitted import Fitted, History
 from skmix.groups import Populations, compare, composition, merge_kernels, unusual_samples
 from skmix.groups.proportions import compose_samples
 from skmix.groups.samples import fitted_samples
@@ -270,7 +272,16 @@ def test_groups_with_shifts_have_the_likelihood_of_their_own_kernels() -> None:
     model.add_class(X[-400:], 7)
     model.group_shifts_[-1] = [[3.0, 0.0], [-3.0, 0.0]]
     model.weights_[:, -1] = 0.5
-    model.log_likelihood_path_ = np.array([[400 * model.score(X[y == j], y[y == j]) for j in range(8)]])
+    path = np.array([[400 * model.score(X[y == j], y[y == j]) for j in range(8)]])
+    total, fitted = float(path.sum()), Fitted.of(model)
+    assert fitted is not None
+    history = History(
+        log_likelihood=total,
+        log_likelihood_path=path,
+        start_status=np.array(["converged"]),
+        start_log_likelihoods=np.array([total]),
+    )
+    replace(fitted, history=history).store(model)
     table = unusual_samples(model)
     assert table["z_likelihood"].abs().max() < 3.0
 

@@ -83,7 +83,7 @@ class Likelihood:
             second = structure.moved(second, first, weight[..., None], -offset, factor)
             ahead = xp.zeros_like(offset)
         covariances, next_factor = structure.update(  # (M3)
-            mass, ahead, second, regulariser, previous.covariances
+            (mass, ahead, second), regulariser, previous.covariances
         )
         inaccurate = lost_digits(offset, covariances, structure)
         if some_empty:

@@ -103,7 +103,7 @@ class Variational:
         bare = Regulariser(
             none, None, left, constant(_no_covariance, structure, n_features, example=origins), 1.0
         )
-        covariances, next_factor = structure.update(mass, offset, second, bare)
+        covariances, next_factor = structure.update((mass, offset, second), bare)
         concentration = previous.concentration
         if concentration is not None:
             concentration = learn_concentration(counts, concentration)

@@ -167,20 +167,16 @@ class Structure:
         return take(flat, constant(index_of, n_features, "packed", example=moments), axis=-1)
 
     def update(
-        self,
-        mass: FloatArray,
-        offset: FloatArray,
-        second: FloatArray,
-        regulariser: Regulariser,
-        previous: FloatArray | None = None,
+        self, sums: Triple, regulariser: Regulariser, previous: FloatArray | None = None
     ) -> tuple[FloatArray, Factor]:
         """Return the covariances that maximise the expected log-likelihood, and their factor: (M3).
 
-        `mass` (R, K) is positive, `offset` (R, K, M) the new mean less the origin of the moments, `second`
-        (R, K, S) the second-order sums about that origin. For a structure that projects these are followed by
-        sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases the
-        expected log-likelihood without maximising it.
+        The sums are the positive mass (R, K), the new means less the origins of the moments (R, K, M), and
+        the second-order sums (R, K, S) about these origins. For a structure that projects they are followed
+        by sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases
+        the expected log-likelihood without maximising it.
         """
+        mass, offset, second = sums
         xp, n_features = namespace(mass), offset.shape[-1]
         if not self.shared and compiles(mass, n_features):
             covariances = update_compiled(mass, offset, second, regulariser)

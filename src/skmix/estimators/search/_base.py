@@ -309,7 +309,7 @@ class Search(FileMixin, BaseEstimator):
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
         # The model would name itself; names of columns, which both have, are left to it.
-        if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
+        if not (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
             X = np.asarray(X) if isinstance(X, (list, tuple)) and not is_elsewhere(X) else X
             if len(getattr(X, "shape", ())) == 2:
                 _check_n_features(self, X, reset=False)

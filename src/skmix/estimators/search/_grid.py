@@ -213,10 +213,10 @@ def likelier(own: SharedKernelMixture, other: SharedKernelMixture, part: Any) ->
         n_kernels=None,
         init={"means": on_host(other.means_), "covariances": on_host(other.covariances_)},
         n_init=1,
-        covariance_prior=vars(own).get("covariance_prior_", own.covariance_prior),
+        covariance_prior=getattr(own, "covariance_prior_", own.covariance_prior),
     )
     moved.fit(*part)
-    return max(own, moved, key=lambda model: vars(model).get("lower_bound_", model.log_likelihood_))
+    return max(own, moved, key=lambda model: getattr(model, "lower_bound_", model.log_likelihood_))
 
 
 def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:
