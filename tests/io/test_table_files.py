@@ -502,6 +502,20 @@ def test_the_most_that_are_categories() -> None:
     assert len(rows_of("b\n" + "\n".join(names), categorical=["b"]).feature_names) == 51
 
 
+def test_files_have_the_categories_of_all(tmp_path: Path) -> None:
+    for name, text in {
+        "1": "colour,a\nred,1\nblue,2\n",
+        "2": "colour,a\nred,3\nteal,4\n",
+        "3": "colour,a\n,5\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    rows = open_rows(tmp_path)
+    assert rows.feature_names == ["colour=blue", "colour=red", "colour=teal", "a"]
+    nan = np.nan
+    expected = [[0, 1, 0, 1], [1, 0, 0, 2], [0, 1, 0, 3], [0, 0, 1, 4], [nan, nan, nan, 5]]
+    assert_array_equal(np.concatenate([block.X for block in rows.blocks()]), expected)
+
+
 def test_categories_have_no_scale(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("colour,a,smoker\nred,10,yes\nblue,-20,no\ngreen,30,\n")
