@@ -11,13 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture
-from skmix.engine.model import Parameters
 from skmix.paper import (
     digit_features,
     dither,
     make_seven_segment_digits,
     published_passes,
 )
+from skmix.theory import Parameters
 
 # %%
 # The features of the paper's variant 6D, and its starts: means anywhere in the unit cube, wide kernels,

@@ -297,7 +297,7 @@ def test_frames_have_the_missing_values_of_the_model(tmp_path: Path) -> None:
     frame.loc[::7, "height"] = -9.5
     frame.to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
     written = ("--decimal", ",", "--missing", "-9,5")
-    run("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 1, "-o", tmp_path / "m", *written)
+    run("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 2, "-o", tmp_path / "m", *written)
     model = skmix.load(tmp_path / "m")
     expected = model.predict_proba(frame.replace(-9.5, np.nan))
     assert_allclose(model.predict_proba(frame), expected, rtol=1e-9)

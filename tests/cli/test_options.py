@@ -619,7 +619,6 @@ SEEDS = (0, 2**32 - 1)
 # What values options may have: the least and the largest number, or the words.
 RANGES: dict[str, dict[str, Any]] = {
     "fit": {
-        "dates": ["refuse", "numbers"],
         "decimal": [".", ","],
         "unlabelled": ["refuse", "drop", "use"],
         "hold_out": (0.0, 0.9),
@@ -675,7 +674,6 @@ def test_commands_and_what_values_their_options_take() -> None:
 DEFAULTS: dict[str, dict[str, Any]] = {
     "fit": {
         "out": "model.skmix",
-        "dates": "refuse",
         "decimal": ".",
         "unlabelled": "refuse",
         "kernels": "auto",

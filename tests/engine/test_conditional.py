@@ -90,28 +90,6 @@ def test_gaps_are_filled_row_by_row(
         assert_allclose(row[gaps], own @ means, rtol=1e-9, atol=1e-12)
 
 
-@each_type
-def test_drawn_gaps_have_the_moments_of_their_kernel(covariance_type: str) -> None:
-    random = np.random.default_rng(8)
-    model = random_model(random, 3, 1, 4, covariance_type)
-    x = np.array([np.nan, 0.7, np.nan, -0.4])
-    seen, gaps, n = np.array([1, 3]), np.array([0, 2]), 40_000
-    X = np.stack([x, [0.0, 1.0, 2.0, 3.0], x])
-    kernels = np.tile([1, 0, 2], (n, 1))
-    drawn = conditional.draw_missing(X, kernels, model, covariance_type, np.random.RandomState(0))
-    assert drawn.shape == (n, 3, 4)
-    assert_array_equal(drawn[:, 1], np.tile([0.0, 1.0, 2.0, 3.0], (n, 1)))
-    means, covariances = textbook(model, covariance_type, seen, gaps, x)
-    for row, k in ((0, 1), (2, 2)):
-        assert_array_equal(drawn[:, row, seen], np.tile(x[seen], (n, 1)))
-        values = drawn[:, row, gaps]
-        deviations = np.sqrt(np.diagonal(covariances[k]))
-        # Five standard errors.
-        assert np.all(np.abs(values.mean(axis=0) - means[k]) < 5.0 * deviations / np.sqrt(n))
-        error = np.abs(np.cov(values.T, bias=True) - covariances[k])
-        assert np.all(error < 5.0 * np.sqrt(2.0 / n) * deviations[:, None] * deviations)
-
-
 def test_nearly_collinear_features_leave_a_covariance() -> None:
     # The last feature is the sum of the others up to one part in a million; the difference of two matrices,
     # the textbook's formula, has few digits of what is left, and may make it negative.

@@ -188,6 +188,13 @@ def test_a_transform_is_lazy_whatever_output_is_asked_for():
     assert table.columns.tolist() == mixture.get_feature_names_out().tolist()
 
 
+def test_columns_of_text_are_refused():
+    table = pd.DataFrame(X, columns=["u", "v", "w"]).assign(tree=Y)
+    model = SharedKernelMixture(2, random_state=0, tol=0.1).fit(table)
+    with pytest.raises(ValueError, match="encodes columns of text, but not those of Dask collections"):
+        model.predict(dd.from_pandas(table, npartitions=2))
+
+
 def test_a_fit_computes_no_label_on_the_client_and_each_block_once(client, tmp_path, monkeypatch):
     def note(labels):
         (tmp_path / f"{os.getpid()}-{uuid.uuid4()}").touch()

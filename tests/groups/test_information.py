@@ -372,6 +372,24 @@ def test_errors_of_kernels_with_one_feature_do_not_depend_on_the_structure(kind:
         assert_allclose(forces @ forces.T, others @ others.T, rtol=1e-6)
 
 
+def test_density_ratios_have_means_of_one() -> None:
+    logs = np.random.default_rng(0).normal(size=(60, 3))
+    assert_allclose(information.density_ratios(logs).mean(axis=0), 1.0, rtol=1e-12)
+
+
+def test_some_groups_stand_for_the_rows_of_many() -> None:
+    """Kernels are as well known by fifty groups of equal weights as by one group of all their rows."""
+    X, log_densities = drawn(model())
+    totals = []
+    for n_groups in (1, 50):
+        parameters = replace(model(), weights=np.tile(WEIGHTS[:, :1], n_groups))
+        sizes = np.full(n_groups, 50_000.0 / n_groups)
+        errors = information.kernel_errors(X, log_densities, parameters, "full", sizes)
+        assert errors is not None
+        totals.append(np.trace(np.cov(errors.forces(WEIGHTS[:, 0], 400.0))))
+    assert_allclose(totals[0], totals[1], rtol=0.2)
+
+
 def many_parameters() -> tuple[np.ndarray, np.ndarray, Parameters]:
     """Return rows, log-densities and a model of twelve kernels that overlap, of 60 parameters."""
     parameters = random_model(np.random.default_rng(0), 12, 2, 2)

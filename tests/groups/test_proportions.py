@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture
 from skmix.engine.density import kernel_log_densities
+from skmix.estimators.fitted import Fitted, History
 from skmix.groups import Populations, compare, composition, merge_kernels, unusual_samples
 from skmix.groups.proportions import compose_samples
 from skmix.groups.samples import fitted_samples
@@ -62,6 +64,15 @@ def test_intervals_are_jeffreys_where_kernels_are_far_apart(covariance_type: str
     assert_allclose(upper, posterior.ppf(0.95), atol=2e-3)
     seen = np.array(COUNTS) > 0
     assert_allclose(lower[seen], posterior.ppf(0.05)[seen], atol=2e-3)
+
+
+def test_weights_with_a_posterior_have_its_intervals() -> None:
+    model = fitted(COUNTS, inference="variational", weight_prior=2.0)
+    table = composition(model)
+    after = model.weight_concentration_.T
+    posterior = stats.beta(after, after.sum(axis=1, keepdims=True) - after)
+    for column, level in (("lower", 0.025), ("upper", 0.975)):
+        assert_allclose(table[column].to_numpy().reshape(4, 3), posterior.ppf(level), atol=2.5e-3)
 
 
 def test_groups_are_chosen_and_ordered() -> None:
@@ -261,7 +272,16 @@ def test_groups_with_shifts_have_the_likelihood_of_their_own_kernels() -> None:
     model.add_class(X[-400:], 7)
     model.group_shifts_[-1] = [[3.0, 0.0], [-3.0, 0.0]]
     model.weights_[:, -1] = 0.5
-    model.log_likelihood_path_ = np.array([[400 * model.score(X[y == j], y[y == j]) for j in range(8)]])
+    path = np.array([[400 * model.score(X[y == j], y[y == j]) for j in range(8)]])
+    total, fitted = float(path.sum()), Fitted.of(model)
+    assert fitted is not None
+    history = History(
+        log_likelihood=total,
+        log_likelihood_path=path,
+        start_status=np.array(["converged"]),
+        start_log_likelihoods=np.array([total]),
+    )
+    replace(fitted, history=history).store(model)
     table = unusual_samples(model)
     assert table["z_likelihood"].abs().max() < 3.0
 

@@ -14,6 +14,7 @@ from skmix.paper.records import (
     Beyond,
     FittedMixture,
     Run,
+    Runs,
     Settings,
     StudyData,
     StudyResults,
@@ -76,14 +77,7 @@ def synthetic_results(n_runs: int = 24, *, sweep: bool = True, seed: int = 7) ->
     data = _data(rng)
     best = {
         (variant.name, method): BestRun(
-            max(
-                (
-                    r
-                    for r in runs
-                    if (r.variant, r.n_kernels, r.method) == (variant.name, MAIN_KERNELS, method)
-                ),
-                key=lambda run: run.accuracy,
-            ),
+            max(Runs(runs).of(variant.name, MAIN_KERNELS, method), key=lambda run: run.accuracy),
             tuple(_groups(rng, variant, data)),
         )
         for variant in VARIANTS
@@ -106,7 +100,7 @@ def _run(rng: np.random.Generator, variant: str, n_kernels: int, method: Method,
         accuracy = 0.1
     confusion = _confusion(rng, float(np.clip(accuracy, 0.0, 1.0)))
     exact = float(np.trace(confusion) / confusion.sum())
-    return Run(
+    return make_run(
         variant=variant,
         n_kernels=n_kernels,
         method=method,
@@ -115,7 +109,6 @@ def _run(rng: np.random.Generator, variant: str, n_kernels: int, method: Method,
         mean_iou=exact**1.5,
         reason=reason,
         failing_pass=int(rng.integers(3, 40)) if reason else None,
-        n_iter=40,
         converged=not reason,
         log_likelihood=np.nan if reason else float(rng.normal(5000.0, 50.0)),
         confusion=confusion,

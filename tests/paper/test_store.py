@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,17 @@ def test_a_store_that_is_locked_for_long_is_an_os_error(
         other.close()
         store.add(SETTINGS, {0: {"value": 1}})
         assert len(store) == 1
+
+
+def test_several_writers_make_one_store(tmp_path: Path) -> None:
+    """They create it at the same time, and their results overlap."""
+
+    def write(first: int) -> None:
+        with Store(tmp_path / "store") as store:
+            for number in range(first, first + 30):
+                store.add(SETTINGS, {number: {"value": number}})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, (0, 10, 20, 30)))
+    with Store(tmp_path / "store") as store:
+        assert store.get(SETTINGS) == {number: {"value": number} for number in range(60)}

@@ -68,18 +68,5 @@ def test_no_classifier_learns_from_the_test_images(data: StudyData) -> None:
     for beyond in found:
         assert beyond.accuracy < 0.3, beyond.name
         assert beyond.accuracy == np.trace(beyond.confusion) / 100
-    ours, machine = "SharedKernelClassifier with 10 kernels on", "RBF support vector machine on"
-    assert [(each.name, each.description, each.ours) for each in found] == [
-        ("shared kernels, principal components", f"{ours} 20 principal components of the pixels", True),
-        (
-            "support vector machine, principal components",
-            f"{machine} 20 principal components of the pixels",
-            False,
-        ),
-        ("shared kernels, paper's features", f"{ours} the paper's 13 features", True),
-        (
-            "support vector machine, paper's features",
-            f"{machine} the paper's 13 features, standardised",
-            False,
-        ),
-    ]
+    assert [each.ours for each in found] == [True, False, True, False]
+    assert found[2].description == "SharedKernelClassifier with 10 kernels on the paper's 13 features"

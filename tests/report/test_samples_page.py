@@ -19,6 +19,7 @@ from skmix.groups import Populations, composition, merge_kernels
 from skmix.groups import page as pages
 from skmix.groups.page import study_page
 from skmix.plots._models import kernels_of
+from skmix.report.model_page import offered_planes
 
 pd = pytest.importorskip("pandas")
 
@@ -148,6 +149,21 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(set(places)) == 50
     assert some["samples"] == [SAMPLES.index(y[place]) for place in places]
     assert some["parts"] == [data["rows"]["parts"][place] for place in places]
+
+
+def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of four markers, and three axes: names, means and cells belong together."""
+    monkeypatch.setitem(offered_planes.__globals__, "_MAX_FEATURES", 5)
+    model, populations, X, y = merged()
+    data = values(monkeypatch, model, populations, proportions(), title="", X=X, groups=y)
+    kept = kernels_of(model).most_separate(2)
+    assert kept != [0, 1]
+    assert data["profile"]["features"] == [[HOSTILE, "CD3", "CD4", "CD8"][d] for d in kept]
+    own = populations.of_kernels == 0
+    weights = (model.weights_ @ model.class_prior_)[own]
+    expected = np.average(model.means_[own], axis=0, weights=weights)[kept]
+    assert_allclose(np.array(data["profile"]["means"][0], dtype=float), expected, atol=0.051)
+    assert_allclose(data["rows"]["values"][:2], X[:, kept].T, rtol=1e-4)
 
 
 def test_profiles_of_populations_without_weight_and_of_features_that_do_not_differ() -> None:

@@ -141,8 +141,6 @@ def condition(
     means = parameters.means[:, gaps] + (slopes[0] @ deviation[..., None])[..., 0]
     if parameters.tail.weighted:
         scales = _scales(values[None], columns, parameters, structure)[0]
-        if structure.shared:
-            covariances = structure.to_full(covariances, len(means), len(gaps))
         covariances = structure.widened(covariances, scales)
     weights, tail = parameters.tail.conditional(weights, parameters.weights, columns, gaps)
     return Parameters(weights, means, covariances[0], tail=tail)

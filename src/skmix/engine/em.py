@@ -415,7 +415,7 @@ class Run:
     def _watch(
         self, index: IntArray, objective: FloatArray, parameters: Parameters, factor: Factor
     ) -> BoolArray:
-        """Return which of the starts of that index (A,) have an objective (A,) that fell, and note it."""
+        """Record the objectives (A,) of the starts of that index (A,), and return which of them fell."""
         before, self._objective[index] = self._objective[index], objective
         if not self._rule.monotone:
             return np.zeros(len(index), dtype=bool)

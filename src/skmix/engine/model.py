@@ -48,7 +48,7 @@ class Parameters(Record):
     # (..., K): concentration of the Dirichlet prior on weights that is learnt from all classes; None: no such
     # prior. Weights of a fit with one are not normalised either, see ``rules/weights.py``.
     concentration: FloatArray | None = None
-    tail: Tail = NONE  # what describes rows far from every kernel
+    tail: Tail = NONE  # describes rows far from every kernel
 
     def batch(self) -> Parameters:
         """Return this single model as a batch of one start that shares its memory."""

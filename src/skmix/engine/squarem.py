@@ -169,7 +169,7 @@ def _from_coordinates(numbers: list[FloatArray], model: Parameters, structure: S
 
 @singledispatch
 def unconstrained(structure: Structure, covariances: FloatArray) -> FloatArray:
-    """Return numbers in the shape of covariances, of which any make positive definite ones.
+    """Return unconstrained numbers in the shape of covariances: any values give positive definite matrices.
 
     They are the whitening factors with the logarithms of their diagonals.
     """
@@ -181,7 +181,7 @@ def unconstrained(structure: Structure, covariances: FloatArray) -> FloatArray:
 
 @singledispatch
 def constrained(structure: Structure, numbers: FloatArray) -> FloatArray:
-    """Return the covariances of such numbers; not finite where they overflow."""
+    """Return the covariances of unconstrained numbers; not finite where they overflow."""
     xp, n_features = namespace(numbers), numbers.shape[-1]
     diagonal = constant(_diagonal, n_features, example=numbers)
     whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)

@@ -255,14 +255,14 @@ def from_responsibilities(
         parts.append((given.sum(axis=1), given @ x, np.array(second)))
     mass, first, moments = (sum(sums) for sums in zip(*parts, strict=True))
     total = np.maximum(mass, 10 * np.finfo(np.float64).eps)
-    means = first / total[:, None]
-    covariances, _ = structure.update(total[None], means[None], structure.pack(moments)[None], regulariser)
+    means, second = first / total[:, None], structure.pack(moments)[None]
+    covariances, _ = structure.update((total[None], means[None], second), regulariser)
     return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """What is drawn at random to seed the kernels of one class."""
+    """The random draws that seed the kernels of one class."""
 
     rows: IntArray  # (n,): the rows of the sample
     first: int  # which of them is the first seed

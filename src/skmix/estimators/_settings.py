@@ -17,7 +17,7 @@ from ..engine.tails import NONE, StudentT
 _SUM_TOLERANCE = 1e-6
 # With smaller variances, the squares of rows in units of the deviations overflow.
 _LEAST_VARIANCE = 1e-305
-# With more features than this, and than rows, covariances of all pairs of them take too long.
+# With more features than this, and more than rows, full covariances take too long.
 _MANY_FEATURES = 500
 
 
@@ -102,7 +102,7 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
                 f"the covariance of kernel {k} is not symmetric: entries differ by {gaps[k].max():.3g}."
             )
         array = 0.5 * (array + np.swapaxes(array, -1, -2))
-    # The engine's own criterion, which features in very different units do not mislead.
+    # The engine's criterion does not depend on the units of features.
     if not structure.factor(array[None], n_features).usable[0]:
         k, smallest = _least_definite(structure.to_full(array[None], n_kernels, n_features)[0])
         raise ValueError(

@@ -105,7 +105,7 @@ except ImportError:
 
 
 class Report(Protocol):
-    """What to call after each step."""
+    """A function to call after each step."""
 
     def __call__(self, message: str, *, share: float | None = None) -> None:
         """Show a message, and the share of the work that is done where steps do not tell it."""
@@ -118,7 +118,7 @@ watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Show how fits in the body go, whatever callbacks they have.
+    """Report the progress of all fits in the body to a watcher.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class Monitor:
 
     @contextmanager
     def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
-        """Yield what to call after each pass of one model.
+        """Yield a function to call after each pass of one model.
 
         `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
         best start; `n_rows` is the number of rows, or the sum of their weights.
@@ -179,7 +179,7 @@ class Monitor:
         best, since = float("nan"), time.monotonic()
 
         def after_pass(run: Run, frame: Frame, structure: Structure, log_volume: float) -> None:
-            """Report a pass; `log_volume` is what the frame adds to the log-likelihood of all rows."""
+            """Report a pass; the log-likelihood in the frame is larger by `log_volume`."""
             nonlocal best, since
             totals = run.totals()
             start = int(np.argmax(totals))
@@ -232,9 +232,9 @@ def _named_scores(scorer: Callable[..., Any], *args: Any, **kwargs: Any) -> dict
 _KIND = "Checkpoint"
 # Least seconds between two files: a pass over few rows takes less time than writing one.
 _EVERY = 5.0
-# Settings that may change on the way: they do not change where a fit ends.
+# These settings may differ when a fit is resumed: they do not change its result.
 _FREE = {"max_iter", "n_jobs", "random_state", "warm_start"}
-# A cluster sums in another order after it has been started again.
+# Relative tolerance of row statistics: a restarted cluster sums in another order.
 _TOLERANCE = 1e-9
 
 
@@ -349,7 +349,7 @@ class SavedRun:
         return RunState.from_dict(record.fields["state"])
 
     def _difference(self, settings: dict[str, str], rows: dict[str, FloatArray]) -> str:
-        """Return in what another fit differs from this one; nothing when it does not."""
+        """Return how another fit differs from this one; an empty text if it does not."""
         for name in sorted(settings.keys() | self._settings.keys()):
             theirs, ours = settings.get(name), self._settings.get(name)
             if theirs != ours:

@@ -282,7 +282,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         super()._insert_class(rows, label)
         self.temperature_ = temperature
         if self.reject_below is not None:
-            # Rows of the other classes are now rarer by the new one's share; its own must not be refused.
+            # The new class lowers the densities of the others by its share; its own rows must pass as well.
             rarer = threshold + np.log1p(-self.class_prior_[place])
             self.threshold_ = float(min(streams.threshold_of_batch(self, rows), rarer))
 
@@ -459,7 +459,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return share_predicted(self, X, y, sample_weight)
 
 
-# What a fit leaves in its only mixture is read from the classifier too; feature sets have some in common.
+# A classifier of one mixture shows that mixture's attributes. Feature sets share those of the classes.
 _OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_"}
 _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 for _name in Fitted.names().keys() - _OWN:

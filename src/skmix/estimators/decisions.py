@@ -47,7 +47,7 @@ def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArra
     return least_log_loss(log_joints, codes, weights, lowest=0.0)[0]
 
 
-# Kinds of labels, and what a label of outliers beside them must be.
+# Kinds of labels, and the wording of each in errors.
 _KINDS: tuple[tuple[type, str], ...] = (
     (str, "a string"),
     (Integral, "an integer"),
@@ -92,7 +92,7 @@ def with_outliers(labels: np.ndarray, log_densities: FloatArray, classifier: Any
     check_outlier_label(
         classifier.outlier_label, classifier.classes_, rejects=classifier.threshold_ > -np.inf
     )
-    # An array, so that the result has a type that holds both.
+    # NumPy finds a common type of two arrays.
     return np.where(log_densities < classifier.threshold_, np.array(classifier.outlier_label), labels)
 
 

@@ -47,7 +47,7 @@ class Model(Protocol):
         """Return the columns and the mixture of each part."""
 
 
-# A part of a derived model: the old part, the columns kept in the old model and in the old part, parameters.
+# A part of a derived model: old mixture, kept columns in the old model and in the old part, parameters.
 DerivedPart = tuple[Any, list[int], list[int], Parameters]
 
 
@@ -89,35 +89,6 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
         return pick(namespace(parts[0]).concat(parts), place)
 
     return call
-
-
-# ---------------------------------------------------------------- of each class
-
-
-def rows_of_kernels(model: Model) -> FloatArray:
-    """Return the number (L,) of each class's rows that are not background, or the sum of their weights."""
-    background = getattr(model, "background_weights_", None)
-    return model.class_count_ if background is None else model.class_count_ * (1.0 - background)
-
-
-def counted_weights(model: Model) -> FloatArray:
-    """Return the weights (K, L) of a mixture as rows were counted, without a learnt prior."""
-    fitted = Fitted.of(model)
-    assert fitted is not None
-    if fitted.weight_prior is None:
-        return fitted.weights
-    if fitted.weight_posterior is not None:
-        after = fitted.weight_posterior.weight_concentration
-    else:
-        # A class was added: its weights are the mean of their posterior all the same.
-        after = fitted.weights * (rows_of_kernels(model) + fitted.weight_prior.sum())
-    return shares_of(np.maximum(after - fitted.weight_prior[:, None], 0.0), fitted.weights)
-
-
-def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
-    """Return the shares (K, L) of counts (K, L); other ones in classes without any."""
-    total = counts.sum(axis=0)
-    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), otherwise)
 
 
 # ---------------------------------------------------------------- of each row
@@ -432,7 +403,7 @@ def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fi
     shifts = fitted.shifts
     if shifts is not None:
         shifts = replace(shifts, group_shifts=shifts.group_shifts[..., kept])
-    # What a fit says of itself that is still true of fewer features.
+    # Keep only what is still true of fewer features.
     return Fitted(
         classes=fitted.classes,
         class_prior=class_prior.copy(),

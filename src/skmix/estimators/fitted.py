@@ -5,7 +5,7 @@ The field `means` is the attribute ``means_``. Fits, streams and files make and 
 features; small letters stand for any size.
 """
 
-# The functions that make fields return new ones.
+# Each call of a function below makes a new dataclass field.
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.finfo(np.float64).tiny)
 # Larger numbers cannot be squared.
 SQUARABLE = 1e154
-# What tails call the attributes of theirs.
+# Fields of a tail, and the names of the attributes.
 _TAIL = {"degrees": "kernel_degrees", "weights": "background_weights", "box": "background_box"}
 
 
@@ -190,6 +190,24 @@ class Fitted(FitRecord):
         """The parameters of the density."""
         return parameters_of(self, "")
 
+    @property
+    def rows_of_kernels(self) -> FloatArray:
+        """Number (L,) of each class's rows that are not background, or the sum of their weights."""
+        background = self.background_weights
+        return self.class_count if background is None else self.class_count * (1.0 - background)
+
+    @property
+    def counted_weights(self) -> FloatArray:
+        """Weights (K, L) as rows were counted, without a learnt prior."""
+        if self.weight_prior is None:
+            return self.weights
+        if self.weight_posterior is not None:
+            after = self.weight_posterior.weight_concentration
+        else:
+            # After `add_class` only the posterior means are left.
+            after = self.weights * (self.rows_of_kernels + self.weight_prior.sum())
+        return shares_of(np.maximum(after - self.weight_prior[:, None], 0.0), self.weights)
+
     def with_parameters(self, parameters: Parameters) -> Fitted:
         """Return the record with other parameters of the density."""
         return replace(self, **fields_of(parameters))
@@ -198,6 +216,12 @@ class Fitted(FitRecord):
         """Return the record with kernels that moved, without what belongs to those before."""
         found = self.with_parameters(parameters)
         return replace(found, weight_posterior=None, kernel_posterior=None, stream=None)
+
+
+def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Return the shares (K, L) of counts (K, L); other ones in classes without any."""
+    total = counts.sum(axis=0)
+    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), otherwise)
 
 
 def fields_of(parameters: Parameters) -> dict[str, Any]:

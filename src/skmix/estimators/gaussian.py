@@ -41,9 +41,9 @@ _SINGULAR = (
     "reg_covar, or scale the input data."
 )
 
-# Share of the variance that a component of one row keeps without reg_covar, below what rounding makes it.
+# Relative variance floor without reg_covar, below the rounding errors of scikit-learn's own.
 _ROUNDING = 1e-20
-# Ratio of the features' variances from which on covariances are rescaled for drawing rows.
+# Rescale covariances before drawing rows if the features' variances differ by this factor.
 _DIFFERENT_UNITS = 1e6
 
 # The one private method of scikit-learn's mixture that is called, the check of given starts, takes the array
@@ -227,7 +227,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
             size = np.prod(structure_of(self.covariance_type).shape(self.n_components, X.shape[1]))
             together = max(1, int(NUMBERS_TOGETHER // size))
         source, best = open_source(X), None
-        # A start that degenerated has kept its last good parameters; it serves when there is no other.
+        # A failed start keeps its last good parameters and is used only if there is no other.
         reached = (False, -np.inf)
         for first in range(0, n_starts, together):
             starts = []
@@ -320,7 +320,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
         self.precisions_ = root @ np.swapaxes(root, -1, -2) if dense else root**2
 
     def _print_progress(self, start: int, bounds: FloatArray, converged: bool) -> None:
-        """Print what `verbose` asks for of the passes from one start; their times are those of the batch."""
+        """Print the passes of one start, as `verbose` asks."""
         if not self.verbose:
             return
         print(f"Initialization {start}")

@@ -71,7 +71,7 @@ OF_ROWS = ("n_features_in_", "feature_names_in_", "preparation_")
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 # Types of polars that are numbers.
 _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
-# What needs no look where X is a NumPy array.
+# Types of y and sample_weight that are taken as they are beside a NumPy array.
 _PLAIN = (NoneType, np.ndarray, list)
 
 
@@ -82,7 +82,7 @@ Sender = Callable[[np.ndarray], Array]
 
 
 def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
-    """Recognise what a user gave; errors call the argument of the labels by its name.
+    """Recognise what a user gave; errors call the labels by the `name` of their argument.
 
     X is an array or tensor (n, M), a data frame, files, opened rows, an AnnData or a Dask collection. y and
     sample_weight are arrays (n,) or collections of the same kind; beside files also paths, and the names of
@@ -143,6 +143,10 @@ class Rows(ABC):
         When `fitting`, at least `least` rows are needed, and the estimator notes the features. `on_cpu` is
         whether they must be NumPy's.
         """
+
+    def prepared(self, reader: Any) -> Rows:
+        """Return the rows with the features of the fitted estimator, for another one to learn from."""
+        return replace(self, estimator=reader)
 
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator, also those of files."""
@@ -264,7 +268,7 @@ class InMemory(Rows):
             classes, codes = number_labels(self.read_labels(rows.shape[0]), self.name)
         weights = self.weights(rows.shape[0])
         rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-        # The product form with unlabelled rows works on the host, and so do t kernels and a background.
+        # A joint fit of feature sets to unlabelled rows runs on the host; so do t kernels and a background.
         jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
         here = jointly or is_robust(estimator)
         on_device = type(rows) is not np.ndarray
@@ -300,6 +304,9 @@ class InMemory(Rows):
         if fitting:
             note_rows(self.estimator, preparation_=found)
         return rows
+
+    def prepared(self, reader: Any) -> Rows:
+        return replace(self, estimator=reader, X=prepared_frame(self.estimator, self.X))
 
     def _validated(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
@@ -357,7 +364,7 @@ def _prepared_frame(model: Any, frame: Any) -> tuple[Any, Any, Any]:
     """Return a model for rows without names, the features of a frame, and the scale they are still to get.
 
     Where features are made of the columns themselves, the model and the frame are returned as they are, but
-    without columns that are no features.
+    but for columns that are not features.
     """
     own = vars(model).get("preparation_") or {}
     columns, scale = own.get("columns"), _scale_of_frames(model)
@@ -469,6 +476,9 @@ class InBlocks(Rows):
             "array."
         )
 
+    def prepared(self, reader: Any) -> Rows:
+        return replace(self, estimator=reader, X=self._prepared(self.estimator))
+
     def gathered(self) -> FloatArray:
         with closing(self._prepared(self.estimator).unlabelled().blocks()) as blocks:
             return np.concatenate([block.X for block in blocks]).astype(np.float64, copy=False)
@@ -476,7 +486,7 @@ class InBlocks(Rows):
     def labels(self) -> np.ndarray:
         if not isinstance(self.X, Source) or not self.X.has_labels:
             raise ValueError(f"The rows of {getattr(self.X, 'name', 'X')} have no labels: give {self.name}.")
-        # Columns that are no features may hold anything.
+        # Columns that are not features may hold anything.
         labels = with_features_of(self.estimator, self.X).row_labels()
         n_missing = int(is_missing(labels).sum())
         if n_missing:
@@ -606,6 +616,11 @@ class OnCluster(Rows):
         check_kind(X, "X")
         scale = None
         if is_frame(X):
+            if "columns" in (vars(model).get("preparation_") or {}):
+                raise ValueError(
+                    "The model encodes columns of text, but not those of Dask collections: give X.compute(), "
+                    "or files."
+                )
             X, scale = _without_others(model, X), _scale_of_frames(model)
         if X.ndim == 2 and X.shape[1] != model.n_features_in_:
             raise ValueError(_wrong_features(model, X.shape[1]))
@@ -615,6 +630,9 @@ class OnCluster(Rows):
         sample = np.zeros((1, model.n_features_in_))
         shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
         return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
+
+    def prepared(self, reader: Any) -> Rows:
+        return replace(self, estimator=reader, X=prepared_frame(self.estimator, self.X))
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(
@@ -674,7 +692,7 @@ def note_rows(estimator: Any, **found: Any) -> None:
 
 @contextmanager
 def updating(estimator: Any, X: Any = None) -> Iterator[None]:
-    """Change the estimator in the body, or leave it as it was when the body raises.
+    """Change the estimator in the body; restore the previous fit if the body raises.
 
     In the body its arrays are NumPy's; afterwards they are of the library and device of X where that is an
     array of another library, or else of what they were before.
@@ -686,7 +704,7 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
         vars(estimator).update(vars(host_copy(estimator)))
         yield
     except BaseException:
-        # scikit-learn has still to tear the callbacks down, by what it noted in the estimator.
+        # scikit-learn still has to tear the callbacks down, and finds them in these attributes.
         noted = {name: value for name, value in vars(estimator).items() if name in _OF_CALLBACKS}
         vars(estimator).clear()
         vars(estimator).update(before | noted)
@@ -743,7 +761,7 @@ def _check_device_rows(estimator: Any, X: Array, *, fitting: bool, least: int) -
 
 
 def check_gaps(rows: Array, *, features: bool = True) -> None:
-    """Refuse training rows that have no value at all and, unless told otherwise, such features."""
+    """Refuse training rows without any value and, if `features`, features without any value."""
     if not has_gaps(rows):
         return
     missing: Array = to_numpy(namespace(rows).isnan(rows))

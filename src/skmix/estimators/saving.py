@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 Estimator = TypeVar("Estimator", bound=type)
 
-# The only classes that a file can make, by name.
+# Classes that a file may hold, by name.
 _CLASSES: dict[str, Any] = {}
 # Methods whose metadata a user can ask for with `set_fit_request` and the like.
 _REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
@@ -62,8 +62,8 @@ _OUTPUTS = ("default", "pandas", "polars")
 # What scikit-learn notes in an estimator.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
 MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
-"""What reading values that do not belong together may raise."""
-# Attributes of precision and covariance are each other's inverse to this, and to rounding.
+"""Errors that inconsistent values may raise."""
+# Precisions must be the inverse of covariances within this, and rounding.
 _INVERSE_TOLERANCE = 1e-3
 
 
@@ -207,7 +207,7 @@ def _record_of(estimator: Any) -> Record:
         parameters.pop("cv", None)  # splitters have no place in a file, and a fitted search needs none
     attributes = {name: getattr(estimator, name) for name in _attributes_of(estimator)}
     if "cv_results_" in attributes:
-        # Times differ from run to run, and the same fit is to make the same file.
+        # Leave out times, so that equal fits make equal files.
         results = attributes["cv_results_"].items()
         attributes["cv_results_"] = {name: column for name, column in results if name != "mean_fit_time"}
     requests = {}
@@ -218,7 +218,7 @@ def _record_of(estimator: Any) -> Record:
     return Record(
         type(estimator).__name__,
         {
-            # Of an estimator that is a parameter, only its own parameters matter.
+            # An estimator that is a parameter is saved unfitted.
             "parameters": {
                 name: _record_of(clone(value)) if isinstance(value, FileMixin) else value
                 for name, value in parameters.items()
@@ -279,7 +279,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
-    """Return what a file holds: an estimator, or what one of `others` makes of a record of its kind."""
+    """Return the estimator of a file, or the object that one of `others` makes of a record of its kind."""
     content, arrays = read(path)
     try:
         record = decode(content, arrays)
@@ -353,7 +353,7 @@ _STREAM = {
     "n_batches": (1, 2**53),
     "n_rows": (TINY, HUGE),
 }
-# Parts of what a member takes of rows, and their axes; the last three may be missing.
+# Arrays of a feature map, and their axes; the last three may be missing.
 _MAP = {"shift": "M", "scale": "M", "powers": "M", "curves": "CMS", "offset": "M", "matrix": "MQ"}
 
 
@@ -403,7 +403,7 @@ def _check_attributes(model: Any) -> dict[str, int]:
 
 
 def _check_metadata(noted: dict[Any, Any]) -> None:
-    """Check what the command line stores in a model, beside which users may store what they want."""
+    """Check the entries of `metadata_` that the command line reads; users may store others."""
     compose = noted.get("compose")
     _require(
         not (isinstance(compose, dict) and "transform" in compose),
@@ -638,7 +638,7 @@ def _check_gaussian(model: Any) -> None:
 
 
 def _check_search(search: Any) -> None:
-    """Check a search, its models, and what they take of rows."""
+    """Check a search, its models and their feature maps."""
     n_features = _check_attributes(search)["M"]
     _check_results(search)
     of_classes = is_classifier(search)
@@ -686,7 +686,7 @@ def _width_of(change: Any, n_features: int, number: int) -> int:
         raise ValueError(f"{name} must be None or a tuple of {', '.join(_MAP)}")
     matrix = change[-1]
     for (part, axes), array in zip(_MAP.items(), change, strict=True):
-        # Curves and projection are there or not.
+        # Curves and projection may be missing.
         if {"curves": change[3], "offset": matrix, "matrix": matrix}.get(part, change) is None:
             continue
         highest = _MOST_POWER if part == "powers" else SQUARABLE

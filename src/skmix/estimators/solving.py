@@ -33,7 +33,7 @@ from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
-from ..engine.rules.variational import degrees_of_freedom
+from ..engine.rules.variational import wishart_degrees
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, most_factors, structure_of
@@ -57,7 +57,7 @@ from .rows import Training, columns_of, device_and_precision, warn_caller
 _NEGLIGIBLE = 1e-12
 # Starts run together while their covariances have at most this many numbers, otherwise in several batches.
 NUMBERS_TOGETHER = 1 << 17
-# Rows from which resolution and mild prior are estimated.
+# Resolution and mild prior are estimated from at most this many rows.
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
@@ -139,7 +139,7 @@ def fit_model(
             return fit(source, batch, options, frame=frame, callback=callback, resume=resume)
 
         best, status, reached = _best_result(from_starts(batch) for batch in chain([given], batches))
-    # A change of coordinates rounds: frozen parameters keep every bit.
+    # Restore frozen parameters, which the change of coordinates has rounded.
     best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
     found = _fitted(model, best, status, reached, training, prune)
     found = replace(found, prior=prior, floor=floor)
@@ -173,7 +173,7 @@ def _shift_groups(
         weight_prior = parameters.concentration
         posterior = WeightPosterior(
             lower_bound=float(found.objective[-1]),
-            # The first objective is that of the start, which the fit before has reached.
+            # Leave out the first objective: the fit without shifts ended there.
             lower_bound_path=np.concatenate([posterior.lower_bound_path, found.objective[1:]]),
             weight_concentration=found.counts + weight_prior[:, None],
         )
@@ -239,15 +239,9 @@ def _default_prior(
     """
     summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
     n_kernels, n_features = given.means.shape[1:]
-    # Weights that sum to one do not mean that there is one row.
+    # Row weights may be normalised to sum to one, so the total weight is not the number of rows.
     unit = min(1.0, summary.total / summary.n_rows)
-    prior = None
-    if saved is not None and resume is not None:
-        prior = saved.prior
-    elif last is not None and last.prior is not None and last.prior.prior_setting == model.covariance_prior:
-        # A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
-        before, now = ([] if each is None else each.variance_floor for each in (last.floor, floor))
-        prior = last.prior.covariance_prior if np.array_equal(before, now) else None
+    prior = saved.prior if saved is not None and resume is not None else _kept_prior(model, last, floor)
     if prior is None and resume is None:
         one = given.take(0)
         few = summary.total / unit / n_kernels < structure.rows_wanted(n_features)
@@ -256,7 +250,7 @@ def _default_prior(
             if found.covariance_prior is not None and found.covariance_prior_scale is not None:
                 prior = found.covariance_prior, found.covariance_prior_scale
         elif isinstance(model.init, str) and model.init != "uniform":
-            # Few rows may have a label, and others are in no class.
+            # Use labelled rows alone: the others have no class.
             rows, codes, weights = _some_rows(
                 training, labelled=True, frame=frame if is_robust(model) else None
             )
@@ -275,6 +269,18 @@ def _default_prior(
         prior_setting=model.covariance_prior,
         shrinkage=share_of(prior[0], summary.total / n_kernels),
     )
+
+
+def _kept_prior(model: Settings, last: Fitted | None, floor: Floor | None) -> tuple[float, FloatArray] | None:
+    """Return the prior of the last fit if setting and floor are the same; None otherwise.
+
+    A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
+    """
+    if last is None or last.prior is None or last.floor is None or floor is None:
+        return None
+    same_floor = np.array_equal(last.floor.variance_floor, floor.variance_floor)
+    same = same_floor and last.prior.prior_setting == model.covariance_prior
+    return last.prior.covariance_prior if same else None
 
 
 def with_resolution(
@@ -339,7 +345,7 @@ def options_of(model: Settings, n_features: int, covariance_type: str) -> Option
         max_iter=model.max_iter,
         tol=tol,
         stopping=stopping,  # type: ignore[arg-type]
-        # A floor would raise covariances that are to stay as they are.
+        # A floor would raise frozen covariances.
         floor=0.0 if freeze == "kernels" else model.variance_floor,
         covariance_prior=rows,
         covariance_prior_scale=scale,
@@ -374,7 +380,7 @@ def with_tails(model: Settings, start: Parameters, source: RowSource) -> Paramet
         tail = start.tail if freeze == "kernels" else start.tail.within_range()
     if kind == "background":
         moments, n_classes = source.summary.moments, start.weights.shape[-1]
-        # A feature that does not vary has an interval of one unit.
+        # A constant feature gets an interval of one unit.
         away = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
         tail = Background.begin(n_starts, n_classes, moments.low - away, moments.high + away)
         if isinstance(start.tail, Background):
@@ -504,8 +510,8 @@ def start_batches(
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
         n_starts = min(together, model.n_init - first)
-        own = frame.standardised(structure)
-        wanted = starts.Wanted(n_classes, n_starts, n_kernels, own, structure, random_state)
+        coordinates = frame.standardised(structure)
+        wanted = starts.Wanted(n_classes, n_starts, n_kernels, coordinates, structure, random_state)
         if init == "uniform":
             found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif init == "class":
@@ -600,7 +606,7 @@ def _fitted(
         )
     if result.counts is None or result.bounds is None:
         return found
-    # Superfluous kernels are left out.
+    # Leave out kernels that lost all weight.
     alive, prior = np.flatnonzero(result.parameters.weights[best].any(axis=1)), result.prior
     counts, concentration = result.counts[best], parameters.concentration
     added = prior.concentration if prior is not None else 0.0
@@ -612,7 +618,7 @@ def _fitted(
     of_kernels = None
     if prior is not None:
         rows, wishart = counts.sum(axis=1), structure.wishart(len(prior.covariance))
-        degrees = degrees_of_freedom(counts[None], wishart, prior.covariance_rows)[0]
+        degrees = wishart_degrees(counts[None], wishart, prior.covariance_rows)[0]
         of_kernels = KernelPosterior(
             mean_precision=rows[alive] + prior.mean_rows,
             wishart_degrees=np.broadcast_to(degrees, rows.shape)[alive].copy(),
@@ -652,7 +658,7 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> l
             f"{training.n_unlabelled} rows have no label, and with several feature sets such rows need "
             f"{next(need for need, is_met in needs.items() if not is_met)}. Leave them out, or fit one set."
         )
-    # EM over all sets begins with fits of each.
+    # Start from separate fits of the sets.
     fits: list[Fitted] = []
     for number, (columns, model) in enumerate(parts):
         with warnings.catch_warnings():
@@ -706,7 +712,7 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> l
             f"EM over unlabelled rows did not converge in {len(path)} passes. Increase max_iter or tol.",
             ConvergenceWarning,
         )
-    # Of rows and labels together, and of all sets: the same for each model.
+    # All models report the joint likelihood of rows and labels in all sets.
     total: dict[str, Any] = {"log_likelihood": float(path[-1].sum()), "log_likelihood_path": np.array(path)}
     common: dict[str, Any] = {"class_prior": prior, "n_iter": len(path), "converged": converged}
     return [replace(own, **common, history=own.history and replace(own.history, **total)) for own in fits]
@@ -715,10 +721,10 @@ def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> l
 def _one_pass(
     model: Settings, fitted: Fitted, rows: Block, columns: list[int]
 ) -> tuple[Parameters, FloatArray, float]:
-    """Return parameters after one pass over labelled, weighted rows, and what the objective before it is.
+    """Return parameters after one pass over labelled, weighted rows, and the objective before it.
 
-    This is an array (L + 1,) of the log-likelihood of each class and the log-prior. The last number is by how
-    much rounding may lower their sum.
+    The objective is in parts (L + 1,): the log-likelihood of each class and the log-prior. The last number is
+    by how much rounding may lower their sum.
     """
     options, before = fitted_options(model, fitted), fitted.parameters
     current = before.batch()

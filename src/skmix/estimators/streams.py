@@ -25,7 +25,7 @@ from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import Settings, check_covariance_type, covariance_type_of
 from .decisions import quantile
-from .densities import counted_weights, log_density
+from .densities import log_density
 from .fitted import Fitted, Floor, History, Shifts, fields_of
 from .rows import (
     Training,
@@ -48,7 +48,7 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
     if first:
         check_gaps(rows if weights is None else pick(rows, weights > 0))
     rows = sent(estimator, rows)
-    # Later on, a row without any value changes nothing.
+    # In later batches, rows without any value are dropped.
     return Block(rows, codes, weights).informative(), known
 
 
@@ -73,7 +73,7 @@ def _read_labels(
     if y is None and is_classifier(estimator):
         raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     if y is None:
-        # Of several classes, rows without labels are unlabelled.
+        # With several classes, rows without y are unlabelled; with one class, they belong to it.
         return known, np.full(n_rows, 0 if len(known) == 1 else -1)
     try:
         return known, code_labels(y, known, n_rows, unlabelled=True)
@@ -141,10 +141,10 @@ def _absorb(model: Settings, last: Fitted | None, batch: Block, classes: np.ndar
         if last.stream is not None:
             past = Running.from_dict(last.stream)
         else:
-            # A model that was fitted counts as some batches.
+            # Count the rows of an earlier fit as batches of this size.
             total = float(last.class_count.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
-            counted = replace(parameters, weights=counted_weights(model))
+            counted = replace(parameters, weights=last.counted_weights)
             past = resume(counted, frame_of(parameters, structure), covariance_type, n_batches, total)
         options, floor = _with_resolution(model, last, options, batch, past.frame)
     assert batch.y is not None
@@ -184,7 +184,7 @@ def _check_covariance_type(model: Settings, fitted: Fitted) -> None:
 def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
     """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
     assert batch.y is not None
-    # Rows without a label are counted first.
+    # The first count is that of rows without a label.
     sizes = np.bincount(batch.y + 1, weights=batch.weights, minlength=len(classes) + 1)
     return sizes[1:].astype(np.float64)
 
@@ -272,10 +272,10 @@ def _insert(model: Settings, last: Fitted, new: Block, label: Any, place: int) -
         # Frozen kernels have no posterior; the new weights are the most likely ones.
         options = replace(options, inference="em", weight_prior=None)
     if model.weight_prior == "hierarchical" and last.weight_prior is not None:
-        # The prior is what was learnt from the other classes.
+        # Use the prior that was learnt from the other classes.
         options = replace(options, weight_prior="given")
         start = replace(start, concentration=last.weight_prior)
-    # In a frame that reaches from the kernels to the rows, and without a floor, which would move kernels.
+    # The frame covers kernels and rows; a floor would move the kernels, so there is none.
     frame = measure(np.concatenate([before.means, new.X]), structure_of(options.covariance_type))
     source, strength = open_source(new.X, None, new.weights), model.group_shift
     if strength == "auto":
@@ -298,7 +298,7 @@ def _insert(model: Settings, last: Fitted, new: Block, label: Any, place: int) -
         )
     longer = np.result_type(last.classes, np.asarray(label))
     prior, sizes = _with_class(last, new, place)
-    # What the fit, or the stream, reported was of fewer classes.
+    # Drop reports of the fit or stream: they describe fewer classes.
     return replace(
         last,
         classes=np.insert(last.classes.astype(longer), place, label),

@@ -51,13 +51,8 @@ _CLEARLY = 2.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(discriminative.Schedule):
     """How to tune: values of λ with their largest numbers of rounds, and the rows of a mini-batch or None."""
-
-    stages: list[Stage]
-    max_iter: int
-    batch_size: int | None
-    random_state: np.random.RandomState
 
     def run(
         self,
@@ -85,10 +80,7 @@ class Plan:
             training,
             held_out,
             options,
-            stages=self.stages if stages is None else stages,
-            max_iter=self.max_iter,
-            batch_size=self.batch_size,
-            random_state=self.random_state,
+            self if stages is None else replace(self, stages=stages),
         )
         if found.trade_off is not None:
             fitted.moved(found.best).store(model)
@@ -260,7 +252,7 @@ def make_plan(
         batch_size = None
     trade_offs = _check_trade_offs(trade_off, batch_size is not None)
     max_iter = int(max_iter or (_STEPS if batch_size is None else _PASSES))
-    return Plan([(value, max_iter) for value in trade_offs], max_iter, batch_size, random)
+    return Plan([(value, max_iter) for value in trade_offs], batch_size, max_iter, random)
 
 
 def _check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:

@@ -123,7 +123,7 @@ def _predicted(
 
 
 def _has_background(model: Any) -> bool:
-    return "background_weights_" in vars(model)
+    return hasattr(model, "background_weights_")
 
 
 def _groups(model: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
@@ -176,7 +176,7 @@ def _into_anndata(
         "weights": fitted.weights_.T,
         "means": fitted.means_,
     }
-    if "feature_names_in_" in vars(fitted):
+    if hasattr(fitted, "feature_names_in_"):
         summary["markers"] = fitted.feature_names_in_.astype(str)
     if populations is not None:
         summary["populations"] = populations.of_kernels

@@ -16,11 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace, on_host
-from ..engine.compute.dask import is_collection
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
-from ..estimators.rows import host_copy, score_rows, without_names
+from ..estimators.rows import computed, host_copy, score_rows, without_names
 from .merging import below, by_weight, cut, merge
 
 _CRITERIA = ("entropy", "overlap")
@@ -136,12 +135,12 @@ def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray |
 
 def in_memory(found: Any) -> Any:
     """Return a result as a NumPy array; computes Dask's."""
-    return on_host(found.compute() if is_collection(found) else found)
+    return computed(found)
 
 
 def average_weights(model: Any) -> FloatArray:
     """Return the weights (K,) in all groups together, of rows that are not background."""
-    background = vars(model).get("background_weights_")
+    background = getattr(model, "background_weights_", None)
     share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
     found: FloatArray = model.weights_ @ (share / share.sum())
     return found
@@ -153,7 +152,7 @@ def check_same_features(model: Any, other: Any, name: str) -> None:
         raise ValueError(
             f"{name} has {other.n_features_in_} features, but the fit had {model.n_features_in_}."
         )
-    both = [vars(each).get("feature_names_in_") for each in (model, other)]
+    both = [getattr(each, "feature_names_in_", None) for each in (model, other)]
     names = [each.tolist() for each in both if each is not None]
     if len(names) == 2 and names[0] != names[1]:
         raise ValueError(f"{name} has different features: {names[1]}, and the fit had {names[0]}.")
@@ -271,7 +270,7 @@ def draw_rows(model: Any) -> FloatArray:
 
     There are as many from each kernel in turn and then, if there is one, from the background.
     """
-    n_each, box = _rows_each(len(model.means_)), vars(model).get("background_box_")
+    n_each, box = _rows_each(len(model.means_)), getattr(model, "background_box_", None)
     rows = _draw(model, n_each)
     if box is None:
         return rows

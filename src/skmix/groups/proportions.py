@@ -144,7 +144,7 @@ def compose_samples(model: Any, found: Samples, populations: Populations | None,
     check_level(level)
     draws = _Draws.of(model)
     result = _compose(draws, found, populations, float(level))
-    if "weight_prior_" in vars(model):
+    if hasattr(model, "weight_prior_"):
         # A few samples hardly determine the prior, and a posterior that takes it as known is too narrow.
         counted = _compose(draws, found, populations, float(level), counted=True)
         result = replace(
@@ -262,7 +262,7 @@ def _compose(
     prior, has_posterior = prior_of(model)
     if counted:
         samples = replace(samples, weights=samples.counted)
-        if "weight_prior_" in vars(model):
+        if hasattr(model, "weight_prior_"):
             prior, has_posterior = None, False
     weights, errors = samples.all_weights, None
     if freeze_of(model) != "kernels":
@@ -518,7 +518,7 @@ def _fits(draws: _Draws, judged: list[Samples]) -> judging.Values | None:
     What rows of a group's composition would have is subtracted. Kernels are never quite right, so that what
     is left has a mean, for the rows that are not background, and differs among samples by more than chance.
     """
-    rows, box, prior = draws.rows, vars(draws.model).get("background_box_"), prior_of(draws.model)[0]
+    rows, box, prior = draws.rows, getattr(draws.model, "background_box_", None), prior_of(draws.model)[0]
     boxed = None
     if any(np.isnan(samples.log_likelihoods).any() for samples in judged):
         return None

@@ -18,10 +18,10 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ..estimators._settings import is_robust_fit
-from ..estimators.densities import counted_weights, has_shifts, rows_of_kernels, shares_of
-from ..estimators.rows import open_training, prepared_frame, warn_caller, with_features_of
+from ..estimators.densities import has_shifts
+from ..estimators.fitted import Fitted, shares_of
+from ..estimators.rows import enter, warn_caller
 from ..estimators.solving import options_of
-from ..io import source_of
 from .populations import check_same_features
 
 # Weights of new samples are fitted until a pass gains less than this, in nats for all rows together.
@@ -60,44 +60,45 @@ class Samples:
 
 def fitted_samples(model: Any) -> Samples:
     """Return the samples of a fit."""
-    shifts = model.group_shifts_ if has_shifts(model) else None
-    background = vars(model).get("background_weights_")
+    fitted = Fitted.of(model)
+    assert fitted is not None
     return Samples(
-        names=model.classes_,
-        sizes=model.class_count_,
-        weights=model.weights_,
-        counted=counted_weights(model),
-        background=background,
-        shifts=shifts,
-        log_likelihoods=_log_likelihoods(model),
+        names=fitted.classes,
+        sizes=fitted.class_count,
+        weights=fitted.weights,
+        counted=fitted.counted_weights,
+        background=fitted.background_weights,
+        shifts=model.group_shifts_ if has_shifts(model) else None,
+        log_likelihoods=_log_likelihoods(fitted),
     )
 
 
-def _log_likelihoods(model: Any) -> FloatArray:
+def _log_likelihoods(fitted: Fitted) -> FloatArray:
     """Return the mean log-likelihood (L,) of the rows of each sample of a fit.
 
     NaN where the mixture does not have it, and where rows had missing values, whose log-likelihoods cannot
     be compared with those of complete rows.
     """
-    n_samples, sizes, path = len(model.classes_), model.class_count_, vars(model).get("log_likelihood_path_")
-    if path is None or not len(path) or sizes.min() <= 0 or vars(model).get("has_gaps_", False):
+    n_samples, sizes, history = len(fitted.classes), fitted.class_count, fitted.history
+    if history is None or not len(history.log_likelihood_path) or sizes.min() <= 0 or history.has_gaps:
         return np.full(n_samples, np.nan)
+    path = history.log_likelihood_path
     means = path[-1, :n_samples] / sizes
     if path.shape[1] > n_samples:
         # The path has the likelihood of rows and labels together.
-        means = means - np.log(model.class_prior_)
-    after = vars(model).get("weight_concentration_")
-    if after is not None:
+        means = means - np.log(fitted.class_prior)
+    if fitted.weight_posterior is not None:
         # The path has expected logarithms of the weights; use those of the weights.
+        after = fitted.weight_posterior.weight_concentration
         logs = digamma(after) - digamma(after.sum(axis=0))
-        change = (counted_weights(model) * (np.log(model.weights_) - logs)).sum(axis=0)
-        means = means + change * rows_of_kernels(model) / sizes
+        change = (fitted.counted_weights * (np.log(fitted.weights) - logs)).sum(axis=0)
+        means = means + change * fitted.rows_of_kernels / sizes
     return means
 
 
 def prior_of(model: Any) -> tuple[FloatArray | None, bool]:
     """Return the rows (K,) that a prior adds to each sample, and whether weights have a posterior."""
-    learnt, given, n_kernels = vars(model).get("weight_prior_"), model.weight_prior, len(model.means_)
+    learnt, given, n_kernels = getattr(model, "weight_prior_", None), model.weight_prior, len(model.means_)
     if learnt is not None:
         return learnt, True
     if model.inference == "variational":
@@ -113,13 +114,8 @@ def new_samples(model: Any, X: Any, groups: Any) -> Samples:
 
     The kernels stay as they are; where samples have shifts, new ones have theirs.
     """
-    source = source_of(X, groups)
-    if source is not None:
-        X = with_features_of(model, source if groups is None else source.labelled(groups))
-    else:
-        X = prepared_frame(model, X)
     reader = copy(model)
-    training = open_training(reader, X, groups if source is None else None, None, name="groups", least=1)
+    training = enter(model, X, groups, name="groups").prepared(reader).training(least=1)
     check_same_features(model, reader, "X")
     if training.n_unlabelled:
         raise ValueError(
@@ -146,7 +142,7 @@ def new_samples(model: Any, X: Any, groups: Any) -> Samples:
     if isinstance(start.tail, Background):
         start = replace(start, tail=start.tail.of_average(model.class_prior_, n_samples))
     frame = frame_of(start, structure_of(model.covariance_type_).of(model.covariances_[None]))
-    strength, shifts = vars(model).get("group_shift_", np.inf), None
+    strength, shifts = getattr(model, "group_shift_", np.inf), None
     if np.isfinite(strength):
         rows = GroupRows(training.source, n_samples)
         shifted = shift_groups(rows, start, strength, replace(options, accelerate=False), frame)

@@ -1,4 +1,4 @@
-"""Rows of several sources one after another: the files of a study, of which each is a group."""
+"""Several sources joined to one: the files of a study, each of which is a sample."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JoinedRows(Source):
     # features are taken after it, None for all.
     transform: Any = None
     columns: list[int] | None = None
-    # The blocks without labels, by number, once they were read.
+    # Blocks that have been read, by number, without their labels.
     held: dict[int, Block] = field(default_factory=dict)
 
     @property
@@ -107,12 +107,12 @@ class JoinedRows(Source):
         return replace(self, columns=[own[column] for column in columns], held={})
 
     def select(self, names: Sequence[str]) -> Self:
-        # The scale that files have by default is that of any channel.
+        # The default scale is the same for every channel.
         if self.transform is None or "transform" in self.automatic:
             return replace(
                 self, parts={name: part.select(names) for name, part in self.parts.items()}, held={}
             )
-        # What belongs to a channel in the transformer is found by its place.
+        # The transformer knows channels by their position.
         known = self.feature_names or []
         missing = [name for name in names if name not in known]
         if missing:
@@ -179,7 +179,7 @@ class JoinedRows(Source):
         return np.repeat(list(self.parts), [part.n_rows for part in self.parts.values()])
 
     def _check_unchanged(self) -> None:
-        # Rows in memory do not depend on their files any more.
+        # Rows in memory no longer depend on their files.
         if not self._is_held:
             super()._check_unchanged()
 
@@ -198,7 +198,7 @@ class JoinedRows(Source):
                 y = None if names is None else np.searchsorted(ends, rows, side="right")
                 yield replace(block, y=y, names=names)
             return
-        # Only a fit makes several passes.
+        # Only a fit, which has classes, makes several passes.
         size = self.n_rows * self._aligned[0].n_features * self.dtype.itemsize
         holds = self.classes is not None and size <= HELD_BYTES
         for block in self._spanning(labels):
@@ -226,7 +226,7 @@ class JoinedRows(Source):
                     if n_waiting == self.chunk_rows:
                         yield self._merged(waiting, number)
                         waiting, n_waiting, number = [], 0, number + 1
-            # Rows to predict may be without a value, but nothing can be said about such a group.
+            # A row to predict may have no value, but nothing can be said about a sample without any.
             if self.grouped and not has_value:
                 raise ValueError(f"{part.name} {NO_VALUE}")
         if waiting:

@@ -1,7 +1,7 @@
 """Labels: what those of a column are, which of them are classes, and their codes.
 
-Labels come back as they were given. A column of a file or a frame has whole numbers, truths or text. NaN and
-None mark rows without a label and, as in scikit-learn's `semi_supervised`, so does the number −1 where it
+Labels come back as they were given. A column of a file or a frame has whole numbers, booleans or text. NaN
+and None mark rows without a label and, as in scikit-learn's `semi_supervised`, so does the number −1 where it
 cannot be a class.
 """
 
@@ -32,7 +32,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
     """Return labels (n,) after a check of their number, shape and type; errors call them by `name`.
 
     Arrays and lists keep their type. A column of a frame has the labels of a column of a file: whole numbers,
-    truths or text.
+    booleans or text.
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
@@ -41,7 +41,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
         labels = np.array(y, dtype=object)
         y = labels if is_missing(labels).any() else y  # NumPy would turn NaN into text
     if of_frame := is_column(y):
-        y = np.asarray(y)  # scikit-learn would turn truths into numbers if some are missing
+        y = np.asarray(y)  # scikit-learn would turn booleans into numbers if some are missing
     labels = column_or_1d(y, warn=True)
     check_length(len(labels), n_rows, name, "labels")
     if labels.dtype.kind == "f" and np.isinf(labels).any():
@@ -70,7 +70,7 @@ def is_column(y: Any) -> bool:
 
 
 def typed(labels: np.ndarray) -> np.ndarray:
-    """Return labels (n,), none of them missing, as integers, truths or text.
+    """Return labels (n,), none of them missing, as integers, booleans or text.
 
     None and data frames force dtype object, and NaN turns whole numbers into floats.
     """

@@ -1,4 +1,4 @@
-"""Rows of any kind that need not fit in memory, and groups of them: files, folders, tables, AnnData."""
+"""Open rows of any kind: files, folders of files, tables, arrays and AnnData."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def open_rows(
     sample_key: str | None = None,
     text: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Open rows that need not fit in memory, or groups of them, for `fit`, `predict` and other methods.
+    """Open rows that need not fit in memory, or several files of them, for `fit`, `predict` and the like.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def open_rows(
         and weights, and all channels of FCS files except Time.
     label : str, path or array-like of shape (N,), default=None
         Labels: the name of a column of the table or of ``obs``, or an array or its file. Those of text files
-        are whole numbers or truths where all of them are, otherwise text.
+        are whole numbers if all of them are, or booleans if all are; otherwise text.
     weight : str, path or array-like of shape (N,), default=None
         Weights of the rows, given like labels.
     chunk_rows : int, default=None
@@ -186,7 +186,7 @@ def source_of(X: Any, label: Any = None) -> Source | None:
 
 
 def is_elsewhere(X: Any) -> bool:
-    """Return whether rows are no array: files, a table with the name of a column, an AnnData, a source."""
+    """Return whether rows are not an array: files, a table with a column of labels, AnnData, a source."""
     return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_pair(X) or _is_anndata(X)
 
 
@@ -374,7 +374,13 @@ def encode_frame(
 
     `columns` are those of a model, with what they hold; None finds that out.
     """
-    table = table_in_memory(_arrow_table(frame), "X")
+    arrow = _arrow_table(frame)
+    if arrow is None:
+        raise TypeError(
+            f"X is a {type(frame).__name__} with columns of text: only frames of pandas, polars and pyarrow "
+            "are encoded."
+        )
+    table = table_in_memory(arrow, "X")
     rows = open_columns(replace(table, place="row {}".format), max(1, table.n_rows))
     rows = rows if columns is None else rows.encoded(columns, missing)
     blocks = [block.X for block in rows.read(labels=False)]

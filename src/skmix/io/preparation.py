@@ -1,4 +1,4 @@
-"""What is done to the values of files before a model takes them, in plain values that models keep.
+"""How the values of files and data frames are prepared for a model, as plain values that models keep.
 
 A preparation is a dictionary: ``transform`` is the scale of numbers; for FCS files ``compensate`` is whether
 spill-over is removed; for tables with categories ``columns`` is what the columns hold, and ``missing`` the
@@ -21,7 +21,7 @@ from .encoding import are_numbers, check_columns
 
 Preparation = dict[str, Any]
 AUTO = "auto"
-"""A setting that nobody chose: a model takes that of its fit, and a fit the usual one of the kind of file."""
+"""A setting left open: a model takes that of its fit, and a fit the usual one for the format."""
 OTHER = "other"
 FCS_SCALE = "arcsinh:150"
 """Scale of FCS files, unless another one is chosen."""

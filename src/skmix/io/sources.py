@@ -1,4 +1,4 @@
-"""Rows of a file, an array or a table in blocks, read in order in every pass, one block ahead of the work."""
+"""Row sources: rows in blocks, read in order in every pass, one block ahead of the work."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Source(ABC):
     # block are cached by its number.
     classes: np.ndarray | None = None
     codes: dict[int, np.ndarray] = field(default_factory=dict)
-    # The settings of the preparation that nobody chose: a model applies its own to files and data frames.
+    # Settings of the preparation that the user left open: a model applies its own to files and data frames.
     automatic: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
@@ -558,7 +558,7 @@ class FcsRows(NamedRows):
 
 
 def open_events(path: Path, chunk_rows: int | None, compensate: bool) -> FcsRows:
-    """Open an FCS file; its time is no feature unless it is chosen."""
+    """Open an FCS file; Time is not a feature unless it is chosen."""
     file = open_fcs(path)
     width = file.dtype.itemsize + 8 * len(file.channels)
     rows = FcsRows(

@@ -155,7 +155,7 @@ def _npz(path: Path) -> Table:
 
 @contextmanager
 def naming(name: str, notation: Notation) -> Iterator[None]:
-    """Let errors of the body begin with the name of the table, and say what is wrong with damaged ones."""
+    """Put the name of the table before errors of the body, and explain those of damaged files."""
     arrow_error = pyarrow().ArrowException
     try:
         yield
@@ -222,7 +222,7 @@ class ArrowRows(NamedRows):
     taken: list[int] | None = None
     # The distinct labels of a text file, as text.
     words: frozenset[str] | None = None
-    # Values that are no known category, by column, with the number of their rows.
+    # Unknown categories by column, with the number of their rows.
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
 
     @cached_property
@@ -605,19 +605,12 @@ def read_rows(
             for each in drop:
                 if each in (target, weight, *categorical):
                     raise ColumnError(f"column {each!r} cannot be both used and left out.", column=each)
-            names = [each for each in table.names if each not in {*aside, *drop}]
-            if preparation is not None and is_fcs:
-                chosen = [each for each in features_of(table.names) if each in names]
-                if len(chosen) < len(names) and not {*names} - {*chosen} & {*categorical}:
-                    names = chosen
-                    notes.append(ArgumentWarning("the channel Time is left out"))
-            if positions.get("") == len(table.names) - 1 and _is_empty(table, ""):
-                notes.append(ArgumentWarning("the last column has neither a name nor values and is left out"))
-                names.remove("")
-            check_named(names, positions)
+            timeless = is_fcs and preparation is not None
+            names = _all_features(table, positions, {*aside, *drop}, categorical, notes, timeless=timeless)
         else:
-            names = [each for each in features if each in positions] or list(features)
-            names = names if isinstance(features, Mapping) else list(features)
+            present = [each for each in features if each in positions]
+            # Columns of a model may be missing, but not all of them.
+            names = present if present and isinstance(features, Mapping) else list(features)
         _check_present(positions, [*names, *aside, *categorical, *(drop if features is None else ())])
         if not names:
             raise ValueError(f"no column is left as a feature; the table has {listed(table.names)}.")
@@ -665,6 +658,32 @@ def read_rows(
             tuple(each for each in positions if features is not None and each not in {*names, *aside, *drop}),
             prepared,
         )
+
+
+def _all_features(
+    table: TextFile | Table,
+    positions: Mapping[str, int],
+    aside: Collection[str],
+    categorical: Sequence[str],
+    notes: list[ArgumentWarning],
+    *,
+    timeless: bool,
+) -> list[str]:
+    """Return the columns that are features unless others are named, without those `aside`; add notes.
+
+    `timeless` is whether the channel Time of an FCS file is none.
+    """
+    names = [name for name in table.names if name not in aside]
+    if timeless:
+        chosen = [name for name in features_of(table.names) if name in names]
+        if len(chosen) < len(names) and not {*names} - {*chosen} & {*categorical}:
+            names = chosen
+            notes.append(ArgumentWarning("the channel Time is left out"))
+    if positions.get("") == len(table.names) - 1 and _is_empty(table, ""):
+        notes.append(ArgumentWarning("the last column has neither a name nor values and is left out"))
+        names.remove("")
+    check_named(names, positions)
+    return names
 
 
 def _copy_of(source: str | os.PathLike[str] | BinaryIO) -> Spool | None:
@@ -749,9 +768,9 @@ def _check_present(positions: Mapping[str, int], wanted: Sequence[str]) -> None:
 def _labels(
     column: Any, name: str, notation: Notation, notes: list[ArgumentWarning], is_written: bool
 ) -> list[Any]:
-    """Return a column of labels, None where one is missing; words for that are noted.
+    """Return a column of labels, None where one is missing; add notes on words for missing labels.
 
-    Those that are written in a text file are read as numbers or truths where all are.
+    Labels of a text file are numbers or booleans if all of them are.
     """
     import pyarrow.compute as pc
 

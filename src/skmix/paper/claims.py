@@ -24,17 +24,25 @@ from .variants import (
     SWEEP_VARIANTS,
 )
 
+# Fewer kernels than classes, which cannot tell all digits apart.
 _FEW_KERNELS = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels < MAIN_KERNELS]
+# Clearly more kernels than classes.
 _MANY_KERNELS = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels >= 15]
+# A median this close to the printed one agrees with it: medians of other images differ by about as much.
 _MEDIAN_TOLERANCE = 0.02
 # The paper's medians must be met in this many of its ten variants.
 _MEDIANS_TO_MEET = 8
+# The mean class-wise run may be this far below the best robust run.
 _BEHIND_BEST = 0.01
+# Class-wise runs hardly differ if the standard deviation of their accuracies is below this.
 _LARGEST_STD = 0.01
+# With K < 10 kernels, the accuracy may be this far from K/10 or from the printed mean.
 _NEAR_SHARE = 0.05
 # The one value of table 5 that no setting reproduces; it repeats another value.
 _MISPRINTED = ("10D", 8)
+# Class-wise accuracy with many kernels may be this far below that at K = 10.
 _BEHIND_MAIN = 0.03
+# Accuracy of a shared-kernel classifier on the pixels: at most one image in two hundred is wrong.
 _BEYOND = 0.995
 # Numbers of failures are of the same order if neither is more than this many times the other.
 _SAME_ORDER = 3.0

@@ -66,6 +66,7 @@ _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
 _PROJECTED = ("4D", "6D")
 """Variants whose best class-wise mixtures are shown in all planes, for every class."""
 _IMAGES_OF_A_DIGIT = 10
+"""Images in a row of the sheet, and lines of their features."""
 _ROWS_OF_A_CLASS = 100
 """Rows beneath the kernels: enough to see the class, few enough for a small file."""
 _STYLES: dict[Method, Line] = {
@@ -74,6 +75,7 @@ _STYLES: dict[Method, Line] = {
     "class-wise": {"color": CLASS_COLOURS[2], "marker": "^"},
 }
 _MAX_DOTS = 500
+"""Runs drawn of one configuration: all of the paper's, and more could not be told apart."""
 _LANE = 0.36
 """Half the height of the band that the dots of one configuration fill."""
 

@@ -57,7 +57,10 @@ __all__ = [
 ]
 
 # Packages and modules whose code affects the results of an experiment.
-_CODE = ("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py")
+_CODE = (
+    *("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py"),
+    *("paper/digits.py", "paper/images.py"),
+)
 
 
 def cell_key(settings: Mapping[str, Any]) -> str:
@@ -228,7 +231,7 @@ class Store:
 Record = dict[str, Any]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
-# From what all cells share, a cell's task and some replicates to a record of each replicate.
+# A function of what all cells share, a cell's task and some replicates, which returns a record of each.
 Work = Callable[[Any, Any, Sequence[int]], list[Record]]
 
 

@@ -44,8 +44,8 @@ from .variants import (
     variant_of,
 )
 
-# Runs of a batch, which take some seconds. The engine shares work between the runs of a batch: 500 cost 10 %
-# less than five times 100, but all processes should have some. The published method shares nothing.
+# Runs in a batch, which takes some seconds. Large batches are faster, as the engine shares work between their
+# runs, but every process should have some. The published method shares nothing.
 _BATCH: dict[Method, int] = {"published": 10, "robust": 250, "class-wise": 250}
 # Files that affect the results, besides the library.
 _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in ("methods", "published", "loops")]

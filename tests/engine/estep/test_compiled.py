@@ -352,7 +352,7 @@ def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_typ
     expected = reference.expect(rows, kernels, origins)
     assert_same(found, expected, covariance_type)
     variances = structure.update(
-        *(found.mass.sum(axis=-1), found.first / found.mass.sum(axis=-1)[..., None], found.second),
+        (found.mass.sum(axis=-1), found.first / found.mass.sum(axis=-1)[..., None], found.second),
         Regulariser(np.zeros(4), np.zeros(4), 0.0, np.eye(4), 1.0),
     )[0]
     assert_allclose(structure.variances(variances), 1e-12, rtol=0.1)

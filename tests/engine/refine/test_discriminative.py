@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 
 from skmix.engine.compute.threads import Workers, workers
 from skmix.engine.model import FloatArray, Options, Parameters
-from skmix.engine.refine.discriminative import Judge, Labelled, Objective, Scores, adam, score, tune
+from skmix.engine.refine.discriminative import Judge, Labelled, Objective, Schedule, Scores, adam, score, tune
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 
@@ -42,27 +42,6 @@ def test_more_errors_are_no_bargain() -> None:
         judge.see(replace(objective, trade_off=0.1), numbers)
         assert judge.trade_off == 0.1
         assert judge.after == given
-
-
-def test_the_best_model_stays_when_a_worse_one_follows() -> None:
-    """A model that beats the given one, but not the best so far, is not taken."""
-    with workers(1) as pool:
-        judge, objective = judged(pool)
-        start = np.zeros(objective.size)
-        given = judge.before
-        assert given is not None
-        judge.before = Scores(given.log_loss + 2.0, 1.0, 0.0, 1.0)
-        judge.after = Scores(given.log_loss + 1.0, 1.0, 0.0, 1.0)
-        judge.see(replace(objective, trade_off=0.1), start)
-        assert judge.trade_off == 0.1
-        best = judge.best
-        worse = start.copy()
-        worse[6:15] = -0.3  # the means
-        judge.see(replace(objective, trade_off=0.2), worse)
-        _, scores = judge.rounds[-1]
-        assert given.log_loss < scores.log_loss < judge.before.log_loss
-        assert judge.best is best
-        assert (judge.trade_off, judge.since_better) == (0.1, 1)
 
 
 class Bowl:
@@ -94,7 +73,8 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
     """Kingma & Ba (2015), algorithm 1, with a step that falls linearly, and an average of its iterates."""
     rows = Labelled(np.linspace(0.5, 1.5, 10)[:, None], np.zeros(10, dtype=np.int64))
     watcher, bowl, max_iter = Watcher(), Bowl(), 400
-    given: Any = (bowl, rows, max_iter, max_iter, watcher, None, 4, np.random.RandomState(7))
+    schedule = Schedule([], 4, max_iter, np.random.RandomState(7))
+    given: Any = (bowl, rows, max_iter, watcher, None, schedule)
     adam(*given)
     x, average, m, v = np.zeros((4, 3))
     random, t = np.random.RandomState(7), 0
@@ -115,7 +95,8 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
 def test_adam_stops_when_held_out_rows_lose_patience() -> None:
     watcher = Watcher(patience=3)
     rows = Labelled(np.ones((10, 1)), np.zeros(10, dtype=np.int64))
-    given: Any = (Bowl(), rows, 50, 50, watcher, None, 5, np.random.RandomState(0))
+    schedule = Schedule([], 5, 50, np.random.RandomState(0))
+    given: Any = (Bowl(), rows, 50, watcher, None, schedule)
     adam(*given)
     assert len(watcher.seen) == 3 + 5
 
@@ -168,7 +149,8 @@ def test_adam_goes_on_from_a_model_that_was_raised() -> None:
             return 0.003 if len(self.seen) == 2 else None
 
     rows, watcher = Labelled(np.ones((6, 1)), np.zeros(6, dtype=np.int64)), Raises()
-    given: Any = (Restarted(), rows, 4, 10, watcher, None, 3, np.random.RandomState(0))
+    schedule = Schedule([], 3, 10, np.random.RandomState(0))
+    given: Any = (Restarted(), rows, 4, watcher, None, schedule)
     adam(*given)
     x, average, m, v = np.zeros((4, 3))
     parameters = 0.0
@@ -201,8 +183,8 @@ def test_no_trial_of_an_optimiser_overflows() -> None:
 PRIOR = np.array([0.3, 0.7])
 
 
-def settings(max_iter: int = 10, batch_size: int | None = None) -> dict[str, Any]:
-    return {"max_iter": max_iter, "batch_size": batch_size, "random_state": np.random.RandomState(0)}
+def by(stages: Any, max_iter: int = 10, batch_size: int | None = None) -> Schedule:
+    return Schedule(stages, batch_size, max_iter, np.random.RandomState(0))
 
 
 def training() -> tuple[Labelled, Parameters]:
@@ -229,7 +211,7 @@ def hybrid(model: Parameters, rows: Labelled, trade_off: float) -> float:
 
 def test_steps_over_all_rows_end_at_a_maximum() -> None:
     rows, start = training()
-    judge = tune(start, PRIOR, rows, None, Options(), stages=[(0.5, 500)], **settings())
+    judge = tune(start, PRIOR, rows, None, Options(), by([(0.5, 500)]))
     found = hybrid(judge.best, rows, 0.5)
     assert found > hybrid(start, rows, 0.5) + 0.1
     random, spread = np.random.default_rng(1), rows.X.std(axis=0)
@@ -252,7 +234,7 @@ def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
     rows, start = training()
     others = Labelled(rows.X[::2] + 0.3 * rows.X.std(axis=0), rows.codes[::2], np.linspace(0.5, 2.0, 30))
     stages = [(1.0, 4), (0.1, 60), (0.0, 3)]
-    judge = tune(start, PRIOR, rows, others, Options(), stages=stages, **settings())
+    judge = tune(start, PRIOR, rows, others, Options(), by(stages))
     assert judge.before is not None
     assert judge.after is not None
     # The best model is in the data's coordinates, as the given one.
@@ -268,7 +250,7 @@ def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
     assert tried == sorted(tried, reverse=True)
     assert (tried.count(1.0), tried.count(0.0)) == (4, 3)
     # The first stage is the same alone, and the way to the best model ends at its round.
-    alone = tune(start, PRIOR, rows, others, Options(), stages=stages[:1], **settings())
+    alone = tune(start, PRIOR, rows, others, Options(), by(stages[:1]))
     assert alone.rounds == judge.rounds[:4]
     best = int(np.argmin(losses))
     assert judge.trade_off == tried[best] == judge.stages[-1][0]
@@ -278,7 +260,7 @@ def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
 def test_a_stage_ends_when_held_out_rows_gain_nothing_in_twenty_steps() -> None:
     rows, start = training()
     wrong = Labelled(rows.X, 1 - rows.codes, rows.weights)
-    judge = tune(start, PRIOR, rows, wrong, Options(), stages=[(0.3, 300), (0.2, 300)], **settings())
+    judge = tune(start, PRIOR, rows, wrong, Options(), by([(0.3, 300), (0.2, 300)]))
     assert judge.trade_off is None
     # Patience begins anew in each stage.
     assert [trade_off for trade_off, _ in judge.rounds] == [0.3] * 20 + [0.2] * 20
@@ -289,7 +271,7 @@ def test_mini_batches_train_too_and_priors_hold() -> None:
     wanted = np.cov(rows.X.T)
     prior = Options(covariance_prior=1e5, covariance_prior_scale=wanted, weight_prior=0.2)
     free, drawn = (
-        tune(start, PRIOR, rows, None, options, stages=[(0.5, 20)], **settings(20, batch_size=20))
+        tune(start, PRIOR, rows, None, options, by([(0.5, 20)], 20, batch_size=20))
         for options in (Options(), prior)
     )
     assert free.n_seen == 20

@@ -242,28 +242,6 @@ def test_all_rounds_of_a_variational_fit_have_the_same_prior(monkeypatch: pytest
         assert_allclose(prior.covariance, priors[0].covariance)
 
 
-def test_the_lightest_is_that_of_fewest_rows_whatever_its_weights() -> None:
-    weights = np.array([[[0.1, 0.5], [0.6, 0.2], [0.3, 0.3]]] * 2)
-    # Rows of the kernels: 46, 24 and 30 in the first start, 14, 56 and 30 in the second.
-    sizes = np.array([[10.0, 90.0], [90.0, 10.0]])
-    model = Parameters(weights, np.arange(6.0).reshape(2, 3, 1), np.arange(1.0, 7.0).reshape(2, 3, 1, 1))
-    fewer, possible = without_lightest(model, sizes)
-    assert possible.tolist() == [True, True]
-    expected = [
-        [[0.25, 0.625], [0.0, 0.0], [0.75, 0.375]],
-        [[0.0, 0.0], [2 / 3, 0.4], [1 / 3, 0.6]],
-    ]
-    assert_allclose(fewer.weights, expected, rtol=1e-12)
-    packed = compact(fewer, sizes, structure_of("full"))
-    assert_array_equal(packed.means[..., 0], [[0.0, 2.0], [4.0, 5.0]])
-    assert_array_equal(packed.covariances[..., 0, 0], [[1.0, 3.0], [5.0, 6.0]])
-    # Every class needs a kernel: the lighter one of the first start is all that a class has.
-    packed.weights[0] = [[0.0, 1.0], [1.0, 0.0]]
-    last, possible = without_lightest(packed, sizes)
-    assert possible.tolist() == [False, True]
-    assert_array_equal(last.weights, [packed.weights[0], [[1.0, 1.0], [0.0, 0.0]]])
-
-
 def test_rows_without_a_label_count_for_the_lightest_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Class sizes are those of all rows, by the class priors of the round, and else those of the labels."""
     X, classes = four_clusters(n_rows=200, n_classes=2)

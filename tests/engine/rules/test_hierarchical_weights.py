@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import kernel_log_densities, random_model, random_rows
 from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from skmix.engine.model import FloatArray, Options, Parameters
 from skmix.engine.rules.weights import begin, learn_concentration, log_evidence
@@ -89,31 +87,6 @@ def test_classes_alike_kernels_without_rows_and_no_rows_at_all_stay_within_limit
 
 
 # ---------------------------------------------------------------- fits
-
-
-def log_evidence_by_enumeration(
-    X: FloatArray, classes: Any, model: Parameters, concentration: FloatArray
-) -> float:
-    """Return log p(X | kernels, prior of the weights), the weights integrated out, over all assignments."""
-    densities, n_kernels = kernel_log_densities(X, model), len(model.means)
-    found = []
-    for kernels in itertools.product(range(n_kernels), repeat=len(X)):
-        counts = np.zeros((n_kernels, int(classes.max()) + 1))
-        np.add.at(counts, (list(kernels), classes), 1.0)
-        found.append(by_urn(counts, concentration) + densities[np.arange(len(X)), list(kernels)].sum())
-    return float(logsumexp(found))
-
-
-def test_the_bound_is_below_the_evidence_and_not_far() -> None:
-    random = np.random.default_rng(6)
-    X, classes = random_rows(random, 10, 3, 2)
-    model = random_model(random, 2, 3, 2)
-    for prior in ([0.4, 0.9], [6.0, 2.0]):
-        start = replace(model.batch(), concentration=np.array([prior]))
-        options = Options(weight_prior="given", freeze="kernels", floor=0.0, max_iter=200, tol=0.0)
-        result = fit(X, classes, start, options)
-        evidence = log_evidence_by_enumeration(X, classes, model, np.array(prior))
-        assert evidence - 2.0 < result.objective[0] < evidence
 
 
 def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_posterior_means() -> None:

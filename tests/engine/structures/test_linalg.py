@@ -109,7 +109,7 @@ def test_compiled_covariances_are_the_same_to_the_last_bit(
     second = structure.pack(moments) * mass[..., None]
     floor, ridge = np.full(order, 0.02), random.uniform(size=order) * 1e-3
     regulariser = Regulariser(floor, ridge, rows, 1e-3 * np.eye(order) + 1e-4, 1.0)
-    given = mass, offset, second, regulariser
+    given = (mass, offset, second), regulariser
     monkeypatch.setattr(full, "compiles", lambda *_: False)
     expected, factor = structure.update(*given)
     monkeypatch.setattr(full, "compiles", lambda *_: True)

@@ -157,7 +157,7 @@ def test_update_with_prior_and_ridge(structure: Structure, n_features: int) -> N
         prior_covariance=structure.common(random_covariances(random, 1, n_features)[0]),
         ridge=random.uniform(0.1, 1.0, size=n_features),
     )
-    covariances, _ = structure.update(mass, offset, second, regulariser)
+    covariances, _ = structure.update((mass, offset, second), regulariser)
     expected = expected_update(mass, scatter, structure, regulariser)
     assert_allclose(covariances, expected, rtol=1e-12)
 
@@ -189,11 +189,11 @@ def test_the_floor_is_kept_and_nothing_above_it_is_better(structure: Structure, 
     mass, offset, second, scatter = degenerate_statistics(structure, n_features)
     random = np.random.default_rng(9)
     floor = random.uniform(0.05, 0.4, size=n_features)
-    plain, _ = structure.update(mass, offset, second, no_regulariser(n_features))
+    plain, _ = structure.update((mass, offset, second), no_regulariser(n_features))
     if structure.isotropic:
         floor[:] = plain.mean()
     regulariser = replace(no_regulariser(n_features), floor=floor)
-    covariances, factor = structure.update(mass, offset, second, regulariser)
+    covariances, factor = structure.update((mass, offset, second), regulariser)
     assert factor.usable.all()
     full = dense(covariances, structure, n_features)
     root = np.sqrt(floor)
@@ -230,7 +230,7 @@ def test_the_floor_of_one_variance_is_the_mean_of_the_features_floors() -> None:
 def test_without_a_floor_a_singular_covariance_is_marked(structure: Structure) -> None:
     mass, offset, second, _ = degenerate_statistics(structure, 3)
     second[1], offset[1] = 0.0, 0.0
-    covariances, factor = structure.update(mass, offset, second, no_regulariser(3))
+    covariances, factor = structure.update((mass, offset, second), no_regulariser(3))
     assert not factor.usable[1]
     assert np.isfinite(factor.whitener).all()
     assert np.isfinite(factor.log_determinant).all()
@@ -289,7 +289,7 @@ def test_terms_of_a_unit_mass_make_its_covariance_again(structure: Structure, n_
     terms = structure.terms_of(own, N_KERNELS, n_features)
     assert terms.shape == (N_STARTS, N_KERNELS, structure.n_second(n_features))
     mass, offset = np.ones((N_STARTS, N_KERNELS)), np.zeros((N_STARTS, N_KERNELS, n_features))
-    found, factor = structure.update(mass, offset, terms, no_regulariser(n_features))
+    found, factor = structure.update((mass, offset, terms), no_regulariser(n_features))
     assert_allclose(found, own, rtol=1e-12)
     assert factor.usable.all()
 

@@ -17,8 +17,7 @@ from sklearn.model_selection import StratifiedKFold
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, load
 from skmix.datasets import make_shared_kernel_data
 from skmix.engine.structures import STRUCTURES
-from skmix.estimators.search._trials import Trial, Trials
-from skmix.estimators.search.mixture import (
+from skmix.estimators.search._grid import (
     Grid,
     average,
     largest_stable,
@@ -27,6 +26,7 @@ from skmix.estimators.search.mixture import (
     likeliest,
     try_grid,
 )
+from skmix.estimators.search._trials import Trial, Trials
 from skmix.paper import illustration
 
 

@@ -304,8 +304,8 @@ def occurs(condition: Array) -> bool:
 def rare(condition: Array) -> Array | None:
     """Return the places (q,) where a rare condition (B,) holds; None if nowhere.
 
-    An optimistic pass returns as many places as the pass before it found, rounded up: those where the
-    condition holds come first. That there are more is a condition like those of `occurs`.
+    An optimistic pass returns as many places as the pass before it found, rounded up, those where the
+    condition holds first. It records whether there are more, like `occurs`.
     """
     if is_numpy(condition) or _conditions.expected is None:
         index = np.flatnonzero(to_numpy(condition))

@@ -30,9 +30,9 @@ from .blocks import Block, encode
 
 Answer = TypeVar("Answer")
 
-# Blocks of a worker that one task works on, since the scheduler takes milliseconds for each task, and answers
-# that one task of the tree merges.
+# Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.
 _TOGETHER = 8
+# Answers that one task of the tree merges.
 _FAN_IN = 16
 # Answers that the client merges itself: sending so few takes less time than another task.
 _ROOTS = 4

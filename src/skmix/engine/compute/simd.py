@@ -557,7 +557,8 @@ def _call(
 
 
 call = _generated(types.void, _call)
-_NUMBERS, _PLACE = types.CPointer(types.float64), types.intp
+_NUMBERS = types.CPointer(types.float64)
+_PLACE = types.intp
 _CALLED = types.void(
     _NUMBERS, _PLACE, _PLACE, _PLACE, _NUMBERS, _PLACE, _NUMBERS, _PLACE, _NUMBERS, _PLACE
 )  # fmt: skip

@@ -78,9 +78,12 @@ _NEAR = 2.0**10
 _NARROW = 2.0**-24
 # A kernel with less mass has no moments to speak of.
 _LEAST_MASS = 1e-130
-# How log-densities are computed: differences from a mean are whitened by a lower triangular matrix, or by
-# scales and factors, or log-densities and moments are matrix products with rows and powers of them.
-_TRIANGULAR, _FACTORS, _EXPANDED = 0, 1, 2
+# Kinds of arithmetic. Differences from a mean are whitened by a lower triangular matrix,
+_TRIANGULAR = 0
+# or by scales and factors,
+_FACTORS = 1
+# or log-densities and moments are matrix products with rows and powers of them.
+_EXPANDED = 2
 
 
 @register_jitable

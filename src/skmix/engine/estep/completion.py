@@ -47,10 +47,7 @@ def _(structure: LowRank, covariances: FloatArray, columns: IntArray, n_features
 def given(
     structure: Structure, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
 ) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
-    """Yield, for each pattern of known features (O,), the factor of their covariances.
-
-    With it, yield what `conditional` returns.
-    """
+    """Yield for each pattern of known features (O,) their factor, and what `conditional` returns."""
     stack = structure.by_kernel(covariances)
     step = max(1, _TOGETHER // stack.size)
     for start in range(0, len(patterns), step):

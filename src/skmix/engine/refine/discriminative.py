@@ -455,25 +455,29 @@ class Judge:
         return parameters if sunk else None
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """The stages of training, and how they step."""
+
+    stages: Sequence[Stage]
+    batch_size: int | None  # rows of a mini-batch; None: steps of L-BFGS over all rows
+    max_iter: int  # passes over mini-batches in which steps shrink to zero: a stage may be the first of them
+    random_state: np.random.RandomState  # orders the rows of mini-batches
+
+
 def tune(
     parameters: Parameters,
     class_prior: FloatArray,
     training: Labelled,
     validation: Labelled | None,
     fitted: Options,
-    *,
-    stages: Sequence[Stage],
-    max_iter: int,
-    batch_size: int | None,
-    random_state: np.random.RandomState,
+    schedule: Schedule,
 ) -> Judge:
     """Train a model discriminatively; return the judge with the best model in the data's coordinates.
 
     The class priors (L,) are not trained. Held-out rows serve early stopping and model selection; without
     them all rounds are run. `fitted` are the options of the fit: its structure, floor and priors, and the
-    number of threads. Each stage continues from the best model so far, for up to its number of passes over
-    mini-batches of `batch_size` rows, or steps of L-BFGS over all rows if that is None. A stage may be the
-    first of `max_iter` passes over mini-batches, in which steps shrink to nothing.
+    number of threads. Each stage continues from the best model so far.
     """
     structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
@@ -486,13 +490,13 @@ def tune(
     with workers(fitted.n_jobs) as pool:
         given = Objective(inside, structure, frame, class_prior, regulariser, training.size)
         judge = Judge(given, validation, regulariser.floor, pool)
-        for trade_off, n_rounds in stages:
+        for trade_off, n_rounds in schedule.stages:
             judge.begin()
             objective = replace(given, parameters=judge.best, trade_off=trade_off, temperature=_TEMPERATURE)
-            if batch_size is None:
+            if schedule.batch_size is None:
                 lbfgs(objective, training, n_rounds, judge, pool)
             else:
-                adam(objective, training, n_rounds, max_iter, judge, pool, batch_size, random_state)
+                adam(objective, training, n_rounds, judge, pool, schedule)
     judge.best = frame.leave(judge.best.batch(), structure).take(0)
     return judge
 
@@ -526,24 +530,17 @@ def lbfgs(objective: Objective, rows: Labelled, max_iter: int, judge: Judge, poo
 
 
 def adam(
-    objective: Objective,
-    rows: Labelled,
-    n_rounds: int,
-    max_iter: int,
-    judge: Judge,
-    pool: Workers,
-    batch_size: int,
-    random_state: np.random.RandomState,
+    objective: Objective, rows: Labelled, n_rounds: int, judge: Judge, pool: Workers, schedule: Schedule
 ) -> None:
-    """Make up to `n_rounds` passes over mini-batches with Adam, its steps shrinking to zero in `max_iter`."""
+    """Make up to `n_rounds` passes over mini-batches with Adam."""
     n_rows = len(rows.codes)
-    n_batches = -(-n_rows // batch_size)
-    n_steps = max_iter * n_batches
+    n_batches = -(-n_rows // (schedule.batch_size or n_rows))
+    n_steps = schedule.max_iter * n_batches
     numbers, average, mean, square = np.zeros((4, objective.size))
     for step in range(1, n_rounds * n_batches + 1):
         batch = (step - 1) % n_batches
         if batch == 0:
-            order = random_state.permutation(n_rows)
+            order = schedule.random_state.permutation(n_rows)
         _, gradient = objective.evaluate(numbers, rows.take(order[batch::n_batches]), pool)
         mean += (1.0 - _MOMENTUM) * (gradient - mean)
         square += (1.0 - _SQUARES) * (gradient**2 - square)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,6 +89,17 @@ def add(a: Sums, b: Sums) -> Sums:
     return Sums(groups, a.second + b.second)
 
 
+class Entered(NamedTuple):
+    """What enters an E-step: one model (1, …) in the frame, with shifts (L, K, M)."""
+
+    parameters: Parameters
+    shifts: FloatArray
+    factor: Factor
+    setting: Setting
+    n_parts: int  # of the rows of each group
+    moments: bool  # whether moments are needed
+
+
 @dataclass(frozen=True)
 class Part:
     """Which rows to take: those that are held out in a fold, or the others. The seed decides on the folds."""
@@ -135,7 +146,7 @@ class GroupRows:
         self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting, *, moments: bool
     ) -> Sums:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
-        given = parameters, shifts, factor, setting, _PARTS if self.parted else 1, moments
+        given = Entered(parameters, shifts, factor, setting, _PARTS if self.parted else 1, moments)
         if isinstance(self.source, BlockRows):
             kind: Any = GapRows if self.source.summary.gaps else MemoryRows
             found: Sums = self.source.blocks.reduce(partial(_expect_block, kind, self.part, given), add)
@@ -143,11 +154,11 @@ class GroupRows:
         inside = parameters.map(self.source.to_device)
         if not is_numpy(inside.means):
             factor = setting.structure.factor(inside.covariances, self.source.n_features)
-            shifts = self.source.to_device(shifts)
-            given = inside, shifts, factor, setting, _PARTS if self.parted else 1, moments
+            given = given._replace(shifts=self.source.to_device(shifts), factor=factor)
+        given = given._replace(parameters=inside)
         total = Sums({}, 0.0)
         for j, rows in self._own:
-            total = add(total, _expect_group(rows, j, *given))
+            total = add(total, _expect_group(rows, j, given))
         return total
 
     def log_likelihoods(self, sums: Sums) -> FloatArray:
@@ -166,7 +177,7 @@ def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, Ro
         block = block.rows(taken)
         codes = codes if part.held_out else None
     groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
-    if not len(groups):  # of few rows, a part may have none
+    if not len(groups):  # a part of few rows may be empty
         return
     order = np.argsort(groups, kind="stable")
     present, first = np.unique(groups[order], return_index=True)
@@ -176,35 +187,26 @@ def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, Ro
         yield j, kind(X, None if codes is None else codes[index], weights)
 
 
-def _expect_group(
-    rows: RowSource,
-    j: int,
-    parameters: Parameters,
-    shifts: FloatArray,
-    factor: Factor,
-    setting: Setting,
-    n_parts: int,
-    moments: bool,
-) -> Sums:
+def _expect_group(rows: RowSource, j: int, given: Entered) -> Sums:
     """Do the E-step of a group's rows, which are in parts."""
-    weights = parameters.weights[:, :, j : j + 1]
-    if n_parts > 1:
-        weights = np.repeat(to_numpy(weights), n_parts, axis=-1)
+    parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
+    if given.n_parts > 1:
+        weights = np.repeat(to_numpy(weights), given.n_parts, axis=-1)
         weights = weights if is_numpy(parameters.weights) else rows.to_device(weights)
-    own = Parameters(weights, parameters.means + shifts[j, ...][None, ...], parameters.covariances)
-    found, origins = rows.expect(own, factor, setting, None, moments)
+    own = Parameters(weights, parameters.means + given.shifts[j, ...][None, ...], parameters.covariances)
+    found, origins = rows.expect(own, given.factor, given.setting, None, given.moments)
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
-    return Sums({j: sums}, found.second[0] if moments else 0.0)
+    return Sums({j: sums}, found.second[0] if given.moments else 0.0)
 
 
-def _expect_block(kind: Any, part: Part | None, given: tuple[Any, ...], block: Block) -> Sums:
+def _expect_block(kind: Any, part: Part | None, given: Entered, block: Block) -> Sums:
     """Do the E-step of a block with encoded labels, group by group."""
     total = Sums({}, 0.0)
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread:
         for j, rows in _split(kind, block.informative(), part):
-            total = add(total, _expect_group(rows, j, *given))
+            total = add(total, _expect_group(rows, j, given))
     return total
 
 
@@ -296,7 +298,7 @@ def shift_groups(
         current, factor = passes.enter(start.batch())
 
         def value_of(sums: Sums) -> FloatArray:
-            """Note the objective and return the log-likelihood (L,) of each group."""
+            """Record the objective and return the log-likelihood (L,) of each group."""
             found = rows.log_likelihoods(sums)[:, 0]
             total = rule.objective(found[None], current, factor)[0]
             objectives.append(float(total) - penalty(passes.structure, factor, own, strength))

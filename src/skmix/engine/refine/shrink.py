@@ -82,7 +82,7 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
     mass, scatters = _scatters(source, best, common, first, frame)
     if not mass.any():  # every row is background
         return options
-    if common.by_feature:
+    if common.common(frame.variance).ndim == 1:
         target = mass @ best.covariances[0] / mass.sum()
     else:
         # Each kernel's mean takes one degree of freedom.
@@ -125,7 +125,7 @@ def prior_of_start(
     x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
     parts = [Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
     total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
-    if structure.by_feature:
+    if structure.common(floor).ndim == 1:
         squares = reduce(np.add, (own.squares for own in parts))
         target = np.maximum(squares / total, floor)
     else:

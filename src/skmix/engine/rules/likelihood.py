@@ -45,10 +45,7 @@ class Likelihood:
         return self.regulariser.ridge is None and not self.regulariser.annihilation
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
-        """Return a copy with covariances raised to the floor, unless frozen, for a pass to start from.
-
-        Its factor is returned too.
-        """
+        """Return a copy to start a pass from, raised to the floor unless frozen, and its factor."""
         structure, parameters = self.structure, parameters.copy()
         if self.bounded:
             parameters = begin(parameters)
@@ -73,7 +70,7 @@ class Likelihood:
         weight = tail.mass_in_moments(mass, statistics.of_tail)
         some_empty = rare(xp.reshape(~alive, (-1,))) is not None
         if some_empty:
-            # They have a covariance that can be factored, until their own is put back.
+            # Empty kernels get a covariance that can be factored; their own is restored below.
             identity = constant(_identity, structure, first.shape[-1], second.shape[-1], example=mass)
             mass, first = where(alive, mass, _TINY), where(alive[..., None], first, 0.0)
             weight = where(alive, weight, _TINY)
@@ -86,7 +83,7 @@ class Likelihood:
             second = structure.moved(second, first, weight[..., None], -offset, factor)
             ahead = xp.zeros_like(offset)
         covariances, next_factor = structure.update(  # (M3)
-            mass, ahead, second, regulariser, previous.covariances
+            (mass, ahead, second), regulariser, previous.covariances
         )
         inaccurate = lost_digits(offset, covariances, structure)
         if some_empty:

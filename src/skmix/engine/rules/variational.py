@@ -103,7 +103,7 @@ class Variational:
         bare = Regulariser(
             none, None, left, constant(_no_covariance, structure, n_features, example=origins), 1.0
         )
-        covariances, next_factor = structure.update(mass, offset, second, bare)
+        covariances, next_factor = structure.update((mass, offset, second), bare)
         concentration = previous.concentration
         if concentration is not None:
             concentration = learn_concentration(counts, concentration)
@@ -153,7 +153,7 @@ def default_rows(structure: Structure, n_features: int) -> float:
     return structure.wishart(n_features).dimension + _COVARIANCE_ROWS
 
 
-def degrees_of_freedom(counts: FloatArray, wishart: Wishart, covariance_rows: float) -> FloatArray:
+def wishart_degrees(counts: FloatArray, wishart: Wishart, covariance_rows: float) -> FloatArray:
     """Return the degrees of freedom (R, K or 1) of the precisions' posterior, given counts (R, K, L)."""
     xp = namespace(counts)
     rows: FloatArray = xp.sum(counts, axis=-1)
@@ -176,7 +176,7 @@ def expected_weights(
     xp, n_features = namespace(counts), len(prior.covariance)
     wishart = structure.wishart(n_features)
     logs = expected_log_weights(counts, *_concentration(prior, concentration))
-    degrees = degrees_of_freedom(counts, wishart, prior.covariance_rows)
+    degrees = wishart_degrees(counts, wishart, prior.covariance_rows)
     # E log|Λ| − log|E[Λ]|, and the uncertainty of the mean.
     spread = wishart.copies * (_log_scale(degrees, wishart) - wishart.dimension * xp.log(degrees))
     mean_rows = prior.mean_rows + xp.sum(counts, axis=-1)
@@ -211,7 +211,7 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
     n_features = len(prior.covariance)
     wishart = structure.wishart(n_features)
     dimension, copies, repeats = wishart.dimension, wishart.copies, wishart.repeats
-    now = degrees_of_freedom(counts, wishart, prior.covariance_rows)
+    now = wishart_degrees(counts, wishart, prior.covariance_rows)
     before = repeats * prior.covariance_rows
     covariance = structure.from_common(prior.covariance[None], 1)
     determinant = structure.factor(covariance, n_features).log_determinant

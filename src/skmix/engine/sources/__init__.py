@@ -24,8 +24,8 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     Parameters
     ----------
     X : array of shape (N, M), Blocks or RowSource
-        Rows: a NumPy array of float64 or float32, NaN where a value is missing; one of another library, on
-        whose device passes then run; or blocks, which hold their class codes and weights.
+        Rows: a NumPy array of float64 or float32, NaN where a value is missing; a PyTorch tensor, on whose
+        device passes then run; or blocks, which hold their class codes and weights.
     codes : ndarray of shape (N,) or None
         Class of each row, 0 … L − 1, and −1 for rows without a label; None for one class.
     weights : ndarray of shape (N,), optional
@@ -36,20 +36,21 @@ def open_source(X: Any, codes: IntArray | None = None, weights: FloatArray | Non
     if is_blocks(X):
         return BlockRows(X)
     X = X if is_numpy(X) else taken_in(X)
-    complete, incomplete = (MemoryRows, GapRows) if is_numpy(X) else (DeviceRows, MaskedRows)
-    rows: ArrayRows = complete(X, codes, weights)
-    if not rows.summary.gaps:
-        return rows
-    with_gaps = incomplete(X, codes, weights)
-    vars(with_gaps)["summary"] = rows.summary
-    return with_gaps
+    summary = ArrayRows.summarise(X, codes, weights)
+    rows = _kind(X, gaps=summary.gaps)(X, codes, weights)
+    vars(rows)["summary"] = summary
+    return rows
 
 
 def open_array(X: Array) -> ArrayRows:
     """Return the source for the rows of one array (N, M), to be scored."""
-    if not is_numpy(X):
-        return MaskedRows(X, None) if has_gaps(X) else DeviceRows(X, None)
-    return GapRows(X, None) if has_gaps(X) else MemoryRows(X, None)
+    return _kind(X, gaps=has_gaps(X))(X, None)
+
+
+def _kind(X: Array, *, gaps: bool) -> type[ArrayRows]:
+    """Return the first kind of source for an array whose E-step covers gaps, if there are any."""
+    kinds: tuple[type[ArrayRows], ...] = (MemoryRows, GapRows) if is_numpy(X) else (DeviceRows, MaskedRows)
+    return next(kind for kind in kinds if kind.covers.gaps or not gaps)
 
 
 def make_setting(

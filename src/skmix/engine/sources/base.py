@@ -11,7 +11,7 @@ import numpy as np
 
 from ..compute.arrays import Array, namespace
 from ..compute.threads import Workers, one_blas_thread
-from ..estep.coverage import EVERYTHING, Coverage
+from ..estep.coverage import COMPLETE, Coverage
 from ..frame import Setting
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
@@ -35,7 +35,7 @@ class RowSource(ABC):
 
     n_features: int
     summary: Summary  # computed on first use and cached
-    covers: Coverage = EVERYTHING  # the models that passes over these rows cover
+    covers: Coverage = COMPLETE  # the models that passes over these rows cover
 
     @abstractmethod
     def take(self, columns: Sequence[int]) -> RowSource:
@@ -70,7 +70,7 @@ class RowSource(ABC):
         return step
 
     def check_covered(self, parameters: Parameters, structure: Structure) -> None:
-        """Refuse a model of which passes over these rows would leave out a part."""
+        """Refuse a model that passes over these rows do not cover."""
         lacking = self.covers.lacks(structure, parameters.tail)
         if lacking is not None:
             raise ValueError(
@@ -94,13 +94,25 @@ class ArrayRows(RowSource):
     @cached_property
     def summary(self) -> Summary:  # type: ignore[override]
         """Data summary of the rows."""
+        return self.summarise(self.X, self.codes, self.weights)
+
+    @staticmethod
+    def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> Summary:
+        """Return the data summary of rows, with the same bits for any number of BLAS threads."""
         with one_blas_thread:
-            return summarise(self.X, self.codes, self.weights)
+            return summarise(X, codes, weights)
 
     def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
         """Return all rows, their class codes (N,), and their weights (N,)."""
         codes = np.zeros(self.X.shape[0], dtype=np.int64) if self.codes is None else self.codes
         return self.X, codes, self.weights
+
+    def of_rows(self, index: IntArray) -> tuple[IntArray | None, FloatArray | None]:
+        """Return the class codes and weights of some rows."""
+        return (
+            None if self.codes is None else self.codes[index],
+            None if self.weights is None else self.weights[index],
+        )
 
     def codes_within(self, n_classes: int) -> IntArray | None:
         """Return class codes (N,) in which rows without a label are the last of `n_classes`."""

@@ -12,17 +12,21 @@ import numpy as np
 from ..compute.arrays import send
 from ..compute.blocks import Block, Blocks, number
 from ..compute.threads import one_blas_thread
+from ..estep.coverage import GAPS
 from ..frame import Frame, Setting
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from .base import Centres, RowSource
 from .memory import GapRows, MemoryRows
 from .summary import Summary, merge_moments, summarise
 
-Sums = tuple[Statistics, FloatArray]
+# The statistics of some rows, and the origins (R, K, M) of their moments.
+Expected = tuple[Statistics, FloatArray]
 
-# Rows of each label in the sample for the starts, and numbers in the whole sample.
+# Most rows of a label in the sample for the starts.
 _MOST_ROWS = 1 << 14
+# Fewest rows of a label in it.
 _FEWEST_ROWS = 64
+# Numbers in the whole sample, if that leaves enough rows of each label.
 _SAMPLED = 1 << 22
 # Numbers in the scatters of blocks that are kept between passes; those of other blocks are computed again.
 _SCATTERS = 1 << 22
@@ -40,6 +44,8 @@ class Scatters(dict[int, tuple[Frame, FloatArray]]):
 
 class BlockRows(RowSource):
     """Rows in blocks, with encoded labels; rows of weight zero or without any value are skipped."""
+
+    covers = GAPS
 
     def __init__(self, blocks: Blocks, summary: Summary | None = None, seed: int = 0) -> None:
         self.blocks, self.n_features, self._seed = blocks, blocks.n_features, seed
@@ -81,7 +87,7 @@ class BlockRows(RowSource):
         setting: Setting,
         centres: Centres | None = None,
         moments: bool = True,
-    ) -> Sums:
+    ) -> Expected:
         """Do the E-step; see `RowSource`."""
         some_empty = self.summary.gaps or self.summary.n_empty > 0
         # Only what blocks need is sent to a cluster: with gaps covariances, otherwise their factor. Where it
@@ -102,7 +108,7 @@ class BlockRows(RowSource):
 
 def expect_block(
     kind: Any, some_empty: bool, arguments: tuple[Any, ...], scatters: Scatters, block: Block
-) -> Sums | None:
+) -> Expected | None:
     """Return the statistics of a block and the origins of its moments; None for a block without rows.
 
     All blocks must be of one kind, which takes moments about the same origins. `some_empty` is whether rows
@@ -116,13 +122,13 @@ def expect_block(
     rows.scatter = scatters.get(block.number)
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread:
-        found: Sums = rows.expect(*arguments)
+        found: Expected = rows.expect(*arguments)
     if rows.scatter is not None and len(scatters) * rows.n_features**2 < _SCATTERS:
         scatters[block.number] = rows.scatter
     return found
 
 
-def add(a: Sums | None, b: Sums | None) -> Sums | None:
+def add(a: Expected | None, b: Expected | None) -> Expected | None:
     """Return the sum, leaving both inputs unchanged."""
     if a is None or b is None:
         return b if a is None else a

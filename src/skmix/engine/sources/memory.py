@@ -10,6 +10,7 @@ import numpy as np
 
 from ..compute.threads import Workers
 from ..estep import gaps, memory
+from ..estep.coverage import GAPS
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows
 from ..frame import Frame, Setting
@@ -70,6 +71,7 @@ class MemoryRows(ArrayRows):
 class GapRows(ArrayRows):
     """Rows with missing values, NaN; each row has at least one value."""
 
+    covers = GAPS
     # The setting, the numbers of classes and of rows in a chunk, the complete rows and the others.
     _cached: tuple[Setting, tuple[int, int], Rows | None, list[Chunk]] | None = None
 
@@ -77,8 +79,7 @@ class GapRows(ArrayRows):
         """Return some of the features, of the rows with a value in any of them."""
         X = self.X[:, list(columns)]
         seen = np.flatnonzero(~np.isnan(X).all(axis=1))
-        codes = None if self.codes is None else self.codes[seen]
-        return GapRows(X[seen], codes, None if self.weights is None else self.weights[seen])
+        return GapRows(X[seen], *self.of_rows(seen))
 
     def expect(
         self,

@@ -16,12 +16,12 @@ import numpy as np
 
 from ..compute.arrays import Array, as_float64, like, room_on, send, to_numpy
 from ..compute.blocks import Block, Blocks
-from ..estep.coverage import DEVICE
+from ..estep.coverage import DEVICE_GAPS
 from ..estep.device import prepare
 from ..frame import Setting
 from ..model import Factor, Parameters
 from .base import Centres, Step
-from .blocks import BlockRows, Sums, add
+from .blocks import BlockRows, Expected, add
 from .device import DeviceRows, MaskedRows
 from .summary import Summary
 
@@ -35,7 +35,7 @@ _BESIDE = 24
 class StreamedRows(BlockRows):
     """Rows in blocks, with encoded labels, worked on by the PyTorch device of that name."""
 
-    covers = DEVICE
+    covers = DEVICE_GAPS
 
     def __init__(self, blocks: Blocks, device: str, summary: Summary | None = None, seed: int = 0) -> None:
         super().__init__(blocks, summary, seed)
@@ -69,11 +69,11 @@ class StreamedRows(BlockRows):
         setting: Setting,
         centres: Centres | None = None,
         moments: bool = True,
-    ) -> Sums:
+    ) -> Expected:
         """Do the E-step; see `RowSource`."""
         if self.summary.gaps:
             arguments = parameters, factor, setting, centres, moments
-            found: Sums | None = reduce(add, (rows.expect(*arguments) for rows in self._pieces()), None)
+            found: Expected | None = reduce(add, (rows.expect(*arguments) for rows in self._pieces()), None)
             assert found is not None
             return found
         n_classes, total, before = parameters.weights.shape[-1], None, None

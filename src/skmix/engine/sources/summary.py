@@ -18,16 +18,23 @@ from ..frame import FARTHEST, Frame, power_of_two, turn
 from ..model import FloatArray, IntArray
 from ..structures import Structure
 
-# Numbers to scan at a time, in memory, and rows on a device.
-_CHUNK, _DEVICE_CHUNK = 1 << 17, 1 << 20
-# The scale of a constant feature comes from its magnitude, within these limits. Features of a smaller spread
-# are refused: variances far below theirs would be lost.
-_LEAST_SCALE, _LARGEST_SCALE = 2.0**-480, 2.0**500
+# Numbers in memory that are scanned at a time.
+_CHUNK = 1 << 17
+# Rows on a device that are scanned at a time.
+_DEVICE_CHUNK = 1 << 20
+# Smallest scale of a constant feature, which comes from its magnitude. Features of a smaller spread are
+# refused: variances far below theirs would be lost.
+_LEAST_SCALE = 2.0**-480
+# Largest scale of a constant feature, and largest value: its square is finite.
+_LARGEST_SCALE = 2.0**500
 # Largest departure of a gap between values from a multiple of the smallest, in its units.
 _OFF_STEP = 1e-3
-# Share of the rows above which a single value is a mass, and the share of the feature's variance that is then
-# its resolution; and the largest share that it may be.
-_MASS, _BESIDE_MASS, _MOST_UNRESOLVED = 0.1, 1e-2, 1.0 / 3.0
+# A value with a larger share of the rows than this is a mass.
+_MASS = 0.1
+# The resolution beside a mass, as a share of the feature's variance.
+_BESIDE_MASS = 1e-2
+# Largest resolution, as a share of the feature's variance.
+_MOST_UNRESOLVED = 1.0 / 3.0
 
 
 def chunks(X: Array) -> list[slice]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..compute.arrays import clip, namespace
 from ..model import Factor, FloatArray, IntArray, Regulariser
-from .full import Structure, Wishart
+from .full import Structure, Triple, Wishart
 from .linalg import HUGE, TINY, lengths
 
 
@@ -14,7 +14,6 @@ class Diagonal(Structure):
     """A variance for every kernel and feature: shape (R, K, M)."""
 
     name = "diag"
-    by_feature = True
     triangular = False
     pools_as: str | None = "diag"
 
@@ -82,13 +81,9 @@ class Diagonal(Structure):
         return moments
 
     def update(
-        self,
-        mass: FloatArray,
-        offset: FloatArray,
-        second: FloatArray,
-        regulariser: Regulariser,
-        previous: FloatArray | None = None,
+        self, sums: Triple, regulariser: Regulariser, previous: FloatArray | None = None
     ) -> tuple[FloatArray, Factor]:
+        mass, offset, second = sums
         variances, xp = second - mass[..., None] * offset**2, namespace(mass)
         if regulariser.prior_rows:
             variances += regulariser.prior_rows * regulariser.prior_covariance

@@ -50,7 +50,6 @@ class Structure:
     name = "full"
     isotropic = False  # whether rescaling must use one scale for all features
     shared = False  # whether all kernels have the same covariance
-    by_feature = False  # whether features are independent within kernels
     triangular = True  # whether whiteners are lower triangular matrices; otherwise diagonals, or factors
     projects = False  # whether log-densities have a term ½‖Vx‖² that is not linear in second-order terms
     # Structure whose fit gives the covariance to shrink towards; None if covariances are not shrunk.
@@ -110,7 +109,7 @@ class Structure:
         return covariances * scale[:, None] * scale
 
     def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
-        """Return covariances (R, K, …) times a factor (K,) for each kernel."""
+        """Return covariances times a factor (K,) for each kernel: shared ones become those of each."""
         return covariances * factors.reshape((-1,) + (1,) * (covariances.ndim - 2))
 
     def variances(self, covariances: FloatArray) -> FloatArray:
@@ -168,20 +167,16 @@ class Structure:
         return take(flat, constant(index_of, n_features, "packed", example=moments), axis=-1)
 
     def update(
-        self,
-        mass: FloatArray,
-        offset: FloatArray,
-        second: FloatArray,
-        regulariser: Regulariser,
-        previous: FloatArray | None = None,
+        self, sums: Triple, regulariser: Regulariser, previous: FloatArray | None = None
     ) -> tuple[FloatArray, Factor]:
         """Return the covariances that maximise the expected log-likelihood, and their factor: (M3).
 
-        `mass` (R, K) is positive, `offset` (R, K, M) the new mean less the origin of the moments, `second`
-        (R, K, S) the second-order sums about that origin. For a structure that projects these are followed by
-        sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases the
-        expected log-likelihood without maximising it.
+        The sums are the positive mass (R, K), the new means less the origins of the moments (R, K, M), and
+        the second-order sums (R, K, S) about these origins. For a structure that projects they are followed
+        by sums of x(Vx)ᵀ; it makes one step from `previous`, the covariances of the E-step, which increases
+        the expected log-likelihood without maximising it.
         """
+        mass, offset, second = sums
         xp, n_features = namespace(mass), offset.shape[-1]
         if not self.shared and compiles(mass, n_features):
             covariances = update_compiled(mass, offset, second, regulariser)
@@ -293,3 +288,6 @@ class Tied(Structure):
 
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         return np.repeat(covariances[..., None, :, :], n_kernels, axis=-3)
+
+    def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
+        return covariances[:, None] * factors[:, None, None]

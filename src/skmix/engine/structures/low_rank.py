@@ -9,7 +9,7 @@ import numpy as np
 from ..compute.arrays import FARTHEST_SQUARED, Array
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
-from .full import ROWS_PER_NUMBER, Structure, Wishart
+from .full import ROWS_PER_NUMBER, Structure, Triple, Wishart
 from .linalg import lengths, whiten_batch, with_crossed
 
 # Share of the variances that every factor has in a start: a column of zeros would stay zero under EM.
@@ -29,7 +29,6 @@ class LowRank(Diagonal):
     """
 
     name = "low_rank"
-    by_feature = False
     pools_as = "low_rank"
     projects = True
     # Hundreds of features, some of them nearly constant, reach 2^24 without harm. This limit leaves an
@@ -163,16 +162,12 @@ class LowRank(Diagonal):
         return np.where(whole < FARTHEST_SQUARED, inside, FARTHEST_SQUARED)
 
     def update(
-        self,
-        mass: FloatArray,
-        offset: FloatArray,
-        second: FloatArray,
-        regulariser: Regulariser,
-        previous: FloatArray | None = None,
+        self, sums: Triple, regulariser: Regulariser, previous: FloatArray | None = None
     ) -> tuple[FloatArray, Factor]:
         # Maximisation would need the whole scatter S. One EM step of factor analysis needs only diag(S) and
         # SVᵀ, and increases the expected log-likelihood, which is enough for EM to be monotone.
         assert previous is not None, "the step starts from the covariances of the E-step"
+        mass, offset, second = sums
         n_features = offset.shape[-1]
         factor, _, inverse = self.parts(previous)
         projections = factor.whitener[..., :-1]

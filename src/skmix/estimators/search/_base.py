@@ -1,4 +1,4 @@
-"""What both searches have in common: folds, the table of trials, and the methods of the chosen model."""
+"""What both searches have in common: parameters, rows, folds, and the methods of the chosen model."""
 
 from __future__ import annotations
 
@@ -27,12 +27,7 @@ from ...io.labels import number_labels
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..holdout import check_splits, default_splits, splits_of
-from ..rows import (
-    check_gaps,
-    device_and_precision,
-    enter,
-    weighted_rows,
-)
+from ..rows import check_gaps, device_and_precision, enter, updating, weighted_rows
 from ..saving import FileMixin
 from ._trials import Trial, Trials
 
@@ -80,7 +75,7 @@ _RESULTS = """
 
 
 def documented(cls: Estimator) -> Estimator:
-    """Insert into the docstring of a search what it has in common with the other."""
+    """Insert the parameters and attributes that both searches have into the docstring of one."""
     text = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     cls.__doc__ = text.replace("{results}", _RESULTS.strip())
     return cls
@@ -222,19 +217,11 @@ class Search(FileMixin, BaseEstimator):
         if groups is not None:
             check_consistent_length(X, groups)
         trials = Trials(self.time_limit)
-        names = ("n_features_in_", "feature_names_in_", "preparation_")
-        before = {name: vars(self)[name] for name in names if name in vars(self)}
-        try:
-            with progress_bar("choosing settings", None) as trials.report, warnings.catch_warnings():
-                # A fit that stops at the largest number of passes is judged as it is.
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                best = self._choose(trials, X, y, sample_weight, on_host(groups))
-        except BaseException:
-            # What was fitted before stays whole.
-            for name in names:
-                self.__dict__.pop(name, None)
-            self.__dict__.update(before)
-            raise
+        progress = progress_bar("choosing settings", None)
+        with updating(self), progress as trials.report, warnings.catch_warnings():
+            # A fit that stops at the largest number of passes is judged as it is.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            best = self._choose(trials, X, y, sample_weight, on_host(groups))
         self.cv_results_ = trials.table()
         self.n_untried_ = trials.n_untried
         self.best_index_ = next(i for i, trial in enumerate(trials.list) if trial is best)
@@ -248,7 +235,7 @@ class Search(FileMixin, BaseEstimator):
         raise NotImplementedError
 
     def _finish(self) -> None:
-        """Look at the chosen model."""
+        """Note what the fit of the chosen model shows."""
 
     def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[CodedRows, np.ndarray]:
         """Return the rows that have a weight, and their positions among those given."""
@@ -322,7 +309,7 @@ class Search(FileMixin, BaseEstimator):
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
         # The model would name itself; names of columns, which both have, are left to it.
-        if not (hasattr(X, "columns") and "feature_names_in_" in vars(self)):
+        if not (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
             X = np.asarray(X) if isinstance(X, (list, tuple)) and not is_elsewhere(X) else X
             if len(getattr(X, "shape", ())) == 2:
                 _check_n_features(self, X, reset=False)

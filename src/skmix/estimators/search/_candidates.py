@@ -33,8 +33,10 @@ _SHARED_FULL = (
     *((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5), (32, 2.0)),
     *((64, 0.5), (128, 0.5)),
 )
-# The same of simpler covariances, with one strength: they have too few parameters for it to matter.
-_OWN_SIMPLE, _SHARED_SIMPLE, _PRIOR_OF_SIMPLE = (1, 16), (64,), 0.5
+# Kernels for each class of simpler covariances, of one class each and shared.
+_OWN_SIMPLE, _SHARED_SIMPLE = (1, 16), (64,)
+# Their prior has one strength: they have too few parameters for it to matter.
+_PRIOR_OF_SIMPLE = 0.5
 # From so many classes on, fewer kernels than classes are tried too, which then differ in their weights alone.
 _MANY_CLASSES = 20
 # Kernels for each class then.

@@ -18,32 +18,41 @@ from ._base import CodedRows
 
 # Singular values below this share of the largest do not determine a direction.
 _LEAST_SINGULAR = 0.05
-# Missing values are filled roughly: only settings are chosen with the result.
-_PASSES_TO_FILL, _TOLERANCE_TO_FILL = 20, 1e-2
+# Missing values are filled roughly, in few passes: only settings are chosen with the result.
+_PASSES_TO_FILL = 20
+_TOLERANCE_TO_FILL = 1e-2
 # Share of the variance that principal components keep.
 _VARIANCE_KEPT = 0.95
-# Up to the first number of features they are not reduced; above the second they always are.
-_FEW_FEATURES, _TOO_MANY_FEATURES = 12, 100
+# Up to this many features they are not reduced: kernels can find their directions.
+_FEW_FEATURES = 12
+# Above this many they always are: full covariances would take too long.
+_TOO_MANY_FEATURES = 100
 # Discriminants take a time that grows with the cube of the features.
 _MOST_FOR_DISCRIMINANTS = 500
-# Standardised values are clipped to this magnitude, so that powers of them stay finite. The powers that are
-# tried, and with how many rows.
-_FARTHEST, _POWERS, _ROWS_FOR_POWERS = 1e8, np.linspace(-4.0, 6.0, 41), 2000
-# Scores of ranks are known at so many values of a feature, and between them by lines; the farthest one.
-_N_KNOTS, _FARTHEST_SCORE = 32, 3.0
+# Standardised values are clipped to this magnitude, so that powers of them stay finite.
+_FARTHEST = 1e8
+# The powers that are tried: closer ones make no difference to kernels.
+_POWERS = np.linspace(-4.0, 6.0, 41)
+# Rows that powers are chosen with: more do not change the choice.
+_ROWS_FOR_POWERS = 2000
+# Scores of ranks are known at so many values of a feature, and between them by lines.
+_N_KNOTS = 32
+# The score of the least and of the largest value.
+_FARTHEST_SCORE = 3.0
 # A feature whose deviation is below this share of its mean is constant.
 _LEAST_DEVIATION = 1e-12
 # A power must be more likely than one by this, in nats a row.
 _LEAST_GAIN = 1e-3
+# The least variance or weight that is divided by.
 _TINY = np.finfo(np.float64).tiny
 # A sample of the rows has at least this many rows of each class, or all of them.
 _FEWEST_ROWS_OF_A_CLASS = 100
 
 
 def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what fills missing values by their mean under a Gaussian fitted to X (n, M), given the others.
+    """Return a function that fills missing values by their mean given the others, under one Gaussian.
 
-    Features without any value in X become constant.
+    The Gaussian is fitted to X (n, M). Features without any value in X become constant.
     """
     if not np.isnan(X).any():
         return lambda rows: rows
@@ -60,7 +69,7 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class FeatureMap(NamedTuple):
-    """What kernels see of rows: standardised, by a power or the rank of each feature, and projected.
+    """Features as kernels see them: standardised, transformed by a power or by rank, and projected.
 
     Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers, of which one changes nothing,
     then by a curve, and then to (t − offset) A. Without curves or a matrix there is no such step.
@@ -80,7 +89,7 @@ class FeatureMap(NamedTuple):
         features that fit its other values best, by least squares; a row without any value has none.
         """
         with np.errstate(over="ignore"):
-            # What overflows is clipped.
+            # Overflowing values are clipped.
             features = along(self.curves, yeo_johnson((X - self.shift) / self.scale, self.powers))
         if self.matrix is None or self.offset is None:
             return features
@@ -110,7 +119,7 @@ def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
 def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
     """Return the powers (M,) after which standardised values z (n, M) are most likely under a Gaussian.
 
-    They are multiples of 1/4: closer ones make no difference to kernels.
+    They are multiples of 1/4.
     """
     step = -(-len(z) // _ROWS_FOR_POWERS)
     z, weights = z[::step], weights[::step]

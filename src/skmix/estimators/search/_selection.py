@@ -34,8 +34,9 @@ _ROWS_TO_SCREEN = 2000
 _MANY_FOLDS = 5
 # So many candidates are compared on all folds.
 _KEPT = 12
-# So many ways to make features go on, of which the candidates of these kinds tell the best.
+# So many ways to make features are kept.
 _KEPT_FEATURES = 3
+# Candidates that compare ways to make features: whose kernels, how many for each class, and covariances.
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
 # More kernels of a kind are tried until so many numbers in a row were worse.
 _WORSE_NUMBERS = 2
@@ -64,7 +65,7 @@ class Member(NamedTuple):
 
 @dataclass
 class Selection:
-    """The choice of settings: which candidates are tried, and how they are scored on held-out rows."""
+    """The stages of a choice: which candidates are tried, and how held-out rows score them."""
 
     search: Any
     prototype: Any
@@ -150,7 +151,7 @@ class Selection:
         return [trial.params for trial in known[:_KEPT]] or candidates[:1]
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
-        """Return the candidates whose features are best for the first ones of a few kinds."""
+        """Return the candidates with the best features, as a few of them show."""
         best: dict[tuple[str, str], float] = {}
         seen = set()
         for params in candidates:
@@ -195,7 +196,7 @@ class Selection:
         return training.map(change.transform), held.map(change.transform)
 
     def _width(self, transform: str, reduction: str) -> int:
-        """Return how many features there are after a map; all of them where it cannot be fitted."""
+        """Return how many features a map makes; all of them where it cannot be fitted."""
         try:
             return int(self._mapped(0, transform, reduction)[0].X.shape[1])
         except ValueError:
@@ -211,7 +212,7 @@ class Selection:
         ]
         self._score(trial, some, [])
         if all(part[0] is fold[0] for part, fold in zip(some, whole, strict=True)):
-            # They need not be fitted again.
+            # Comparing on all folds needs no second fit to these rows.
             self._screened_models[repr(trial.params)] = trial.models
 
     def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
@@ -275,14 +276,14 @@ class Selection:
         )
 
     def _tune_best(self) -> Trial | None:
-        """Try to tune the best candidates; return the one to take alone where tuning is asked for."""
+        """Tune the best candidates; return the best of these if the user asked for tuning, else None."""
         tune = self.search.tune
         automatic = isinstance(tune, str)
         if tune is None or tune is False:
             return None
         best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
         tried = []
-        # Models are dropped as soon as others are better.
+        # A list: trials drop their models as soon as others are better.
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned if automatic else 1]]:
             low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
             unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)

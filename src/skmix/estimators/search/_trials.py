@@ -54,7 +54,7 @@ class Trials:
 
     @property
     def time_is_up(self) -> bool:
-        """Whether no further candidate is to be tried."""
+        """Whether the time limit has passed."""
         return time.monotonic() - self._began > self._time_limit
 
     @property
@@ -63,7 +63,7 @@ class Trials:
         return len(self._untried)
 
     def plan(self, stage: str, n_steps: int, work: float) -> None:
-        """Expect so many more steps of a stage, each of some work in a unit that all stages have.
+        """Plan so many more steps of a stage, each of some work, in a unit that all stages share.
 
         Stages are planned in their order; one may be planned again when more is known.
         """
@@ -78,13 +78,13 @@ class Trials:
             self.report(message, share=self._share())
 
     def _share(self) -> float | None:
-        """Return the share that is done: of the work, or of the time if that is more; None if unknown."""
+        """Return the share of the work that is done, or of the time if that is more; None if unknown."""
         passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
         if self._stage not in self._planned:
             return min(passed, 1.0) if passed else None
         stages = list(self._planned)
         works = [n_steps * work for n_steps, work in self._planned.values()]
-        # Of a stage that has ended there is nothing left, whatever was expected.
+        # A finished stage has no work left, whatever was planned.
         n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
         done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
         return min(max(done / sum(works), passed), 1.0)
@@ -92,7 +92,7 @@ class Trials:
     def add(
         self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
     ) -> Trial | None:
-        """Return the trial of a candidate whose score `evaluate` finds; None when time is up.
+        """Try a candidate, whose score `evaluate` sets, and return its trial; None when time is up.
 
         It counts as `n_steps` of those that are planned for the stage.
         """

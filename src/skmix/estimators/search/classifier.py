@@ -201,7 +201,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return chosen[0]
 
     def _finish(self) -> None:
-        # A class with fewer rows than kernels has one for each row.
+        # A class with fewer rows than kernels has one kernel for each row.
         self.best_params_["n_kernels"] = int(self.classifier_.models_[0].means_.shape[0])
 
     @property
