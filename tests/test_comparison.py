@@ -20,6 +20,7 @@ from comparison import (
     SeparateMixtures,
     Settings,
     TrueDensities,
+    TunedSVC,
     contenders,
     count_parameters,
     draw,
@@ -162,6 +163,10 @@ def test_the_numbers_that_classifiers_store_are_counted() -> None:
     assert count_parameters(shared) == 5 * 4 + 5 * 10 + 3 * 4 + 2
     network = MLPClassifier((7,), max_iter=5000, random_state=0).fit(X, y)
     assert count_parameters(network) == 4 * 7 + 7 + 7 * 3 + 3
+    # Support vectors, their coefficients, three intercepts, and two numbers of a sigmoid for each class.
+    tuned = TunedSVC(C=(1.0,), gamma=(1.0,), random_state=0).fit(X, y)
+    machine = tuned.calibrated_.calibrated_classifiers_[0].estimator
+    assert count_parameters(tuned) == machine.support_vectors_.size + machine.dual_coef_.size + 3 + 2 * 3
     forest = RandomForestClassifier(3, random_state=0).fit(X, y)
     # A feature and a threshold for each split, a number for each class in each leaf.
     inner = [tree.tree_.children_left >= 0 for tree in forest.estimators_]
@@ -217,9 +222,10 @@ def test_a_cell_is_what_anyone_would_compute(iris: DataSet) -> None:
     assert outcome.log_loss == pytest.approx(-np.log(probabilities[np.arange(38), data.y[held]]).mean())
     assert outcome.n_parameters == 3 * 2 + 2 * 3 // 2 + 2
     assert outcome.failure == ""
-    # The error is that of the class that a classifier names, not of the most probable one.
-    named = run_cell(data, Contender("undecided", False, lambda seed: Undecided()), 1, settings)
-    assert named.error == pytest.approx(np.mean(data.y[held] != 0))
+    # The error is that of the class that a classifier names, here the first, not of the most probable one.
+    held = np.r_[0:20, 100:105]
+    named = measure(iris, Contender("undecided", False, lambda seed: Undecided()), 0, training, held, 0)
+    assert named.error == pytest.approx(5 / 25)
     # Classes without training rows have no probability.
     apart = measure(iris, QUICK[0], 0, np.r_[0:40, 100:140], np.r_[40:60, 140:150], 0)
     assert (apart.failure, apart.error) == ("", pytest.approx(10 / 30))
