@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, load, open_rows
+from skmix import (
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    load,
+    open_rows,
+)
 from skmix.io import ColumnError, opening
 from skmix.io import sources as source_module
 
@@ -209,3 +216,26 @@ def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
     ):
         with pytest.raises(ColumnError, match=f"column {words}"):
             model.fit(pandas.DataFrame({"a": X[:, 0], "day": values}))
+
+
+def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"a": X[:, 0], "size": np.where(X[:, 1] > 1.0, "large", "small")})
+    encoded = np.column_stack([X[:, 0], X[:, 1] <= 1.0])
+    settings: dict[str, Any] = {"covariance_type": "diag", "random_state": 0, "tol": 1e-2}
+
+    def streamed(rows: Any) -> SharedKernelClassifier:
+        model = SharedKernelClassifier(3, **settings)
+        model.partial_fit(rows[:300], NAMES[:300], classes=["ash", "elm", "oak"])
+        return model.partial_fit(rows[300:], NAMES[300:]).calibrate(rows, NAMES)
+
+    def searched(rows: Any) -> SharedKernelMixtureCV:
+        return SharedKernelMixtureCV(n_kernels=[2], covariance_type="diag", random_state=0).fit(rows, NAMES)
+
+    for learn, method in ((streamed, "predict_proba"), (searched, "score_samples")):
+        model, plain = learn(frame), learn(encoded)
+        assert model.preparation_["columns"] == {"a": None, "size": ["large", "small"]}
+        model.save(tmp_path / "model.skmix")
+        for each in (model, load(tmp_path / "model.skmix")):
+            found = getattr(each, method)(frame.assign(species=NAMES))
+            np.testing.assert_allclose(found, getattr(plain, method)(encoded), rtol=1e-9)

@@ -64,6 +64,15 @@ def test_intervals_are_jeffreys_where_kernels_are_far_apart(covariance_type: str
     assert_allclose(lower[seen], posterior.ppf(0.05)[seen], atol=2e-3)
 
 
+def test_weights_with_a_posterior_have_its_intervals() -> None:
+    model = fitted(COUNTS, inference="variational", weight_prior=2.0)
+    table = composition(model)
+    after = model.weight_concentration_.T
+    posterior = stats.beta(after, after.sum(axis=1, keepdims=True) - after)
+    for column, level in (("lower", 0.025), ("upper", 0.975)):
+        assert_allclose(table[column].to_numpy().reshape(4, 3), posterior.ppf(level), atol=2.5e-3)
+
+
 def test_groups_are_chosen_and_ordered() -> None:
     model = fitted(COUNTS)
     every, some = composition(model), composition(model, groups=["patient 3", "patient 1"])

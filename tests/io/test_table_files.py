@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import open_rows
 from skmix.io import ColumnError, read_rows, write_columns
@@ -500,6 +500,20 @@ def test_the_most_that_are_categories() -> None:
                 categories(values)
     # Whoever says that a column has categories may have any number of them.
     assert len(rows_of("b\n" + "\n".join(names), categorical=["b"]).feature_names) == 51
+
+
+def test_categories_have_no_scale(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("colour,a,smoker\nred,10,yes\nblue,-20,no\ngreen,30,\n")
+    nan = np.nan
+    expected = [[0, 0, 1, np.arcsinh(2), 1], [1, 0, 0, np.arcsinh(-4), 0], [0, 1, 0, np.arcsinh(6), nan]]
+    found = read_rows(path, preparation={"transform": "arcsinh:5"})
+    assert_allclose(found.X, expected)
+    for files in (path, [path]):
+        opened = open_rows(files, transform="arcsinh:5")
+        assert opened.preparation == found.preparation
+        assert_allclose(next(opened.read(labels=False)).X, expected)
+        assert_allclose(next(opened.take([3, 2]).read(labels=False)).X, np.array(expected)[:, [3, 2]])
 
 
 def test_numbers_may_be_categories(tmp_path: Path) -> None:

@@ -119,8 +119,10 @@ def power_of_two(magnitude: FloatArray) -> FloatArray:
 
 
 def frame_of(parameters: Parameters, structure: Structure) -> Frame:
-    """Return the frame in which to evaluate one model on rows near it."""
-    return _frame(parameters.means, parameters.covariances, _heaviest(parameters.weights), structure)
+    """Return the frame in which to evaluate one model on rows near it: its heaviest kernel is at zero."""
+    means, heaviest = parameters.means, int(parameters.weights.mean(axis=1).argmax())
+    scale = scale_of(means, parameters.covariances, structure)
+    return Frame(scale, means[heaviest] / scale, np.ones(len(scale)), np.full(len(scale), NEAR))
 
 
 def scale_of(means: FloatArray, covariances: FloatArray, structure: Structure) -> FloatArray:
@@ -130,14 +132,3 @@ def scale_of(means: FloatArray, covariances: FloatArray, structure: Structure) -
     if structure.isotropic:
         reach = np.full_like(reach, reach.max())
     return power_of_two(reach)
-
-
-def _heaviest(weights: FloatArray) -> int:
-    """Return the kernel of the largest mean weight, of weights (K, L)."""
-    return int(weights.mean(axis=1).argmax())
-
-
-def _frame(means: FloatArray, covariances: FloatArray, heaviest: int, structure: Structure) -> Frame:
-    """Return the frame of means (K, M) and covariances, with the mean of the heaviest kernel at zero."""
-    scale = scale_of(means, covariances, structure)
-    return Frame(scale, means[heaviest] / scale, np.ones(len(scale)), np.full(len(scale), NEAR))

@@ -485,18 +485,6 @@ def test_a_device_without_memory_gets_smaller_chunks(
 
 
 @needs_torch
-def test_tensors_that_record_derivatives_or_were_made_for_inference() -> None:
-    X, _, _ = clusters()
-    structure = structure_of("full")
-    found = starts.uniform(1, 3, 1, 4, structure, np.random.RandomState(0))
-    expected = fit(X, None, found, Options(max_iter=3))
-    with torch.inference_mode():
-        fit(torch.as_tensor(X), None, found, Options(max_iter=3))
-    got = fit(torch.as_tensor(X), None, found, Options(max_iter=3))
-    parameters_agree(got.parameters, expected.parameters, 1e-12)
-
-
-@needs_torch
 def test_long_lists_of_rows_are_not_kept() -> None:
     values = torch.arange(10000.0)
     kept = operations_of(values)._constant

@@ -107,6 +107,13 @@ class ArrayRows(RowSource):
         codes = np.zeros(self.X.shape[0], dtype=np.int64) if self.codes is None else self.codes
         return self.X, codes, self.weights
 
+    def of_rows(self, index: IntArray) -> tuple[IntArray | None, FloatArray | None]:
+        """Return the class codes and weights of some rows."""
+        return (
+            None if self.codes is None else self.codes[index],
+            None if self.weights is None else self.weights[index],
+        )
+
     def codes_within(self, n_classes: int) -> IntArray | None:
         """Return class codes (N,) in which rows without a label are the last of `n_classes`."""
         if n_classes == 1:

@@ -25,7 +25,7 @@ from ..estep.coverage import DEVICE, DEVICE_GAPS
 from ..estep.device import Assumed, FramedRows, order_by_class, prepare
 from ..estep.masked import Patterns
 from ..estep.terms import log_mix, moved
-from ..frame import FARTHEST, NEAR, Setting, frame_of
+from ..frame import FARTHEST, NEAR, Frame, Setting, frame_of
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import Tail
@@ -73,9 +73,8 @@ class DeviceRows(ArrayRows):
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
     ) -> Array:
         """Evaluate the kernels, on the device of the rows; see `ArrayRows`."""
-        X, xp, frame = self.X, namespace(self.X), frame_of(parameters, structure)
-        unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
-        inside = frame.enter(unweighted, structure).map(self.to_device)
+        X, xp = self.X, namespace(self.X)
+        frame, inside = self._entered(parameters, structure)
         scale, shift = self.to_device(frame.scale), self.to_device(frame.shift)
         parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= NEAR, axis=1) for cut in chunks(X)]
         is_near = np.concatenate([to_numpy(part) for part in parts])
@@ -98,6 +97,12 @@ class DeviceRows(ArrayRows):
             numbers.append(index)
         found = xp.concat(results)
         return found if len(numbers) == 1 else pick(found, np.argsort(np.concatenate(numbers)))
+
+    def _entered(self, parameters: Parameters, structure: Structure) -> tuple[Frame, Parameters]:
+        """Return the frame of one model, and its parameters (1, …) there with weights of one."""
+        frame = frame_of(parameters, structure)
+        unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
+        return frame, frame.enter(unweighted, structure).map(self.to_device)
 
     def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""
@@ -128,8 +133,7 @@ class MaskedRows(DeviceRows):
         """Return some of the features, of the rows with a value in any of them."""
         X = self.X[:, list(columns)]
         seen = np.flatnonzero(~to_numpy(X.isnan().all(dim=1)))
-        codes = None if self.codes is None else self.codes[seen]
-        return MaskedRows(pick(X, seen), codes, None if self.weights is None else self.weights[seen])
+        return MaskedRows(pick(X, seen), *self.of_rows(seen))
 
     def expect(
         self,
@@ -155,9 +159,7 @@ class MaskedRows(DeviceRows):
         self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
     ) -> Array:
         """Evaluate the kernels, at the observed values of each row; see `ArrayRows`."""
-        frame = frame_of(parameters, structure)
-        unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
-        inside = frame.enter(unweighted, structure).map(self.to_device)
+        frame, inside = self._entered(parameters, structure)
         _, complete, index, patterns = self._grouped(1)
         results, numbers = [], []
         if complete is not None:
@@ -175,9 +177,7 @@ class MaskedRows(DeviceRows):
             seen = ~to_numpy(self.X.isnan())
             whole, complete = np.flatnonzero(seen.all(axis=1)), None
             if len(whole):
-                codes = None if self.codes is None else self.codes[whole]
-                weights = None if self.weights is None else self.weights[whole]
-                complete = DeviceRows(pick(self.X, whole), codes, weights)
+                complete = DeviceRows(pick(self.X, whole), *self.of_rows(whole))
                 complete.keeps_terms = self.keeps_terms
             patterns = masked.group(self.X, seen, self.codes_within(n_classes), self.weights)
             self._parts = n_classes, complete, whole, patterns

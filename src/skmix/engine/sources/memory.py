@@ -79,8 +79,7 @@ class GapRows(ArrayRows):
         """Return some of the features, of the rows with a value in any of them."""
         X = self.X[:, list(columns)]
         seen = np.flatnonzero(~np.isnan(X).all(axis=1))
-        codes = None if self.codes is None else self.codes[seen]
-        return GapRows(X[seen], codes, None if self.weights is None else self.weights[seen])
+        return GapRows(X[seen], *self.of_rows(seen))
 
     def expect(
         self,
