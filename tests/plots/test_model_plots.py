@@ -166,6 +166,16 @@ def test_directions_of_difference_are_discriminants(seed: int) -> None:
     assert len(random_kernels(6, 2).directions_of_difference(4)) == 2
 
 
+def test_separation_does_not_depend_on_units() -> None:
+    kernels = random_kernels(4, 3)
+    weights = kernels.weights.mean(axis=1)
+    within = np.tensordot(weights, np.diagonal(kernels.stored, axis1=1, axis2=2), axes=1)
+    squares = (kernels.means - weights @ kernels.means) ** 2 / within
+    expected = weights @ (squares / (1.0 + squares))
+    assert_allclose(kernels.separation(), expected)
+    assert kernels.most_separate(2) == sorted(np.argsort(expected)[1:].tolist())
+
+
 def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:
     """Heavy kernels differ in the first feature; one of weight 0.001 is far away in the second."""
     means = [[-2.0, 0.0, 0.0], [2.0, 0.0, 0.1], [0.0, 1000.0, 0.0]]
