@@ -115,6 +115,8 @@ def test_shares_of_classes_leave_the_background_out() -> None:
     # Of ten rows, five in each class, one of the first class and five of the second are not background.
     model.background_weights_ = np.array([0.8, 0.0])
     assert_allclose(kernels_of(model).shares, [1 / 6, 5 / 6])
+    model.weights_ = np.eye(2)
+    assert_allclose(kernels_of(model).weights_of(None), [1 / 6, 5 / 6])
 
 
 def test_models_of_feature_sets_know_their_columns_and_names() -> None:
