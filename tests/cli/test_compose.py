@@ -323,10 +323,15 @@ def test_samples_are_not_written_over(study: Path, tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_page_on_standard_output_is_alone_there(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_or_table_on_standard_output_is_alone_there(
+    study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("skmix.Study.to_html", lambda _: "<p>page</p>")
     result = run(study / "a.csv", "--model", study / "model.skmix", "--html", "-")
     assert result.stdout == "<p>page</p>"
+    assert "1 sample, 300 cells" in said(result)
+    result = run(study / "a.csv", "--model", study / "model.skmix", "--table", "-")
+    assert len(result.stdout.splitlines()) == 4
     assert "1 sample, 300 cells" in said(result)
 
 
