@@ -103,6 +103,9 @@ def test_bayes_rule(covariance_type: str, priors: Any) -> None:
     assert_allclose(model.score_samples(X), logsumexp(joint, axis=1), rtol=1e-9)
     assert_array_equal(model.predict(X), joint.argmax(axis=1))
     assert model.score(X, y) == pytest.approx(accuracy_score(y, joint.argmax(axis=1)))
+    weights = np.arange(float(len(y)))
+    expected = np.average(joint.argmax(axis=1) == y, weights=weights)
+    assert model.score(X, y, weights) == pytest.approx(expected)
 
 
 def test_priors_change_the_decision_and_not_the_densities() -> None:
