@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from oracles import random_model
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
@@ -65,6 +66,7 @@ class AfterPass:
     """Callback that calls a function with the number of each pass."""
 
     def __init__(self, function: Callable[[int], None]) -> None:
+        pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
         self.function = function
 
     def setup(self, estimator: Any, context: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from models import AfterPass
 from sklearn.model_selection import GridSearchCV
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
-from skmix.estimators.callbacks import _CallbackSupport, _Task, watched_by
+from skmix.estimators.callbacks import watched_by
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9 has no callbacks")
 
@@ -100,37 +100,3 @@ def test_watchers_are_told_the_mean_log_likelihood() -> None:
     told.clear()
     SharedKernelMixture(4, random_state=0).fit(X, Y)
     assert told == []
-
-
-def test_without_the_api_of_scikit_learn_callbacks_see_the_same_tasks() -> None:
-    seen: list[int] = []
-    after = AfterPass(seen.append)
-    fit = _Task([after])
-    for _ in range(3):
-        task = fit.subcontext("pass")
-        task.call_on_fit_task_begin(estimator=None)
-        task.call_on_fit_task_end(estimator=None, X=X, reconstruction_attributes=None)
-    assert seen == [1, 2, 3]
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_without_the_api_of_scikit_learn_callbacks_are_torn_down_however_a_fit_ends(fails: bool) -> None:
-    class Estimator(_CallbackSupport):
-        def fit(self) -> None:
-            task = self._init_callback_context(max_subtasks=1)
-            task.call_on_fit_task_begin(estimator=self)
-            if fails:
-                raise KeyError("in the midst of a fit")
-            task.call_on_fit_task_end(estimator=self)
-
-    seen: list[str] = []
-
-    class Steps:
-        def __getattr__(self, name: str) -> Any:
-            return lambda estimator, context: seen.append(name)
-
-    estimator = Estimator().set_callbacks(Steps())
-    with pytest.raises(KeyError, match="midst") if fails else nullcontext():
-        estimator.fit()
-    assert seen == ["setup", "on_fit_task_begin", *([] if fails else ["on_fit_task_end"]), "teardown"]
-    assert set(vars(estimator)) == {"_skl_callbacks"}

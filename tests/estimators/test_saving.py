@@ -19,12 +19,8 @@ from skmix import (
     SharedKernelClassifier,
     SharedKernelClassifierCV,
     SharedKernelMixture,
-    SharedKernelMixtureCV,
     load,
 )
-
-# tests/matrix saves the others.
-TYPES = ["full", "tied"]
 
 
 def rows(n_rows: int = 120, n_features: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -77,12 +73,10 @@ METHODS = (
 )
 
 
-@pytest.mark.parametrize("covariance_type", TYPES)
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_attributes_and_predictions_are_the_same_to_the_last_bit(
-    name: str, covariance_type: str, tmp_path: Path
-) -> None:
-    model = ESTIMATORS[name](covariance_type=covariance_type).fit(X, Y)
+def test_attributes_and_predictions_are_the_same_to_the_last_bit(name: str, tmp_path: Path) -> None:
+    """tests/matrix saves models of the other structures and tails."""
+    model = ESTIMATORS[name]().fit(X, Y)
     back = through_a_file(model, tmp_path)
     assert type(back) is type(model)
     assert vars(back).keys() == vars(model).keys()
@@ -114,8 +108,7 @@ def test_a_loaded_model_goes_on_as_the_saved_one_would(name: str, tmp_path: Path
 LABELS = {
     "text": np.array(["one", "zwei", "três 𝄞"]),
     "wide text": np.array(["a", "b", "c"], dtype="U20"),
-    "int64": np.array([-5, 0, 7]),
-    "int8": np.array([1, 2, 3], dtype=np.int8),
+    "int8": np.array([-5, 2, 3], dtype=np.int8),
     "uint16": np.array([1, 2, 60_000], dtype=np.uint16),
     "float": np.array([0.0, 1.0, 2.0]),
     "bool": np.array([False, True, True]),
@@ -123,16 +116,12 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("name", ["product", "mixture"])
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_keep_their_type(kind: str, name: str, tmp_path: Path) -> None:
-    model = ESTIMATORS[name]().fit(X, LABELS[kind][Y])
+def test_labels_keep_their_type(kind: str, tmp_path: Path) -> None:
+    model = ESTIMATORS["product"]().fit(X, LABELS[kind][Y])
     back = through_a_file(model, tmp_path)
-    assert back.classes_.dtype == model.classes_.dtype
-    assert back.classes_.tolist() == model.classes_.tolist()
-    if name != "mixture":
-        assert same(back.predict(X), model.predict(X))
-    assert same(back.score_samples(X), model.score_samples(X))
+    assert same(back.classes_, model.classes_)
+    assert same(back.predict(X), model.predict(X))
 
 
 def test_feature_names_and_groups_by_name(tmp_path: Path) -> None:
@@ -155,18 +144,16 @@ def start_of(columns: list[int]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "model",
     [
-        SharedKernelClassifier(init=start_of([0, 1, 2, 3])),
         SharedKernelClassifier(
             init=[start_of([0, 1]), start_of([2, 3])], feature_sets=[range(2), np.array([2, 3])]
         ),
         SharedKernelClassifier(priors=[0.2, 0.3, 0.5], covariance_prior=2.0, weight_prior=1.5),
-        SharedKernelClassifier(4, weight_prior="hierarchical", random_state=0),
-        SharedKernelClassifier(priors=np.array([0.0, 0.5, 0.5])),
-        SharedKernelClassifier(priors="uniform", tol=("per-class", 0.1)),
+        SharedKernelClassifier(priors=np.array([0.0, 0.5, 0.5]), tol=("per-class", 0.1)),
         SharedKernelMixture(np.int64(3), covariance_prior=(3.0, np.eye(4)), tol=np.float64(1e-3)),
         SharedKernelMixture(3, init="k-means++", random_state=2**32 - 1, n_jobs=2, variance_floor=0),
-        GaussianMixture(2, means_init=X[:2], weights_init=[0.5, 0.5], random_state=3),
-        GaussianMixture(2, precisions_init=np.tile(np.eye(4), (2, 1, 1)), random_state=3),
+        GaussianMixture(
+            2, means_init=X[:2], weights_init=[0.5, 0.5], precisions_init=np.tile(np.eye(4), (2, 1, 1))
+        ),
     ],
     ids=lambda model: str(model).split("(")[0],
 )
@@ -183,10 +170,8 @@ def test_parameters_of_every_kind_are_kept(model: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        SharedKernelClassifier(3, random_state=0),
         SharedKernelMixture(3, random_state=0),
         SharedKernelClassifierCV(n_kernels=3, covariance_type="full", time_limit=0, random_state=0),
-        SharedKernelMixtureCV(n_kernels=3, covariance_type="full", time_limit=0, random_state=0),
     ],
     ids=lambda model: type(model).__name__,
 )
@@ -194,14 +179,7 @@ def test_features_whose_scales_differ_by_1e16(model: Any, tmp_path: Path) -> Non
     units = 2.0 ** np.array([-27.0, 0.0, 27.0, 0.0])
     expected = model.fit(X, Y).predict_proba(X)
     back = through_a_file(model.fit(X * units, Y), tmp_path)
-    found = back.predict_proba(X * units)
-    if isinstance(model, SharedKernelMixtureCV):
-        # Of several starts that end at the same kernels, rounding decides which is the best, and with it the
-        # order of the kernels.
-        order = (expected.T @ found).argmax(axis=1)
-        assert sorted(order) == [0, 1, 2]
-        found = found[:, order]
-    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-6)
+    np.testing.assert_allclose(back.predict_proba(X * units), expected, rtol=0.0, atol=1e-6)
 
 
 def test_arrays_that_are_one_stay_one(tmp_path: Path) -> None:
@@ -274,26 +252,22 @@ class TestRefusals:
         with pytest.raises(TypeError, match="Mine cannot be saved; GaussianMixture"):
             Mine().fit(X).save(tmp_path / "model")
 
-    def test_attributes_of_ones_own(self, tmp_path: Path) -> None:
-        model = SharedKernelMixture().fit(X)
-        model.note = "found in March"
-        with pytest.raises(TypeError, match="note is neither"):
-            model.save(tmp_path / "model")
-
-    def test_parameters_without_a_place(self, tmp_path: Path) -> None:
-        model = SharedKernelClassifier(priors=pd.Series([0.2, 0.3, 0.5])).fit(X, Y)
-        with pytest.raises(TypeError, match=r"parameters\.priors is a pandas.*Series"):
-            model.save(tmp_path / "model")
-
-    def test_parameters_that_are_not_valid(self, tmp_path: Path) -> None:
-        model = SharedKernelMixture().fit(X).set_params(n_init=0)
-        with pytest.raises(ValueError, match="n_init"):
-            model.save(tmp_path / "model")
-
-    def test_parameters_and_attributes_that_do_not_belong_together(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            (lambda model: setattr(model, "note", "found in March"), TypeError, "note is neither"),
+            (lambda model: model.set_params(priors=pd.Series([0.2, 0.8])), TypeError, r"priors is a pandas"),
+            (lambda model: model.set_params(n_init=0), ValueError, "n_init"),
+            (lambda model: model.models_[0].set_params(covariance_type="diag"), ValueError, "'full' was fit"),
+            (lambda model: model.models_[0].set_params(tail="t"), ValueError, "tail is 't', but None"),
+        ],
+    )
+    def test_values_without_a_place_and_settings_of_another_fit(
+        self, change: Any, error: type[Exception], message: str, tmp_path: Path
+    ) -> None:
         model = SharedKernelClassifier().fit(X, Y)
-        model.models_[0].set_params(covariance_type="diag")
-        with pytest.raises(ValueError, match="'full' was fitted"):
+        change(model)
+        with pytest.raises(error, match=message):
             model.save(tmp_path / "model")
 
     def test_a_failed_save_leaves_the_old_file(self, tmp_path: Path) -> None:
@@ -301,7 +275,7 @@ class TestRefusals:
         model.save(tmp_path / "model")
         before = (tmp_path / "model").read_bytes()
         model.means_ = np.full_like(model.means_, np.nan)
-        with pytest.raises(ValueError, match="means_ has values that are NaN"):
+        with pytest.raises(ValueError, match="means_ has nan"):
             model.save(tmp_path / "model")
         assert (tmp_path / "model").read_bytes() == before
         assert len(list(tmp_path.iterdir())) == 1

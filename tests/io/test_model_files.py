@@ -81,38 +81,24 @@ NOT_A_MODEL = "is not a skmix model"
     ("data", "message"),
     [
         (b"", NOT_A_MODEL),
-        (b"\x01", NOT_A_MODEL),
         (b"a text that someone saved under the wrong name", NOT_A_MODEL),
         (pickle.dumps({"a": 1}), NOT_A_MODEL),
         (npz(), NOT_A_MODEL),
-        (b"\xff" * 64, NOT_A_MODEL),
         ((2**40).to_bytes(8, "little") + b"{}", NOT_A_MODEL),
         ((90).to_bytes(8, "little") + b"{}", "truncated"),
         (file_of(b"[" * 100_000), NOT_A_MODEL),
-        (file_of([1, 2]), NOT_A_MODEL),
         (file_of(b"\xff\xfe\x00"), NOT_A_MODEL),
-        (file_of({"__metadata__": 3}), NOT_A_MODEL),
         (save({"a": np.zeros(3)}), "without the skmix header"),
-        (save({"a": np.zeros(3)}, metadata={"format": "pt"}), "without the skmix header"),
         (save({}, metadata={FORMAT: "[" * 100_000}), "damaged header"),
-        (save({}, metadata={FORMAT: "[]"}), "damaged header"),
-        (save({}, metadata={FORMAT: "{}"}), "damaged header"),
         (save({}, metadata=header(format="other")), "damaged header"),
-        (save({}, metadata=header(version="1")), "damaged header"),
         (save({}, metadata=header(version=True)), "damaged header"),
-        (save({}, metadata=header(version=0)), "damaged header"),
         (
             save({}, metadata=header(version=7, library="9.9")),
             "version 7 of the format, written by skmix 9.9; this skmix reads up to version 1",
         ),
-        (save({}, metadata=header(version=VERSION + 1)), "this skmix reads up to version 1"),
-        (save({}, metadata=header(content=3)), "digest"),
         (save({}, metadata=header(content=3, digest="0" * 64)), "digest"),
         (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}), "digest"),
-        (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": 1e999}'}), "digest"),
         (file_of({"__metadata__": header(), "a": {"data_offsets": [0, 2**60]}}), "damaged"),
-        (file_of({"__metadata__": header(), "a": {"data_offsets": [0, "y"]}}), "damaged"),
-        (file_of({"__metadata__": header(), "a": 3}), "damaged"),
         (
             file_of(
                 {
@@ -139,13 +125,6 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, me
         read(path)
 
 
-@pytest.mark.parametrize("more", [b"\0", b"{}", b"\0" * 1000])
-def test_trailing_bytes_are_refused(path: Path, more: bytes) -> None:
-    path.write_bytes(path.read_bytes() + more)
-    with pytest.raises(ValueError, match=r"model\.skmix .*truncated or damaged"):
-        read(path)
-
-
 @pytest.mark.parametrize("change", [{"version": 2}, {"library": "1.2.4"}, {"more": 1}])
 def test_the_digest_covers_the_whole_header(
     path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -168,8 +147,6 @@ def test_the_digest_covers_the_whole_header(
         lambda arrays: arrays | {"a": arrays["a"].reshape(3, 2)},
         lambda arrays: arrays | {"a": arrays["a"].view(np.int64)},
         lambda arrays: arrays | {"a": arrays["a"] + 1e-15},
-        lambda arrays: arrays | {"d": arrays["e"], "e": arrays["d"]},
-        lambda arrays: arrays | {"f": np.zeros(0)},
         lambda arrays: {name: array for name, array in arrays.items() if name != "c"},
         lambda arrays: {name.upper(): array for name, array in arrays.items()},
     ],
@@ -204,7 +181,7 @@ def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_of_any_byte_and_every_lost_byte_are_noticed(path: Path) -> None:
+def test_a_flipped_bit_of_any_byte_and_lost_or_added_bytes_are_noticed(path: Path) -> None:
     """Spaces that pad the index may change to other white space; then the content is the same."""
     data = path.read_bytes()
     for i in range(len(data)):
@@ -212,6 +189,7 @@ def test_a_flipped_bit_of_any_byte_and_every_lost_byte_are_noticed(path: Path) -
         for damaged in (
             data[:i],
             data[:i] + data[i + 1 :],
+            data[:i] + b"\0" + data[i:],
             data[:i] + bytes([data[i] ^ (1 << i % 8)]) + data[i + 1 :],
         ):
             path.write_bytes(damaged)

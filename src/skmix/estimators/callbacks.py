@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,78 +25,24 @@ from ..engine.model import FloatArray
 from ..engine.structures import Structure
 from ..io import Record, decode, encode, read, write
 
-# ---------------------------------------------------------------- scikit-learn before 1.9
-
-
-@dataclass
-class _Task:
-    """A task of a fit, as callbacks see it."""
-
-    callbacks: list[Any]
-    task_name: str = "fit"
-    task_id: int = 0
-    max_subtasks: int | None = None
-    n_subtasks: int = 0
-
-    def subcontext(self, task_name: str, max_subtasks: int | None = 0) -> _Task:
-        self.n_subtasks += 1
-        return _Task(self.callbacks, task_name, self.n_subtasks - 1, max_subtasks)
-
-    def call_on_fit_task_begin(self, *, estimator: Any, **_: Any) -> None:
-        for callback in self.callbacks:
-            callback.on_fit_task_begin(estimator, self)
-
-    def call_on_fit_task_end(self, *, estimator: Any, **_: Any) -> None:
-        for callback in self.callbacks:
-            callback.on_fit_task_end(estimator, self)
-
-
-def _tearing_down(fit: Callable[..., Any]) -> Any:
-    """Return a method that fits, and tears callbacks down however that ends."""
-
-    @wraps(fit)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return fit(self, *args, **kwargs)
-        finally:
-            task = vars(self).pop("_callback_fit_ctx", None)
-            for callback in () if task is None else task.callbacks:
-                callback.teardown(self, task)
-
-    return call
-
-
-class _CallbackSupport:
-    """Callbacks of an estimator, set up when a fit asks for them."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name in {"fit", "_fit"} & vars(cls).keys():
-            setattr(cls, name, _tearing_down(vars(cls)[name]))
-
-    def set_callbacks(self, *callbacks: Any) -> Any:
-        """Set the callbacks of the estimator; none removes them."""
-        vars(self).pop("_skl_callbacks", None)
-        if callbacks:
-            self._skl_callbacks = list(callbacks)
-        return self
-
-    def __sklearn_clone__(self) -> Any:
-        """Return an unfitted estimator of the same settings and callbacks."""
-        other = super().__sklearn_clone__()  # type: ignore[misc]
-        return other.set_callbacks(*getattr(self, "_skl_callbacks", ()))
-
-    def _init_callback_context(self, max_subtasks: int | None) -> _Task:
-        self._callback_fit_ctx = _Task(self._skl_callbacks, max_subtasks=max_subtasks)
-        for callback in self._skl_callbacks:
-            callback.setup(self, self._callback_fit_ctx)
-        return self._callback_fit_ctx
-
-
 try:
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
-except ImportError:
-    CallbackSupportMixin = _CallbackSupport
+except ImportError:  # before scikit-learn 1.9
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Adds `set_callbacks` for a `Checkpoint`, which needs nothing of scikit-learn's callbacks."""
+
+        def set_callbacks(self, *callbacks: Any) -> Any:
+            """Set the callbacks of the estimator; none removes them."""
+            if not all(isinstance(callback, Checkpoint) for callback in callbacks):
+                raise TypeError("Callbacks other than Checkpoint need scikit-learn 1.9 or later.")
+            self._skl_callbacks = list(callbacks)
+            return self
+
+        def __sklearn_clone__(self) -> Any:
+            """Return an unfitted estimator of the same settings and callbacks."""
+            other = super().__sklearn_clone__()  # type: ignore[misc]
+            return other.set_callbacks(*getattr(self, "_skl_callbacks", ()))
 
 
 # ---------------------------------------------------------------- watchers of all fits
@@ -160,9 +104,8 @@ class Monitor:
         self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
         self._grouped, self._max_iter = n_models > 1, max_iter
         self._fit: Any = None
-        if getattr(estimator, "_skl_callbacks", None):
+        if getattr(estimator, "_skl_callbacks", None) and hasattr(estimator, "_init_callback_context"):
             self._fit = estimator._init_callback_context(max_subtasks=n_models if self._grouped else max_iter)
-            _name_scores(estimator)
             self._fit.call_on_fit_task_begin(**self._given)
 
     @contextmanager
@@ -212,19 +155,6 @@ class Monitor:
         """End the task of the fit."""
         if self._fit is not None:
             self._fit.call_on_fit_task_end(**self._given)
-
-
-def _name_scores(estimator: Any) -> None:
-    """Let scikit-learn's `ScoringMonitor` take single scores: version 1.9 fails on any without a name."""
-    for callback in estimator._skl_callbacks:
-        scorers = getattr(callback, "_estimator_scorers", {})
-        if estimator in scorers:
-            scorers[estimator] = partial(_named_scores, scorers[estimator])
-
-
-def _named_scores(scorer: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    scores = scorer(*args, **kwargs)
-    return scores if isinstance(scores, dict) else {"score": scores}
 
 
 # ---------------------------------------------------------------- checkpoints

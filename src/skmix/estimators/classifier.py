@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.compute.arrays import Array, namespace, on_host
 from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
+from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray
 from . import decisions, densities, streams, tuning
 from ._settings import (
@@ -27,6 +28,7 @@ from ._settings import (
     is_robust,
     prior_of_columns,
 )
+from .exporting import kernels_of
 from .fitted import Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
@@ -36,7 +38,7 @@ from .rows import (
     score_rows,
     updating,
 )
-from .saving import kernels_of, log_probabilities, savable
+from .saving import savable
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
@@ -419,7 +421,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 kernels_of(model._parameters, model.covariance_type_, columns, by_class=True)
                 for columns, model in self._parts()
             ],
-            "log_prior": log_probabilities(self.class_prior_),
+            "log_prior": safe_log(self.class_prior_),
             "labels": self.classes_,
             "temperature": float(self.temperature_),
         }

@@ -36,6 +36,11 @@ def _array(axes: str, lowest: float = -HUGE, highest: float = HUGE, **default: A
     return field(metadata={"kind": np.ndarray, "axes": axes, "bounds": (lowest, highest)}, **default)
 
 
+def _distribution(axes: str) -> Any:
+    """Return a field for an array of probabilities whose columns sum to one."""
+    return field(metadata={"kind": np.ndarray, "axes": axes, "bounds": (0.0, HUGE), "sums": True})
+
+
 def _number(kind: type, lowest: float = -HUGE, highest: float = HUGE, **default: Any) -> Any:
     """Return a field for a number between two bounds."""
     return field(metadata={"kind": kind, "bounds": (lowest, highest)}, **default)
@@ -164,11 +169,11 @@ class Fitted(FitRecord):
     """A fitted mixture."""
 
     classes: np.ndarray = _value(np.ndarray)  # (L,): labels, sorted
-    class_prior: FloatArray = _array("L", 0.0, 1.0)  # (L,)
+    class_prior: FloatArray = _distribution("L")  # (L,)
     class_count: FloatArray = _array("L", 0.0)  # (L,): labelled rows, or the sum of their weights
     covariance_type: str = _value(str)
     n_kernels: int = _number(Integral, 1)
-    weights: FloatArray = _array("KL", 0.0)  # (K, L): Pr(kernel | class)
+    weights: FloatArray = _distribution("KL")  # (K, L): Pr(kernel | class)
     means: FloatArray = _array("KM", -SQUARABLE, SQUARABLE)  # (K, M)
     covariances: FloatArray = _value(np.ndarray)  # by structure, see `Parameters`
     kernel_degrees: FloatArray | None = _array("K", 1.0, default=None)  # (K,): of freedom, of t kernels
@@ -252,7 +257,7 @@ class FittedClassifier(FitRecord):
 
     models: list[Any] = _value(list)
     feature_sets: list[list[int]] = _value(list)  # columns of each model
-    class_prior: FloatArray = _array("L", 0.0, 1.0)  # (L,)
+    class_prior: FloatArray = _distribution("L")  # (L,)
     # Beyond these bounds, log-densities of far rows would overflow.
     temperature: float = _number(float, 1e-100, 1e100)
     threshold: float = _number(float, -np.inf)  # log-density of outliers
@@ -263,7 +268,7 @@ class FittedClassifier(FitRecord):
 class FittedGaussian(FitRecord):
     """scikit-learn's attributes of a fitted mixture."""
 
-    weights: FloatArray = _array("K", 0.0, 1.0)  # (K,)
+    weights: FloatArray = _distribution("K")  # (K,)
     means: FloatArray = _array("KM", -SQUARABLE, SQUARABLE)  # (K, M)
     covariances: FloatArray = _value(np.ndarray)
     precisions: FloatArray = _value(np.ndarray)
@@ -280,7 +285,7 @@ class FittedSearch(FitRecord):
 
     best_index: int = _number(Integral, 0)
     best_params: dict[str, Any] = _value(dict)
-    best_score: float = _value(object)
+    best_score: float = _value(float)
     cv_results: dict[str, Any] = _value(dict)
     n_untried: int = _number(Integral, 0)
 
@@ -298,7 +303,7 @@ class FittedMixtureSearch(FittedSearch):
     """A fitted search of mixtures."""
 
     mixtures: list[Any] = _value(list)
-    shares: FloatArray = _array("S", 0.0, 1.0)  # (S,): of the members in the average
+    shares: FloatArray = _distribution("S")  # (S,): of the members in the average
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,9 @@ from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
+from .exporting import ExportMixin, kernels_of
 from .rows import refuse_blocks, updating
-from .saving import FileMixin, kernels_of, log_probabilities, savable
+from .saving import FileMixin, savable
 from .solving import NUMBERS_TOGETHER
 
 _SINGULAR = (
@@ -67,7 +68,7 @@ def _or_scikit_learn(method: Callable[..., Any]) -> Any:
 
 
 @savable
-class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
+class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
@@ -210,7 +211,7 @@ class GaussianMixture(FileMixin, ScikitLearnGaussianMixture):
         columns = list(range(self.n_features_in_))
         return {
             "groups": [kernels_of(self._current(), self.covariance_type, columns, by_class=False)],
-            "log_prior": log_probabilities(np.asarray(self.weights_, dtype=np.float64)),
+            "log_prior": safe_log(np.asarray(self.weights_, dtype=np.float64)),
             "labels": np.arange(len(self.weights_)),
         }
 

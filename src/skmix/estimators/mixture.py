@@ -30,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._errors import Argument, ArgumentError
 from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
+from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
@@ -43,6 +44,7 @@ from ._settings import (
     is_robust,
 )
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
+from .exporting import ExportMixin, kernels_of
 from .fitted import Fitted, parameters_of
 from .rows import (
     Training,
@@ -55,7 +57,7 @@ from .rows import (
     updating,
     warn_caller,
 )
-from .saving import FileMixin, kernels_of, log_probabilities, savable
+from .saving import FileMixin, savable
 from .solving import check_inference, fit_jointly, fit_model, fitted_so_far
 
 Estimator = TypeVar("Estimator", bound=type)
@@ -240,7 +242,7 @@ def _check_streams(estimator: Any) -> None:
         )
 
 
-class SharedKernelBase(FileMixin, CallbackSupportMixin, BaseEstimator):
+class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
     """Methods of a mixture, or of a product of mixtures of disjoint features; each has its own parameters."""
 
     n_features_in_: int
@@ -746,7 +748,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
             "groups": [kernels_of(parameters, self.covariance_type_, columns, by_class=False)],
-            "log_prior": log_probabilities(all_weights(parameters) @ self.class_prior_),
+            "log_prior": safe_log(all_weights(parameters) @ self.class_prior_),
             "probabilities": "responsibilities",
             "n_hidden": parameters.tail.n_extra,
         }

@@ -26,6 +26,7 @@ from ...io import is_elsewhere
 from ...io.labels import number_labels
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
+from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
 from ..rows import check_gaps, device_and_precision, enter, updating, weighted_rows
 from ..saving import FileMixin
@@ -168,7 +169,7 @@ def delegated(method: Callable[..., Any]) -> Any:
     return call
 
 
-class Search(FileMixin, BaseEstimator):
+class Search(FileMixin, ExportMixin, BaseEstimator):
     """Parameters and methods of a search; `_choose` tries candidates and fits the best to all rows."""
 
     estimator: Any

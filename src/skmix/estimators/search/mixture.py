@@ -18,13 +18,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace
+from ...engine.estep.terms import safe_log
 from ...engine.model import FloatArray
 from ...engine.structures import STRUCTURES
 from .._settings import check_count, is_wide
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, enter, note_rows, open_training, sender, warn_caller
-from ..saving import log_probabilities, savable
+from ..saving import savable
 from ._base import CodedRows, Search, delegated, documented, make_folds
 from ._grid import Grid, Scorer, Task, average, largest_stable, likeliest, try_grid
 from ._trials import Params, Trial, Trials
@@ -295,7 +296,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _averaged(self, parts: Iterable[Any]) -> Any:
         """Return the logarithm of the members' average, given the logarithm of each."""
         # Some libraries take no scalars of NumPy.
-        shares = log_probabilities(self.shares_).tolist()
+        shares = safe_log(self.shares_).tolist()
         logs = [part + share for part, share in zip(parts, shares, strict=True)]
         return reduce(namespace(logs[0]).logaddexp, logs)
 
@@ -303,7 +304,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         first, *others = [each._graph_parts() for each in self.mixtures_]
         if not others:
             return first
-        return {**first, "others": others, "log_shares": log_probabilities(self.shares_)}
+        return {**first, "others": others, "log_shares": safe_log(self.shares_)}
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> np.ndarray:
         """Choose, fit and return the most probable kernel (N,) of each row of X (N, M)."""

@@ -1,0 +1,124 @@
+"""Estimators as ONNX models."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+from sklearn.utils.validation import check_is_fitted
+
+from .. import _version
+from ..engine.estep.terms import safe_log
+from ..engine.frame import FARTHEST, frame_of
+from ..engine.model import Parameters
+from ..engine.structures import structure_of
+from ..io import replacing
+from ..io.graph import Kernels, build_graph
+from .rows import host_copy
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+class ExportMixin:
+    """Adds `to_onnx`."""
+
+    n_features_in_: int
+
+    def _graph_parts(self) -> dict[str, Any]:
+        """Return the arguments of `build_graph` that are the estimator's own."""
+        raise NotImplementedError
+
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike = np.float64
+    ) -> ModelProto:
+        """Return the fitted estimator as an ONNX model, and write it to a file if asked.
+
+        Its input is ``X`` (n, M) for any n. Its outputs are ``label`` (n,) and ``probabilities`` (n, J) as
+        from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
+        ``log_density`` (n,) as from `score_samples`.
+
+        A model of a table or a data frame with categories has them as a second
+        input, ``categories`` (n, Q), text, "" for a missing value; X are then the other columns of the table.
+        Both are in the order of the table's columns.
+
+        Parameters
+        ----------
+        path : path-like, default=None
+            The file to make or to replace, such as ``"model.onnx"``.
+        dtype : {float64, float32}, default=float64
+            Type of X, of the probabilities and of the log-density. The graph computes in double precision
+            either way: float32 rounds what goes in and what comes out, nothing between.
+
+        Returns
+        -------
+        onnx.ModelProto
+            The model, of plain operators (opset 18, and ``LabelEncoder`` where there are categories).
+
+        Raises
+        ------
+        ImportError
+            When onnx is not installed.
+        ValueError
+            When groups have means of their own.
+
+        Notes
+        -----
+        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: the graph does not
+        marginalise over what is missing, prepare files or reject outliers.
+        """
+        check_is_fitted(self)
+        kind = np.dtype(dtype)
+        if kind not in (np.float64, np.float32):
+            raise ValueError(f"dtype must be float64 or float32, got {kind}.")
+        model = build_graph(
+            n_features=self.n_features_in_,
+            columns=getattr(self, "preparation_", {}).get("columns"),
+            dtype=kind,
+            producer_version=_version.__version__,
+            **host_copy(self)._graph_parts(),
+        )
+        if path is not None:
+            with replacing(path) as file:
+                file.write(model.SerializeToString(deterministic=True))
+        return model
+
+
+def kernels_of(
+    parameters: Parameters, covariance_type: str, columns: list[int], *, by_class: bool
+) -> Kernels:
+    """Return the kernels of one model as the graph needs them, in the engine's own coordinates.
+
+    `columns` are its columns of X; the graph sums over kernels with each class's weights if `by_class`.
+    """
+    structure = structure_of(covariance_type)
+    n_kernels, n_features = parameters.means.shape
+    if structure.projects:
+        # The graph has whitening factors alone, so dense matrices take the place of factors.
+        full = structure.to_full(parameters.covariances[None], n_kernels, n_features)[0]
+        parameters, structure = replace(parameters, covariances=full), structure_of("full")
+    frame = frame_of(parameters, structure)
+    inside = frame.enter(parameters.batch(), structure)
+    factor = structure.factor(inside.covariances, n_features)
+    level = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
+    weights, background = safe_log(parameters.weights), None
+    of_tail = parameters.tail.to_dict()
+    if "weights" in of_tail:
+        weights = weights + safe_log(1.0 - of_tail["weights"])
+        background = safe_log(of_tail["weights"])
+    return Kernels(
+        columns=columns,
+        scale=frame.scale,
+        shift=frame.shift,
+        farthest=FARTHEST,
+        means=inside.means[0],
+        whitener=factor.whitener[0],
+        level=level,
+        log_weights=weights if by_class else None,
+        degrees=of_tail.get("degrees"),
+        box=of_tail.get("box"),
+        log_background=background,
+    )
