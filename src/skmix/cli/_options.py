@@ -101,7 +101,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
 
 
-def parse_number(option: str, given: str) -> int | str:
+def parse_number(option: str, given: str) -> Any:
     """Return a whole number of at least 1, or 'auto'."""
     if given != "auto" and not (given.isdecimal() and int(given) > 0):
         refuse(option, f"{given!r} is neither 'auto' nor a whole number of at least 1.")

@@ -181,10 +181,10 @@ def print_evaluation(found: Evaluation) -> None:
     for name, value in measures.items():
         if value is not None:
             say(f"  {name:<18}{value:.4f}")
-    places = range(len(found.classes))
+    places: Sequence[int] = range(len(found.classes))
     if len(places) > _MAX_CLASS_LINES:
         # NaN, of classes without rows, sorts last.
-        places = found.iou.argsort(kind="stable")[:_MAX_LINES]
+        places = found.iou.argsort(kind="stable")[:_MAX_LINES].tolist()
     refused = {} if found.refused is None else {"refused": found.refused}
     rows = [
         [

@@ -98,7 +98,8 @@ def training_rows(rows: TableRows, target: str | None, unlabelled: str) -> tuple
         if unlabelled == "drop":
             taken &= known
         elif n_missing:
-            y = np.where(known, y.astype(object), None)
+            y = y.astype(object)
+            y[~known] = None
     X, y, weights = (None if each is None else each[taken] for each in (rows.X, y, rows.weights))
     return X, y, weights
 

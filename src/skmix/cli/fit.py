@@ -225,7 +225,8 @@ def fit(
             **text,
         )
         X, y, weights = tables.training_rows(rows, target, unlabelled)
-        codes, training = None, slice(None)
+        codes: Any = None
+        training: Any = slice(None)
         if y is not None:
             classes, codes = number_labels(y)
             settings["priors"] = options.parse_priors(priors, [str(label) for label in classes.tolist()])
@@ -237,8 +238,8 @@ def fit(
             n_held = math.ceil(hold_out * np.count_nonzero(codes >= 0))
             training, held = single_split(codes, n_held, seed)
 
-        def some(of: Any) -> tuple[Any, Any, Any]:
-            return tuple(None if each is None else each[of] for each in (X, y, weights))
+        def some(of: Any) -> list[Any]:
+            return [None if each is None else each[of] for each in (X, y, weights)]
 
         estimator = _estimator(chosen, criterion, time_limit, settings, with_classes=y is not None)
         with watch.steps("fitting", None):
@@ -252,41 +253,48 @@ def fit(
             names = np.array(rows.feature_names, dtype=object)
             note_members(model, feature_names_in_=names, preparation_=rows.preparation)
         tables.write_model(out, model)
-        tested, by_fold = (report.evaluate(model, *some(held)) if hold_out else None), None
+        tested: Any = report.evaluate(model, *some(held)) if hold_out else None
         if folds is not None:
             splits = stratified_folds(codes, folds, seed)
             tested, by_fold = report.cross_validate(estimator, X, y, weights, splits=splits)
         if html is not None:
-            by = "held-out rows" if by_fold is None else f"{len(by_fold)}-fold cross-validation"
+            by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
             page = report.evaluation_page(tested, title=f"{tables.name_of(data)}, {by}")
             tables.write_bytes(html, page.encode())
         labelled = training if codes is None else np.arange(len(X))[training][codes[training] >= 0]
-        described = report.describe(model)
-        measures = None if tested is None else tested.as_dict()
-        results = getattr(estimator, "cv_results_", None)
         outcome = {
             "model": None if out == cli.STANDARD else out,
             "n_rows": len(own[0]),
             "n_unlabelled": 0 if codes is None else int(np.count_nonzero(codes[training] < 0)),
-            **{name: described[name] for name in _DESCRIBED},
-            "n_kernels": [each["n_kernels"] for each in described["feature_sets"]],
-            "n_shared": [each["n_shared"] for each in described["feature_sets"]],
-            "feature_sets": [each["features"] for each in described["feature_sets"]],
-            "n_candidates": None if results is None else len(set(map(repr, results["params"]))),
-            "n_untried": getattr(estimator, "n_untried_", None),
-            "reduction": getattr(estimator, "best_params_", {}).get("reduction"),
+            **_description(model, estimator),
             "training_accuracy": None if y is None else report.evaluate(model, *some(labelled)).accuracy,
-            "held_out": measures if by_fold is None else None,
-            "folds": None if by_fold is None else {**measures, "by_fold": by_fold},
+            "held_out": tested.as_dict() if hold_out else None,
+            "folds": None if folds is None else {**tested.as_dict(), "by_fold": by_fold},
         }
     aside = cli.STANDARD in (out, html)
     if as_json and not aside:
         printing.print_json(outcome)
     else:
         printing.print_fit(outcome, err=aside)
-        if by_fold is not None and not aside:
+        if folds is not None and not aside:
             printing.say()
             printing.print_evaluation(tested)
+
+
+def _description(model: Any, estimator: Any) -> dict[str, Any]:
+    """Return what JSON has of a model, and of the estimator that found it."""
+    from skmix import report
+
+    described, results = report.describe(model), getattr(estimator, "cv_results_", None)
+    sets = described["feature_sets"]
+    return {
+        **{name: described[name] for name in _DESCRIBED},
+        **{name: [each[name] for each in sets] for name in ("n_kernels", "n_shared")},
+        "feature_sets": [each["features"] for each in sets],
+        "n_candidates": None if results is None else len(set(map(repr, results["params"]))),
+        "n_untried": getattr(estimator, "n_untried_", None),
+        "reduction": getattr(estimator, "best_params_", {}).get("reduction"),
+    }
 
 
 def _estimator(
@@ -310,7 +318,7 @@ def _estimator(
         classifier = single(**QUICK_FITS | settings | {"feature_sets": None})
         sets = settings["feature_sets"]
         return skmix.SharedKernelClassifierCV(classifier, **chosen, feature_sets=sets, **common)
-    by = {None: "auto", "cv": "log_likelihood"}.get(criterion, criterion)
+    by: Any = {None: "auto", "cv": "log_likelihood"}.get(criterion, criterion)
     return skmix.SharedKernelMixtureCV(single(**SEVERAL_STARTS | settings), **chosen, criterion=by, **common)
 
 

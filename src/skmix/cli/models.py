@@ -118,7 +118,7 @@ def sample(
             )
         if seed is not None:
             fitted.set_params(random_state=seed)
-        classes = getattr(fitted, "classes_", ())
+        classes: Any = getattr(fitted, "classes_", ())
         if len(classes) < 2 and label is not None:
             cli.stop(f"{model} has no classes, so --label has nothing to choose from.", cli.WRONG_USE)
         try:

@@ -221,17 +221,17 @@ def cross_validate(
     found, accuracies = [], []
     with progress_bar("cross-validating", len(splits)) as progress:
         for training, held in splits:
-            own = [None if each is None else each[training] for each in (X, y, sample_weight)]
-            model = clone(estimator).fit(own[0], own[1], sample_weight=own[2])
-            tested = [None if each is None else each[held] for each in (X, y, sample_weight)]
-            accuracies.append(evaluate(model, *tested).accuracy)
-            found.append(model.predict_proba(tested[0]))
+            own, tested = (
+                None if sample_weight is None else sample_weight[part] for part in (training, held)
+            )
+            model = clone(estimator).fit(X[training], y[training], sample_weight=own)
+            accuracies.append(evaluate(model, X[held], y[held], tested).accuracy)
+            found.append(model.predict_proba(X[held]))
             progress("")
     rows = np.concatenate([held for _, held in splits])
-    order = np.argsort(rows)
-    together = _HeldOut(model.classes_, np.concatenate(found)[order])
-    weights = None if sample_weight is None else sample_weight[rows[order]]
-    return evaluate(together, X[rows[order]], y[rows[order]], weights), accuracies
+    together = _HeldOut(model.classes_, np.concatenate(found))
+    weights = None if sample_weight is None else sample_weight[rows]
+    return evaluate(together, X[rows], y[rows], weights), accuracies
 
 
 def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int64]:
