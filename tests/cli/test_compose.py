@@ -165,6 +165,7 @@ def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
     result = run(*files, "--kernels", 3, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
     page = (tmp_path / "p.html").read_text()
     assert "CD3 (B530-A), R660-A" in page
+    assert '"features":["CD3 (B530-A)","R660-A"]' in page
     assert "The channel Time is left out." in page
     assert "The channel Time is left out." in said(result)
     assert "transform arcsinh:150" in result.stdout

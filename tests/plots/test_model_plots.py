@@ -115,6 +115,8 @@ def test_shares_of_classes_leave_the_background_out() -> None:
     # Of ten rows, five in each class, one of the first class and five of the second are not background.
     model.background_weights_ = np.array([0.8, 0.0])
     assert_allclose(kernels_of(model).shares, [1 / 6, 5 / 6])
+    model.weights_ = np.eye(2)
+    assert_allclose(kernels_of(model).weights_of(None), [1 / 6, 5 / 6])
 
 
 def test_models_of_feature_sets_know_their_columns_and_names() -> None:
@@ -164,6 +166,16 @@ def test_directions_of_difference_are_discriminants(seed: int) -> None:
     # At most one less than kernels, and as many as features.
     assert len(random_kernels(3, 3).directions_of_difference(4)) == 2
     assert len(random_kernels(6, 2).directions_of_difference(4)) == 2
+
+
+def test_separation_does_not_depend_on_units() -> None:
+    kernels = random_kernels(4, 3)
+    weights = kernels.weights.mean(axis=1)
+    within = np.tensordot(weights, np.diagonal(kernels.stored, axis1=1, axis2=2), axes=1)
+    squares = (kernels.means - weights @ kernels.means) ** 2 / within
+    expected = weights @ (squares / (1.0 + squares))
+    assert_allclose(kernels.separation(), expected)
+    assert kernels.most_separate(2) == sorted(np.argsort(expected)[1:].tolist())
 
 
 def test_a_light_kernel_far_away_does_not_decide_what_is_shown() -> None:

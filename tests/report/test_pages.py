@@ -90,6 +90,8 @@ def test_classes_and_settings() -> None:
         assert row["heaviest"] == f"k{own.argmax()} ({own.max():.2f})"
         assert int(row["used"]) == (own >= 0.01).sum()
         assert row["effective"] == f"{np.prod(own**-own):.1f}"
+    overall = model.weights_ @ [0.5, 0.25, 0.25]
+    assert data["n_effective"] == [f"{np.prod(overall**-overall):.1f}"]
     # Four kernels of two means, three entries of a covariance; three weights for each of three classes.
     page = model_page(model, title="model")
     assert '<div class="number">29</div><div class="note">free parameters</div>' in page

@@ -255,8 +255,9 @@ def from_responsibilities(
         parts.append((given.sum(axis=1), given @ x, np.array(second)))
     mass, first, moments = (sum(sums) for sums in zip(*parts, strict=True))
     total = np.maximum(mass, 10 * np.finfo(np.float64).eps)
-    means, second = first / total[:, None], structure.pack(moments)[None]
-    covariances, _ = structure.update((total[None], means[None], second), regulariser)
+    means = first / total[:, None]
+    sums = total[None], means[None], structure.pack(moments)[None]
+    covariances, _ = structure.update(sums, regulariser)
     return frame.leave(Parameters((total / total.sum())[None, :, None], means[None], covariances), structure)
 
 
