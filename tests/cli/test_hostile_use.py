@@ -56,20 +56,6 @@ def test_tables_of_strangers(tmp_path: Path, content: str, message: str) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
-def test_a_column_that_numbers_the_rows_is_told(tmp_path: Path, folder: Path) -> None:
-    head, *lines = (folder / "table.csv").read_text().splitlines()
-    # Neither in order nor from zero: still a name for each row.
-    numbers = 7 + np.random.RandomState(0).permutation(len(lines))
-    numbered = [f"{number},{line}" for number, line in zip(numbers.tolist(), lines, strict=True)]
-    (tmp_path / "t.csv").write_text("\n".join([f"id,{head}", *numbered]))
-    arguments = ("fit", tmp_path / "t.csv", "-t", "kind", "--kernels", 2, "-o", tmp_path / "m.skmix")
-    assert "column 'id' numbers the rows from 7 to 30" in said(run(*arguments))
-    assert said(run(*arguments, "--drop", "id")) == ""
-    numbered[0] = f"8,{lines[0]}"  # twice there: a measurement
-    (tmp_path / "t.csv").write_text("\n".join([f"id,{head}", *numbered]))
-    assert said(run(*arguments)) == ""
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -307,16 +293,6 @@ def test_more_kernels_than_rows_and_names_that_are_too_long(folder: Path, tmp_pa
     assert "--kernels 100000000 is more than the 24 rows there are: use fewer kernels." in said(result)
     result = run(*fit, 2, "-o", tmp_path / ("x" * 300), code=2)
     assert "xxx: File name too long" in said(result)
-
-
-def test_names_that_are_too_long_for_tables(folder: Path, tmp_path: Path) -> None:
-    model, table, long = folder / "model.skmix", folder / "table.csv", tmp_path / ("x" * 300)
-    for arguments in (
-        ("predict", model, table, "-o", long),
-        ("sample", model, 3, "-o", long),
-        ("compose", table, "--sample", "kind", "--table", long),
-    ):
-        assert "xxx: File name too long" in said(run(*arguments, code=2))
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -140,37 +140,6 @@ def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
     assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
 
 
-def test_settings_reach_the_model(folder: Path, tmp_path: Path) -> None:
-    run(
-        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--kernels", 4, "--seed", 5),
-        *("--covariance", "diag", "--feature-sets", "petal length,petal width; sepal width", "--priors"),
-        *("virginica=0.5,setosa=0.2,versicolor=0.3",),
-        *("--starts", 2, "--max-passes", 50, "--outliers", 0.1, "--jobs", 1),
-    )
-    model = skmix.load(tmp_path / "m")
-    assert model.feature_sets_ == [[2, 3], [1]]
-    assert model.class_prior_.tolist() == [0.2, 0.3, 0.5]
-    settings = model.get_params()
-    expected = {
-        "n_kernels": 4,
-        "covariance_type": "diag",
-        "covariance_prior": "auto",
-        "n_init": 2,
-        "max_iter": 50,
-        "reject_below": 0.1,
-        "n_jobs": 1,
-        "random_state": 5,
-    }
-    assert {name: settings[name] for name in expected} == expected
-    shown = run("show", tmp_path / "m").stdout
-    assert "feature set petal length, petal width" in shown
-    run(
-        *("fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--kernels", 3),
-        *("--outliers", 0),
-    )
-    assert skmix.load(tmp_path / "m").threshold_ == -np.inf
-
-
 def test_kernels_that_both_halves_of_the_rows_show(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=16) + np.repeat([0.0, 40.0], 8)
     pd.DataFrame({"a": rows}).to_csv(tmp_path / "rows.csv", index=False)
@@ -210,24 +179,6 @@ def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_folds")
-def test_it_says_how_many_features_are_transformed(tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=(300, 3))
-    kinds = np.where(rows.sum(axis=1) + rows[:, 0] ** 2 > 0.5, "a", "b")
-    rows[:, :2] = np.exp(2.0 * rows[:, :2])
-    table, path = tmp_path / "t.csv", tmp_path / "m"
-    table.write_text(lines_of(["x", "y", "z"], rows, kind=kinds))
-    said = run("fit", table, "-t", "kind", "--covariance", "tied", "-o", path).stdout
-    # By a power two of them, by rank all.
-    found = re.search(
-        r"^(?:2 of 3 features transformed by a (power) |3 of 3 features transformed by (rank))", said, re.M
-    )
-    assert found is not None
-    shown = r"powers +of 2 features \(Yeo-Johnson\)" if found[1] else r"ranks +of 3 features"
-    assert re.search(rf"^  {shown}$", run("show", path).stdout, re.M)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("two_folds")
 def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     kinds = np.repeat(["a", "b"], 60)
@@ -254,39 +205,6 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     assert names[0] in ("component 1", "x0, transformed", "x0")
     assert names[0] in page.read_text()
     assert "cannot be sampled" in run("sample", tmp_path / "m", 3, code=1).stderr
-
-
-@pytest.mark.parametrize("name", ["[red]x[/red]", "\x1b[31mtitle\x07"])
-def test_names_are_printed_as_they_are(tmp_path: Path, name: str) -> None:
-    """Of classes, features and files: no markup, no emoji, no escape sequence."""
-    kinds = np.where(CODES == 0, name, "other")
-    table, model = tmp_path / f"{name.replace('/', '')}.csv", tmp_path / f"{name.replace('/', '')}.skmix"
-    table.write_text(lines_of([name, *NAMES[1:]], X, **{f"{name} kind": kinds}))
-    fit = ("fit", table, "-t", f"{name} kind", "--kernels", 2, "--outliers", 0, "-o", model)
-    fitted = run(*fit, "--feature-sets", f"{name},sepal width;petal width").stdout
-    shown, evaluated = run("show", model).stdout, run("evaluate", model, table).stdout
-    predicted = run("predict", model, table, "-o", table.with_suffix(".tsv")).stdout
-    refused = [
-        run(*fit, "--feature-sets", "none", code=2).stderr,
-        run(*fit, "--priors", "none=1", code=2).stderr,
-    ]
-    missing = run("predict", model, "-", given=b"a\n1\n", code=1).stderr
-    printed = name.replace("\x1b", "\\x1b").replace("\x07", "\\x07")
-    file = str(model).replace("\x1b", "\\x1b").replace("\x07", "\\x07")
-    assert f"({printed} 50, other 100)" in fitted
-    assert f"feature sets: {printed}, sepal width; petal width" in fitted
-    assert f"written into {file}" in fitted
-    assert f"target      {printed} kind" in shown
-    assert f"{Path(file).name}: SharedKernelClassifier" in shown
-    assert f"feature set {printed}, sepal width" in shown
-    assert re.search(rf"^{re.escape(printed)} +50 +0.333", shown, re.M)
-    assert re.search(rf"^{re.escape(printed)} +50 +[01]\.\d", evaluated, re.M)
-    assert re.search(rf"predicted +{re.escape(printed)} ", evaluated)
-    assert file.removesuffix("skmix") in predicted
-    for text in (fitted, shown, evaluated, predicted, missing, *refused):
-        assert "\x1b" not in text
-    for text in refused:
-        assert printed in " ".join(text.replace("│", " ").split())
 
 
 def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
@@ -384,18 +302,6 @@ def test_of_many_classes_the_worst_are_shown(capsys: pytest.CaptureFixture[str])
     assert re.search(r"most frequent mistakes.*\n\D*77 +78 +1", said)
 
 
-def test_many_classes_show_their_worst_mistakes(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    y = np.repeat(np.arange(13), 12)
-    rows = y[:, None] // 2 + random.normal(size=(len(y), 2)) / 20
-    (tmp_path / "t.csv").write_text(lines_of(["a", "b"], rows, y=y))
-    run("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m", "--kernels", 7)
-    text = run("evaluate", tmp_path / "m", tmp_path / "t.csv").stdout
-    assert "most frequent mistakes" in text
-    text = run("show", tmp_path / "m").stdout
-    assert re.search(r"kernel +share +0 +1 +2", text)
-
-
 def test_pages_get_what_they_need(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 
@@ -442,14 +348,6 @@ def test_show(folder: Path) -> None:
     order = np.argsort(-model.weights_ @ model.class_prior_)
     assert lines == [(f"k{k}", f"{model.weights_[k, 0]:.3f}") for k in order]
     assert printed["settings"]["n_kernels"] == 3
-
-
-def test_show_lists_the_first_of_many_features(tmp_path: Path) -> None:
-    wide = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 14))).add_prefix("f")
-    SharedKernelMixture(1, random_state=0).fit(wide).save(tmp_path / "m")
-    text = run("show", tmp_path / "m").stdout
-    assert "  features    f0, f1," in text
-    assert "f11 ... (14 in all)\n" in text
 
 
 def test_samples(folder: Path, tmp_path: Path) -> None:
@@ -652,13 +550,6 @@ def test_help_has_the_exit_codes() -> None:
     listed = re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE)
     assert listed[0] == "fit"
     assert set(listed) == {command.name for command in get_command(app).commands.values()}
-
-
-@pytest.mark.parametrize("command", [["fit"], ["compose"]])
-def test_help_has_no_value_after_flags(command: list[str]) -> None:
-    text = run(*command, "--help").stdout
-    assert re.search(r"--json {3,}Print", text)
-    assert re.search(r"--help {3,}Show", text)
 
 
 def test_progress_waits_and_then_has_the_time_left() -> None:
