@@ -242,8 +242,7 @@ def test_cross_validation(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--folds", 31, "-t", "kind"], 1, "--folds 31 needs more rows: no class has more than 30"),
-        (["--folds", 3, "--hold-out", 0.2, "-t", "kind"], 2, "two ways of testing"),
+        (["--folds", 3, "--hold-out", 0.2, "-t", "kind"], 2, "cannot be combined with --hold-out"),
         (["--html", "p.html", "-t", "kind"], 2, "add one of them"),
         (["--folds", 3], 2, "--folds needs classes"),
         (

@@ -27,6 +27,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from .._errors import Argument, ArgumentError
 from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.estep.terms import safe_log
@@ -336,9 +337,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
-                raise ValueError(
-                    f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
-                )
+                kernels = Argument("n_kernels", self.n_kernels)
+                raise ArgumentError(kernels, f" is more than the {n_rows} rows there are: use fewer kernels.")
             self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
