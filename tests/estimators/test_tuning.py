@@ -362,6 +362,8 @@ def test_priors_of_the_fit_stay_in_force_in_files_too(tmp_path: Path) -> None:
     model.save(tmp_path / "model.skmix")
     loaded = skmix.load(tmp_path / "model.skmix").tune(X, y, **settings)
     assert_array_equal(loaded.means_, model.tune(X, y, **settings).means_)
+    # A concentration below 1 would drive all but one weight of a class to zero.
+    assert np.count_nonzero(model.weights_ > 0.01) > 2
     # What is left is no posterior any more.
     assert not hasattr(model, "weight_concentration_")
     assert not hasattr(model.models_[0], "lower_bound_")

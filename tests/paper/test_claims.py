@@ -277,6 +277,11 @@ def test_differences_have_both_numbers(data: StudyData) -> None:
     # Nor is a mean that is off by less than 0.03, however many runs it is of.
     runs += [make_run(method="published", n_kernels=15, run=r, accuracy=0.815) for r in range(100)]
     runs += [make_run(method="published", n_kernels=15, run=r, accuracy=0.1) for r in range(100, 150)]
+    # Nor is a share of failed runs that may differ by chance, here that of 57 in 500.
+    failed = {"accuracy": 0.1, "reason": "overflow"}
+    runs += [make_run(method="published", variant="3Dx3D", run=r, **failed) for r in range(11)]
+    runs += [make_run(method="published", variant="3Dx3D", run=r, accuracy=0.958) for r in range(11, 50)]
+    assert 0.01 < fisher_exact([[11, 39], [57, 443]]).pvalue < 0.1
     found = differences(StudyResults(Settings(), data, tuple(runs), {}, ()))
     printed = published_values()
     median, lost, mean, counted, share = found

@@ -44,6 +44,23 @@ def test_more_errors_are_no_bargain() -> None:
         assert judge.after == given
 
 
+def test_the_best_model_stays_when_a_worse_one_follows() -> None:
+    """A model that beats the given one, but not the best so far, is not taken."""
+    with workers(1) as pool:
+        judge, objective = judged(pool)
+        start, given = np.zeros(objective.size), judge.before
+        judge.before = Scores(given.log_loss + 2.0, 1.0, 0.0, 1.0)
+        judge.after = Scores(given.log_loss + 1.0, 1.0, 0.0, 1.0)
+        judge.see(replace(objective, trade_off=0.1), start)
+        best = judge.best
+        worse = start.copy()
+        worse[6:15] = -0.3  # the means
+        judge.see(replace(objective, trade_off=0.2), worse)
+        assert given.log_loss < judge.rounds[-1][1].log_loss < judge.before.log_loss
+        assert judge.best is best
+        assert (judge.trade_off, judge.since_better) == (0.1, 1)
+
+
 class Bowl:
     """A stand-in for an objective: −½ Σ a (x − b)², whatever the rows but for their mean."""
 

@@ -70,11 +70,12 @@ def test_a_fitted_model_goes_on_as_the_batches_that_it_counts_as(covariance_type
     mean = shares @ model.means
     variance = shares @ (np.diagonal(full, axis1=1, axis2=2) + (model.means - mean) ** 2)
     assert_allclose(running.frame.variance * running.frame.scale**2, variance, rtol=1e-9)
-    # The fourth batch has a share of 4^-decay beside the model's own sums.
+    # The fourth batch has a share of 4^-decay beside the model's own sums, whatever model it is taken with.
     options = Options(covariance_type=covariance_type, floor=0.0)
-    found, after, _ = absorb(X, classes, model, running, options, decay=0.7)
+    other = replace(random_model(random, 3, 3, 2, covariance_type), class_prior=prior)
+    found, after, _ = absorb(X, classes, other, running, options, decay=0.7)
     step = 4.0**-0.7
-    w = responsibilities(X, classes, model, covariance_type)
+    w = responsibilities(X, classes, other, covariance_type)
     mass = (1.0 - step) * joint + step * w.T @ np.eye(3)[classes] / 60.0
     first = (1.0 - step) * shares[:, None] * model.means + step * w.T @ X / 60.0
     second = (1.0 - step) * shares[:, None, None] * (full + model.means[:, :, None] * model.means[:, None])

@@ -150,7 +150,8 @@ def test_the_lightest_goes_and_heavy_ones_come_first(covariance_type: str) -> No
     models = stack([random_model(random, 5, 2, 3, covariance_type) for _ in range(2)])
     models.weights[0, 2] = 0.0
     models.weights[:] /= models.weights.sum(axis=1, keepdims=True)
-    sizes = np.array([[30.0, 70.0], [50.0, 50.0]])
+    # In the first start, the kernel of the smallest weights is not that of the fewest rows.
+    sizes = np.array([[80.0, 20.0], [50.0, 50.0]])
     rows = np.einsum("rkc,rc->rk", models.weights, sizes)
     fewer, possible = without_lightest(models, sizes)
     assert possible.all()
@@ -218,6 +219,16 @@ def test_the_prior_on_covariances_stays_what_it_was() -> None:
     spread = np.diag(X.var(axis=0) / 20)
     given_prior = prune_kernels(X, classes, starting, replace(options, covariance_prior_scale=spread))
     assert_allclose(together.objective, given_prior.objective, rtol=1e-8)
+
+
+def test_starts_that_fail_end_as_failed() -> None:
+    """Two values only, and no floor: kernels of no width."""
+    X = np.repeat([[0.0], [1.0]], 20, axis=0)
+    means = np.array([[[0.0], [0.5], [1.0]]])
+    start = Parameters(np.full((1, 3, 1), 1 / 3), means, np.full((1, 3, 1, 1), 0.1))
+    result = prune_kernels(X, np.zeros(40, dtype=np.int64), start, Options(floor=0.0))
+    assert result.status[0] == Status.FAILED
+    assert result.objective[0] == -np.inf
 
 
 def test_all_rounds_of_a_variational_fit_have_the_same_prior(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,12 @@ def test_groups_without_rows_keep_their_weights_and_common_means() -> None:
     found = shift(X, groups, start, 4.0, replace(OPTIONS, max_iter=3))
     assert not found.shifts[3].any()
     assert_allclose(found.parameters.weights[:, 3], start.weights[:, 3])
+    # Shifts of the other groups are about the new common means: (M4).
+    once, w = shift(X, groups, start, 4.0, OPTIONS), responsibilities(X, groups, start, "full")
+    for j, own in enumerate(once.shifts[:3]):
+        mass = w[groups == j].sum(axis=0)[:, None]
+        away = w[groups == j].T @ X[groups == j] / mass - once.parameters.means
+        assert_allclose(own, mass / (mass + 4.0) * away, rtol=1e-7, atol=1e-9)
 
 
 def test_all_folds_of_few_rows_are_held_out_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,10 +276,13 @@ def test_of_many_rows_one_fold_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
         assert {call.part.fold for call in calls} == set(range(n_folds))
 
 
-def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused() -> None:
+def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     X, groups = shifted_rows()
     start = random_model(np.random.default_rng(1), 3, 3, 2)
     few = open_source(X[:9], groups[:9])
+    monkeypatch.setattr("skmix.engine.refine.shift.shift_groups", None)  # folds may be empty: none is fitted
     assert choose_strength(few, start, Options(), few.summary.frame(structure_of("full")), 0) == np.inf
     with pytest.raises(ValueError, match="2 rows have no label"):
         GroupRows(open_source(X, np.where(np.arange(len(X)) < 2, -1, groups)), 3)

@@ -22,6 +22,7 @@ from skmix.engine.refine.shrink import (
     prior_of_start,
     reduce_correlations,
     relative_spreads,
+    share_of,
 )
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import Wanted, class_wise
@@ -90,6 +91,9 @@ def test_features_that_are_constant_in_some_kernels_do_not_decide() -> None:
     alone = likeliest_rows(mass, relative_spreads(variances[:, :3], target[:3, :3], mass), 1)
     assert likeliest_rows(mass, relative_spreads(variances, target, mass), 1) == pytest.approx(alone)
     assert likeliest_rows(mass, relative_spreads(np.zeros((30, 4, 4)), target, mass), 4) == 1e6
+    # A ten-thousandth of the common variance is as good as none.
+    scatters[:, 3, 3] = 15e-4 * target[3, 3]
+    assert likeliest_rows(mass, relative_spreads(scatters, target, mass), 4) == pytest.approx(expected)
 
 
 def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance() -> None:
@@ -135,6 +139,8 @@ def test_covariances_are_shrunk_towards_the_tied_one() -> None:
     target = np.broadcast_to(found.covariance_prior_scale, covariances.shape)
     assert_allclose(covariances, target, rtol=1e-6, atol=1e-6)
     assert with_shrinkage(X, classes, of_tied, tied, frame=frame) is tied
+    # The share of T in (m S + ν T) / (m + ν), for ν rows of the prior and m of the kernel.
+    assert share_of(30.0, 10.0) == pytest.approx(0.75)
 
 
 # ---------------------------------------------------------------- without a fit
