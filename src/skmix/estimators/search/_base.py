@@ -153,7 +153,7 @@ def saved_part(estimator: Any) -> Any:
 
     A search that averages members or maps features is a model of its own.
     """
-    members = getattr(estimator, "classifiers_", getattr(estimator, "mixtures_", ()))
+    members: list[Any] = getattr(estimator, "classifiers_", getattr(estimator, "mixtures_", []))
     maps_features = getattr(estimator, "feature_map_", None) is not None
     return members[0] if len(members) == 1 and not maps_features else estimator
 
