@@ -318,7 +318,7 @@ def test_an_average_is_a_mixture_of_its_members(tmp_path: Path) -> None:
     search.save(tmp_path / "average.skmix")
     assert_array_equal(load(tmp_path / "average.skmix").score_samples(new), search.score_samples(new))
     search.shares_ = search.shares_[:-1] / search.shares_[:-1].sum()
-    with pytest.raises(ValueError, match="mixtures_ has 3 members, not 2"):
+    with pytest.raises(ValueError, match=r"mixtures_ has \d members, not \d"):
         search.save(tmp_path / "average.skmix")
 
 
