@@ -44,6 +44,7 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
+from skmix._errors import ArgumentError
 from skmix.engine.model import FloatArray
 from skmix.engine.structures import COVARIANCE_TYPES
 from skmix.io import replacing
@@ -346,7 +347,11 @@ def is_own(error: BaseException) -> bool:
     module = frames[-1][0].f_globals.get("__name__", "")
     # Python's own are raised in our frames.
     told = not re.match(r"zip\(\)|(not enough|too many) values to unpack|max\(\)|min\(\)", str(error))
-    return type(error) is ValueError and told and module.partition(".")[0] in ("skmix", "sklearn")
+    return (
+        type(error) in (ValueError, ArgumentError)
+        and told
+        and module.partition(".")[0] in ("skmix", "sklearn")
+    )
 
 
 def torture(seed: int, loud: bool, number: int) -> Outcome:

@@ -254,7 +254,7 @@ def test_a_column_of_samples_that_was_not_named(tmp_path: Path) -> None:
     pd.DataFrame({"sample": ["a", "b"], "CD3": [0.0, 1.0]}).to_csv(tmp_path / "cells.csv", index=False)
     result = run(tmp_path / "cells.csv", "-o", tmp_path / "m", code=1)
     assert "column 'sample' holds text" in said(result)
-    assert "with --markers, or the column of labels with --sample." in said(result)
+    assert "name the column of samples by --sample, or the markers by --markers." in said(result)
 
 
 def test_bad_files_are_named_or_skipped(study: Path, tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_page_or_table_on_standard_output_is_alone_there(
         (["--transform", "arcsinh:-5"], 2, "the cofactor '-5' is not a number above 0"),
         (["--transform", "sqrt"], 2, "'sqrt' is none of arcsinh, arcsinh:COFACTOR, logicle and none"),
         (["--markers", "CD3,CD5"], 1, "CD5"),
-        (["--markers", ","], 2, "',' names no marker"),
+        (["--markers", ","], 2, "',' names nothing"),
         (["--jobs", "0"], 2, "must not be 0"),
         (["--compensate"], 1, "--compensate needs FCS files"),
         (["--table", "t.txt"], 2, "the name of a table must end in .csv"),

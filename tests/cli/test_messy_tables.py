@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from click.testing import Result
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.model_selection import StratifiedKFold
 from typer.testing import CliRunner
 
 import skmix
@@ -217,33 +216,10 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     assert all_rows["n_rows"] == some["n_rows"]
 
 
-def test_cross_validation(folder: Path, tmp_path: Path) -> None:
-    out, page, one = tmp_path / "m", tmp_path / "page.html", tmp_path / "one"
-    # Complete rows, and no outliers: fits that take no time.
-    fit = ("fit", folder / "t.csv", "-t", "kind", "--drop", "colour", "--kernels", 2, "--outliers", 0)
-    printed = json.loads(run(*fit, "--folds", 3, "--seed", 1, "-o", out, "--json", "--html", page).stdout)
-    X, y = features(FRAME)[:, [0, 4, 5]], FRAME["kind"].to_numpy()
-    held = np.empty(N, dtype=object)
-    for training, test in StratifiedKFold(3, shuffle=True, random_state=1).split(X, y):
-        model = skmix.SharedKernelClassifier(2, random_state=1).fit(X[training], y[training])
-        held[test] = model.predict(X[test])
-    assert printed["folds"]["n_rows"] == N
-    assert printed["folds"]["accuracy"] == pytest.approx(np.mean(held == y))
-    assert np.mean(printed["folds"]["by_fold"]) == pytest.approx(printed["folds"]["accuracy"])
-    assert "3-fold cross-validation" in page.read_text()
-    # The model is the one of all rows.
-    run(*fit, "--seed", 1, "-o", one)
-    assert out.read_bytes() == one.read_bytes()
-    said = run(*fit, "--folds", 2, "-o", out).stdout
-    assert "by 2-fold cross-validation" in said
-    assert "true \\ predicted" in said
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--folds", 31, "-t", "kind"], 1, "--folds 31 needs more rows: no class has more than 30"),
-        (["--folds", 3, "--hold-out", 0.2, "-t", "kind"], 2, "two ways of testing"),
+        (["--folds", 3, "--hold-out", 0.2, "-t", "kind"], 2, "cannot be combined with --hold-out"),
         (["--html", "p.html", "-t", "kind"], 2, "add one of them"),
         (["--folds", 3], 2, "--folds needs classes"),
         (
@@ -262,34 +238,6 @@ def test_cross_validation(folder: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_said(folder: Path, options: list[Any], code: int, message: str) -> None:
     arguments = ("fit", folder / "t.csv", "--kernels", 2, "-o", folder / "none", *options)
     assert message in " ".join(run(*arguments, code=code).stderr.replace("│", " ").split())
-
-
-def test_columns_that_deserve_a_word(tmp_path: Path) -> None:
-    random = np.random.RandomState(0)
-    table = FRAME[["width", "kind"]].assign(
-        customer_id=random.permutation(10**6)[:N],
-        flat=5,
-        depth=np.where(np.arange(N) % 9, random.normal(size=N), -9999),
-        year=random.permutation(10**4)[:N],
-        celsius=2 * np.arange(N) - 99,
-        note=[f"call {i}" for i in range(N)],
-    )
-    table.to_csv(tmp_path / "t.csv", index=False)
-    arguments = ("fit", tmp_path / "t.csv", "--kernels", 1, "-o", tmp_path / "m")
-    refused = run(*arguments, code=1).stderr
-    assert "column 'note' holds text, such as 'call 0' on line 2: 60 different values in 60 rows" in refused
-    assert "Leave it out with --drop 'note', or use --target 'note' if it holds labels." in refused
-    said = run(*arguments, "--drop", "note").stderr
-    assert "column 'customer_id' has a different whole number in every row" in said
-    assert "column 'flat' is 5 in all rows" in said
-    assert "column 'depth' is -9999 in 7 rows, far from all other values" in said
-    assert "--missing -9999" in said
-    assert "If 'kind' is the column of labels, use --target 'kind'" in said
-    assert "'width'" not in said
-    assert "'celsius'" not in said
-    assert "'year'" not in said
-    done = ("--drop", "note", "--drop", "flat", "--drop", "customer_id", "--missing", "-9999", "-t", "kind")
-    assert run(*arguments, *done).stderr == ""
 
 
 def test_frames_have_the_missing_values_of_the_model(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import io
 import itertools
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,6 @@ from skmix import (
     SharedKernelMixtureCV,
 )
 from skmix.cli import app
-from skmix.cli.reproduce import MethodChoice
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 
@@ -79,9 +78,7 @@ GIVEN: dict[str, dict[str, Any]] = {
         "feature_sets": [[0, 1, 2, 4], [3]],
     },
     "--priors uniform": {"priors": "uniform"},
-    "--prior w=0.5,u=0.2,v=0.3": {"priors": [0.2, 0.3, 0.5]},
-    "--covariance-prior none": {"covariance_prior": None},
-    "--covariance-prior 7.5": {"covariance_prior": 7.5},
+    "--priors w=0.5,u=0.2,v=0.3": {"priors": [0.2, 0.3, 0.5]},
     "--starts 3": {"n_init": 3},
     "--max-passes 4": {"max_iter": 4},
     "--jobs 2": {"n_jobs": 2},
@@ -131,43 +128,18 @@ def test_a_mixture_has_what_is_given(
     assert found.metadata_.get("outlier_threshold") == pytest.approx(threshold)
 
 
-def test_tuning_has_the_rows_weights_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-
-    def tune(model: Any, X: Any, y: Any, **options: Any) -> None:
-        seen.update(X=X, y=y, **options)
-
-    monkeypatch.setattr(SharedKernelClassifier, "tune", tune)
-    some = FRAME.assign(kind=np.where(np.arange(42) % 5, KINDS, ""))
-    some[["a", "b", "kind", "n"]].to_csv(tmp_path / "t.csv", index=False)
-    fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0)
-    fit += ("--unlabelled", "use", "--seed", 6, "-o", tmp_path / "m")
-    known = np.arange(42) % 5 > 0
-    for option, tuned in (("--no-tune", False), ("--tune", True)):
-        run(*fit, option)
-        assert bool(seen) == tuned
-    assert_array_equal(seen["X"], X[known])
-    assert seen["y"].tolist() == KINDS[known].tolist()
-    assert_array_equal(seen["sample_weight"], OFTEN[known])
-    assert seen["random_state"] == 6
-
-
 # ---------------------------------------------------------------- fit: searches
 
 QUICK = {"max_iter": 100, "tol": 1e-2, "covariance_prior": "auto", "random_state": 0} | OUTLIERS
 SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "": ({}, {}),
-    "--criterion cv": ({}, {}),
     "--kernels 4 --covariance auto": ({"n_kernels": 4}, {}),
     "--covariance tied": ({"covariance_type": "tied"}, {}),
     "--feature-sets a;b": ({"feature_sets": [[0], [1]]}, {}),
-    "--tune": ({"tune": True}, {}),
-    "--no-tune": ({"tune": False}, {}),
     "--time-limit 2.5": ({"time_limit": 2.5}, {}),
     "--jobs 2": ({"n_jobs": 2}, {"n_jobs": 2}),
     "--seed 7": ({"random_state": 7}, {"random_state": 7}),
     "--priors uniform": ({}, {"priors": "uniform"}),
-    "--covariance-prior 2": ({}, {"covariance_prior": 2.0}),
     "--outliers 0.3": ({}, {"reject_below": 0.3}),
     "--starts 5": ({}, {"n_init": 5}),
     "--max-passes 60": ({}, {"max_iter": 60}),
@@ -211,9 +183,7 @@ SEVERAL = {"n_init": 2, "tol": 1e-3, "covariance_prior": "auto", "random_state":
     [
         ("", {"criterion": "auto"}, {}),
         ("--criterion cv", {"criterion": "log_likelihood"}, {}),
-        ("-t kind --criterion bic", {"criterion": "bic"}, {}),
-        ("-t kind --criterion aic", {"criterion": "aic"}, {}),
-        ("-t kind --criterion aic --starts 4", {"criterion": "aic"}, {"n_init": 4}),
+        ("--criterion bic --starts 4", {"criterion": "bic"}, {"n_init": 4}),
         ("--criterion stability --max-passes 9", {"criterion": "stability"}, {"max_iter": 9}),
         (
             "--covariance diag --jobs 2",
@@ -230,7 +200,6 @@ SEVERAL = {"n_init": 2, "tol": 1e-3, "covariance_prior": "auto", "random_state":
             {"criterion": "auto", "time_limit": 2.5, "random_state": 7},
             {"random_state": 7},
         ),
-        ("--covariance-prior none", {"criterion": "auto"}, {"covariance_prior": None}),
     ],
 )
 def test_a_search_of_mixtures_has_what_is_given(
@@ -242,37 +211,15 @@ def test_a_search_of_mixtures_has_what_is_given(
 ) -> None:
     seen: list[Any] = []
     recorded(SharedKernelMixtureCV, seen, monkeypatch)
-    beside = [name for name in ("kind",) if name in options]
     given = ("--weight", "n", *options.split(), "-o", tmp_path / "m")
-    run("fit", table(tmp_path, "n", *beside), *given, code=1)
+    run("fit", table(tmp_path, "n"), *given, code=1)
     expected = SharedKernelMixtureCV(
         SharedKernelMixture(**SEVERAL | of_model), **{"random_state": 0} | of_search
     )
     assert repr(seen[0].get_params()) == repr(expected.get_params())
     assert_array_equal(seen[1], X)
-    assert (None if seen[2] is None else seen[2].tolist()) == (KINDS.tolist() if beside else None)
+    assert seen[2] is None
     assert_array_equal(seen[3], OFTEN)
-
-
-def test_a_classifier_has_what_a_search_of_mixtures_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fit(search: Any, *rows: Any, **options: Any) -> None:
-        search.best_params_ = {"n_kernels": 3, "covariance_type": "diag"}
-        search.cv_results_ = {"params": [{"n_kernels": number} for number in (1, 2, 2, 3)]}
-        search.n_untried_ = 0
-
-    monkeypatch.setattr(SharedKernelMixtureCV, "fit", fit)
-    given = ("-t", "kind", "--criterion", "bic", "--outliers", 0, "-o", tmp_path / "m", "--json")
-    printed = json.loads(run("fit", table(tmp_path, "kind"), *given).stdout)
-    same(
-        skmix.load(tmp_path / "m"),
-        SharedKernelClassifier(3, covariance_type="diag", covariance_prior="auto", random_state=0).fit(
-            X, KINDS
-        ),
-    )
-    assert printed["n_candidates"] == 3
-    assert printed["with_more_time"] == "leave out --criterion, and cross-validation chooses"
 
 
 # ---------------------------------------------------------------- fit: tests of the model
@@ -353,8 +300,6 @@ def test_pages_of_a_fit(
     [
         "--feature-sets a;b",
         "--priors uniform",
-        "--tune",
-        "--no-tune",
         "--hold-out 0.2",
         "--folds 2",
         "--html p",
@@ -362,7 +307,7 @@ def test_pages_of_a_fit(
 )
 def test_options_that_need_classes(tmp_path: Path, option: str) -> None:
     result = run("fit", table(tmp_path), "--kernels", 1, *option.split(), "-o", tmp_path / "m", code=2)
-    name = option.split()[0].replace("--no-", "--")
+    name = option.split()[0]
     assert said(result) == f"Error: {name} needs classes: name their column with --target."
 
 
@@ -580,21 +525,6 @@ def test_models_without_names(folder: Path, tmp_path: Path) -> None:
     assert counted["kernel"] == {str(k): int((kernels == k).sum()) for k in (0, 1)}
 
 
-def test_graphs_have_the_precision_that_is_asked_for(folder: Path, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    for options, kind in (((), onnx.TensorProto.DOUBLE), (("--float32",), onnx.TensorProto.FLOAT)):
-        said_so = run("export", folder / "m", "--onnx", tmp_path / "m.onnx", *options).stdout
-        graph = onnx.load(tmp_path / "m.onnx").graph
-        assert [each.type.tensor_type.elem_type for each in graph.input] == [kind]
-        outputs = {each.name: each.type.tensor_type.elem_type for each in graph.output}
-        assert outputs["probabilities"] == kind
-        assert said_so.splitlines() == [
-            "input X: a, b",
-            f"outputs: {', '.join(outputs)}",
-            f"written into {tmp_path / 'm.onnx'}",
-        ]
-
-
 # ---------------------------------------------------------------- all commands
 
 
@@ -602,7 +532,7 @@ def test_an_interrupt_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPa
     def interrupt(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skmix.cli._tables.written", interrupt)
+    monkeypatch.setattr("skmix.cli._options.parse_text", interrupt)
     assert said(run("predict", folder / "m", folder / "t.csv", code=130)) == "Error: interrupted."
 
 
@@ -613,95 +543,3 @@ def test_help_has_the_commands_in_the_order_of_their_use() -> None:
     ]
     # Without a command, help is shown.
     assert group.no_args_is_help
-
-
-SEEDS = (0, 2**32 - 1)
-# What values options may have: the least and the largest number, or the words.
-RANGES: dict[str, dict[str, Any]] = {
-    "fit": {
-        "decimal": [".", ","],
-        "unlabelled": ["refuse", "drop", "use"],
-        "hold_out": (0.0, 0.9),
-        "folds": (2, None),
-        "covariance": ["full", "tied", "diag", "spherical", "low_rank", "auto"],
-        "outliers": (0.0, 0.5),
-        "criterion": ["bic", "aic", "stability", "cv"],
-        "starts": (1, None),
-        "max_passes": (1, None),
-        "seed": SEEDS,
-    },
-    "predict": {"decimal": [".", ","], "digits": (1, None)},
-    "evaluate": {"decimal": [".", ","]},
-    "show": {"decimal": [".", ","]},
-    "sample": {"number": (1, None), "seed": SEEDS, "digits": (1, None)},
-    "export": {},
-    "compose": {
-        "decimal": [".", ","],
-        "criterion": ["bic", "stability"],
-        "prior": ["hierarchical", "none"],
-        "seed": SEEDS,
-    },
-    "digits": {"per_digit": (1, None), "seed": SEEDS, "points": (1, None)},
-    "reproduce": {
-        "seed": SEEDS,
-        "runs": (1, None),
-        "method": ["published", "robust", "class-wise"],
-        "jobs": (1, None),
-        "dither": ["all", "paper"],
-    },
-}
-
-
-def test_commands_and_what_values_their_options_take() -> None:
-    found: dict[str, dict[str, Any]] = {}
-    for command in app.registered_commands:
-        name = command.callback.__name__
-        found[name] = {}
-        for option, hint in get_type_hints(command.callback, include_extras=True).items():
-            kind, *about = get_args(hint) if hasattr(hint, "__metadata__") else (hint,)
-            kinds = [each for part in (get_args(kind) or (kind,)) for each in (part, *get_args(part))]
-            words = [
-                str(word) for each in (kind, *kinds) if get_origin(each) is Literal for word in get_args(each)
-            ]
-            words += [word.value for each in kinds if isinstance(each, type(MethodChoice)) for word in each]
-            ends = next(((each.min, each.max) for each in about), (None, None))
-            if words or ends != (None, None):
-                found[name][option] = words or ends
-    assert found == RANGES
-
-
-# Defaults of options, other than None, False and empty.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "fit": {
-        "out": "model.skmix",
-        "decimal": ".",
-        "unlabelled": "refuse",
-        "kernels": "auto",
-        "covariance_prior": "auto",
-        "outliers": 0.01,
-    },
-    "predict": {"out": "-", "decimal": "."},
-    "evaluate": {"decimal": "."},
-    "show": {"decimal": "."},
-    "sample": {"out": "-"},
-    "export": {},
-    "compose": {"decimal": ".", "kernels": "auto", "populations": "auto"},
-    "digits": {
-        "out": Path("digits.npz"),
-        "per_digit": 100,
-        "half_length": 2.0,
-        "half_width": 0.5,
-        "points": 100,
-        "variance_scale": 1.2,
-    },
-    "reproduce": {"out": Path("results"), "runs": 500, "dither": "all"},
-}
-
-
-def test_commands_and_what_their_options_are_by_default() -> None:
-    commands: dict[str, Any] = dict(get_command(app).commands)  # type: ignore[attr-defined]
-    found = {
-        name: {each.name: each.default for each in command.params if each.default and not each.required}
-        for name, command in commands.items()
-    }
-    assert found == DEFAULTS

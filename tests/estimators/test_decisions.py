@@ -161,7 +161,7 @@ def test_without_held_out_rows_the_threshold_is_that_of_the_training_rows(
 
 
 def test_the_threshold_changes_no_fit(tmp_path: Path) -> None:
-    X, y = blobs()
+    X, y = blobs(n=24)
     states = np.random.RandomState(0), np.random.RandomState(0)
     plain = SharedKernelClassifier(5, random_state=states[0]).fit(X, y)
     model = SharedKernelClassifier(5, random_state=states[1], reject_below=0.1).fit(X, y)
@@ -175,7 +175,7 @@ def test_the_threshold_changes_no_fit(tmp_path: Path) -> None:
 
 
 def test_columns_are_found_by_name() -> None:
-    X, y = blobs()
+    X, y = blobs(n=24)
     table = pd.DataFrame(X, columns=["a", "b", "c"])
     settings: Any = {"reject_below": 0.1, "random_state": 0, "priors": [0.2, 0.3, 0.5], "tol": 1e-2}
     named = SharedKernelClassifier(feature_sets=[["c"], ["a", "b"]], **settings).fit(table, y)

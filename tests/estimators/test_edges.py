@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from models import AfterPass
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import (
@@ -24,34 +25,6 @@ def sample(n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(n_classes), 60)
     return random.normal(size=(len(y), 2)) + 2.0 * y[:, None], y
-
-
-class Recorder:
-    """Callback that lists what it is called for, and the log-likelihood handed out after each pass."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def setup(self, estimator: Any, context: Any) -> None:
-        self.calls.append("setup")
-
-    def teardown(self, estimator: Any, context: Any) -> None:
-        self.calls.append("teardown")
-
-    def on_fit_task_begin(self, estimator: Any, context: Any, **_: Any) -> None:
-        pass
-
-    def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> None:
-        pass
-
-
-def test_callbacks_are_torn_down_when_a_fit_fails() -> None:
-    X, _ = sample()
-    callback = Recorder()
-    model = SharedKernelMixture(3, init={"means": np.zeros((2, 2))}).set_callbacks(callback)
-    with pytest.raises(ValueError, match="means"):
-        model.fit(X)
-    assert callback.calls == ["setup", "teardown"]
 
 
 def test_batches_without_a_value_in_a_group_change_nothing_there() -> None:
@@ -247,9 +220,6 @@ def test_names_of_features_may_be_of_numpy(tmp_path: Any) -> None:
     model.feature_names_in_ = np.array([np.str_("a"), np.str_("b")], dtype=object)
     model.save(tmp_path / "model.skmix")
     assert load(tmp_path / "model.skmix").feature_names_in_.tolist() == ["a", "b"]
-    model.weights_ = model.weights_ * 2
-    with pytest.raises(ValueError, match="each column of weights_ must sum to one"):
-        model.save(tmp_path / "model.skmix")
 
 
 def test_a_checkpoint_without_a_folder_is_refused_before_rows_are_read(tmp_path: Any) -> None:
@@ -268,13 +238,12 @@ def test_a_checkpoint_goes_on_with_equal_arrays_of_another_layout(tmp_path: Any)
         model.set_params(init={"means": layout(means)}, covariance_prior=(3, layout(covariance)))
         model.set_callbacks(Checkpoint(path), *callback).fit(X)
 
-    class Cut(Recorder):
-        def on_fit_task_end(self, estimator: Any, context: Any, **_: Any) -> None:
-            if context.task_id == 2:
-                raise KeyError("cut")
+    def cut(number: int) -> None:
+        if number == 3:
+            raise KeyError("cut")
 
     with pytest.raises(KeyError, match="cut"):
-        fit(np.ascontiguousarray, [Cut()])
+        fit(np.ascontiguousarray, [AfterPass(cut)])
     assert path.exists()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

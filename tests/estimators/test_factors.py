@@ -72,21 +72,6 @@ def test_a_given_start_has_factors_too() -> None:
     assert fitted(init={"means": first.means_}).covariances_.shape == (4, 6, 3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"covariance_type": ("low_rank", 0)}, "at least 1 factor"),
-        ({"covariance_type": ("low_rank", 1.5)}, "at least 1 factor"),
-        ({"covariance_prior": "much"}, "covariance_prior"),
-        ({"covariance_prior": -1.0}, "covariance_prior"),
-        ({"inference": "variational"}, "low_rank covariances is not possible"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fitted(**settings)
-
-
 def test_streams_are_refused() -> None:
     with pytest.raises(AttributeError, match="partial_fit"):
         SharedKernelMixture(2, covariance_type="low_rank").partial_fit(rows()[0])

@@ -149,15 +149,6 @@ def test_groups_fitted_together_keep_the_prior_of_their_first_fits() -> None:
         assert least.min() > -1e-9 * np.trace(common)
 
 
-def test_a_prior_of_other_features_is_not_kept(tmp_path: Path) -> None:
-    model = SharedKernelMixture(**settings()).fit(*draw(8))
-    rows, common = model.covariance_prior_
-    for wrong in ((rows, common[1:, 1:]), (-1.0, common), (rows, -common)):
-        model.covariance_prior_ = wrong
-        with pytest.raises(ValueError, match="covariance"):
-            model.save(tmp_path / "model.skmix")
-
-
 def test_a_stream_that_goes_on_from_a_shrunk_model_is_not_shrunk() -> None:
     X, y = draw(8)
     model = SharedKernelClassifier(**settings()).fit(X, y)

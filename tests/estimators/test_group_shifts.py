@@ -284,21 +284,6 @@ def test_a_weight_prior_decides_on_the_weights_of_a_new_class() -> None:
 # ---------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"group_shift": 0.0}, "group_shift"),
-        ({"group_shift": "weak"}, "group_shift"),
-        ({"inference": "variational"}, "inference='variational'"),
-        ({"tol": ("per-class", 0.1)}, "tol="),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(settings: dict, message: str) -> None:
-    X, y, _ = shifted_groups()
-    with pytest.raises(ValueError, match=message):
-        SharedKernelMixture(**{"n_kernels": 3, "group_shift": 4.0} | settings).fit(X, y)
-
-
 def test_rows_that_shifts_cannot_be_learnt_from_are_refused() -> None:
     X, y, _ = shifted_groups()
     model = SharedKernelMixture(3, group_shift=4.0)

@@ -141,26 +141,6 @@ def test_a_classifier_takes_it_and_tunes_without_it() -> None:
     assert model.score(X, y) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"accelerate": True}, "accelerate=True cannot be combined with weight_prior='hierarchical'"),
-        ({"tol": ("per-class", 0.1)}, "tol=.* cannot be combined with weight_prior='hierarchical'"),
-        (
-            {"init": {**START, "freeze": "weights"}},
-            "freeze='weights' cannot be combined with weight_prior='hierarchical'",
-        ),
-        ({"inference": "variational", "init": {**START, "freeze": "kernels"}}, "freeze='kernels' is for EM"),
-        ({"weight_prior": "other"}, "weight_prior"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(settings: dict[str, Any], message: str) -> None:
-    X, y, _ = groups()
-    model = SharedKernelMixture(3, init=START).set_params(**{"weight_prior": "hierarchical", **settings})
-    with pytest.raises(ValueError, match=message):
-        model.fit(X, y)
-
-
 def test_pruning_and_unlabelled_rows_of_feature_sets_are_refused() -> None:
     X, y, _ = groups()
     search = SharedKernelMixtureCV(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
-import skmix
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.theory import Beliefs, evidence_bound
 
@@ -111,18 +109,6 @@ def test_too_many_kernels_do_no_harm() -> None:
     assert variational.score(others, unknown) >= 0.95
 
 
-def test_a_saved_posterior_comes_back(tmp_path: Path) -> None:
-    model = classifier(n_kernels=4).fit(X, NAMES)
-    model.save(tmp_path / "model")
-    back = skmix.load(tmp_path / "model")
-    assert_array_equal(back.weight_concentration_, model.weight_concentration_)
-    assert_array_equal(back.predict_proba(X), model.predict_proba(X))
-    assert back.lower_bound_ == model.lower_bound_
-    model.models_[0].mean_precision_ = model.mean_precision_[1:]
-    with pytest.raises(ValueError, match="mean_precision_ has shape"):
-        model.save(tmp_path / "other")
-
-
 def test_a_class_can_be_added() -> None:
     model = mixture().fit(X[Y < 2], Y[Y < 2])
     means = model.means_.copy()
@@ -141,26 +127,6 @@ def test_feature_sets_gaps_and_rows_without_labels() -> None:
     assert classifier().fit(X, few).score(X, Y) > 0.85
     with pytest.raises(ValueError, match="120 rows have no label"):
         classifier(feature_sets=[[0, 1], [2, 3]]).fit(X, few)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"accelerate": True}, "accelerate=True is for EM"),
-        ({"tol": ("per-class", 0.1)}, "tol=.* is for EM"),
-        ({"init": {"means": X[:3], "freeze": "kernels"}}, "freeze='kernels' is for EM"),
-        ({"covariance_prior": 2.5}, "needs covariance_prior > 3"),
-        ({"inference": "em", "weight_prior": 0.5}, "weight_prior=0.5 must be at least 1 for EM"),
-        ({"inference": "bayes"}, "inference"),
-    ],
-)
-@pytest.mark.parametrize("make", [mixture, classifier])
-def test_settings_that_do_not_go_together(
-    make: Any, settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=message):
-        make(**settings).fit(X, Y)
 
 
 def test_a_stream_is_refused() -> None:

@@ -135,7 +135,7 @@ def n_kept(path: Path) -> int:
 def test_progress_is_a_bar_with_the_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=80)
-    monkeypatch.setattr("skmix.cli._common.console", lambda: console)
+    monkeypatch.setattr("skmix.cli._printing.console", lambda: console)
     with progress(100, 0, 2) as show:
         show([None] * 40)
     assert "40/100" in stream.getvalue()

@@ -1,28 +1,24 @@
-"""Shared by all commands: the application, printing, errors and exit codes."""
+"""The application, its exit codes, and how errors and warnings of the library are told.
+
+Modules of commands load the library only when a command runs, so that help and mistakes take no time.
+"""
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import re
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
 import skmix
 from skmix._errors import Argument, ArgumentError, ArgumentWarning
+from skmix.cli._printing import say, verbatim
 
 BAD_INPUT = NOT_INSTALLED = 1
 WRONG_USE = 2
@@ -32,9 +28,18 @@ INTERRUPTED = 130
 STANDARD = "-"
 """Standard input or output, in place of a file name."""
 
-_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
-
-
+# Options that set an argument of the library by another name.
+_OPTIONS = {
+    "columns": "--markers",
+    "covariance_type": "--covariance",
+    "label": "--sample",
+    "max_iter": "--max-passes",
+    "n_init": "--starts",
+    "n_jobs": "--jobs",
+    "n_kernels": "--kernels",
+    "n_populations": "--populations",
+    "weight_prior": "--prior",
+}
 _ORDER = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce"]
 """The commands, as help lists them."""
 
@@ -99,8 +104,6 @@ Exit codes:
     pretty_exceptions_enable=False,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
-
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -118,80 +121,9 @@ def main(
     """Shared-kernel mixture models: from a table to a model, and from a model to predictions."""
 
 
-def or_standard(place: str | None) -> str | None:
-    """Return where to write; the names of standard output are -, so that nothing else is printed there."""
-    return STANDARD if place is not None and os.path.abspath(place) in _STANDARD_OUTPUT else place
-
-
 def examples(*lines: str) -> str:
     """Return the epilog of a command's help: examples, one per line."""
     return "\n".join(["Examples:", "", "\b", *(f"  {line}" for line in lines)])
-
-
-# ---------------------------------------------------------------- printing
-
-
-# Control characters, those that turn the direction of writing, and halves of characters.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def verbatim(text: str, *, in_line: bool = False) -> str:
-    r"""Return text for a terminal, with control characters, which may come from data, as ``\x1b``.
-
-    New lines and tabs stay, unless the text is to be `in_line`.
-    """
-    text = text.replace("\n", "\\n").replace("\t", "\\t") if in_line else text
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-class _VerbatimConsole(Console):
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(verbatim(text), **options)
-
-
-def console() -> Console:
-    """Return a console that prints text as it is: no markup, emoji or control characters."""
-    return _VerbatimConsole(markup=False, emoji=False, highlight=False)
-
-
-def say(text: str = "", *, err: bool = False) -> None:
-    """Print a line without wrapping it; new lines and tabs in it, as names may have them, are escaped."""
-    typer.echo(verbatim(text, in_line=True), err=err)
-
-
-def table(
-    headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False, lines: bool = False
-) -> Table:
-    """Return a table for `console`: a column of names, then numbers, or text that may wrap."""
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_lines=lines)
-    for place, heading in enumerate(headings):
-        number = place > 0 and not wrap
-        heading = verbatim(heading, in_line=True)
-        shown.add_column(heading, justify="right" if number else "left", no_wrap=number)
-    for row in rows:
-        shown.add_row(*(verbatim(cell, in_line=True) for cell in row))
-    return shown
-
-
-def counted(number: int, one: str, several: str | None = None) -> str:
-    """Return a number with its noun in the singular or plural."""
-    return f"{number} {one if number == 1 else several or one + 's'}"
-
-
-def count(number: float) -> str:
-    """Return a number of rows as text; it need not be whole where they have weights."""
-    return str(int(number)) if float(number).is_integer() else f"{number:.6g}"
-
-
-def print_json(content: Any) -> None:
-    """Print numbers, strings, lists and dictionaries as JSON in ASCII, with null for NaN and infinities."""
-    plain = json.loads(json.dumps(content), parse_constant=lambda name: None)
-    typer.echo(json.dumps(plain, indent=2))
-
-
-def text_aside(aside: bool) -> Any:
-    """Return a context that prints to the error stream if standard output is reserved for JSON."""
-    return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
 # ---------------------------------------------------------------- errors and notes
@@ -208,20 +140,6 @@ def refuse(option: str, message: str) -> NoReturn:
     raise typer.BadParameter(verbatim(message, in_line=True), param_hint=option)
 
 
-def parse_number(option: str, given: str, *, least: float, whole: bool = False) -> Any:
-    """Return a number, or 'auto', from the command line."""
-    if given == "auto":
-        return given
-    try:
-        number = int(given) if whole else float(given)
-    except ValueError:
-        number = math.nan
-    if not least <= number < math.inf:
-        kind = "a whole number" if whole else "a number"
-        refuse(option, f"{given!r} is neither 'auto' nor {kind} of at least {least:g}.")
-    return number
-
-
 _notes: list[str] = []
 
 
@@ -231,11 +149,11 @@ def note(message: str) -> None:
         _notes.append(message)
 
 
-def in_options(error: Any, options: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a message of the library with a command's options in place of the library's arguments."""
+def in_options(error: Any) -> str:
+    """Return a message of the library with options in place of the library's arguments."""
 
     def word(argument: Argument) -> str:
-        option = options.get(argument.name, "--" + argument.name.replace("_", "-"))
+        option = _OPTIONS.get(argument.name, "--" + argument.name.replace("_", "-"))
         if isinstance(argument.value, bool):
             return option if argument.value else option.replace("--", "--no-", 1)
         return option if argument.value is None else f"{option} {shlex.quote(str(argument.value))}"
@@ -247,23 +165,19 @@ def in_options(error: Any, options: Mapping[str, str] = MappingProxyType({})) ->
 def guarded(
     bad_input: int = BAD_INPUT,
     interrupted: str = "interrupted; nothing was written.",
-    options: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
-    """Turn errors into a one-line message and an exit code, and warnings into notes.
-
-    `options` are those that set an argument of the library by another name.
-    """
+    """Turn errors into a one-line message and an exit code, and warnings into notes."""
     _notes.clear()
     with warnings.catch_warnings():
         # Show warnings to users only. Columns were matched by name, so models get arrays without names.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        warnings.showwarning = lambda message, *_, **__: note(in_options(message, options))
+        warnings.showwarning = lambda message, *_, **__: note(in_options(message))
         try:
             yield
         except (ValueError, OverflowError) as error:
-            stop(in_options(error, options), bad_input)
+            stop(in_options(error), bad_input)
         except BrokenPipeError:
             raise
         except OSError as error:

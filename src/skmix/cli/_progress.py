@@ -20,8 +20,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from skmix.cli._common import verbatim
-from skmix.estimators.callbacks import watched_by
+from skmix.cli._printing import verbatim
 
 
 class TimeLeft(TimeRemainingColumn):
@@ -102,5 +101,7 @@ def display(console: Console, patience: float) -> Iterator[Watch]:
 @contextmanager
 def watching(console: Console | None = None, patience: float = 2.0) -> Iterator[Watch]:
     """Show the progress of reading, fitting and predicting on the error stream, after `patience` seconds."""
+    from skmix.estimators.callbacks import watched_by
+
     with display(console or Console(stderr=True), patience) as watch, watched_by(watch.steps):
         yield watch

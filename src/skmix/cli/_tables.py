@@ -1,17 +1,15 @@
-"""Tables and models on the command line: shared options, and how both are read and written."""
+"""Tables and models on the command line: how both are read and written."""
 
 from __future__ import annotations
 
-import codecs
 import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
 from skmix.cli._common import (
@@ -21,123 +19,20 @@ from skmix.cli._common import (
     failing,
     in_options,
     note,
-    or_standard,
-    refuse,
     stop,
 )
 from skmix.cli._progress import Watch
 from skmix.groups import Study, load
 from skmix.io import ColumnError, TableRows, read_rows, replacing, writable_folder, write_columns
 from skmix.io.encoding import Kind, listed, plain_text
-from skmix.io.labels import labels_like
-from skmix.io.preparation import AUTOMATIC, Preparation, check_scale_known, scale_of, transformer_of
-from skmix.io.writing import WRITABLE, check_writable, is_device
+from skmix.io.labels import class_labels, labels_like, number_labels
+from skmix.io.preparation import Preparation, check_scale_known, scale_in_words
+from skmix.io.remarks import column_remarks
+from skmix.io.writing import check_writable, is_device
 from skmix.report._predictions import target_of
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="Table with a line of names: CSV, TSV (.gz too), Parquet, NPZ, .npy, FCS; - is standard input.",
-    ),
-]
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
-Target = Annotated[
-    str | None,
-    typer.Option("--target", "-t", metavar="COLUMN", help="Column of labels; by default the one of the fit."),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be given several times."),
-]
-NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="The first line has values; columns are column_1, column_2 ...")
-]
-Sep = Annotated[
-    str | None,
-    typer.Option(metavar="CHARACTER", help="What separates columns, or tab or space; by default found out."),
-]
-Decimal = Annotated[
-    Literal[".", ","], typer.Option(metavar="CHARACTER", help="What is before decimals: . or ,")
-]
-Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Encoding of the text, such as latin-1; by default UTF-8.")
-]
-Missing = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TOKEN",
-        help="Word or number for a missing value, beside empty cells and the usual words (NA, N/A, NaN, "
-        "null, None, ? ...); may be given several times. '' leaves the usual words out: they may be classes.",
-    ),
-]
-Out = Annotated[
-    str,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        help=f"Where to: {', '.join(WRITABLE)}; - is CSV on standard output.",
-        callback=or_standard,
-    ),
-]
-Digits = Annotated[
-    int | None, typer.Option("--digits", help="Significant digits of numbers in text; by default all.", min=1)
-]
-Html = Annotated[
-    str | None,
-    typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.", callback=or_standard),
-]
 
-
-Compensate = Annotated[
-    bool | None,
-    typer.Option(
-        "--compensate/--no-compensate",
-        help="Compensate FCS files for spill-over, each by its own matrix; by default if they have one.",
-    ),
-]
-Transform = Annotated[
-    str | None,
-    typer.Option(
-        metavar="arcsinh[:COFACTOR]|logicle|none",
-        help="Scale of the values; by default arcsinh:150 for FCS files, and none for others. Customary for "
-        "mass cytometry is arcsinh:5.",
-    ),
-]
-
-
-def preparation(compensate: bool | None, transform: str | None) -> dict[str, Any]:
-    """Return how files are prepared, by the options of a command; what is not given is automatic."""
-    settings = {**AUTOMATIC}
-    if compensate is not None:
-        settings["compensate"] = compensate
-    if transform is not None:
-        try:
-            settings["transform"] = scale_of(transformer_of(transform))
-        except ValueError as error:
-            refuse("--transform", str(error))
-    return settings
-
-
-def written(
-    no_header: bool, sep: str | None, decimal: str, encoding: str | None, missing: list[str] | None
-) -> dict[str, Any]:
-    """Return how a table is written, by the options of a command, as arguments of `read_rows`."""
-    sep = {"tab": "\t", "\\t": "\t", "space": " "}.get(sep or "", sep)
-    if sep is not None and (len(sep) != 1 or sep in '"\r\n' or not sep.isascii()):
-        refuse("--sep", f"{sep!r} is not one character, tab or space.")
-    if sep == decimal:
-        refuse("--sep", f"{sep!r} is also --decimal.")
-    try:
-        codecs.lookup(encoding or "utf-8")
-    except LookupError:
-        refuse("--encoding", f"{encoding!r} is not known to Python.")
-    own = missing or ()
-    return {"header": not no_header, "sep": sep, "decimal": decimal, "encoding": encoding, "missing": own}
-
-
-def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableRows:
+def read(watch: Watch, data: str, *, drop: Any = None, remarks: bool = False, **options: Any) -> TableRows:
     """Read a table or standard input with `read_rows`; stop with a hint if a column cannot be used."""
     if data == STANDARD and sys.stdin is None:
         stop("standard input is closed.", BAD_INPUT)
@@ -146,6 +41,7 @@ def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableR
     try:
         with watch.share("reading") as progress:
             rows = read_rows(source, progress=progress, **options)
+        found = column_remarks(rows) if remarks else []
     except ColumnError as error:
         hint = f" Leave it out with --drop {error.column!r}."
         if options.get("target") is None:
@@ -158,7 +54,54 @@ def read(watch: Watch, data: str, *, drop: Any = None, **options: Any) -> TableR
         )
     for each in rows.notes:
         note(f"{in_options(each)}.")
+    for each in found:
+        note(in_options(each))
     return rows
+
+
+def read_to_fit(watch: Watch, data: str, **options: Any) -> TableRows:
+    """Read a table for a fit, with notes on its scale and on columns that may be no measurements."""
+    rows = read(watch, data, remarks=True, **options)
+    prepared = rows.preparation or {"transform": "none"}
+    if "compensate" in prepared or prepared["transform"] != "none":
+        spilt = ", compensated for spill-over" if prepared.get("compensate") else ""
+        note(f"values are on the scale {scale_in_words(prepared['transform'])}{spilt}.")
+    coded = [name for name, kind in rows.columns.items() if isinstance(kind, list)]
+    if options["target"] is None and coded:
+        note(
+            f"without --target, all columns are features. If {coded[-1]!r} is the column of labels, use "
+            f"--target {coded[-1]!r}."
+        )
+    return rows
+
+
+def training_rows(rows: TableRows, target: str | None, unlabelled: str) -> tuple[Any, Any, Any]:
+    """Return rows to fit: X (n, M), labels (n,) or None, and weights (n,) or None; none has a weight of 0.
+
+    The number −1 marks rows without a label, as in Python, unless empty cells do. Where it may as well be a
+    class, which Python refuses, the labels become text.
+    """
+    y, taken = None, np.ones(len(rows.X), dtype=np.bool_) if rows.weights is None else rows.weights > 0.0
+    if target is not None and rows.labels is not None:
+        y, known = class_labels(rows.labels, target)
+        if known.all():
+            try:
+                known = number_labels(y)[1] >= 0
+            except ValueError:
+                y = y.astype(str)
+        n_missing = int(np.count_nonzero(~known))
+        if n_missing and unlabelled == "refuse":
+            raise ValueError(
+                f"column {target!r} has no label in {n_missing} of {len(y)} rows. Leave these rows out with "
+                "--unlabelled drop, or learn from them too with --unlabelled use."
+            )
+        if unlabelled == "drop":
+            taken &= known
+        elif n_missing:
+            y = y.astype(object)
+            y[~known] = None
+    X, y, weights = (None if each is None else each[taken] for each in (rows.X, y, rows.weights))
+    return X, y, weights
 
 
 def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options: Any) -> TableRows:
@@ -218,6 +161,11 @@ def read_labelled(
     if not known.all():
         note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
     return rows.X[known], labels[known], None if rows.weights is None else rows.weights[known]
+
+
+def name_of(data: str) -> str:
+    """Return what to call a table in a title."""
+    return "standard input" if data == STANDARD else Path(data).name
 
 
 def load_any(path: str) -> Any:

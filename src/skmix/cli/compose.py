@@ -5,37 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from skmix.cli import _common as cli
-from skmix.cli import _tables as tables
+from skmix.cli import _options as options
+from skmix.cli import _printing as printing
 from skmix.cli._progress import watching
-from skmix.estimators import SharedKernelMixture
-from skmix.groups import Study
-from skmix.groups import compose as compose_samples
-from skmix.groups.proportions import FEWEST_SAMPLES
-from skmix.groups.study import MOST_LISTED, search_in_words
-from skmix.io.encoding import listed
-from skmix.io.opening import files_of
-from skmix.io.preparation import scale_in_words
-from skmix.plots._models import part_label
+
+if TYPE_CHECKING:
+    from skmix.groups import Study
 
 _of_files = partial(typer.Option, rich_help_panel="The files")
 _of_model = partial(typer.Option, rich_help_panel="The model")
-_of_output = partial(typer.Option, rich_help_panel="The output", callback=cli.or_standard)
-# Arguments of the library by the options that set them.
-_OPTIONS = {
-    "n_kernels": "--kernels",
-    "n_populations": "--populations",
-    "weight_prior": "--prior",
-    "columns": "--markers",
-    "label": "--sample",
-    "n_jobs": "--jobs",
-}
-# Samples that are printed.
-_MAX_LINES = 20
+_of_output = partial(typer.Option, rich_help_panel="The output", callback=options.or_standard)
 
 
 @cli.app.command(
@@ -69,12 +53,12 @@ def compose(
             help="Columns to use, or channels of FCS files by name or marker; by default all but Time.",
         ),
     ] = None,
-    compensate: tables.Compensate = None,
-    transform: tables.Transform = None,
-    sep: tables.Sep = None,
-    decimal: tables.Decimal = ".",
-    encoding: tables.Encoding = None,
-    missing: tables.Missing = None,
+    compensate: options.Compensate = None,
+    transform: options.Transform = None,
+    sep: options.Sep = None,
+    decimal: options.Decimal = ".",
+    encoding: options.Encoding = None,
+    missing: options.Missing = None,
     skip_bad_files: Annotated[
         bool,
         _of_files(
@@ -119,12 +103,12 @@ def compose(
     html: Annotated[
         str | None, _of_output(metavar="FILE", help="Page to write, for a browser and for colleagues.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Threads; the model does not depend on it.")] = None,
+    jobs: options.Jobs = None,
     device: Annotated[
         str | None, typer.Option(metavar="DEVICE", help="PyTorch device for the fit, such as cuda.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**32 - 1)] = 0,
-    as_json: cli.Json = False,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Find the populations that samples share, and their proportions in each sample.
 
@@ -138,19 +122,18 @@ def compose(
     proportions of the same populations, on the same scale and markers.
     """
     n_kernels, n_populations = (
-        None if given == "auto" else cli.parse_number(option, given, least=1, whole=True)
-        for option, given in (("--kernels", kernels), ("--populations", populations))
+        None if number == "auto" else number
+        for number in (
+            options.parse_number("--kernels", kernels),
+            options.parse_number("--populations", populations),
+        )
     )
     if n_kernels is not None and criterion is not None:
         cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
-    names = None if markers is None else [name.strip() for name in markers.split(",") if name.strip()]
-    if names == []:
-        cli.refuse("--markers", f"{markers!r} names no marker.")
-    if jobs == 0:
-        cli.refuse("--jobs", "must not be 0; -1 uses all cores.")
-    reading = tables.preparation(compensate, transform) | {
+    names = None if markers is None else options.parse_names("--markers", markers)
+    reading = options.parse_preparation(compensate, transform) | {
         "sample": sample,
-        "text": tables.written(False, sep, decimal, encoding, missing),
+        "text": options.parse_text(False, sep, decimal, encoding, missing),
         "on_error": "skip" if skip_bad_files else "raise",
     }
     of_fit = {
@@ -166,8 +149,11 @@ def compose(
             cli.stop(f"{option} is for a fit, but --model has been fitted already.", cli.WRONG_USE)
     out = out or "model.skmix" if model is None else None
     places = {"-o": out, "--table": table, "--html": html}
+    from skmix.cli import _tables as tables
+    from skmix.groups import compose as compose_samples
+
     _check_places(files, places, model, sample, as_json=as_json)
-    with cli.guarded(options=_OPTIONS), watching() as watch:
+    with cli.guarded(), watching() as watch:
         if model is None:
             study = compose_samples(
                 files[0] if len(files) == 1 else files,
@@ -204,9 +190,9 @@ def compose(
     written = [place for place in places.values() if place is not None]
     outcome = {"model": out or model, "written": written, "seed": seed, **outcome}
     if as_json:
-        cli.print_json({**outcome, "proportions": proportions.to_dict("records")})
+        printing.print_json({**outcome, "proportions": proportions.to_dict("records")})
     else:
-        _print(outcome, proportions, part, err=cli.STANDARD in (table, html))
+        printing.print_study(outcome, proportions, part, err=cli.STANDARD in (table, html))
 
 
 def _check_places(
@@ -218,6 +204,9 @@ def _check_places(
     as_json: bool,
 ) -> None:
     """Stop if standard output, a file or a folder is named where it cannot be used."""
+    from skmix.cli import _tables as tables
+    from skmix.io.opening import files_of
+
     if list(places.values()).count(cli.STANDARD) - (places["-o"] == cli.STANDARD) + as_json > 1:
         cli.stop("standard output takes one of --table -, --html - and --json.", cli.WRONG_USE)
     if cli.STANDARD in (*files, places["-o"]):
@@ -244,6 +233,10 @@ def _check_places(
 
 def _load(path: str) -> Study:
     """Return the study in a file, or that of a mixture in a file."""
+    from skmix.cli import _tables as tables
+    from skmix.estimators import SharedKernelMixture
+    from skmix.groups import Study
+
     found = tables.load_any(path)
     if isinstance(found, SharedKernelMixture):
         found = Study(found)
@@ -251,54 +244,3 @@ def _load(path: str) -> Study:
         has = f"{path} has a {type(found).__name__}"
         cli.stop(f"{has}; skmix compose needs a study or a mixture.", cli.BAD_INPUT)
     return found
-
-
-def _print(outcome: dict[str, Any], proportions: Any, part: str, *, err: bool) -> None:
-    """Print the outcome in words, and the proportions of the first samples and populations."""
-    samples, markers = outcome["samples"], outcome["markers"]
-    say = partial(cli.say, err=err)
-    say(
-        f"{cli.counted(len(samples), 'sample')}, {outcome['n_cells']} cells, "
-        f"{cli.counted(len(markers), 'marker')} ({listed(markers, MOST_LISTED)})"
-    )
-    compensated = ", compensated for spill-over" if outcome["compensate"] else ""
-    say(f"transform {scale_in_words(outcome['transform'])}{compensated}")
-    kernels = cli.counted(outcome["n_kernels"], "kernel")
-    is_new = outcome["model"] in outcome["written"]
-    if is_new and outcome["search"] is not None:
-        kernels += f" ({search_in_words(outcome['search'])})"
-    if outcome["n_populations"] is not None:
-        kernels += f", merged into {cli.counted(outcome['n_populations'], 'population')}"
-    say(kernels)
-    if is_new:
-        ended = "converged" if outcome["converged"] else "did not converge"
-        say(f"{ended} in {cli.counted(outcome['n_iter'], 'pass', 'passes')}")
-    if not err:
-        say()
-        _print_proportions(samples, proportions, part)
-    unusual = [each["sample"] for each in samples if each["unusual"]]
-    if unusual:
-        say(f"* unusual: {listed(unusual, MOST_LISTED)}")
-    elif any(each["unusual"] is None for each in samples):
-        say(f"unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples in the model")
-    written = [place for place in outcome["written"] if place != cli.STANDARD]
-    if written:
-        say(f"written into {', '.join(written)}")
-
-
-def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, part: str) -> None:
-    """Print the proportions in the first samples and populations in percent."""
-    shares = 100.0 * proportions["proportion"].to_numpy().reshape(len(samples), -1)
-    terminal = cli.console()
-    names = [f"{each['sample']}{' *' if each['unusual'] else ''}" for each in samples[:_MAX_LINES]]
-    width = max(map(len, [*names, "sample"])) + len(f" {max(each['cells'] for each in samples)}") + 3
-    n_shown = min(shares.shape[1], max(1, (terminal.width - width) // 6))
-    rows = [
-        [name, str(each["cells"]), *(f"{share:.1f}" for share in own[:n_shown])]
-        for name, each, own in zip(names, samples, shares, strict=False)
-    ]
-    headings = (part_label(each, part) for each in proportions[part][:n_shown])
-    terminal.print(cli.table(["sample", "cells", *headings], rows))
-    left = {"sample": len(samples) - len(names), part: shares.shape[1] - n_shown}
-    more = " and ".join(cli.counted(number, f"more {what}") for what, number in left.items() if number > 0)
-    cli.say(f"Percent of each sample by {part}" + (f"; {more}: --table has all." if more else "."))

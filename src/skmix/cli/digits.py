@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from skmix.cli import _common as cli
+from skmix.cli import _options as options
+from skmix.cli import _printing as printing
 from skmix.cli._progress import watching
-from skmix.io import writable_folder
-from skmix.io.writing import WRITABLE
 
 
 @cli.app.command(
@@ -24,20 +24,16 @@ def digits(
         Path,
         typer.Option(
             help="File for images, labels and features (.npz), or for a table of features and labels "
-            f"({', '.join(WRITABLE)})."
+            "(.csv, .tsv, .gz too, or .parquet)."
         ),
     ] = Path("digits.npz"),
     per_digit: Annotated[int, typer.Option(help="Images of each digit.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Seed of the images.", min=0, max=2**32 - 1)] = 0,
-    half_length: Annotated[float, typer.Option(help="Half the length of a segment.")] = 2.0,
-    half_width: Annotated[float, typer.Option(help="Half the width of a segment.")] = 0.5,
-    points: Annotated[int, typer.Option(help="Points of each lit segment.", min=1)] = 100,
-    variance_scale: Annotated[float, typer.Option(help="Factor of the points' variances.")] = 1.2,
     sheet: Annotated[
         Path | None,
         typer.Option(help="Picture of the first 20 images of each digit (.png, .pdf, .svg)."),
     ] = None,
-    as_json: cli.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Simulate images of seven-segment digits and compute their features.
 
@@ -45,6 +41,10 @@ def digits(
     feature_names (14,); read it with numpy.load. A table has the 14 features
     and, as its last column, the digit.
     """
+    from skmix.io import writable_folder
+    from skmix.io.writing import WRITABLE
+    from skmix.paper.command import write_digits
+
     known = {"--out": (".npz", *WRITABLE), "--sheet": (".pdf", ".png", ".svg")}
     wanted = {option: file for option, file in zip(known, (out, sheet), strict=True) if file is not None}
     for option, file in wanted.items():
@@ -52,24 +52,13 @@ def digits(
             suffixes = " or ".join(known[option])
             cli.stop(f"{option} {file}: the name must end in {suffixes}.", cli.WRONG_USE)
     files = " and ".join(map(str, wanted.values()))
-    from skmix.paper.command import write_digits
-
     with cli.guarded(cli.WRONG_USE), cli.failing(f"cannot write {files}"):
         for file in wanted.values():
             writable_folder(file.parent)
         with watching() as watch, watch.steps("simulating", None):
-            n_images = write_digits(
-                out,
-                sheet,
-                per_digit,
-                half_length=half_length,
-                half_width=half_width,
-                n_points=points,
-                variance_scale=variance_scale,
-                random_state=seed,
-            )
+            n_images = write_digits(out, sheet, per_digit, random_state=seed)
     if as_json:
         picture = None if sheet is None else str(sheet)
-        cli.print_json({"file": str(out), "sheet": picture, "n_images": n_images})
+        printing.print_json({"file": str(out), "sheet": picture, "n_images": n_images})
     else:
-        cli.say(f"{n_images} images, {per_digit} of each digit, written into {files}.")
+        printing.say(f"{n_images} images, {per_digit} of each digit, written into {files}.")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import enum
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from skmix.cli import _common as cli
+from skmix.cli import _options as options
+from skmix.cli import _printing as printing
 from skmix.cli._progress import display
-from skmix.engine.compute import how_to_install
 
 
 class MethodChoice(enum.StrEnum):
@@ -52,7 +54,7 @@ def reproduce(
             "says, in 10D and 13D."
         ),
     ] = "all",
-    as_json: cli.Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Reproduce the paper: its illustration, its study of seven-segment digits, all tables and figures.
 
@@ -60,6 +62,8 @@ def reproduce(
     figures (PNG, PDF) and a report (HTML). Finished runs are stored: run the
     same command again to continue after an interruption.
     """
+    from skmix.engine.compute import how_to_install
+
     if importlib.util.find_spec("jinja2") is None:
         cli.stop(f"The report needs jinja2: {how_to_install('report')}", cli.NOT_INSTALLED)
     from skmix import paper
@@ -70,12 +74,12 @@ def reproduce(
         cells = paper.study_cells(runs, only, [choice.value for choice in method or MethodChoice])
         settings = paper.Settings(seed=seed, dither=dither)
         try:
-            with cli.text_aside(as_json):
-                outcome = command.reproduce(out, settings, cells, jobs, cli.console(), progress)
+            with redirect_stdout(sys.stderr) if as_json else nullcontext():
+                outcome = command.reproduce(out, settings, cells, jobs, printing.console(), progress)
         except harness.ExperimentError as error:
             cli.stop(str(error), cli.ENDED_EARLY)
     if as_json:
-        cli.print_json(outcome)
+        printing.print_json(outcome)
 
 
 @contextmanager
@@ -85,12 +89,12 @@ def progress(n_runs: int, n_stored: int, n_jobs: int) -> Iterator[Callable[[Sequ
     `n_runs` are to be made, `n_stored` exist already. Yields a function to call with the runs of each batch.
     """
     if n_stored:
-        cli.say(f"{n_stored} runs are already stored.")
+        printing.say(f"{n_stored} runs are already stored.")
     if not n_runs:
         yield lambda runs: None
         return
-    cli.say(f"Making {n_runs} runs on {cli.counted(n_jobs, 'process', 'processes')}.")
-    begun, done, terminal = time.monotonic(), 0, cli.console()
+    printing.say(f"Making {n_runs} runs on {printing.counted(n_jobs, 'process', 'processes')}.")
+    begun, done, terminal = time.monotonic(), 0, printing.console()
     with display(terminal, 0.0) as watch, watch.steps("runs", n_runs) as report_steps:
 
         def show(runs: Sequence[Any]) -> None:
@@ -99,7 +103,7 @@ def progress(n_runs: int, n_stored: int, n_jobs: int) -> Iterator[Callable[[Sequ
             report_steps(f"{done}/{n_runs}", steps=len(runs))
             # Without a terminal, a line for every quarter of the runs.
             if not terminal.is_terminal and 4 * before // n_runs < 4 * done // n_runs < 4:
-                cli.say(f"{done} of {n_runs} runs done.")
+                printing.say(f"{done} of {n_runs} runs done.")
 
         yield show
-    cli.say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")
+    printing.say(f"Made {n_runs} runs in {time.monotonic() - begun:.0f} s.")

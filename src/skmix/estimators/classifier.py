@@ -332,19 +332,15 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> Self:
         """Tune weights, means and covariances for classification.
 
-        EM describes each class as well as it can. Where kernels are few for that, classes are separated
-        better by maximising Σ log p(c | x) + λ Σ log p(x, c), starting from what EM has found: the first term
-        is how well labels are predicted, the second how well rows are described. The log-probabilities of the
-        first are divided by a temperature of 3, so that rows near a boundary count even on its right side.
-        Priors of the fit (`covariance_prior`, `weight_prior`) stay in force, with the weight that rows have
-        whose class is certain. Kernels stay Gaussians above `variance_floor`, so that densities, samples and
-        saving go on working; densities fit rows less well than before. The posterior of a variational fit no
-        longer applies and is removed.
+        Starting from the fit, it maximises Σ log p(c | x) + λ Σ log p(x, c): the first term is how well
+        labels are predicted, with log-probabilities divided by a temperature of 3; the second how well rows
+        are described. Priors of the fit stay in force, and kernels stay Gaussians above `variance_floor`, but
+        densities fit rows less well than before. The posterior of a variational fit is removed.
 
-        Held-out rows decide when to stop, and which model is best: that of the least log-loss, at the
-        temperature that suits it, among those that make no more errors than the fitted one. Where there is
-        none, the fitted model stays. In any case `temperature_` is then that of `calibrate` for these rows,
-        but at least 1. Without held-out rows the last model stays, and so does `temperature_`.
+        Held-out rows decide when to stop, and which model is best: that of least log-loss, at its own
+        temperature, among those that make no more errors than the fitted one, which stays if there is none.
+        `temperature_` is then that of `calibrate` for these rows, but at least 1. Without held-out rows the
+        last model stays, and so does `temperature_`.
 
         Parameters
         ----------
@@ -356,30 +352,25 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             λ; or several values, each of which goes on from the best model so far, or from the last one where
             no rows are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
         validation : float, tuple or None, default=0.1
-            Share of the rows that is held out, of each class. A model of the same settings is fitted to the
-            others and tuned, and the held-out rows, which it has not seen, decide how far; then this model is
-            tuned as far, on all rows. With `new_rows`, there is no such fit, and the held-out rows judge this
-            model. Or held-out rows and their labels, (X, y), that are in neither the fit nor X. Or None to
-            take all rounds and keep the last model; use `calibrate` with other rows for its temperature.
+            Share of the rows of each class that is held out. A second model, fitted to the others and tuned,
+            is judged by them; this one is then tuned as far, on all rows. Or held-out rows and their labels,
+            (X, y), that are in neither the fit nor X. Or None to keep the last model; use `calibrate` with
+            other rows for its temperature.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
-            with Adam's steps, by default 20. Steps shrink to nothing over the passes, so that more of them
-            also learn more slowly.
+            with Adam's steps, by default 20, which shrink to nothing over the passes.
         batch_size : int, default=None
-            Rows of a mini-batch; as many as there are rows, or more, take L-BFGS over all of them. None is
-            500 where there are more than 10 000 rows, and all of them otherwise.
+            Rows of a mini-batch; N or more take L-BFGS over all of them. None is 500 where there are more
+            than 10 000 rows, and all of them otherwise.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows.
         random_state : int, RandomState instance or None, default=None
             Source of randomness of the split and of the mini-batches.
         new_rows : bool, default=False
-            Your statement that no row of X was in the fit. The held-out tenth of X then judges this model
-            itself while it is tuned on the rest. Where fewer than 100 rows would be held out, four parts of X
-            are held out in turn, and each is judged by this model tuned, in the same way, on the others;
-            unless the log-loss of all rows falls by more than two standard errors, and no more of them are
-            misclassified, the fitted model stays, and otherwise it is tuned on all rows, for as few rounds as
-            in any of the four. If the statement is wrong, the scores in `tuned_` are too good, and tuning
-            stops too early or too late.
+            Your statement that no row of X was in the fit: held-out rows then judge this model itself. Where
+            fewer than 100 would be held out, four parts of X are held out in turn, and the fitted model stays
+            unless the log-loss of all rows falls by more than two standard errors and no more of them are
+            misclassified. If the statement is wrong, the scores in `tuned_` are too good.
 
         Returns
         -------

@@ -68,11 +68,6 @@ def shifted(model: Model, j: int) -> Any:
     return own
 
 
-def _by_group(codes: IntArray) -> list[tuple[int, IntArray]]:
-    """Return the classes that occur among `codes` (n,), and where."""
-    return [(j, np.flatnonzero(codes == j)) for j in np.unique(codes).tolist()]
-
-
 def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of a model, rows (n, M) and classes (n,) that uses the means of each row's class.
 
@@ -83,10 +78,9 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(model: Model, rows: Array, codes: IntArray | None = None) -> Any:
         if codes is None or not has_shifts(model):
             return function(model, rows, codes)
-        groups = _by_group(codes)
-        parts = [function(shifted(model, j), pick(rows, index), codes[index]) for j, index in groups]
-        place = np.argsort(np.concatenate([index for _, index in groups]))
-        return pick(namespace(parts[0]).concat(parts), place)
+        groups = {j: np.flatnonzero(codes == j) for j in np.unique(codes).tolist()}
+        parts = [function(shifted(model, j), pick(rows, own), codes[own]) for j, own in groups.items()]
+        return pick(namespace(parts[0]).concat(parts), np.argsort(np.concatenate([*groups.values()])))
 
     return call
 

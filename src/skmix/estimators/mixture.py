@@ -27,6 +27,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from .._errors import Argument, ArgumentError
 from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
 from ..engine.estep.terms import safe_log
@@ -141,9 +142,8 @@ _FITTED = """
         Feature names, when X had them.
     preparation_ : dict
         When X came from FCS files, or was transformed by `open_rows`: the scale, ``transform``, and whether
-        files are compensated, ``compensate``. The model prepares the files and data frames that it is given
-        in the same way. It takes arrays, an AnnData, and what `open_rows` opened with ``transform=None`` as
-        prepared already.
+        files are compensated, ``compensate``. Files and data frames are prepared in the same way; arrays, an
+        AnnData, and what `open_rows` opened with ``transform=None`` are taken as prepared already.
     class_count_ : ndarray of shape (L,)
         Number of labelled training rows of each class, or the sum of their weights.
     covariance_type_ : str
@@ -309,14 +309,12 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         ----------
         X : array-like of shape (N, M)
             Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
-            .npy, Parquet, text, Zarr or FCS file, a Zarr array, a large mapped array, an AnnData, what
-            `open_rows` returns, or a Dask array or dataframe. Or rows whose classes are known: a list of
-            files, a folder or a pattern, of which each file is a class named after it, or a pair of a table
+            file, a Zarr array, an AnnData, what `open_rows` returns, or a Dask collection. Or rows whose
+            classes are known: a list of files, a folder or a pattern, each file a class, or a pair of a table
             and its column of classes; see `open_rows`.
         y : array-like of shape (N,), default=None
-            Class labels of any type. NaN and None mark rows without a label, and so does the number -1, as in
-            scikit-learn's `semi_supervised`; but -1 and one other label are two classes, and where -1 may
-            as well be a class (-1, 0 and 1, or beside other negative labels) it is refused. For rows in a
+            Class labels of any type. NaN, None and the number -1 mark rows without a label; but -1 and one
+            other label are two classes, and where -1 may as well be a class it is refused. For rows in a
             file, also the name of a column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all. A
@@ -339,9 +337,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
-                raise ValueError(
-                    f"n_kernels={self.n_kernels} is more than the {n_rows} rows there are: use fewer kernels."
-                )
+                kernels = Argument("n_kernels", self.n_kernels)
+                raise ArgumentError(kernels, f" is more than the {n_rows} rows there are: use fewer kernels.")
             self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
             monitor: Monitor | None = None
@@ -474,13 +471,11 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
         Notes
         -----
-        A mixture with a `group_shift` r adapts to the new group as speaker models are made of a background
-        model, by relevance MAP adaptation [1]_. A kernel with m expected rows of the group, and their mean x̄,
-        has there the mean a x̄ + (1 - a) μ, where a = m / (m + r), and a weight in proportion to
-        a m / n + (1 - a) π, for n rows in all and the weight π in all classes together. Expectations begin at
-        these common weights and means, and both steps are repeated until they converge or `max_iter` is
-        reached; one pass is the usual choice for speakers. With a `weight_prior`, weights are those of the
-        prior instead.
+        A mixture with a `group_shift` r adapts to the new group by relevance MAP adaptation [1]_: a kernel
+        with m expected rows of the group, and their mean x̄, has there the mean a x̄ + (1 - a) μ, where
+        a = m / (m + r), and a weight in proportion to a m / n + (1 - a) π, for n rows in all and the weight π
+        in all classes together. Both steps are repeated until they converge; one pass is the usual choice for
+        speakers. With a `weight_prior`, weights are those of the prior instead.
 
         References
         ----------
@@ -579,9 +574,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         Returns
         -------
         estimator
-            A fitted estimator of the same kind. It has the parameters of the density but nothing that
-            describes training rows, such as `log_likelihood_`; a classifier keeps its temperature, while a
-            threshold for novelty, which belongs to the density of all features, is dropped.
+            A fitted estimator of the same kind, without attributes that describe training rows, such as
+            `log_likelihood_`. A classifier keeps its temperature and loses its threshold.
         """
         check_is_fitted(self)
         return densities.marginal(host_copy(self), features)
@@ -601,8 +595,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         Returns
         -------
         estimator
-            A fitted estimator of the same kind over the features that are not given, in their order. It has
-            the parameters of the density but nothing that describes training rows, such as `log_likelihood_`.
+            A fitted estimator of the same kind over the other features, in their order, without attributes
+            that describe training rows, such as `log_likelihood_`.
         """
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
@@ -618,8 +612,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
     def _scores(self, X: Any, y: Any) -> Any:
         """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
-        scores = score_rows(self, X, densities.log_density, y)
-        return computed(scores)
+        return computed(score_rows(self, X, densities.log_density, y))
 
 
 @savable

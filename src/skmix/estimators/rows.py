@@ -690,6 +690,14 @@ def note_rows(estimator: Any, **found: Any) -> None:
         del vars(estimator)[name]
 
 
+def note_members(estimator: Any, **found: Any) -> None:
+    """Keep what is known of the rows in an estimator, and in members of a search that take the same rows."""
+    maps = zip(*(getattr(estimator, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
+    members = [own for own, change in maps if change is None]
+    for each in (estimator, *members, *getattr(estimator, "mixtures_", [])):
+        note_rows(each, **found)
+
+
 @contextmanager
 def updating(estimator: Any, X: Any = None) -> Iterator[None]:
     """Change the estimator in the body; restore the previous fit if the body raises.

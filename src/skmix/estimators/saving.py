@@ -287,7 +287,7 @@ def _check(model: Any) -> None:
 
 def _check_value(name: str, value: Any, expected: Mapping[str, Any], sizes: dict[str, int]) -> None:
     """Check type, shape and range of an attribute; `sizes` are those of the axes so far, by letter."""
-    kind, axes, bounds = (expected.get(key) for key in ("kind", "axes", "bounds"))
+    kind, axes, bounds = expected["kind"], expected.get("axes"), expected.get("bounds")
     right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
     _require(right, f"{name} is a {type(value).__name__}")
     if axes is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import Argument, ArgumentError
 from ..engine.model import FloatArray, IntArray
 from ..estimators.callbacks import progress_bar
 from ..estimators.rows import with_features_of
@@ -80,6 +81,7 @@ def open_cells(
         source = source if model is None else with_features_of(model, source)
         # Asking for the names finds files that disagree.
         names = source.feature_names
+        _refuse_text(source if model is None else None)
     for warning in caught:
         warnings.warn(warning.message, stacklevel=3)
     # A study does not keep the folders of its files.
@@ -107,6 +109,20 @@ def open_cells(
         notes=tuple(notes),
     )
     return Cells(source, *_sample(source, seed), origin)
+
+
+def _refuse_text(source: Source | None) -> None:
+    """Refuse a column of text, which would be encoded: it may name the samples, and is no marker."""
+    kinds = (source.preparation or {}).get("columns") if source is not None else None
+    text = [name for name, kind in (kinds or {}).items() if kind is not None]
+    if text:
+        raise ArgumentError(
+            f"column {text[0]!r} holds text and is no marker: name the column of samples by ",
+            Argument("sample"),
+            ", or the markers by ",
+            Argument("markers"),
+            ".",
+        )
 
 
 def _sample(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, np.ndarray]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from sklearn.metrics import log_loss
 
+from skmix.estimators.callbacks import progress_bar
+from skmix.estimators.holdout import Split
 from skmix.io.labels import check_length
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from skmix.plots._models import chosen_model
@@ -170,6 +174,64 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
         outliers=outliers,
         refused=refused,
     )
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """Probabilities (n, L) of all rows, each by a model that was not fitted to it, as those of one model."""
+
+    classes_: NDArray[Any]
+    probabilities: NDArray[np.float64]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities (n, L) of all rows."""
+        return self.probabilities
+
+
+def cross_validate(
+    estimator: Any,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    sample_weight: NDArray[Any] | None = None,
+    *,
+    splits: Sequence[Split],
+) -> tuple[Evaluation, list[float]]:
+    """Evaluate fits of a classifier on the rows that are held out of them.
+
+    Parameters
+    ----------
+    estimator : SharedKernelClassifier or SharedKernelClassifierCV
+        A classifier, which is cloned for each fit.
+    X : ndarray of shape (n, M)
+        Rows.
+    y : ndarray of shape (n,)
+        Their labels; rows without one are never held out.
+    sample_weight : ndarray of shape (n,), default=None
+        How often each row counts; None for once.
+    splits : list of (training, held)
+        Numbers of the training rows and of the held-out rows of each fit; see `estimators.holdout`.
+
+    Returns
+    -------
+    evaluation : Evaluation
+        Measures of the predictions of all rows that are held out.
+    accuracies : list of float
+        Accuracy on the held-out rows of each fit.
+    """
+    found, accuracies = [], []
+    with progress_bar("cross-validating", len(splits)) as progress:
+        for training, held in splits:
+            own, tested = (
+                None if sample_weight is None else sample_weight[part] for part in (training, held)
+            )
+            model = clone(estimator).fit(X[training], y[training], sample_weight=own)
+            accuracies.append(evaluate(model, X[held], y[held], tested).accuracy)
+            found.append(model.predict_proba(X[held]))
+            progress("")
+    rows = np.concatenate([held for _, held in splits])
+    together = _HeldOut(model.classes_, np.concatenate(found))
+    weights = None if sample_weight is None else sample_weight[rows]
+    return evaluate(together, X[rows], y[rows], weights), accuracies
 
 
 def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int64]:

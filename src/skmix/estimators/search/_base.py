@@ -148,6 +148,16 @@ def make_folds(rows: CodedRows, cv: Any, groups: Any, kept: IntArray, seed: int)
     return [(rows.take(training), rows.take(held)) for training, held in splits]
 
 
+def saved_part(estimator: Any) -> Any:
+    """Return what a fit is to be kept as: the only member of a search, or else the estimator itself.
+
+    A search that averages members or maps features is a model of its own.
+    """
+    members: list[Any] = getattr(estimator, "classifiers_", getattr(estimator, "mixtures_", []))
+    maps_features = getattr(estimator, "feature_map_", None) is not None
+    return members[0] if len(members) == 1 and not maps_features else estimator
+
+
 def delegated(method: Callable[..., Any]) -> Any:
     """Return a method that passes rows X to that method of the chosen model."""
 

@@ -216,7 +216,13 @@ def likelier(own: SharedKernelMixture, other: SharedKernelMixture, part: Any) ->
         covariance_prior=getattr(own, "covariance_prior_", own.covariance_prior),
     )
     moved.fit(*part)
-    return max(own, moved, key=lambda model: float(getattr(model, "lower_bound_", model.log_likelihood_)))
+    return max(own, moved, key=_reached)
+
+
+def _reached(model: SharedKernelMixture) -> float:
+    """Return the objective of a fit."""
+    found: Any = getattr(model, "lower_bound_", model.log_likelihood_)
+    return float(found)
 
 
 def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:

@@ -1,0 +1,164 @@
+"""Options that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+import codecs
+import math
+import os
+from typing import Annotated, Any, Literal
+
+import typer
+
+from skmix.cli._common import STANDARD, refuse
+
+_STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+def or_standard(place: str | None) -> str | None:
+    """Return where to write; the names of standard output are -, so that nothing else is printed there."""
+    return STANDARD if place is not None and os.path.abspath(place) in _STANDARD_OUTPUT else place
+
+
+def _some_jobs(jobs: int | None) -> int | None:
+    if jobs == 0:
+        refuse("--jobs", "must not be 0; -1 uses all cores.")
+    return jobs
+
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="Table with a line of names: CSV, TSV (.gz too), Parquet, NPZ, .npy, FCS; - is standard input.",
+    ),
+]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", metavar="COLUMN", help="Column of labels; by default the one of the fit."),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be given several times."),
+]
+NoHeader = Annotated[
+    bool, typer.Option("--no-header", help="The first line has values; columns are column_1, column_2 ...")
+]
+Sep = Annotated[
+    str | None,
+    typer.Option(metavar="CHARACTER", help="What separates columns, or tab or space; by default found out."),
+]
+Decimal = Annotated[
+    Literal[".", ","], typer.Option(metavar="CHARACTER", help="What is before decimals: . or ,")
+]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Encoding of the text, such as latin-1; by default UTF-8.")
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TOKEN",
+        help="Word or number for a missing value, beside empty cells and the usual words (NA, N/A, NaN, "
+        "null, None, ? ...); may be given several times. '' leaves the usual words out: they may be classes.",
+    ),
+]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Where to: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output.",
+        callback=or_standard,
+    ),
+]
+Digits = Annotated[
+    int | None, typer.Option("--digits", help="Significant digits of numbers in text; by default all.", min=1)
+]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.", callback=or_standard),
+]
+Compensate = Annotated[
+    bool | None,
+    typer.Option(
+        "--compensate/--no-compensate",
+        help="Compensate FCS files for spill-over, each by its own matrix; by default if they have one.",
+    ),
+]
+Transform = Annotated[
+    str | None,
+    typer.Option(
+        metavar="arcsinh[:COFACTOR]|logicle|none",
+        help="Scale of the values; by default arcsinh:150 for FCS files, and none for others. Customary for "
+        "mass cytometry is arcsinh:5.",
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", help="Threads; the model does not depend on it.", callback=_some_jobs)
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
+
+
+def parse_number(option: str, given: str) -> Any:
+    """Return a whole number of at least 1, or 'auto'."""
+    if given != "auto" and not (given.isdecimal() and int(given) > 0):
+        refuse(option, f"{given!r} is neither 'auto' nor a whole number of at least 1.")
+    return given if given == "auto" else int(given)
+
+
+def parse_names(option: str, given: str) -> list[str]:
+    """Return names, given as ``a,b``."""
+    names = [name for name in map(str.strip, given.split(",")) if name]
+    if not names:
+        refuse(option, f"{given!r} names nothing.")
+    return names
+
+
+def parse_priors(given: str | None, labels: list[str]) -> list[float] | str | None:
+    """Return the prior of each class, given ``uniform`` or all of them, such as ``yes=0.1,no=0.9``."""
+    if given is None or given == "uniform":
+        return given
+    priors = {}
+    for part in given.split(","):
+        label, _, number = part.rpartition("=")
+        try:
+            priors[label.strip()] = float(number)
+        except ValueError:
+            priors[label.strip()] = math.nan
+        if not 0 <= priors[label.strip()] < math.inf:
+            refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
+    if sorted(priors) != sorted(labels):
+        refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
+    return [priors[label] for label in labels]
+
+
+def parse_text(
+    no_header: bool, sep: str | None, decimal: str, encoding: str | None, missing: list[str] | None
+) -> dict[str, Any]:
+    """Return how a table is written, by the options of a command, as arguments of `read_rows`."""
+    sep = {"tab": "\t", "\\t": "\t", "space": " "}.get(sep or "", sep)
+    if sep is not None and (len(sep) != 1 or sep in '"\r\n' or not sep.isascii()):
+        refuse("--sep", f"{sep!r} is not one character, tab or space.")
+    if sep == decimal:
+        refuse("--sep", f"{sep!r} is also --decimal.")
+    try:
+        codecs.lookup(encoding or "utf-8")
+    except LookupError:
+        refuse("--encoding", f"{encoding!r} is not known to Python.")
+    own = missing or ()
+    return {"header": not no_header, "sep": sep, "decimal": decimal, "encoding": encoding, "missing": own}
+
+
+def parse_preparation(compensate: bool | None, transform: str | None) -> dict[str, Any]:
+    """Return how files are prepared, by the options of a command; what is not given is automatic."""
+    from skmix.io.preparation import AUTOMATIC, scale_of, transformer_of
+
+    settings = {**AUTOMATIC} if compensate is None else {**AUTOMATIC, "compensate": compensate}
+    if transform is not None:
+        try:
+            settings["transform"] = scale_of(transformer_of(transform))
+        except ValueError as error:
+            refuse("--transform", str(error))
+    return settings

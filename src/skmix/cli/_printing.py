@@ -1,0 +1,368 @@
+"""What commands print: lines, tables, JSON, and results in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from skmix.report import Evaluation
+
+# Width of the bar of a weight of one, in characters.
+_BAR = 6
+# Lines of a long table that are printed: classes, kernels or samples.
+_MAX_LINES = 20
+# Features that are named.
+_MAX_NAMES = 12
+# Classes whose confusion matrix fits on a terminal; of more, its largest entries are printed.
+_MAX_CLASSES = 12
+# Classes that fit on a screen; of more, the worst are printed.
+_MAX_CLASS_LINES = 40
+# Characters for a weight from zero to one.
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_TENTHS = " .:-=+*#%@"
+
+# Control characters, those that turn the direction of writing, and halves of characters.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def verbatim(text: str, *, in_line: bool = False) -> str:
+    r"""Return text for a terminal, with control characters, which may come from data, as ``\x1b``.
+
+    New lines and tabs stay, unless the text is to be `in_line`.
+    """
+    text = text.replace("\n", "\\n").replace("\t", "\\t") if in_line else text
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+class _VerbatimConsole(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(verbatim(text), **options)
+
+
+def console() -> Console:
+    """Return a console that prints text as it is: no markup, emoji or control characters."""
+    return _VerbatimConsole(markup=False, emoji=False, highlight=False)
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print a line without wrapping it; new lines and tabs in it, as names may have them, are escaped."""
+    typer.echo(verbatim(text, in_line=True), err=err)
+
+
+def table(
+    headings: Iterable[str], rows: Iterable[Sequence[str]] = (), *, wrap: bool = False, lines: bool = False
+) -> Table:
+    """Return a table for `console`: a column of names, then numbers, or text that may wrap."""
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_lines=lines)
+    for place, heading in enumerate(headings):
+        number = place > 0 and not wrap
+        heading = verbatim(heading, in_line=True)
+        shown.add_column(heading, justify="right" if number else "left", no_wrap=number)
+    for row in rows:
+        shown.add_row(*(verbatim(cell, in_line=True) for cell in row))
+    return shown
+
+
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """Return a number with its noun in the singular or plural."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
+
+
+def count(number: float) -> str:
+    """Return a number of rows as text; it need not be whole where they have weights."""
+    return str(int(number)) if float(number).is_integer() else f"{number:.6g}"
+
+
+def print_json(content: Any) -> None:
+    """Print numbers, strings, lists and dictionaries as JSON in ASCII, with null for NaN and infinities."""
+    plain = json.loads(json.dumps(content), parse_constant=lambda name: None)
+    typer.echo(json.dumps(plain, indent=2))
+
+
+# ---------------------------------------------------------------- results
+
+
+def print_result(
+    content: dict[str, Any], in_words: Callable[[], None], html: str | None, *, as_json: bool
+) -> None:
+    """Print a result as JSON or in words, unless its page goes to standard output."""
+    if html == "-":
+        return
+    if as_json:
+        print_json(content)
+        return
+    in_words()
+    if html is not None:
+        say()
+        say(f"written into {html}")
+
+
+def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
+    """Print the result of `skmix fit` in sentences."""
+    from skmix.report.description import serving
+
+    classes, numbers, n_features = outcome["classes"], outcome["n_kernels"], len(outcome["features"])
+    first = f"{outcome['n_rows']} rows, {counted(n_features, 'feature')}"
+    if classes:
+        sizes = {each["n_rows"] for each in classes}
+        shown = ", ".join(f"{each['label']} {count(each['n_rows'])}" for each in classes[:10])
+        shown += " ..." if len(classes) > 10 else ""
+        shown = f"{count(sizes.pop())} rows each" if len(sizes) == 1 else shown
+        first += f", {len(classes)} classes ({shown})"
+    if outcome["n_unlabelled"]:
+        first += f", {outcome['n_unlabelled']} rows without a label"
+    kernels = ", ".join(map(str, numbers)) + (" kernel" if numbers == [1] else " kernels")
+    kernels += f", {serving(numbers, outcome['n_shared'])}" if len(classes) > 1 else ""
+    if outcome["n_components"]:
+        kernels += f", in {outcome['n_components']} {outcome['reduction'] or 'components'}"
+    shape = outcome["covariance_type"].replace("_", " ")
+    lines = [first, f"{kernels}, {shape} covariances, {outcome['n_parameters']} parameters"]
+    if outcome["n_transformed"]:
+        way = "rank, to normal scores" if outcome["by_rank"] else "a power (Yeo-Johnson), closer to normal"
+        lines.append(f"{outcome['n_transformed']} of {counted(n_features, 'feature')} transformed by {way}")
+    if outcome["n_candidates"]:
+        chosen = f"chosen among {counted(outcome['n_candidates'], 'candidate')}"
+        if outcome["n_members"]:
+            chosen += f"; the best of {outcome['n_members']} models whose probabilities are averaged"
+        if outcome["n_untried"]:
+            chosen += f"; {outcome['n_untried']} more were not tried within --time-limit"
+        lines.append(chosen)
+    if len(numbers) > 1:
+        lines.append("feature sets: " + "; ".join(map(", ".join, outcome["feature_sets"])))
+    lines.append(_ending(outcome))
+    if outcome["training_accuracy"] is not None:
+        lines.append(
+            f"{100 * outcome['training_accuracy']:.1f} % of the training rows are classified correctly"
+        )
+    if outcome["held_out"] is not None:
+        held = outcome["held_out"]
+        lines.append(
+            f"{100 * held['accuracy']:.1f} % of {count(held['n_rows'])} held-out rows, "
+            f"log-loss {held['log_loss']:.3f}, calibration error {held['calibration_error']:.3f}"
+        )
+    if outcome["folds"] is not None:
+        shares = [100 * share for share in outcome["folds"]["by_fold"]]
+        lines.append(
+            f"{100 * outcome['folds']['accuracy']:.1f} % by {len(shares)}-fold cross-validation "
+            f"({min(shares):.1f} to {max(shares):.1f} %), log-loss {outcome['folds']['log_loss']:.3f}"
+        )
+    if outcome["model"] is not None:
+        lines.append(f"written into {outcome['model']}")
+    for line in lines:
+        say(line, err=err)
+
+
+def _ending(outcome: dict[str, Any]) -> str:
+    """Return how EM ended."""
+    ended = "converged" if outcome["converged"] else "did not converge"
+    return f"{ended} in {counted(outcome['n_iter'], 'pass', 'passes')}"
+
+
+def print_evaluation(found: Evaluation) -> None:
+    """Print measures, classes and the confusion matrix."""
+    say(f"{count(found.n_rows)} rows, {len(found.classes)} classes")
+    measures = {
+        "accuracy": found.accuracy,
+        "mean IoU": found.mean_iou,
+        "log-loss": found.log_loss,
+        "calibration error": found.calibration_error,
+        "outliers": found.outliers,
+    }
+    for name, value in measures.items():
+        if value is not None:
+            say(f"  {name:<18}{value:.4f}")
+    places: Sequence[int] = range(len(found.classes))
+    if len(places) > _MAX_CLASS_LINES:
+        # NaN, of classes without rows, sorts last.
+        places = found.iou.argsort(kind="stable")[:_MAX_LINES].tolist()
+    refused = {} if found.refused is None else {"refused": found.refused}
+    rows = [
+        [
+            found.classes[place],
+            *(count(each[place]) for each in (found.n_labelled, *refused.values())),
+            *(
+                "" if math.isnan(each[place]) else f"{each[place]:.3f}"
+                for each in (found.precision, found.recall, found.iou)
+            ),
+        ]
+        for place in places
+    ]
+    say()
+    console().print(table(["class", "rows", *refused, "precision", "recall", "IoU"], rows))
+    if len(places) < len(found.classes):
+        say(f"These have the lowest IoU of {len(found.classes)} classes; --json has all.")
+    say()
+    if len(found.classes) > _MAX_CLASSES:
+        headings = ["most frequent mistakes", "taken for", "rows"]
+        rows = [[found.classes[true], found.classes[taken], count(n)] for true, taken, n in found.mistakes()]
+    else:
+        headings = ["true \\ predicted", *found.classes]
+        rows = [
+            [label, *map(count, line)] for label, line in zip(found.classes, found.confusion, strict=True)
+        ]
+    console().print(table(headings, rows))
+
+
+def print_model(described: dict[str, Any], name: str) -> None:
+    """Print what `report.describe` returns for a model."""
+    from skmix.io.encoding import listed
+    from skmix.report.description import serving, traits
+
+    classes, sets, names = described["classes"], described["feature_sets"], described["features"]
+    likelihood, threshold = described["log_likelihood"], described["outlier_threshold"]
+    numbers, n_shared = ([each[name] for each in sets] for name in ("n_kernels", "n_shared"))
+    shared = f", {serving(numbers, n_shared)}" if len(classes) > 1 else ""
+    by_rank, n_transformed = described["by_rank"], described["n_transformed"]
+    facts = {
+        "features": (f"{len(names)}: " if len(names) <= _MAX_NAMES else "") + listed(names, _MAX_NAMES),
+        "ranks" if by_rank else "powers": n_transformed
+        and f"of {n_transformed} features" + ("" if by_rank else " (Yeo-Johnson)"),
+        "components": described["n_components"],
+        "averaged": described["n_members"] and f"{described['n_members']} models; the best one follows",
+        "target": described["target"],
+        "kernels": ", ".join(map(str, numbers)) + shared,
+        "covariances": described["covariance_type"].replace("_", " "),
+        "parameters": described["n_parameters"],
+        "fit": _ending(described) + ("" if likelihood is None else f", log-likelihood {likelihood:.2f}"),
+        "outliers": None if threshold is None else f"log-density below {threshold:.3f}",
+        "temperature": None if described["temperature"] == 1.0 else f"{described['temperature']:.3g}",
+        "settings": ", ".join(f"{key}={value}" for key, value in described["settings"].items()) or None,
+    }
+    for key, text in traits(described):
+        facts[key] = f"{facts[key]}, {text}" if facts.get(key) else text
+    say(f"{name}: {described['kind']}")
+    for key, fact in facts.items():
+        if fact:
+            say(f"  {key:<12}{fact}")
+    if classes:
+        rows = [
+            [each["label"], "" if each["n_rows"] is None else f"{each['n_rows']:g}", f"{each['prior']:.3f}"]
+            for each in classes[:_MAX_LINES]
+        ]
+        say()
+        console().print(table(["class", "rows", "prior"], rows))
+        _print_more(len(classes) - _MAX_LINES, "classes")
+    for each in sets:
+        say()
+        if len(sets) > 1:
+            say(f"feature set {listed(each['features'], _MAX_NAMES)}")
+        _print_weights(each, [own["label"] for own in classes] or ["weight"])
+
+
+def _print_weights(part: dict[str, Any], labels: list[str]) -> None:
+    """Print how much each class uses each kernel, the kernels with most rows first."""
+    from skmix.plots._models import part_label
+
+    weights, shares = part["weights"], part["shares"]
+    labels = [verbatim(label, in_line=True) for label in labels]
+    terminal = console()
+    plain = terminal.options.ascii_only
+    # Two spaces separate columns.
+    room = terminal.width - len("kernel  share  ")
+    wide = sum(max(len(label), _BAR + 6) + 2 for label in labels) <= room
+    narrow = sum(len(label) + 2 for label in labels) <= room
+    shown = table(["kernel", "share"])
+    if not wide and not narrow:
+        first = f"the first {room - 1} classes" if len(labels) >= room else "all classes"
+        labels = [f"a place for each of {first}"]
+    for label in labels:
+        shown.add_column(label, no_wrap=True, justify="center" if narrow and not wide else "left")
+    for kernel in sorted(range(len(shares)), key=lambda k: -shares[k])[:_MAX_LINES]:
+        cells = [_level(weight, plain) for weight in weights[kernel]]
+        if wide:
+            cells = [f"{weight:.3f} {_bar(weight, plain)}" for weight in weights[kernel]]
+        elif not narrow:
+            cells = ["".join(cells[: room - 1])]
+        shown.add_row(part_label(kernel), f"{shares[kernel]:.3f}", *cells)
+    terminal.print(shown)
+    _print_more(len(weights) - _MAX_LINES, "kernels")
+
+
+def _bar(weight: float, plain: bool) -> str:
+    """Return a bar whose length is a weight between 0 and 1."""
+    eighths = round(weight * _BAR * 8)
+    if plain:
+        return "#" * round(eighths / 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+
+
+def _level(weight: float, plain: bool) -> str:
+    """Return one character for a weight between 0 and 1, blank only for zero."""
+    levels = _TENTHS if plain else _EIGHTHS
+    return levels[math.ceil(weight * (len(levels) - 1) - 1e-3)]
+
+
+def _print_more(number: int, what: str) -> None:
+    if number > 0:
+        say(f"... and {number} more {what}; --json has all.")
+
+
+def print_study(outcome: dict[str, Any], proportions: Any, part: str, *, err: bool) -> None:
+    """Print what `Study.describe` returns, and the proportions of the first samples and populations."""
+    from skmix.groups.proportions import FEWEST_SAMPLES
+    from skmix.groups.study import MOST_LISTED, search_in_words
+    from skmix.io.encoding import listed
+    from skmix.io.preparation import scale_in_words
+
+    samples, markers = outcome["samples"], outcome["markers"]
+    compensated = ", compensated for spill-over" if outcome["compensate"] else ""
+    kernels = counted(outcome["n_kernels"], "kernel")
+    is_new = outcome["model"] in outcome["written"]
+    if is_new and outcome["search"] is not None:
+        kernels += f" ({search_in_words(outcome['search'])})"
+    if outcome["n_populations"] is not None:
+        kernels += f", merged into {counted(outcome['n_populations'], 'population')}"
+    lines = [
+        f"{counted(len(samples), 'sample')}, {outcome['n_cells']} cells, "
+        f"{counted(len(markers), 'marker')} ({listed(markers, MOST_LISTED)})",
+        f"transform {scale_in_words(outcome['transform'])}{compensated}",
+        kernels,
+        *([_ending(outcome)] if is_new else []),
+    ]
+    for line in lines:
+        say(line, err=err)
+    if not err:
+        say()
+        _print_proportions(samples, proportions, part)
+    unusual = [each["sample"] for each in samples if each["unusual"]]
+    if unusual:
+        say(f"* unusual: {listed(unusual, MOST_LISTED)}", err=err)
+    elif any(each["unusual"] is None for each in samples):
+        say(
+            f"unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples in the model",
+            err=err,
+        )
+    written = [place for place in outcome["written"] if place != "-"]
+    if written:
+        say(f"written into {', '.join(written)}", err=err)
+
+
+def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, part: str) -> None:
+    """Print the proportions in the first samples and populations in percent."""
+    from skmix.plots._models import part_label
+
+    shares = 100.0 * proportions["proportion"].to_numpy().reshape(len(samples), -1)
+    terminal = console()
+    names = [f"{each['sample']}{' *' if each['unusual'] else ''}" for each in samples[:_MAX_LINES]]
+    width = max(map(len, [*names, "sample"])) + len(f" {max(each['cells'] for each in samples)}") + 3
+    n_shown = min(shares.shape[1], max(1, (terminal.width - width) // 6))
+    rows = [
+        [name, str(each["cells"]), *(f"{share:.1f}" for share in own[:n_shown])]
+        for name, each, own in zip(names, samples, shares, strict=False)
+    ]
+    headings = (part_label(each, part) for each in proportions[part][:n_shown])
+    terminal.print(table(["sample", "cells", *headings], rows))
+    left = {"sample": len(samples) - len(names), part: shares.shape[1] - n_shown}
+    more = " and ".join(counted(number, f"more {what}") for what, number in left.items() if number > 0)
+    say(f"Percent of each sample by {part}" + (f"; {more}: --table has all." if more else "."))
