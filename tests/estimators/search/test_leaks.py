@@ -13,7 +13,7 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.compute.blocks import Block
 from skmix.estimators import crossfit
 from skmix.estimators.decisions import novelty_threshold
-from skmix.estimators.search._base import CodedRows
+from skmix.estimators.search._base import CodedRows, make_folds
 from skmix.estimators.search._candidates import make_classifier
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search.classifier import QUICK_FITS
@@ -73,6 +73,15 @@ def test_no_classifier_is_judged_by_rows_it_has_learnt(
     assert {"tuning", "kernels"} <= set(search.cv_results_["stage"])
     # Each row that has a label is held out once, for each candidate.
     assert sum(judged[:n_folds]) == np.count_nonzero(y >= 0)
+
+
+def test_groups_are_those_of_the_rows_that_have_a_weight() -> None:
+    """Rows of weight zero are gone, but groups are given for all rows."""
+    groups, kept = np.repeat(np.arange(10), 6), np.delete(np.arange(60), [0, 1, 2, 20, 21])
+    rows = CodedRows(kept[:, None].astype(float), np.arange(2), kept % 2, None)
+    for training, held in make_folds(rows, None, groups, kept, 0):
+        own, other = (groups[part.X[:, 0].astype(int)] for part in (training, held))
+        assert not set(own) & set(other)
 
 
 def test_no_density_is_judged_by_rows_it_has_learnt(rows: Data, monkeypatch: pytest.MonkeyPatch) -> None:
