@@ -110,6 +110,18 @@ def test_new_samples_have_proportions_of_the_same_populations(found: Study, file
         again.save("never")
     one = found.proportions_of(frames()["s1"][["CD8", "CD3", "CD4"]])
     assert_allclose(one["proportion"].sum(), 1.0)
+    # An array has the markers of the study, in order.
+    pd.testing.assert_frame_equal(found.proportions_of(frames()["s1"].to_numpy()), one)
+
+
+def test_new_samples_are_read_with_the_words_for_missing_values_of_the_study(
+    files: list[Path], tmp_path: Path
+) -> None:
+    study = compose(files, n_kernels=2, text={"missing": ["?"]})
+    lines = files[0].read_text().splitlines()
+    lines[1] = "?," + lines[1].partition(",")[2]
+    (tmp_path / "new.csv").write_text("\n".join(lines))
+    assert study.apply_to([tmp_path / "new.csv"]).samples == ["new"]
 
 
 def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> None:

@@ -271,11 +271,12 @@ class Study:
         pandas()
         own = checked_mixture(self.model)
         fitted: dict[str, Any] = getattr(own, "preparation_", {})
-        for name, value in fitted.items():
-            if reading.get(name, AUTO) not in (AUTO, value):
+        for name in {"compensate", "transform"} & fitted.keys():
+            if reading.get(name, AUTO) not in (AUTO, fitted[name]):
                 raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
             reading[name] = AUTO
-        names = getattr(own, "feature_names_in_", None)
+        # Columns of arrays have no names, and are those of the study, in order.
+        names = None if isinstance(samples, np.ndarray) else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
         cells = open_cells(samples, own, markers=markers, **reading)
         with progress_bar("composing", None):
