@@ -5,7 +5,6 @@ from .classifier import SharedKernelClassifier
 from .gaussian import GaussianMixture
 from .mixture import SharedKernelMixture
 from .repeats import fit_each
-from .saving import load
 from .search import SharedKernelClassifierCV, SharedKernelMixtureCV
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "SharedKernelMixture",
     "SharedKernelMixtureCV",
     "fit_each",
-    "load",
 ]

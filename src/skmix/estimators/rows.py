@@ -363,8 +363,7 @@ def _is_numeric(frame: Any) -> bool:
 def _prepared_frame(model: Any, frame: Any) -> tuple[Any, Any, Any]:
     """Return a model for rows without names, the features of a frame, and the scale they are still to get.
 
-    Where features are made of the columns themselves, the model and the frame are returned as they are, but
-    but for columns that are not features.
+    A model without encoded columns gets the frame itself, less the columns that are not features.
     """
     own = vars(model).get("preparation_") or {}
     columns, scale = own.get("columns"), _scale_of_frames(model)

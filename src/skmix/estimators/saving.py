@@ -161,36 +161,6 @@ def _plain(value: Any) -> Any:
     return _record_of(value) if isinstance(value, FileMixin) else value
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """Read an estimator that `save` wrote.
-
-    Parameters
-    ----------
-    path : path-like
-        A file, from any source: reading it runs no code.
-
-    Returns
-    -------
-    estimator
-        Equal to the one that was saved: the same class, parameters and fitted attributes (but for
-        `mean_fit_time` of a search), and on the same machine the same predictions to the last bit.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be read.
-    ValueError
-        When it is not a model, truncated, damaged, of a later version of the format, or when its parts do not
-        belong together.
-
-    Examples
-    --------
-    >>> from skmix import load
-    >>> classifier = load("model.skmix")  # doctest: +SKIP
-    """
-    return read_model(path, {})
-
-
 def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
     """Return the estimator of a file, or the object that one of `others` makes of a record of its kind."""
     content, arrays = read(path)
