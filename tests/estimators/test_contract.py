@@ -55,7 +55,7 @@ def expected_failures(estimator):
     if getattr(estimator, "feature_sets", None) is not None or several:
         reason = (
             "starts are drawn from the rows in their order, which the check changes; from the same start "
-            "weighted and repeated rows agree (tests/engine/sources/test_incomplete.py)"
+            "weighted and repeated rows agree (tests/matrix)"
         )
     return {} if reason is None else {"check_sample_weight_equivalence_on_dense_data": reason}
 
