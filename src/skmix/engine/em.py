@@ -16,16 +16,17 @@ import numpy as np
 
 from .compute.arrays import Array, namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .frame import Frame, Setting
 from .model import (
     BoolArray,
     Factor,
     FloatArray,
+    Frame,
     IntArray,
     Options,
     Parameters,
     Regulariser,
     Result,
+    Setting,
     Statistics,
     Status,
 )

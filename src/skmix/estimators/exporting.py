@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
 from ..engine.estep.terms import safe_log
-from ..engine.frame import FARTHEST, frame_of
-from ..engine.model import Parameters
+from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io import replacing
 from ..io.graph import Kernels, build_graph

@@ -24,8 +24,7 @@ from ..engine.compute.arrays import join, on_host
 from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
 from ..engine.estep.terms import safe_log
-from ..engine.frame import power_of_two
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, power_of_two
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities

@@ -12,8 +12,7 @@ from scipy.special import logsumexp
 
 from skmix import SharedKernelMixture
 from skmix.engine.compute.arrays import join
-from skmix.engine.compute.compiling import can_compile
-from skmix.engine.compute.threads import workers
+from skmix.engine.compute.threads import can_compile, workers
 from skmix.engine.em import fit
 from skmix.engine.estep import memory, reference
 from skmix.engine.estep.reference import Kernels, Rows

@@ -30,8 +30,7 @@ from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
 from ..em import Passes, fit
-from ..frame import FARTHEST, Frame
-from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
+from ..model import FARTHEST, FloatArray, Frame, IntArray, Options, Parameters, Regulariser, Status
 from ..sources import RowSource
 from ..structures import Structure, rescaled, structure_of, unpack
 

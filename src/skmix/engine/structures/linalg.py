@@ -25,7 +25,7 @@ from ..compute.arrays import (
     take,
     to_numpy,
 )
-from ..compute.compiling import can_compile, is_loaded
+from ..compute.threads import can_compile, is_loaded
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 # Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
