@@ -35,7 +35,8 @@ from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import wishart_degrees
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
-from ..engine.structures import Structure, most_factors, structure_of
+from ..engine.structures import Structure, structure_of
+from ..engine.structures.low_rank import most_factors
 from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
 from ._settings import (
     Settings,

@@ -25,7 +25,8 @@ from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters
 from skmix.engine.sources.device import MaskedRows
 from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
-from skmix.engine.structures import INFLATED, structure_of
+from skmix.engine.structures import structure_of
+from skmix.engine.structures.linalg import INFLATED
 from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

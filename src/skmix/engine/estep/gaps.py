@@ -17,7 +17,8 @@ import numpy as np
 from ..compute.arrays import is_numpy, join, namespace
 from ..compute.threads import Workers, can_compile
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
-from ..structures import INFLATED, Structure
+from ..structures import Structure
+from ..structures.linalg import INFLATED
 from . import completion, memory, reference
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import log_mix, share

@@ -91,6 +91,11 @@ def lengths(white: FloatArray) -> FloatArray:
     return xp.where(found < most, found, most)
 
 
+def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return the covariance (M, M), or the variances (M,), of x · scale, scale (M,)."""
+    return covariance * scale * (scale if covariance.ndim == 1 else scale[:, None])
+
+
 def where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
     """Return `new` (R, …) or (R, K, …) where `chosen` (R,) or (R, K), otherwise `old`."""
     return namespace(new).where(
