@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 
 from .compute import arrays
-from .compute.arrays import Array
-from .records import Record
+from .compute.arrays import Array, Record
 from .tails import NONE, Sums, Tail
 
 FloatArray = arrays.FloatArray

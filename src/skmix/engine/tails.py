@@ -22,8 +22,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .compute.arrays import Array, FloatArray, IntArray, clip, digamma, gammaln, namespace, trigamma, where
-from .records import Record
+from .compute.arrays import (
+    Array,
+    FloatArray,
+    IntArray,
+    Record,
+    clip,
+    digamma,
+    gammaln,
+    namespace,
+    trigamma,
+    where,
+)
 
 # Smallest learnt degrees of freedom: a Cauchy distribution.
 LEAST_DEGREES = 1.0

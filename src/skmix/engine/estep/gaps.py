@@ -14,12 +14,11 @@ from functools import partial, reduce
 
 import numpy as np
 
-from ..compute.arrays import is_numpy, namespace
+from ..compute.arrays import is_numpy, join, namespace
 from ..compute.compiling import can_compile
 from ..compute.threads import Workers
 from ..frame import Setting
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from ..records import join
 from ..structures import INFLATED, Structure
 from . import completion, memory, reference
 from .reference import HELD, TILE, Kernels, Rows

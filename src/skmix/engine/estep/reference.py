@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ..compute.arrays import join
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
-from ..records import join
 from ..structures import Structure
 from ..tails import NONE, Tail, of_all_features
 from .terms import safe_log, share
