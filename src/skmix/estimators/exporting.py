@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.estep.terms import safe_log
+from ..engine.compute.arrays import safe_log
 from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io import replacing

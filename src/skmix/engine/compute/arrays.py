@@ -252,6 +252,12 @@ def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> 
     return make(*arguments) if is_numpy(example) else operations_of(example).constant(make, arguments)
 
 
+def safe_log(values: FloatArray) -> FloatArray:
+    """Return logarithms, −∞ for zero."""
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
 def gammaln(array: Any) -> Any:
     """Return log Γ of positive numbers."""
     return operations_of(array).gammaln(array)
