@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from skmix import SharedKernelMixture, open_rows
 from skmix.features import Arcsinh
 from skmix.groups import composition, merge_kernels, write_labels
-from skmix.io import read_fcs, read_rows, source_of, write_columns
+from skmix.io import read_fcs, source_of, write_columns
 
 pd = pytest.importorskip("pandas")
 
@@ -33,6 +33,13 @@ class Annotated(SimpleNamespace):
     obsm: Any = None
     var_names: Any = None
     layers: Any = None
+
+
+def read(path: Path) -> Any:
+    """Return a table that was written, as pandas reads it."""
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    return pd.read_csv(path, sep="\t" if ".tsv" in path.name else ",")
 
 
 @pytest.fixture(params=["stand-in", "anndata"])
@@ -122,21 +129,21 @@ def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any) -> Non
 def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: str) -> None:
     target = tmp_path / f"labels{suffix}"
     write_labels(model, open_rows(X, label=SAMPLE, chunk_rows=64), target)
-    found = read_rows(target, target="sample")
-    assert found.labels == SAMPLE.tolist()
-    assert found.feature_names == ("kernel", "p_0", "p_1", "p_2")
-    assert_array_equal(found.X[:, 0], model.predict(X, groups=SAMPLE))
+    found = read(target)
+    assert found.pop("sample").tolist() == SAMPLE.tolist()
+    assert list(found) == ["kernel", "p_0", "p_1", "p_2"]
+    assert_array_equal(found.pop("kernel"), model.predict(X, groups=SAMPLE))
     shares = model.predict_proba(X, groups=SAMPLE)
-    assert_allclose(found.X[:, 1:], shares, rtol=1e-12, atol=1e-300)
+    assert_allclose(found, shares, rtol=1e-12, atol=1e-300)
     merged = merge_kernels(model, n_populations=2)
     write_labels(model, X, str(target), populations=merged, probabilities=False)
-    again = read_rows(target)
-    assert again.feature_names == ("population",)
-    assert_array_equal(again.X[:, 0], merged.predict(model, X))
+    again = read(target)
+    assert list(again) == ["population"]
+    assert_array_equal(again["population"], merged.predict(model, X))
     write_labels(model, X, str(target), populations=merged.renamed({0: "T"}))
-    named = read_rows(target, target="population")
-    assert named.feature_names == ("p_T", "p_1")
-    assert named.labels == np.array(["T", "1"])[merged.predict(model, X)].tolist()
+    named = read(target)
+    assert list(named) == ["population", "p_T", "p_1"]
+    assert named["population"].tolist() == np.array(["T", "1"])[merged.predict(model, X)].tolist()
     with pytest.raises(ValueError, match="name='sample' is that of another column"):
         write_labels(model, X, target, name="sample")
     with pytest.raises(ValueError, match=r"labels\.xlsx: the name of a table must end in"):
@@ -158,20 +165,20 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     assert not fitted.predict_proba(rows)[-1].any()
     for populations in (None, merged):
         write_labels(fitted, rows, target, populations=populations)
-        table, expected = read_rows(target), fitted.predict_proba(rows)
+        table, expected = read(target), fitted.predict_proba(rows)
         if populations is not None:
             expected = merged.predict_proba(fitted, rows)
-        assert table.feature_names[-1] == "p_background"
+        assert list(table)[-1] == "p_background"
         # The background is one more column, and the number of the last one is -1.
         likely = np.c_[expected, 1.0 - expected.sum(axis=1)].argmax(axis=1)
         numbers = np.where(likely == expected.shape[1], -1, likely)
         assert numbers[-1] == -1
-        assert_array_equal(table.X[:, 0], numbers)
-        assert_allclose(table.X[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
-        assert_allclose(table.X[:, 1:].sum(axis=1), 1.0)
+        assert_array_equal(table.to_numpy()[:, 0], numbers)
+        assert_allclose(table.to_numpy()[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
+        assert_allclose(table.to_numpy()[:, 1:].sum(axis=1), 1.0)
         write_labels(fitted, rows, target, populations=populations, probabilities=False)
-        assert read_rows(target).feature_names == ("population" if populations else "kernel",)
-        assert_array_equal(read_rows(target).X[:, 0], numbers)
+        assert list(read(target)) == ["population" if populations else "kernel"]
+        assert_array_equal(read(target).iloc[:, 0], numbers)
     rows = rows[len(away) :]
     adata = annotate(rows, np.r_[SAMPLE, ["s1"]])
     write_labels(fitted, rows, adata)
@@ -192,11 +199,11 @@ def test_labels_follow_the_shifts_of_known_groups(tmp_path: Path) -> None:
     assert (expected != fitted.predict(rows)).mean() > 0.05
     for probabilities in (True, False):
         write_labels(fitted, open_rows(rows, label=groups), target, probabilities=probabilities)
-        assert_array_equal(read_rows(target, target="sample").X[:, 0], expected)
+        assert_array_equal(read(target)["kernel"], expected)
     # Of new groups shifts are not known.
     write_labels(fitted, open_rows(rows, label=np.where(groups == "a", "new", groups)), target)
     mixed = np.where(groups == "a", fitted.predict(rows), expected)
-    assert_array_equal(read_rows(target, target="sample").X[:, 0], mixed)
+    assert_array_equal(read(target)["kernel"], mixed)
 
 
 def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
@@ -215,11 +222,11 @@ def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
     share = composition(model, groups=["few"]).query("kernel == 1")["proportion"].item()
     assert abs(expected[0].mean() - share) < 0.5 * abs(model.predict(files[0]).mean() - share)
     write_labels(model, files[:2], tmp_path / "known.csv")
-    known = read_rows(tmp_path / "known.csv", target="sample").X
+    known = read(tmp_path / "known.csv").drop(columns="sample").to_numpy()
     assert_array_equal(known[:, 0], np.concatenate(expected))
     # A file that is not in the fit has average weights, and leaves the others as they are.
     write_labels(model, files, tmp_path / "all.csv")
-    everything = read_rows(tmp_path / "all.csv", target="sample").X
+    everything = read(tmp_path / "all.csv").drop(columns="sample").to_numpy()
     assert_array_equal(everything[:2000], known)
     assert_array_equal(everything[2000:, 0], model.predict(files[2]))
     write_labels(model, files, tmp_path / "out")

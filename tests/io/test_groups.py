@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import os
 import warnings
@@ -149,42 +148,6 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
     os.truncate(files[0], 200)
     with pytest.raises(ValueError, match=r"a\.npy has changed"):
         gathered(streamed)
-
-
-@pytest.mark.parametrize(("room", "n_copies"), [(1000, 2), (2100, 1), (3200, 0)])
-def test_large_text_files_are_read_from_a_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, n_copies: int
-) -> None:
-    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", room)
-    monkeypatch.setattr("skmix.io.text._BLOCK_BYTES", 1500)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    (tmp_path / "copies").mkdir()
-    source = open_rows(study(tmp_path / "rows", ".csv"))
-    # Of 1120, 16 and 2064 bytes.
-    assert len(list((tmp_path / "copies").iterdir())) == n_copies
-    assert_array_equal(gathered(source)[0], X)
-    assert_array_equal(gathered(source)[1], Y)
-    del source
-    assert not list((tmp_path / "copies").iterdir())
-
-
-def test_a_copy_without_a_place_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files may not be larger than some bytes, as where the disk is full after them."""
-    resource = pytest.importorskip("resource", reason="this system does not limit files")
-    files = study(tmp_path / "rows", ".csv")
-    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", 1000)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
-    (tmp_path / "copies").mkdir()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"copy of the table; TMPDIR can name another folder: .*copies"):
-            open_rows(files)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    gc.collect()  # the error's traceback refers to the copy
-    assert not list((tmp_path / "copies").iterdir())
 
 
 # ---------------------------------------------------------------- tables and columns

@@ -162,7 +162,6 @@ def test_files_are_recognised_by_their_content_where_the_name_does_not_tell(pa, 
     (tmp_path / "3.TSV").write_text(
         "a\tb\tc\n" + "".join("\t".join(map(repr, row)) + "\n" for row in X.tolist())
     )
-    np.savez(tmp_path / "4.npz", a=X[:, 0], b=X[:, 1], c=X[:, 2])
     for path in sorted(tmp_path.iterdir()):
         assert np.array_equal(gathered(open_rows(path))[0], X)
         bare = path.rename(tmp_path / path.stem)

@@ -6,11 +6,9 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 from .encoding import ColumnError
 from .fcs import Events, read_fcs
 from .joined import prepare
-from .labels import labels_like
 from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source
-from .tables import TableRows, read_rows
 from .writing import replacing, writable_folder, write_columns
 
 __all__ = [
@@ -18,17 +16,14 @@ __all__ = [
     "Events",
     "Record",
     "Source",
-    "TableRows",
     "decode",
     "encode",
     "files_of",
     "is_elsewhere",
-    "labels_like",
     "open_rows",
     "prepare",
     "read",
     "read_fcs",
-    "read_rows",
     "replacing",
     "source_of",
     "writable_folder",

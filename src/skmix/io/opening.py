@@ -16,7 +16,7 @@ import numpy as np
 from .._errors import ArgumentError, ArgumentWarning, parts_of
 from .arrow import open_parquet, pyarrow, table_in_memory
 from .encoding import ColumnError, Kind, Notation
-from .joined import HELD_BYTES, JoinedRows, check_values, disagreements, joined
+from .joined import JoinedRows, check_values, disagreements, joined
 from .preparation import AUTO, transformer_of
 from .sources import (
     Source,
@@ -30,7 +30,7 @@ from .sources import (
     open_events,
     values_of,
 )
-from .tables import SUFFIXES, ArrowRows, format_of, open_columns, open_text
+from .tables import SUFFIXES, ArrowRows, NoRowsError, format_of, open_columns, open_text
 
 # Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
 MAPPED_BYTES = 1 << 28
@@ -58,7 +58,7 @@ def open_rows(
     Parameters
     ----------
     rows : path, list of paths, ndarray, table, AnnData or zarr.Array
-        A file (CSV, TSV, Parquet, FCS, .npy, NPZ), a Zarr array or its folder, an array, which may be
+        A file (CSV, TSV, Parquet, FCS, .npy), a Zarr array or its folder, an array, which may be
         memory-mapped, a table in memory (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files,
         the folder that has them, or a pattern such as ``"study/*.fcs"``. Each file is then a group, named
         after it, and the groups are the labels unless others are given. A pair (rows, column) is short for
@@ -93,8 +93,13 @@ def open_rows(
     sample_key : str, default=None
         Column of an AnnData's ``obs`` with the groups.
     text : dict, default=None
-        How text files are written: `header`, `sep`, `decimal`, `encoding` and `missing`, as for
-        `skmix.io.read_rows`.
+        How values are written. Of any table: `missing`, a list of words and numbers for missing values
+        beside empty cells and the usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and
+        ``?`` (an empty word replaces the usual ones); and `categorical`, a list of columns whose numbers are
+        categories. Of text files: `header`, whether the first line has names; `sep`, the character between
+        columns, None to choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark;
+        `encoding`, None for UTF-8, or UTF-16 with a byte-order mark; and `as_text`, a list of columns to
+        read as text.
 
     Returns
     -------
@@ -128,11 +133,13 @@ def open_rows(
         raise TypeError(
             f"transform must be an object with a method transform, a name, None or 'auto', got {transform!r}."
         )
-    written = Notation(**(text or {}))
     if _is_pair(rows):
         if label is not None:
             raise ValueError(f"Labels are given twice: by the pair (…, {rows[1]!r}) and by label={label!r}.")
         rows, label = rows
+    written = Notation(**(text or {}))
+    if isinstance(label, str):
+        written = replace(written, as_text=(*written.as_text, label))
     if sample_key is not None and label is not None:
         raise ValueError(f"Labels are given twice: by label={label!r} and by sample_key={sample_key!r}.")
     if _is_anndata(rows):
@@ -148,15 +155,15 @@ def open_rows(
         asked = compensate is True
         source = _open_files(name, files, columns, label, chunk_rows, asked, on_error, written, weighted)
     elif is_path(rows):
-        source, _ = _open_file(existing(rows), label, chunk_rows, compensate is True, HELD_BYTES, written)
+        source = _open_file(existing(rows), chunk_rows, compensate is True, written)
     elif compensate is True:
         raise not_fcs(f"A {type(rows).__name__}")
     elif (table := _arrow_table(rows)) is not None:
-        source = open_columns(table_in_memory(table, "the table"), chunk_rows)
+        source = open_columns(replace(table_in_memory(table, "the table"), notation=written), chunk_rows)
     else:
         source = open_array(values_of(rows, "X"), chunk_rows)
     if not source.n_rows:
-        raise ValueError(f"{source.name} is empty: it has no rows.")
+        raise NoRowsError(f"{source.name} is empty: it has no rows.")
     if columns is not None:
         source = source.chosen(columns)
     if is_path(rows) or _is_list(rows) or (hasattr(rows, "columns") and not _is_anndata(rows)):
@@ -193,20 +200,18 @@ def is_elsewhere(X: Any) -> bool:
 # ---------------------------------------------------------------- files
 
 
-def _open_file(
-    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: Notation
-) -> tuple[Source, int]:
-    """Open a file, and return how many bytes of it stay in memory, at most `room`."""
+def _open_file(path: Path, chunk_rows: int | None, compensate: bool, written: Notation) -> Source:
+    """Open a file."""
     kind = format_of(path)
     if kind == "fcs":
-        return open_events(path, chunk_rows, compensate), 0
+        return open_events(path, chunk_rows, compensate)
     if compensate:
         raise not_fcs(str(path))
     if kind == "parquet":
-        return open_columns(open_parquet(path), chunk_rows), 0
-    if kind in ("text", "npz"):
-        return open_text(path, label if isinstance(label, str) else None, chunk_rows, room, written)
-    return open_array(values_of(path, "X"), chunk_rows), 0
+        return open_columns(replace(open_parquet(path), notation=written), chunk_rows)
+    if kind == "text":
+        return open_text(path, chunk_rows, written)
+    return open_array(values_of(path, "X"), chunk_rows)
 
 
 def _open_files(
@@ -223,10 +228,9 @@ def _open_files(
     """Open files one after another, of which each is a group unless there are labels."""
     parts: dict[str, Source] = {}
     wrong: dict[str, tuple[str, ...]] = {}  # parts of what is said of each
-    room = HELD_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
         try:
-            part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room, written)
+            part = _open_file(existing(path), chunk_rows, compensate, written)
             if not part.n_rows and isinstance(label, str):
                 continue  # tables are often written in parts, of which some are empty
             if not part.n_rows:
@@ -239,7 +243,6 @@ def _open_files(
             if on_error == "skip":
                 check_values(part, gaps=weighted)
             parts[group] = part
-            room -= n_bytes
         except (ValueError, OSError) as error:
             if on_error == "raise":
                 raise
