@@ -58,7 +58,7 @@ from .rows import (
     warn_caller,
 )
 from .saving import FileMixin, savable
-from .solving import check_inference, fit_jointly, fit_model, fitted_so_far
+from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
@@ -384,13 +384,11 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
         `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
         """
-        if len(parts) > 1 and training.n_unlabelled:
-            fits = fit_jointly(parts, training)
-        else:
-            fits = []
-            for number, (columns, model) in enumerate(parts):
-                own = training.take(columns, number)
-                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
+        refuse_unlabelled(training.n_unlabelled, len(parts))
+        fits: list[Fitted] = []
+        for number, (columns, model) in enumerate(parts):
+            own = training.take(columns, number)
+            fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
         # A row without a value in some set still counts for its class.
         self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
 
