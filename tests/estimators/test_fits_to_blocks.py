@@ -154,7 +154,7 @@ def test_what_needs_all_rows_at_once_is_refused() -> None:
     X, y, _ = make_rows()
     codes = np.unique(y, return_inverse=True)[1]
     codes[0] = -1
-    with pytest.raises(ValueError, match="1 rows have no label, and with several feature sets"):
+    with pytest.raises(ValueError, match="1 rows have no label, and 2 feature sets cannot be combined"):
         SharedKernelClassifier(feature_sets=[[0], [1]]).fit(cut(X, codes))
     with pytest.raises(ValueError, match="leave y and sample_weight out"):
         SharedKernelMixture().fit(cut(X, y), y)

@@ -139,11 +139,3 @@ def test_a_classifier_takes_it_and_tunes_without_it() -> None:
     assert model.score(X, y) > 0.9
     model.tune(X, y, max_iter=5, validation=None, trade_off=0.0)
     assert model.score(X, y) > 0.9
-
-
-def test_unlabelled_rows_of_feature_sets_are_refused() -> None:
-    X, y, _ = groups()
-    hidden = np.where(np.arange(len(y)) % 9 == 0, np.nan, y)
-    classifier = SharedKernelClassifier(3, weight_prior="hierarchical", feature_sets=[[0], [1]])
-    with pytest.raises(ValueError, match="need a weight_prior other than 'hierarchical'"):
-        classifier.fit(X, hidden)
