@@ -13,8 +13,7 @@ from sklearn.base import is_classifier
 from ..engine.compute.arrays import on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.em import fit
-from ..engine.frame import Frame, frame_of
-from ..engine.model import FloatArray, Options, Parameters
+from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources import RowSource, open_source

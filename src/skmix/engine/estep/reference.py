@@ -12,11 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
+from ..compute.arrays import join, safe_log
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
-from ..records import join
 from ..structures import Structure
 from ..tails import NONE, Tail, of_all_features
-from .terms import safe_log, share
+from .terms import share
 
 # Numbers in the differences of rows from means that are held at a time.
 HELD = 1 << 17
