@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import class_log_likelihood, responsibilities
 from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.model import Parameters
 from skmix.groups import merge_kernels
 
@@ -284,8 +284,6 @@ def test_rows_that_shifts_cannot_be_learnt_from_are_refused() -> None:
         model.partial_fit(X, y)
     with pytest.raises(ValueError, match="no training row had"):
         fitted().predict(X[:1], groups=["z"])
-    with pytest.raises(ValueError, match="pruning"):
-        SharedKernelMixtureCV(model, strategy="prune").fit(X, y)
 
 
 def test_too_few_passes_are_reported() -> None:
