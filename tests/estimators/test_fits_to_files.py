@@ -148,8 +148,6 @@ def test_what_is_not_done_by_blocks_says_so() -> None:
     model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
     source = open_rows(X)
     with pytest.raises(ValueError, match="needs rows in memory"):
-        model.impute(source, n_draws=1)
-    with pytest.raises(ValueError, match="needs rows in memory"):
         model.calibrate(source, NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.partial_fit(source, NAMES)

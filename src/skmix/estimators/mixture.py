@@ -52,13 +52,12 @@ from .rows import (
     host_copy,
     note_preparation,
     open_training,
-    refuse_blocks,
     score_rows,
     updating,
     warn_caller,
 )
 from .saving import FileMixin, savable
-from .solving import check_inference, fit_jointly, fit_model, fitted_so_far
+from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
@@ -384,13 +383,11 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
         `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
         """
-        if len(parts) > 1 and training.n_unlabelled:
-            fits = fit_jointly(parts, training)
-        else:
-            fits = []
-            for number, (columns, model) in enumerate(parts):
-                own = training.take(columns, number)
-                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
+        refuse_unlabelled(training.n_unlabelled, len(parts))
+        fits: list[Fitted] = []
+        for number, (columns, model) in enumerate(parts):
+            own = training.take(columns, number)
+            fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
         # A row without a value in some set still counts for its class.
         self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
 
@@ -503,38 +500,25 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """
         return score_rows(self, X, densities.class_log_likelihood)
 
-    def impute(self, X: ArrayLike, y: ArrayLike | None = None, *, n_draws: int | None = None) -> FloatArray:
-        """Return the rows with every missing value replaced by its conditional mean, or drawn.
+    def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the rows with every missing value replaced by its conditional mean.
 
-        The mean is over everything that is not known: the class unless `y` is given, the kernel, and the
-        value given its kernel. It minimises the expected squared error, but filled rows vary less than
-        complete ones: draw values where the spread matters. Missing values of a row are drawn together.
+        The mean is over the class unless `y` is given, the kernel, and the value given its kernel. It
+        minimises the expected squared error, but filled rows vary less than complete ones.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes, in memory if values are drawn; NaN marks a missing value.
+            Rows, of any kind that `fit` takes; NaN marks a missing value.
         y : array-like of shape (n,), default=None
             Labels, where they are known.
-        n_draws : int, default=None
-            Number C of independent copies of the rows, in which missing values are drawn from their
-            distribution given the observed ones. None takes the mean.
 
         Returns
         -------
-        ndarray of shape (n, M) or (C, n, M)
+        ndarray of shape (n, M)
             Rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
-        if n_draws is None:
-            return score_rows(self, X, densities.impute, y, on_cpu=True)
-        check_count(n_draws, "n_draws must be None or")
-        refuse_blocks(X)
-
-        def draw(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
-            random = check_random_state(self.random_state)
-            return densities.draw_missing(model, rows, codes, int(n_draws), random)
-
-        return score_rows(self, X, draw, y, on_cpu=True)
+        return score_rows(self, X, densities.impute, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.

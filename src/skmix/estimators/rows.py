@@ -265,13 +265,10 @@ class InMemory(Rows):
             classes, codes = number_labels(self.read_labels(rows.shape[0]), self.name)
         weights = self.weights(rows.shape[0])
         rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-        # A joint fit of feature sets to unlabelled rows runs on the host; so do t kernels and a background.
-        jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
-        here = jointly or is_robust(estimator)
+        here = is_robust(estimator)
         on_device = type(rows) is not np.ndarray
         if here and (on_device or device is not None):
-            why = "Rows without a label and several feature_sets" if jointly else "t kernels or a background"
-            warn_caller(f"{why}: this fit runs on the host, not on the device.")
+            warn_caller("t kernels or a background: this fit runs on the host, not on the device.")
         if on_device:
             rows = to_numpy(rows) if here else rows
         elif device is not None and not here:
