@@ -28,7 +28,7 @@ from ._settings import (
     prior_of_columns,
 )
 from .exporting import kernels_of
-from .fitted import Fitted, FittedClassifier
+from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
     Training,
@@ -234,9 +234,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             parts.append((columns, model))
         return parts
 
-    def _store(
+    def _record(
         self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
-    ) -> None:
+    ) -> FitRecord:
         for (_, model), fitted in zip(parts, fits, strict=True):
             own = fitted.class_prior if prior is None else prior
             replace(fitted, class_count=sizes, class_prior=own).store(model)
@@ -245,13 +245,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             class_prior = np.full(len(sizes), 1.0 / len(sizes))
         elif self.priors is not None:
             class_prior = check_distribution(self.priors, (len(sizes),), "priors")
-        FittedClassifier(
+        return FittedClassifier(
             models=[model for _, model in parts],
             feature_sets=[columns for columns, _ in parts],
             class_prior=class_prior,
             temperature=1.0,
             threshold=-np.inf,
-        ).store(self)
+        )
 
     def _check_classes(self, classes: np.ndarray) -> None:
         decisions.check_outlier_label(self.outlier_label, classes, rejects=self.reject_below is not None)

@@ -100,7 +100,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     Without `n_kernels`, it has the default number for these rows.
     """
     other = clone(estimator)
-    vars(other).pop("_skl_callbacks", None)
+    other.set_callbacks()
     other.n_features_in_ = estimator.n_features_in_
     if getattr(estimator, "feature_sets", None) is not None:
         # By index: rows have no names here.

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from numbers import Integral, Real
-from pathlib import Path
-from types import MethodType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -25,27 +23,21 @@ from sklearn.base import (
 )
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
-from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
-from ..engine.compute.dask import is_collection
+from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
 from . import densities, streams
-from ._settings import (
-    check_count,
-    check_covariance_type,
-    covariance_type_of,
-    freeze_of,
-    is_robust,
-)
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
+from ._settings import check_count, covariance_type_of, freeze_of
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path
 from .exporting import ExportMixin, kernels_of
-from .fitted import Fitted, parameters_of
+from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import (
     Training,
     computed,
@@ -208,40 +200,8 @@ def documented(cls: Estimator) -> Estimator:
     return cls
 
 
-class _IfStreams:
-    """A method of estimators that can add up the statistics of batches; the error of others says why.
-
-    It is scikit-learn's `available_if`, which hides the reason.
-    """
-
-    def __init__(self, method: Any) -> None:
-        self._method, self.__doc__ = method, method.__doc__
-
-    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
-        if estimator is None:
-            return self._method
-        _check_streams(estimator)
-        return MethodType(self._method, estimator)
-
-
-def _check_streams(estimator: Any) -> None:
-    if estimator.inference == "variational":
-        raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
-    if getattr(estimator, "group_shift", None) is not None:
-        raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
-    if is_robust(estimator):
-        raise AttributeError(
-            "partial_fit is for Gaussian kernels without a background: use tail=None, or fit."
-        )
-    if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
-        raise AttributeError(
-            "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
-            "else in each batch. Use fit, with blocks of rows if there are many."
-        )
-
-
 class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
-    """Methods of a mixture, or of a product of mixtures of disjoint features; each has its own parameters."""
+    """Methods of a mixture, and of a product of mixtures of disjoint features. Subclasses have parameters."""
 
     n_features_in_: int
     classes_: np.ndarray
@@ -284,21 +244,26 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
         return [(list(range(n_features)), self)]
 
-    def _store(
+    def _record(
         self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
-    ) -> None:
-        """Store the fits of all parts; sizes (L,), and the prior (L,) unless it was learnt, are of all."""
+    ) -> FitRecord:
+        """Return the record of all parts, whose own fits are stored in their mixtures.
+
+        Sizes (L,) of the classes, and their prior (L,) unless it was learnt, are those of all rows: a row
+        without a value in some part still counts for its class.
+        """
         prior = fits[0].class_prior if prior is None else prior
-        replace(fits[0], class_count=sizes, class_prior=prior).store(self)
+        return replace(fits[0], class_count=sizes, class_prior=prior)
 
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
         """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
         columns, model = part
-        estimator, fitted = copy(self), fitted_so_far(model, training, parameters, log_likelihood)
-        estimator._store([(columns, copy(model))], [fitted], training.sizes, None)
-        return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+        fitted, rows = fitted_so_far(model, training, parameters, log_likelihood), RowsOfFit.of(self)
+        assert rows is not None
+        record = self._record([(columns, copy(model))], [fitted], training.sizes, None)
+        return rows.attributes() | record.attributes()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -324,12 +289,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         estimator
             The fitted estimator.
         """
-        return self._fit(X, y, sample_weight)
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> Self:
-        """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
-        check_inference(self, prune=prune)
-        # Reading the rows may take long, so a checkpoint that cannot be written is refused first.
+        check_inference(self)
+        # Refuse a checkpoint that cannot be written before reading the rows, which may take long.
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
@@ -340,56 +301,33 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
                 raise ArgumentError(kernels, f" is more than the {n_rows} rows there are: use fewer kernels.")
             self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
-            monitor: Monitor | None = None
-            written: list[Path] = []
-            if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
-                monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
             for columns, model in parts:
-                covariance_type = covariance_type_of(model, training.source.summary.n_rows, len(columns))
+                covariance_type = covariance_type_of(model, n_rows, len(columns))
                 if model.covariance_type == "auto" and covariance_type != "full":
                     warn_caller(
-                        f"{training.source.summary.n_rows} rows have {len(columns)} features: "
-                        f"covariance_type='auto' takes {covariance_type!r}, without correlations inside "
-                        "kernels. Set covariance_type to choose.",
-                        UserWarning,
+                        f"{n_rows} rows have {len(columns)} features: covariance_type='auto' takes "
+                        f"{covariance_type!r}, without correlations inside kernels. Set covariance_type to "
+                        "choose."
                     )
-
-            def ways(number: int, own: Training) -> dict[str, Any]:
-                """Return how to fit the model of a feature set: who watches, and what is written."""
-                own_path, watching = path, None
-                if path is not None:
-                    own_path = path if len(parts) == 1 else Path(f"{path}.{number}")
-                    written.append(own_path)
-                if monitor is not None:
-                    so_far = partial(self._attributes_so_far, parts[0], training)
-                    watching = monitor.model(so_far if len(parts) == 1 else None, own.source.summary.total)
-                return {"watching": watching, "path": own_path, "prune": prune}
-
-            self._fit_parts(parts, training, ways)
+            monitor = Monitor(self, X, y, sample_weight, len(parts), path)
+            self._fit_parts(parts, training, monitor)
             self._after_fit(training)
-            if monitor is not None:
-                monitor.close()
-        for checkpoint in written:
-            checkpoint.unlink(missing_ok=True)
+            monitor.close()
         return self
 
-    def _fit_parts(
-        self,
-        parts: list[Part],
-        training: Training,
-        ways: Callable[[int, Training], dict[str, Any]] = lambda *_: {},
-    ) -> None:
-        """Fit the model of each feature set, and store all of them.
-
-        `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
-        """
+    def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
+        """Fit the mixture of each part, and store all of them."""
         refuse_unlabelled(training.n_unlabelled, len(parts))
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
-            own = training.take(columns, number)
-            fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
-        # A row without a value in some set still counts for its class.
-        self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
+            rows = training.take(columns, number)
+            watched: dict[str, Any] = {}
+            if monitor is not None:
+                so_far = partial(self._attributes_so_far, parts[0], training) if len(parts) == 1 else None
+                watched = monitor.part(number, so_far, rows.source.summary.total)
+            fits.append(fit_model(model, rows, Fitted.of(model), columns, **watched))
+        prior = None if training.n_unlabelled else training.class_prior
+        self._record(parts, fits, training.sizes, prior).store(self)
 
     def _check_classes(self, classes: np.ndarray) -> None:
         """Check settings that depend on the labels (L,) of the classes."""
@@ -405,7 +343,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """Learn a class from its rows."""
         streams.add_class(self, rows, label, streams.place_of_label(self.classes_, label))
 
-    @_IfStreams
+    @available_if(streams.check_streams)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self,
@@ -418,9 +356,10 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     ) -> Self:
         """Update the model with one batch of a stream.
 
-        The first batch makes a model as `fit` does, with a little more care; it should have some twenty rows
-        for each kernel. Every further one moves the average statistics of a row, by a share that falls with
-        the number of batches.
+        The first batch makes a model as `fit` does, with a weak prior on covariances; it should have some
+        twenty rows for each kernel. Every further one moves the average statistics of a row, by a share that
+        falls with the number of batches. Batches need EM, ``tail=None``, no `group_shift`, and covariances
+        other than 'low_rank'.
 
         Parameters
         ----------
@@ -796,17 +735,3 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
         return float(np.mean(self._scores(X, y)))
-
-
-def _lazy(method: Any) -> Any:
-    """Return a method that `set_output` leaves alone for Dask collections, which it would compute."""
-
-    @wraps(method)
-    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        return (method.__wrapped__ if is_collection(X) else method)(self, X, *args, **kwargs)
-
-    return call
-
-
-SharedKernelMixture.transform = _lazy(SharedKernelMixture.transform)  # type: ignore[method-assign]
-SharedKernelMixture.fit_transform = _lazy(SharedKernelMixture.fit_transform)
