@@ -27,7 +27,7 @@ from ._settings import (
     is_robust,
     prior_of_columns,
 )
-from .exporting import kernels_of
+from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
@@ -400,8 +400,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     def _graph_parts(self) -> dict[str, Any]:
         return {
-            "groups": [
-                kernels_of(model._parameters, model.covariance_type_, columns, by_class=True)
+            "feature_sets": [
+                whitened_kernels(model._parameters, model.covariance_type_, columns, by_class=True)
                 for columns, model in self._parts()
             ],
             "log_prior": safe_log(self.class_prior_),

@@ -36,7 +36,7 @@ from ..io.labels import code_labels
 from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path
-from .exporting import ExportMixin, kernels_of
+from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import (
     Training,
@@ -274,8 +274,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         X : array-like of shape (N, M)
             Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
             file, a Zarr array, an AnnData, what `open_rows` returns, or a Dask collection. Or rows whose
-            classes are known: a list of files, a folder or a pattern, each file a class, or a pair of a table
-            and its column of classes; see `open_rows`.
+            classes are known: a list of files, a folder or a pattern, each file a class; see
+            `open_rows`.
         y : array-like of shape (N,), default=None
             Class labels of any type. NaN, None and the number -1 mark rows without a label; but -1 and one
             other label are two classes, and where -1 may as well be a class it is refused. For rows in a
@@ -663,7 +663,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             )
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
-            "groups": [kernels_of(parameters, self.covariance_type_, columns, by_class=False)],
+            "feature_sets": [whitened_kernels(parameters, self.covariance_type_, columns, by_class=False)],
             "log_prior": safe_log(all_weights(parameters) @ self.class_prior_),
             "probabilities": "responsibilities",
             "n_hidden": parameters.tail.n_extra,
