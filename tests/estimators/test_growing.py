@@ -97,7 +97,7 @@ def test_classes_that_cannot_be_added() -> None:
     model = SharedKernelClassifier(3, random_state=0, max_iter=900).fit(X, y)
     with pytest.raises(ValueError, match="label 'b' is known already"):
         model.add_class(X, "b")
-    with pytest.raises(ValueError, match="label 3 is a number"):
+    with pytest.raises(ValueError, match="label 3 is not of the kind"):
         model.add_class(X, 3)
     with pytest.raises(ValueError, match="single value"):
         model.add_class(X, ["d", "e"])

@@ -85,8 +85,8 @@ _PARAMETERS = """
         When to change: raise it if a ConvergenceWarning says that the fit was stopped.
     tol : float or ('per-class', float), default=1e-4
         The fit stops when the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
-        rule: a class latches when the log-likelihood of its rows changes by less than 0.1, and the fit ends
-        when all classes have latched.
+        rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes by less
+        than 0.1; the fit ends when all classes have converged.
         When to change: lower it to compare parameters between fits, raise it for a quick look.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
@@ -171,8 +171,8 @@ _FITTED = """
         each class. Its sum is α.
     lower_bound_ : float
         Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
-        parameters integrated out. Of EM with hierarchical weights only these are, and a prior on covariances
-        is added up to a constant. The start with the highest is kept.
+        parameters integrated out. In EM with hierarchical weights, only the weights are integrated out, and
+        a prior on covariances is added up to a constant. The start with the highest bound is kept.
     lower_bound_path_ : ndarray of shape (n_iter,)
         Where there is a bound: its value after each pass.
     weight_concentration_ : ndarray of shape (K, L)
@@ -194,7 +194,7 @@ _FITTED = """
 
 
 def documented(cls: Estimator) -> Estimator:
-    """Insert into the docstrings of an estimator what it has in common with others."""
+    """Insert the parameters and attributes that estimators have in common into a docstring."""
     for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED)):
         cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
     return cls
@@ -237,7 +237,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return tags
 
     def _parts(self) -> list[Part]:
-        """Return the columns and the mixture of each part of the model; a mixture is its own only part."""
+        """Return the columns and the mixture of each part of the model; a mixture is its only part."""
         return [(list(range(self.n_features_in_)), self)]
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
@@ -425,18 +425,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return self
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x | class j) for each row and class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            Log-densities, columns in the order of `classes_`; with feature sets, summed over them.
-        """
+        """Return log p(x | class j), shape (n, L), of rows X (n, M); with feature sets, summed over them."""
         return score_rows(self, X, densities.class_log_likelihood)
 
     def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
@@ -460,21 +449,9 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return score_rows(self, X, densities.impute, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
-        """Draw rows from the model.
+        """Draw rows X (n, M) and their labels y (n,) from the model.
 
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number n of rows.
-        label : default=None
-            Class to draw from; None draws classes by `class_prior_`.
-
-        Returns
-        -------
-        X : ndarray of shape (n, M)
-            Rows; columns that are in no feature set are NaN.
-        y : ndarray of shape (n,)
-            Their labels.
+        Classes are drawn by `class_prior_` unless a label is given. Columns in no feature set are NaN.
         """
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
@@ -489,37 +466,19 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     def marginal(self, features: Sequence[int | str]) -> Self:
         """Return the model of some features, whatever the values of the others.
 
-        Parameters
-        ----------
-        features : sequence of int or str
-            Columns by index or name, in the order that the new model is to have.
-
-        Returns
-        -------
-        estimator
-            A fitted estimator of the same kind, without attributes that describe training rows, such as
-            `log_likelihood_`. A classifier keeps its temperature and loses its threshold.
+        Features are columns by index or name, in the order of the new model. It has no attributes that
+        describe training rows, such as `log_likelihood_`. A classifier keeps its temperature and loses its
+        threshold.
         """
         check_is_fitted(self)
         return densities.marginal(host_copy(self), features)
 
     def condition(self, given: Mapping[int | str, float]) -> Self:
-        """Return the model of the other features, given values of some.
+        """Return the model of the other features, given values of some by column index or name.
 
         Every class's weights become its responsibilities for the given values, and `class_prior_` becomes the
         posterior of the class: predictions of the new model for the other features are those of this one for
-        complete rows.
-
-        Parameters
-        ----------
-        given : mapping from int or str to float
-            Known values by column index or name. At least one feature must be left.
-
-        Returns
-        -------
-        estimator
-            A fitted estimator of the same kind over the other features, in their order, without attributes
-            that describe training rows, such as `log_likelihood_`.
+        complete rows. The new model has no attributes that describe training rows.
         """
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
@@ -670,21 +629,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         }
 
     def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
-        """Return the kernel that each row most probably came from.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        groups : array-like of shape (n,), default=None
-            Their classes: with them, the weights, and the means where there are shifts, are those of the
-            class; without, probabilities are averaged over the classes.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Numbers of kernels, lines of `means_`.
-        """
+        """Return the kernel (n,) that each row of X (n, M) most probably came from; see `predict_proba`."""
         return score_rows(self, X, densities.most_likely_kernel, groups, name="groups")
 
     def predict_proba(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
@@ -695,7 +640,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` takes.
         groups : array-like of shape (n,), default=None
-            Their classes, as in `predict`.
+            Their classes: with them, the weights, and the means where there are shifts, are those of the
+            class; without, probabilities are averaged over the classes.
 
         Returns
         -------
@@ -716,19 +662,9 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return score_rows(self, X, densities.responsibilities)
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the log-density of each row.
+        """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes. A row without any value has a log-density of 0.
-        y : array-like of shape (n,), default=None
-            Labels: with them, log p(x | y); without, log p(x) under `class_prior_`.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Log-densities.
+        A row without any value has a log-density of 0.
         """
         return score_rows(self, X, densities.log_density, y)
 

@@ -506,10 +506,10 @@ def _goes_on(model: Settings, training: Training, structure: Structure, last: Fi
 def default_kernels(training: Training, structure: Structure, *, shared: bool) -> IntArray:
     """Return the default number (L,) of kernels of each class, or (1,) of all where they are shared.
 
-    It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. A class has at
-    most one kernel for M + 1 of its rows and 50 in all, and at least one. Classes with different numbers
-    would compete on unequal terms. Shared kernels are as many as one class of all rows would have. Weights of
-    rows are relative: neither small nor large ones change their number.
+    It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. All classes
+    get the same number, so that none is favoured: at least one, at most 50, and at most one kernel for M + 1
+    rows of the class. Shared kernels are as many as one class of all rows would have. Only the proportions of
+    row weights matter.
     """
     summary, n_features = training.source.summary, training.n_features
     rows = training.sizes * (summary.n_rows / summary.total)

@@ -23,7 +23,7 @@ from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import Settings, check_covariance_type, covariance_type_of, is_robust
-from .decisions import quantile
+from .decisions import kind_of_labels, quantile
 from .densities import log_density
 from .fitted import Fitted, Floor, History, Shifts, fields_of
 from .rows import Training, check_gaps, columns_of, enter, sent
@@ -360,9 +360,9 @@ def place_of_label(classes: np.ndarray, label: Any) -> int:
         raise ValueError(f"label must be a single value, got an array of shape {new.shape}.")
     if is_missing(np.array([label], dtype=object)).any():
         raise ValueError(f"label is {label!r}, which marks rows without a label. Give the class a name.")
-    kinds = [{"U": "text", "S": "text", "O": "text"}.get(a.dtype.kind, "number") for a in (new, classes)]
-    if kinds[0] != kinds[1]:
-        raise ValueError(f"label {label!r} is a {kinds[0]}, but the labels {classes.tolist()} are not.")
+    is_text = [kind_of_labels(each) == "a string" for each in (new, classes)]
+    if is_text[0] != is_text[1]:
+        raise ValueError(f"label {label!r} is not of the kind of the labels {classes.tolist()}.")
     if label in classes.tolist():
         raise ValueError(f"label {label!r} is known already: {classes.tolist()}.")
     return int(np.searchsorted(classes, label))
