@@ -14,7 +14,6 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
-from skmix.engine.estep import memory
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.tails import Background, StudentT
 
@@ -102,7 +101,7 @@ def test_models_too_large_to_be_kept_have_the_same_densities(
 ) -> None:
     X, _, model = problem("full", kind)
     expected = density.class_log_likelihood(X, model, "full")
-    monkeypatch.setattr(memory, "_CACHED", 0)
+    monkeypatch.setattr("skmix.engine.density._CACHED", 0)
     assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import on_host, pick, to_numpy
+from ..engine.compute.arrays import is_numpy, on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.em import fit
+from ..engine.estep.gaps import has_gaps
 from ..engine.frame import Frame, frame_of
 from ..engine.model import FloatArray, Options, Parameters
 from ..engine.refine.online import Running, absorb, resume
@@ -31,8 +32,10 @@ from .rows import (
     Training,
     check_gaps,
     columns_of,
+    device_and_precision,
     enter,
     sent,
+    warn_of_host,
 )
 from .solving import best_start, evenly_spaced, options_of, start_batches, with_resolution
 
@@ -47,6 +50,9 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
     known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)
     if first:
         check_gaps(rows if weights is None else pick(rows, weights > 0))
+    on_device = not is_numpy(rows) or device_and_precision(estimator.device)[0] is not None
+    if on_device and has_gaps(rows):
+        warn_of_host("Missing values")
     rows = sent(estimator, rows)
     # In later batches, rows without any value are dropped.
     return Block(rows, codes, weights).informative(), known

@@ -7,7 +7,6 @@ from functools import singledispatch
 
 import numpy as np
 
-from ..compute.arrays import Array, constant, namespace
 from ..model import Factor, FloatArray, IntArray
 from ..structures import Diagonal, LowRank, Structure, invert_lower, whiten_batch
 from ..structures.linalg import with_crossed
@@ -98,85 +97,6 @@ def _(structure: LowRank, remaining: FloatArray, gaps: IntArray, factor: Factor)
     return with_crossed(squares, crossed)
 
 
-@singledispatch
-def apart(structure: Structure, covariances: Array, seen: Array) -> Array:
-    """Return covariances (B · R, …) in which features that are not `seen` (B, M) vary alone."""
-    xp = namespace(covariances)
-    together = (seen[:, :, None] & seen[:, None, :]) | constant(_on_diagonal, seen.shape[-1], example=seen)
-    shape = (seen.shape[0],) + (1,) * (covariances.ndim - 2) + together.shape[1:]
-    stack = xp.where(xp.reshape(together, shape), covariances[None, ...], 0.0)
-    return xp.reshape(stack, (-1, *covariances.shape[1:]))
-
-
-@apart.register
-def _(structure: Diagonal, covariances: Array, seen: Array) -> Array:
-    xp = namespace(covariances)
-    stack = xp.broadcast_to(covariances[None, ...], (seen.shape[0], *covariances.shape))
-    return xp.reshape(stack, (-1, *covariances.shape[1:]))
-
-
-@singledispatch
-def completed(
-    structure: Structure,
-    seen: Array,
-    covariances: Array,
-    whiteners: Array,
-    mass: Array,
-    first: Array,
-    second: Array,
-    away: Array | None = None,
-) -> tuple[Array, Array]:
-    """Return expected moments of all features, first (R, K, M) and second (R, K, S), about some origins.
-
-    Given, for each of B patterns, are the features `seen` (B, M), whiteners (B, R, K or 1, …) of the
-    covariances `apart`, the mass (B, R, K), and the moments (B, R, K, M) and (B, R, K, …) of the
-    seen features about the origins. These are the means less `away` (R, K, M), or the means if it is
-    None. The result is summed over the patterns.
-    """
-    xp, stack = namespace(first), structure.by_kernel(covariances)[None, ...]
-    eye = constant(np.eye, seen.shape[-1], example=first)
-    known = (seen[:, :, None] & seen[:, None, :])[:, None, None, ...]
-    precisions = xp.where(known, xp.matrix_transpose(whiteners) @ whiteners, 0.0)
-    # E[x − μ | x_seen] = G (x − μ), where x − μ is zero at gaps.
-    predict = xp.where(seen[:, None, None, :, None], eye, stack @ precisions)
-    # In this form the covariance of what is left cannot become negative.
-    left = eye - predict
-    remaining = left @ stack @ xp.matrix_transpose(left)
-    all_second = predict @ second @ xp.matrix_transpose(predict) + mass[..., None, None] * remaining
-    all_first = (predict @ first[..., None])[..., 0]
-    if away is not None:
-        # E[x − o | x_seen] = G (x − o) + c with c = (I − G)(μ − o), where x − o is zero at gaps.
-        offset = (left @ away[None, ..., None])[..., 0]
-        crossed = all_first[..., None] * offset[..., None, :]
-        squared = mass[..., None, None] * offset[..., None] * offset[..., None, :]
-        all_second = all_second + crossed + xp.matrix_transpose(crossed) + squared
-        all_first = all_first + mass[..., None] * offset
-    return xp.sum(all_first, axis=0), structure.pack(xp.sum(all_second, axis=0))
-
-
-@completed.register
-def _(
-    structure: Diagonal,
-    seen: Array,
-    covariances: Array,
-    whiteners: Array,
-    mass: Array,
-    first: Array,
-    second: Array,
-    away: Array | None = None,
-) -> tuple[Array, Array]:
-    xp, unseen = namespace(first), namespace(first).astype(~seen, first.dtype)[:, None, None, :]
-    spread, missing = structure.variances(covariances), mass[..., None] * unseen
-    if away is not None:
-        first, spread = first + missing * away, spread + away**2
-    return xp.sum(first, axis=0), xp.sum(second + missing * spread, axis=0)
-
-
 def _others(columns: IntArray, n_features: int) -> IntArray:
     """Return the features that are not among `columns`, in increasing order."""
     return np.flatnonzero(np.bincount(columns, minlength=n_features) == 0)
-
-
-def _on_diagonal(n_features: int) -> np.ndarray:
-    """Return which entries (M, M) of a matrix are on its diagonal."""
-    return np.eye(n_features, dtype=bool)
