@@ -13,17 +13,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from .compute.arrays import is_numpy, like, namespace, to_numpy
+from .compute.arrays import is_numpy, like, namespace, safe_log, to_numpy
 from .compute.threads import Workers, workers
 from .estep import device, gaps, reference
 from .estep.completion import conditional
 from .estep.coverage import DEVICE
 from .estep.gaps import group_rows, has_gaps, marginal
 from .estep.reference import TILE, Kernels, Rows, native, worth_compiling
-from .estep.terms import log_mix, safe_log
+from .estep.terms import log_mix
 from .estep.terms import log_sum as log_sum
-from .frame import FARTHEST, scale_of
-from .model import FloatArray, IntArray, Parameters
+from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
 from .rules.likelihood import all_weights
 from .structures import Structure, structure_of
 from .tails import Tail, tail_of

@@ -16,16 +16,17 @@ import numpy as np
 
 from .compute.arrays import Array, namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
-from .frame import Frame, Setting
 from .model import (
     BoolArray,
     Factor,
     FloatArray,
+    Frame,
     IntArray,
     Options,
     Parameters,
     Regulariser,
     Result,
+    Setting,
     Statistics,
     Status,
 )
@@ -35,7 +36,8 @@ from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, make_setting, open_source
 from .sources.base import Centres
 from .squarem import STRICTER, Squarem
-from .structures import Structure, rescaled, structure_of
+from .structures import Structure, structure_of
+from .structures.linalg import rescaled
 from .tails import tail_of
 
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}

@@ -22,8 +22,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .compute.arrays import Array, FloatArray, IntArray, clip, digamma, gammaln, namespace, trigamma, where
-from .records import Record
+from .compute.arrays import (
+    Array,
+    FloatArray,
+    IntArray,
+    Record,
+    clip,
+    digamma,
+    gammaln,
+    namespace,
+    safe_log,
+    trigamma,
+    where,
+)
 
 # Smallest learnt degrees of freedom: a Cauchy distribution.
 LEAST_DEGREES = 1.0
@@ -316,7 +327,7 @@ class Background(Tail):
         return np.log(self.box[..., 1, :] - self.box[..., 0, :])
 
     def log_outside(self, codes: Any, log_volume: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        return _safe_log(self.weights)[:, codes] - log_volume(self._log_widths())
+        return safe_log(self.weights)[:, codes] - log_volume(self._log_widths())
 
     def weigh(
         self, shares: FloatArray, outside: Any, precisions: Any, n_features: int | IntArray
@@ -372,7 +383,7 @@ class Background(Tail):
         return -(~np.isnan(X) @ self._log_widths())[:, None]
 
     def mix(self, log_likelihood: FloatArray, X: np.ndarray) -> FloatArray:
-        left, own = _safe_log(1.0 - self.weights), _safe_log(self.weights)
+        left, own = safe_log(1.0 - self.weights), safe_log(self.weights)
         return np.logaddexp(log_likelihood + left, self.log_densities(X) + own)
 
     def conditional(
@@ -425,9 +436,3 @@ def likeliest_degrees(mean_gap: FloatArray) -> FloatArray:
 def of_all_features(logs: FloatArray) -> FloatArray:
     """Return the sums (R, 1) over all features, for `Tail.log_outside` of complete rows."""
     return logs.sum(axis=-1, keepdims=True)
-
-
-def _safe_log(values: FloatArray) -> FloatArray:
-    """Return logarithms, −∞ for zero."""
-    with np.errstate(divide="ignore"):
-        return np.log(values)

@@ -20,8 +20,7 @@ import numpy as np
 from .. import _version
 from ..engine.compute.dask import ClusterError
 from ..engine.em import Run, RunState
-from ..engine.frame import Frame
-from ..engine.model import FloatArray
+from ..engine.model import FloatArray, Frame
 from ..engine.structures import Structure
 from ..io import Record, decode, encode, read, write
 

@@ -16,10 +16,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.compute.arrays import Array, namespace, on_host
+from ..engine.compute.arrays import Array, namespace, on_host, safe_log
 from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
-from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray
 from . import decisions, densities, streams, tuning
 from ._settings import (

@@ -11,9 +11,8 @@ from numpy.typing import DTypeLike
 from sklearn.utils.validation import check_is_fitted
 
 from .. import _version
-from ..engine.estep.terms import safe_log
-from ..engine.frame import FARTHEST, frame_of
-from ..engine.model import Parameters
+from ..engine.compute.arrays import safe_log
+from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io import replacing
 from ..io.graph import Kernels, build_graph

@@ -20,13 +20,10 @@ from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.compute.arrays import on_host
+from ..engine.compute.arrays import join, on_host, safe_log
 from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
-from ..engine.estep.terms import safe_log
-from ..engine.frame import power_of_two
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
-from ..engine.records import join
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, power_of_two
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities

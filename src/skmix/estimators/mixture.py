@@ -28,9 +28,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
+from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
 from ..engine.compute.dask import is_collection
-from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES

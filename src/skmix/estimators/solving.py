@@ -27,8 +27,7 @@ from ..engine.compute.arrays import pick, to_numpy
 from ..engine.compute.blocks import Block
 from ..engine.density import class_log_likelihood
 from ..engine.em import Passes, Run, RunState, fit, regulariser_of, say_fall
-from ..engine.frame import Frame
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
+from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
@@ -36,7 +35,8 @@ from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import wishart_degrees
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.summary import fill_gaps, resolution_of
-from ..engine.structures import Structure, most_factors, structure_of
+from ..engine.structures import Structure, structure_of
+from ..engine.structures.low_rank import most_factors
 from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
 from ._settings import (
     Settings,

@@ -14,8 +14,7 @@ from ..engine.compute.arrays import is_numpy, on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.em import fit
 from ..engine.estep.gaps import has_gaps
-from ..engine.frame import Frame, frame_of
-from ..engine.model import FloatArray, Options, Parameters
+from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.sources import RowSource, open_source

@@ -16,7 +16,8 @@ from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regula
 from skmix.engine.sources.summary import measure
 from skmix.engine.squarem import constrained, unconstrained
 from skmix.engine.starts import Wanted, class_wise, uniform
-from skmix.engine.structures import STRUCTURES, LowRank, automatic_factors, most_factors, structure_of
+from skmix.engine.structures import STRUCTURES, LowRank, structure_of
+from skmix.engine.structures.low_rank import automatic_factors, most_factors
 
 FULL = STRUCTURES["full"]
 

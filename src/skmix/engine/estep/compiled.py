@@ -24,7 +24,7 @@ from numba.extending import register_jitable
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
-from ..compute.arrays import FARTHEST_SQUARED
+from ..compute.arrays import FARTHEST_SQUARED, join
 from ..compute.simd import (
     LANES,
     ROWS,
@@ -42,7 +42,6 @@ from ..compute.simd import (
 )
 from ..compute.threads import Workers, aligned
 from ..model import BoolArray, FloatArray, IntArray, Statistics
-from ..records import join
 from ..structures import Structure
 from .coverage import POOLED_PRODUCTS, PRODUCTS
 from .reference import Kernels, Rows

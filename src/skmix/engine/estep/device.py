@@ -34,8 +34,18 @@ from ..compute.arrays import (
     to_numpy,
     where,
 )
-from ..frame import FARTHEST, NEAR, Frame, frame_of
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import (
+    FARTHEST,
+    NEAR,
+    BoolArray,
+    Factor,
+    FloatArray,
+    Frame,
+    IntArray,
+    Parameters,
+    Statistics,
+    frame_of,
+)
 from ..structures import Structure
 from ..tails import NONE
 from .terms import finite_log, log_mix

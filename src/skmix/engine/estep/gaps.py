@@ -15,13 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..compute.arrays import is_numpy, namespace
-from ..compute.compiling import can_compile
-from ..compute.threads import Workers
-from ..frame import Setting
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from ..records import join
-from ..structures import INFLATED, Structure
+from ..compute.arrays import is_numpy, join, namespace
+from ..compute.threads import Workers, can_compile
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
+from ..structures import Structure
+from ..structures.linalg import INFLATED
 from . import completion, reference
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share

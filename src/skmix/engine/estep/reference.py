@@ -13,13 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..compute.compiling import can_compile
-from ..frame import FARTHEST
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
-from ..records import join
+from ..compute.arrays import join, safe_log
+from ..compute.threads import can_compile
+from ..model import FARTHEST, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import NONE, Tail, of_all_features
-from .terms import safe_log, share
+from .terms import share
 
 # Numbers in the differences of rows from means that are held at a time.
 HELD = 1 << 17

@@ -8,8 +8,7 @@ from ..compute.arrays import is_numpy, taken_in, to_numpy
 from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
 from ..estep.reference import worth_compiling
-from ..frame import Frame, Setting
-from ..model import FloatArray, IntArray, Options, Parameters
+from ..model import FloatArray, Frame, IntArray, Options, Parameters, Setting
 from ..structures import Structure
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows

@@ -12,8 +12,7 @@ import numpy as np
 from ..compute.arrays import Array, namespace
 from ..compute.threads import one_blas_thread
 from ..estep.coverage import COMPLETE, Coverage
-from ..frame import Setting
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
 
 # Mask (R, K) of recentred kernels, and their origins (R, K, M).

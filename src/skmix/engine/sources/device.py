@@ -20,8 +20,7 @@ from ..compute.arrays import (
 )
 from ..estep.coverage import DEVICE
 from ..estep.device import Assumed, FramedRows, order_by_class, prepare
-from ..frame import Setting
-from ..model import Factor, FloatArray, Parameters, Statistics
+from ..model import Factor, FloatArray, Parameters, Setting, Statistics
 from ..tails import Tail
 from .base import ArrayRows, Centres, Step
 

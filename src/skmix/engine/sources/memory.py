@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.compiling import can_compile
+from ..compute.threads import can_compile
 from ..estep import gaps, reference
 from ..estep.coverage import GAPS, SKIPPING
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows, native
-from ..frame import Frame, Setting
-from ..model import Factor, FloatArray, Parameters, Statistics
+from ..model import Factor, FloatArray, Frame, Parameters, Setting, Statistics
 from .base import ArrayRows, Centres, origins_of
 
 # Kernels from which on passes try to skip irrelevant ones.

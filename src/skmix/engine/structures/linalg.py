@@ -25,7 +25,7 @@ from ..compute.arrays import (
     take,
     to_numpy,
 )
-from ..compute.compiling import can_compile, is_loaded
+from ..compute.threads import can_compile, is_loaded
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 # Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
@@ -89,6 +89,11 @@ def lengths(white: FloatArray) -> FloatArray:
         found = xp.sum(white * white, axis=-2)
     most = FARTHEST_SQUARED if found.dtype == xp.float64 else _FARTHEST_SQUARED_SINGLE
     return xp.where(found < most, found, most)
+
+
+def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return the covariance (M, M), or the variances (M,), of x · scale, scale (M,)."""
+    return covariance * scale * (scale if covariance.ndim == 1 else scale[:, None])
 
 
 def where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:

@@ -17,8 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from ...engine.compute.arrays import namespace
-from ...engine.estep.terms import safe_log
+from ...engine.compute.arrays import namespace, safe_log
 from ...engine.model import FloatArray
 from ...engine.structures import STRUCTURES
 from .._settings import check_count, is_wide
