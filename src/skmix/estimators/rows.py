@@ -59,7 +59,7 @@ from ..io.encoding import are_numbers, feature_names
 from ..io.joined import JoinedRows
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
 from ..io.opening import encode_frame
-from ..io.preparation import OTHER, Preparation, transformer_of
+from ..io.preparation import Preparation, transformer_of
 from ..io.sources import labels_in
 from ._settings import is_robust, is_robust_fit
 
@@ -90,10 +90,8 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     """
     if type(X) is np.ndarray and type(y) in _PLAIN and type(sample_weight) in _PLAIN:
         return InMemory(estimator, X, y, sample_weight, name)
-    source = source_of(X, y)
+    source = source_of(X, y, sample_weight)
     if source is not None:
-        source = source if y is None else source.labelled(y)
-        source = source if sample_weight is None else source.weighted(sample_weight)
         return InBlocks(estimator, source, y, sample_weight, name)
     if is_blocks(X):
         if y is not None or sample_weight is not None:
@@ -268,15 +266,10 @@ class InMemory(Rows):
             classes, codes = number_labels(self.read_labels(rows.shape[0]), self.name)
         weights = self.weights(rows.shape[0])
         rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-        jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
         on_device, why = type(rows) is not np.ndarray, None
         if on_device or device is not None:
-            reasons = {
-                "Rows without a label and several feature_sets": jointly,
-                "t kernels or a background": is_robust(estimator),
-                "Missing values": has_gaps(rows),
-            }
-            why = next((reason for reason, holds in reasons.items() if holds), None)
+            robust = "t kernels or a background" if is_robust(estimator) else None
+            why = robust or ("Missing values" if has_gaps(rows) else None)
         if on_device:
             rows = rows if why is None else to_numpy(rows)
         elif device is not None and why is None:
@@ -411,8 +404,6 @@ def _scale_of_frames(model: Any) -> Any:
         raise ValueError(
             f"The model compensates for spill-over, by matrices that only FCS files have. {advice}"
         )
-    if own["transform"] == OTHER:
-        raise ValueError(f"The model was fitted to rows of a transformer that it does not keep. {advice}")
     return transformer_of(own["transform"])
 
 

@@ -170,10 +170,8 @@ class ProcessSetting:
 
 
 def _limit_blas(n_threads: int) -> Callable[[], object]:
-    restore: Callable[[], object] = (
-        _controller().limit(limits=n_threads, user_api="blas").restore_original_limits
-    )
-    return restore
+    limits: Any = _controller().limit(limits=n_threads, user_api="blas")
+    return limits.restore_original_limits
 
 
 _blas_threads = ProcessSetting(_limit_blas)
