@@ -90,15 +90,12 @@ def test_groups_refused_rows_and_rows_without_a_label(library: str) -> None:
     theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(make(X), make(y))
     assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
     assert_array_equal(to_numpy(theirs.predict(make(X))), ours.predict(X))
-    for groups in (None, [[0, 1], [2, 3]]):  # the second is fitted on the host
-        unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-        settings = {"feature_sets": groups, "random_state": 0, "tol": 1e-2}
-        ours = SharedKernelClassifier(3, **settings).fit(X, unlabelled)
-        theirs = SharedKernelClassifier(3, device="cpu", **settings)
-        with nullcontext() if groups is None else pytest.warns(UserWarning, match="runs on the host"):
-            theirs.fit(make(X), make(unlabelled))
-        same_kind(theirs.class_prior_, make(X))
-        assert_allclose(to_numpy(theirs.class_prior_), ours.class_prior_, rtol=1e-9)
+    unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
+    ours = SharedKernelClassifier(3, random_state=0, tol=1e-2).fit(X, unlabelled)
+    theirs = SharedKernelClassifier(3, device="cpu", random_state=0, tol=1e-2)
+    theirs.fit(make(X), make(unlabelled))
+    same_kind(theirs.class_prior_, make(X))
+    assert_allclose(to_numpy(theirs.class_prior_), ours.class_prior_, rtol=1e-9)
 
 
 @each_library
@@ -153,7 +150,7 @@ def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
         rng = np.random.default_rng(0)
         rows = X @ rng.normal(size=(4, 101)) + 0.1 * rng.normal(size=(len(X), 101))
     settings: dict[str, Any] = {"n_kernels": 3, "covariance_type": "full", "cv": 2, "random_state": 0}
-    settings |= {"n_members": 2, "tune": 0.1 if wide else "auto", "kernels": "own" if wide else "shared"}
+    settings |= {"n_members": 2, "tune": False if wide else "auto", "kernels": "own" if wide else "shared"}
     # One strength of the prior for all candidates.
     estimator = SharedKernelClassifier(covariance_prior="weak", tol=0.1)
     ours = SharedKernelClassifierCV(estimator, **settings).fit(rows, y)
@@ -336,9 +333,6 @@ def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", infinite)
     with pytest.raises(ValueError, match="X contains infinity: feature 1 in row 3"):
         model.fit(tmp_path / "rows.npy", y)
-    model.set_params(feature_sets=[[0, 1], [2, 3]], max_iter=900)
-    with pytest.warns(UserWarning, match="runs on the host"):
-        model.fit(X, np.where(np.arange(len(y)) % 3 == 0, -1, y))
     with pytest.raises(ValueError, match="device='meta' cannot be used"):
         SharedKernelClassifier(3, device="meta").fit(X, y)
 
