@@ -7,18 +7,17 @@ decides whether compiled code is worth loading.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from .compute.arrays import is_numpy, like, namespace, safe_log, to_numpy
+from .compute.arrays import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .compute.threads import Workers, workers
 from .estep import device, gaps, reference
-from .estep.completion import conditional
+from .estep.completion import given
 from .estep.coverage import DEVICE
-from .estep.gaps import group_rows, has_gaps, marginal
+from .estep.gaps import group_rows
 from .estep.reference import TILE, Kernels, Rows, native, worth_compiling
 from .estep.terms import log_mix
 from .estep.terms import log_sum as log_sum
@@ -179,11 +178,6 @@ def all_log_densities(
     return np.concatenate([found, parameters.tail.log_densities(X)], axis=1)
 
 
-def all_log_weights(parameters: Parameters) -> FloatArray:
-    """Return the log-weights (K, L), or (K + 1, L), that belong to `all_log_densities`."""
-    return safe_log(all_weights(parameters))
-
-
 def log_responsibilities(
     X: np.ndarray,
     classes: IntArray,
@@ -193,7 +187,7 @@ def log_responsibilities(
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
     densities = all_log_densities(X, parameters, covariance_type, n_jobs)
-    found = log_normalise(densities + like(all_log_weights(parameters).T[classes], densities))
+    found = log_normalise(densities + like(safe_log(all_weights(parameters)).T[classes], densities))
     return found[:, : parameters.means.shape[0]]
 
 
@@ -212,13 +206,23 @@ def averaged_log_responsibilities(
     """
     densities = all_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    log_weights = like(all_log_weights(parameters), densities)
+    log_weights = like(safe_log(all_weights(parameters)), densities)
     xp = namespace(densities)
     averaged = xp.full_like(densities, -np.inf)
     for c in range(per_class.shape[1]):
         own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
         averaged = xp.logaddexp(averaged, own)
     return log_normalise(averaged)[:, : parameters.means.shape[0]]
+
+
+def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
+    """Return the parameters of the marginal density of some features."""
+    return replace(
+        parameters,
+        means=parameters.means[..., columns],
+        covariances=structure.marginal(parameters.covariances, columns),
+        tail=parameters.tail.marginal(columns),
+    )
 
 
 def condition(
@@ -234,42 +238,16 @@ def condition(
     rows[:, columns] = values
     weights = np.exp(log_responsibilities(rows, np.arange(n_classes), parameters, covariance_type)).T
     structure = structure_of(covariance_type)
-    slopes, covariances = conditional(structure, parameters.covariances[None], columns, n_features)
+    factor, slopes, covariances = next(given(structure, parameters.covariances[None], [columns], n_features))
     others = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
     means = parameters.means[:, others] + (slopes[0] @ deviation[..., None])[..., 0]
     if parameters.tail.weighted:
-        scales = _scales(values[None], columns, parameters, structure)[0]
-        covariances = structure.widened(covariances, scales)
+        distances = structure.distances(factor.whitener, deviation[None, ..., None])[0].T
+        widening = parameters.tail.widening(distances, len(columns))[0]
+        covariances = structure.widened(covariances, widening)
     weights, tail = parameters.tail.conditional(weights, parameters.weights, columns, others)
     return Parameters(weights, means, covariances[0], tail=tail)
-
-
-def _scales(
-    values: FloatArray, columns: IntArray, parameters: Parameters, structure: Structure
-) -> FloatArray:
-    """Return the factors (n, K) of the kernels' covariances given values (n, O) of `columns` (O,)."""
-    if not (len(columns) and parameters.tail.weighted):
-        return np.ones((len(values), len(parameters.means)))
-    part = marginal(parameters, columns, structure)
-    whitener = structure.factor(part.covariances[None], len(columns)).whitener
-    distances = structure.distances(whitener, values.T - part.means[None, ..., None])[0].T
-    return parameters.tail.widening(distances, len(columns))
-
-
-def _incomplete(
-    X: np.ndarray, parameters: Parameters, covariance_type: str
-) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]]:
-    """Yield for each pattern of gaps: rows, known and other columns, slopes (K, G, O), covariances left."""
-    structure = structure_of(covariance_type)
-    n_kernels, n_features = parameters.means.shape
-    for index, columns in group_rows(X):
-        if len(columns) == n_features:
-            continue
-        others = np.setdiff1d(np.arange(n_features), columns)
-        slopes, covariances = conditional(structure, parameters.covariances[None], columns, n_features)
-        slopes = np.broadcast_to(slopes[0], (n_kernels, len(others), len(columns)))
-        yield index, columns, others, slopes, covariances
 
 
 def fill_means(
@@ -279,48 +257,20 @@ def fill_means(
 
     `responsibilities` (N, K) are those given the observed values, without that of a background.
     """
-    filled = X.astype(np.float64)
+    filled, n_features = X.astype(np.float64), X.shape[1]
     left = 1.0 - responsibilities.sum(axis=1)
     step = max(1, _CHUNK // parameters.means.size)
-    for index, columns, others, slopes, _ in _incomplete(X, parameters, covariance_type):
+    patterns = [(index, known) for index, known in group_rows(X) if len(known) < n_features]
+    structure, covariances = structure_of(covariance_type), parameters.covariances[None]
+    regressions = given(structure, covariances, [known for _, known in patterns], n_features)
+    for (index, known), (_, slopes, _) in zip(patterns, regressions, strict=True):
+        others = np.setdiff1d(np.arange(n_features), known)
         for start in range(0, len(index), step):
             rows = index[start : start + step]
-            deviation = filled[np.ix_(rows, columns)] - parameters.means[:, None, columns]
-            predicted = parameters.means[:, None, others] + deviation @ np.swapaxes(slopes, 1, 2)
+            deviation = filled[np.ix_(rows, known)] - parameters.means[:, None, known]
+            predicted = parameters.means[:, None, others] + deviation @ slopes[0].mT
             found = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
             filled[np.ix_(rows, others)] = parameters.tail.expected(found, left[rows], others)
-    return filled
-
-
-def draw_missing(
-    X: np.ndarray,
-    kernels: IntArray,
-    parameters: Parameters,
-    covariance_type: str,
-    random_state: np.random.RandomState,
-) -> FloatArray:
-    """Return C copies (C, N, M) of rows X (N, M) whose missing values, NaN, are drawn.
-
-    `kernels` (C, N) is the kernel of each row and copy, K for the background.
-    """
-    structure, n_kernels = structure_of(covariance_type), len(parameters.means)
-    filled = np.tile(X.astype(np.float64), (len(kernels), 1, 1))
-    for index, columns, others, slopes, covariances in _incomplete(X, parameters, covariance_type):
-        roots = np.linalg.cholesky(structure.to_full(covariances, len(parameters.means), len(others))[0])
-        chosen = kernels[:, index]
-        drawn = random_state.standard_normal((*chosen.shape, len(others)))
-        known = X[np.ix_(index, columns)].astype(np.float64)
-        scales = _scales(known, columns, parameters, structure)
-        for k in np.unique(chosen):
-            own = np.nonzero(chosen == k)
-            if k == n_kernels:
-                drawn[own] = parameters.tail.draw(len(own[0]), others, random_state)
-                continue
-            wide = parameters.tail.stretch(k, len(own[1]), random_state, len(columns))
-            drawn[own] *= np.sqrt(scales[own[1], k, None]) * wide
-            deviation = known[own[1]] - parameters.means[k, columns]
-            drawn[own] = drawn[own] @ roots[k].T + deviation @ slopes[k].T + parameters.means[k, others]
-        filled[:, index[:, None], others] = drawn
     return filled
 
 
@@ -346,7 +296,7 @@ def draw(
     for k in np.unique(kernels):
         own = kernels == k
         if k == n_kernels:
-            X[own] = parameters.tail.draw(int(own.sum()), slice(None), random_state)
+            X[own] = parameters.tail.draw(int(own.sum()), random_state)
             continue
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))

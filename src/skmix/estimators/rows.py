@@ -35,6 +35,7 @@ from sklearn.utils.validation import (
 from .. import _version
 from ..engine.compute.arrays import (
     Array,
+    has_gaps,
     is_device_array,
     is_numpy,
     like,
@@ -48,7 +49,6 @@ from ..engine.compute.arrays import (
 )
 from ..engine.compute.blocks import Block, Blocks, is_blocks, is_missing
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
-from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import is_numpy, on_host, pick, to_numpy
+from ..engine.compute.arrays import has_gaps, is_numpy, on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.em import fit
-from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
 from ..engine.refine.online import Running, absorb, resume
 from ..engine.refine.shift import GroupRows, shift_groups

@@ -14,39 +14,16 @@ from ..structures.linalg import invert_lower, whiten_batch, with_crossed
 # Numbers of the covariances of patterns of gaps that are factored together.
 _TOGETHER = 1 << 21
 
-Pair = tuple[FloatArray, FloatArray]
-
-
-@singledispatch
-def conditional(structure: Structure, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-    """Return the regression of the other G of M features on O known ones, `columns` (O,).
-
-    The slopes have the shape (R, K or 1, G, O), the remaining covariances that of the structure.
-    """
-    return next(given(structure, covariances, [columns], n_features))[1:]
-
-
-@conditional.register
-def _(structure: Diagonal, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-    gaps = _others(columns, n_features)
-    return np.zeros((len(covariances), 1, len(gaps), len(columns))), structure.marginal(covariances, gaps)
-
-
-@conditional.register
-def _(structure: LowRank, covariances: FloatArray, columns: IntArray, n_features: int) -> Pair:
-    gaps = _others(columns, n_features)
-    factor, _, inverse = structure.parts(structure.marginal(covariances, columns))
-    remaining = structure.marginal(covariances, gaps).copy()
-    # Factors scaled to their conditional covariance.
-    remaining[..., :-1] = remaining[..., :-1] @ inverse.mT
-    return remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
+# Of O known among M features: their factor, the slopes (R, K or 1, M − O, O) of the regression of the others
+# on them, and the remaining covariances of the others, in the shape of the structure.
+Given = tuple[Factor, FloatArray, FloatArray]
 
 
 @singledispatch
 def given(
     structure: Structure, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
-) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
-    """Yield for each pattern of known features (O,) their factor, and what `conditional` returns."""
+) -> Iterator[Given]:
+    """Yield what is `Given` for each pattern of known features (O,)."""
     stack = structure.by_kernel(covariances)
     step = max(1, _TOGETHER // stack.size)
     for start in range(0, len(patterns), step):
@@ -69,11 +46,25 @@ def given(
 
 @given.register
 def _(
-    structure: LowRank, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
-) -> Iterator[tuple[Factor, FloatArray, FloatArray]]:
+    structure: Diagonal, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+) -> Iterator[Given]:
     for own in patterns:
+        gaps = _others(own, n_features)
         factor = structure.factor(structure.marginal(covariances, own), len(own))
-        yield factor, *conditional(structure, covariances, own, n_features)
+        slopes = np.zeros((len(covariances), 1, len(gaps), len(own)))
+        yield factor, slopes, structure.marginal(covariances, gaps)
+
+
+@given.register
+def _(
+    structure: LowRank, covariances: FloatArray, patterns: Sequence[IntArray], n_features: int
+) -> Iterator[Given]:
+    for own in patterns:
+        factor, _, inverse = structure.parts(structure.marginal(covariances, own))
+        remaining = structure.marginal(covariances, _others(own, n_features)).copy()
+        # Scale the factors to their conditional covariance.
+        remaining[..., :-1] = remaining[..., :-1] @ inverse.mT
+        yield factor, remaining[..., :-1] @ factor.whitener[..., :-1].mT, remaining
 
 
 @singledispatch

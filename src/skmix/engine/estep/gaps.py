@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..compute.arrays import is_numpy, join, namespace
+from ..compute.arrays import join
 from ..compute.threads import Workers, can_compile
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Structure
@@ -24,19 +24,10 @@ from . import completion, reference
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 
-_CHUNK = 1 << 13
 # Patterns from which on compiled code is faster: NumPy takes about half a millisecond for each.
 _MANY_PATTERNS = 32
 # Up to this many features, rows are completed as if low-rank covariances were full.
 _LARGEST_FULL = 64
-
-
-def has_gaps(X: np.ndarray) -> bool:
-    """Return whether any value of X (N, M) is missing."""
-    if not is_numpy(X):
-        xp = namespace(X)
-        return bool(xp.any(xp.isnan(xp.sum(X, axis=0))) and xp.any(xp.isnan(X)))
-    return any(bool(np.isnan(X[a : a + _CHUNK]).any()) for a in range(0, len(X), _CHUNK))
 
 
 def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
@@ -325,13 +316,3 @@ def log_densities(
 
     for chunk, values in zip(chunks, pool.map(score, chunks), strict=True):
         yield chunk.index, values
-
-
-def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
-    """Return the parameters of the marginal density of some features."""
-    return replace(
-        parameters,
-        means=parameters.means[..., columns],
-        covariances=structure.marginal(parameters.covariances, columns),
-        tail=parameters.tail.marginal(columns),
-    )

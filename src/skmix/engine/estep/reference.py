@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..compute.arrays import join, safe_log
+from ..compute.arrays import Record, join, safe_log
 from ..compute.threads import can_compile
 from ..model import FARTHEST, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
@@ -70,7 +70,7 @@ def native(X: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Kernels:
+class Kernels(Record):
     """The kernels of R starts, in the same frame."""
 
     structure: Structure
@@ -90,18 +90,6 @@ class Kernels:
         outside = tail.log_outside(slice(None))
         log_weights = safe_log(parameters.weights)
         return cls(structure, parameters.means, factor, constants, log_weights, tail, outside)
-
-    def take(self, starts: slice | IntArray) -> Kernels:
-        """Return some of the starts."""
-        return Kernels(
-            self.structure,
-            self.means[starts],
-            self.factor.take(starts),
-            self.constants[starts],
-            self.log_weights[starts],
-            self.tail.take(starts),
-            None if self.log_outside is None else self.log_outside[starts],
-        )
 
 
 def log_densities(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
