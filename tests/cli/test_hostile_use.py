@@ -40,8 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             "a;kind\n1,5;u\n2,5;v\n",
-            "column 'a' holds numbers and text, such as '1,5' on line 2. Write plain numbers, like 1200.5; for "
-            "another decimal mark, use --decimal ,; if the text stands for a missing value, --missing 1,5;",
+            "column 'a' holds numbers and text, such as '1,5' on line 2. Write plain numbers, like 1200.5; "
+            "for another decimal mark, use --decimal ,; if the text stands for a missing value, --missing",
         ),
         ('a,kind\n"1,000",u\n2,v\n', "column 'a' holds numbers and text, such as '1,000' on line 2"),
         (

@@ -40,9 +40,8 @@ def read(path: Path | str | bytes, label: str | None = None, columns: Any = None
         rows: Any = open_rows(path, label=label, columns=columns, text=text)
         found = np.concatenate([block.X for block in rows.unlabelled().blocks()])
         labels = None if label is None else rows.row_labels().tolist()
-        return SimpleNamespace(
-            X=found, names=rows.feature_names, labels=labels, kinds=getattr(rows, "kinds", None), source=rows
-        )
+        kinds = getattr(next(iter(rows.readers.values())).without({label}), "kinds", None)
+        return SimpleNamespace(X=found, names=rows.feature_names, labels=labels, kinds=kinds, source=rows)
 
 
 def categories(values: list[str], **text: Any) -> Any:

@@ -22,12 +22,11 @@ from skmix.estimators.rows import with_features_of
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, replacing, writable_folder, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
-from skmix.io.joined import joined
 from skmix.io.labels import as_classes, as_integers, check_classes, code_labels, number_labels
-from skmix.io.preparation import AUTO, scale_in_words, transformer_of
+from skmix.io.preparation import scale_in_words
 from skmix.io.remarks import column_remarks
 from skmix.io.sources import labels_in
-from skmix.io.tables import ArrowRows, NoRowsError, format_of, named_columns, plain_values
+from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
 from skmix.io.writing import check_writable, is_device
 from skmix.report._predictions import target_of
 
@@ -67,8 +66,7 @@ def read_to_fit(
     drop: Collection[str],
     unlabelled: str,
     text: dict[str, Any],
-    compensate: bool | str,
-    transform: str,
+    preparation: dict[str, Any],
 ) -> tuple[Source, Block]:
     """Read a table for a fit; return how its rows were opened, and all rows that have a weight.
 
@@ -76,7 +74,7 @@ def read_to_fit(
     """
     use = "" if target is not None else ", or use --target {0} if it holds labels"
     with _reading(watch, data, f" Leave it out with --drop {{0}}{use}.") as path:
-        source = _open(path, text | {"as_text": _names(target)}, compensate)
+        source = _open(path, text | {"as_text": _names(target)}, **preparation)
         present = _columns_in(source)
         used = [*_names(target, weight), *text["categorical"]]
         _check_present(present, [*used, *drop])
@@ -84,26 +82,23 @@ def read_to_fit(
             if name in used:
                 raise ColumnError(f"column {name!r} cannot be both used and left out.", column=name)
         aside = {*_names(target, weight), *drop}
-        part = _first_part(source)
         features = present
-        if not isinstance(part, ArrowRows):
-            features = part.feature_names or []
+        if not isinstance(_reader(source), TableReader):
+            features = source.feature_names or []
             if len(features) < len(present):
                 note("the channel Time is left out.")
         features = [name for name in features if name not in aside]
         if not features:
             raise ValueError(f"no column is left as a feature; the table has {listed(present)}.")
         source = _with_roles(source.select(features), target, weight)
-        if transform != AUTO:
-            source = replace(joined(source), transform=transformer_of(transform))
+        reader = _reader(source)
         rows = _gathered(source)
-        names, numeric = source.feature_names or [], source.numeric or [True] * source.n_features
+        names, numeric = source.feature_names or [], reader.numeric or [True] * source.n_features
         remarks = column_remarks(
             rows.X[:, numeric], [n for n, own in zip(names, numeric, strict=True) if own]
         )
     kinds = kinds_of(source)
-    part = _first_part(source)
-    for each in without_constants(part.found)[1] if isinstance(part, ArrowRows) else ():
+    for each in without_constants(reader.found)[1] if isinstance(reader, TableReader) else ():
         note(f"{in_options(each)}.")
     for each in remarks:
         note(in_options(each))
@@ -196,24 +191,25 @@ def read_for(
 
 def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence[str]) -> Source:
     """Return a table with the columns of a model, given those of its own that are not set aside."""
-    part = _first_part(source)
+    reader = _reader(source)
     if not columns:
         source = source.select(present)
-        if source.numeric is not None:
+        if _reader(source).numeric is not None:
             text = next(name for name, kind in kinds_of(source).items() if kind is not None)
             raise ValueError(f"column {text!r} holds text, but the model was fitted to numbers.")
         note("the model has no feature names; columns are taken in their order.")
         return source
-    if not isinstance(part, ArrowRows):
+    if not isinstance(reader, TableReader):
         return source
-    absent = [name for name in columns if name not in part.table.types]
+    absent = [name for name in columns if name not in reader.table.types]
     if len(absent) == len(columns):
-        _check_present(list(part.table.types), absent)
+        _check_present(list(reader.table.types), absent)
     if absent:
         note(f"columns that are not there: {listed(absent)}; they are taken as missing values.")
     if ignored := [name or "(no name)" for name in present if name not in columns]:
         note(f"ignored, not a feature of the model: {listed(ignored)}.")
-    return replace(part, table=part.table.with_missing(absent), columns=list(columns))
+    wider = replace(reader, table=reader.table.with_missing(absent), columns=list(columns))
+    return replace(source, readers={"": wider})
 
 
 def read_labelled(
@@ -239,39 +235,42 @@ def read_labelled(
 # ---------------------------------------------------------------- opened tables
 
 
-def _open(path: Path, text: dict[str, Any], compensate: bool | str = AUTO) -> Source:
+def _open(path: Path, text: dict[str, Any], **preparation: Any) -> Source:
     """Open a table with all its columns; those of a matrix get names."""
     is_matrix = format_of(path) in ("npy", "zarr")
-    return open_rows(named_columns(path) if is_matrix else path, text=text, compensate=compensate)
+    return open_rows(named_columns(path) if is_matrix else path, text=text, **preparation)
 
 
 def _names(*names: str | None) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def _first_part(source: Source) -> Source:
-    """Return the table or FCS file of a source that has a scale."""
-    return next(iter(joined(source).parts.values()))
+def _reader(source: Source) -> Any:
+    """Return the reader of the only file of a source."""
+    (reader,) = source.readers.values()
+    return reader
 
 
 def _columns_in(source: Source) -> list[str]:
     """Return the names of all columns of a table, or of all channels."""
-    part: Any = _first_part(source)
-    return list(part.table.types) if isinstance(part, ArrowRows) else [c.name for c in part.file.channels]
+    reader = _reader(source)
+    if isinstance(reader, TableReader):
+        return list(reader.table.types)
+    return [channel.name for channel in reader.file.channels]
 
 
 def _column(source: Source, name: str) -> list[Any]:
     """Return a column as it is in the file, None where a value is missing."""
-    part: Any = _first_part(source)
-    if isinstance(part, ArrowRows):
-        return plain_values(part.table.column(name), name)
-    blocks = part.compensated(False).select([name]).read(labels=False)
+    reader = _reader(source)
+    if isinstance(reader, TableReader):
+        return plain_values(reader.table.column(name), name)
+    blocks = reader.compensated(False).select([name]).read(reader.n_rows)
     return [value for block in blocks for value in as_integers(block.X[:, 0].astype(np.float64)).tolist()]
 
 
 def _with_roles(source: Source, target: str | None, weight: str | None) -> Source:
     """Return rows with columns of labels and weights."""
-    is_table = isinstance(_first_part(source), ArrowRows)
+    is_table = isinstance(_reader(source), TableReader)
     if target is not None:
         source = source.labelled(target if is_table else np.array(_column(source, target)))
     if weight is not None:
@@ -281,11 +280,15 @@ def _with_roles(source: Source, target: str | None, weight: str | None) -> Sourc
 
 def _gathered(source: Source) -> Block:
     """Return all rows (n, M) in memory, with their labels (n,) and weights (n,) if they have any."""
-    with closing(joined(source).blocks()) as blocks:
+    with closing(source.blocks()) as blocks:
         found = list(blocks)
     y = [labels_in(block) for block in found if block.y is not None]
     weights = [block.weights for block in found if block.weights is not None]
     X = np.concatenate([block.X for block in found]).astype(np.float64, copy=False)
+    for row, feature in np.argwhere(np.isinf(X))[:1]:
+        name = (source.feature_names or [])[feature]
+        problem = f"column {name!r} is infinite in row {row + 1}; leave unknown values empty."
+        raise ColumnError(problem, column=name, is_feature=True)
     return Block(X, np.concatenate(y) if y else None, np.concatenate(weights) if weights else None)
 
 
@@ -305,8 +308,8 @@ def _check_present(present: Sequence[str], wanted: Sequence[str]) -> None:
 
 def kinds_of(source: Source) -> dict[str, Kind]:
     """Return the columns that features are made of, and what they hold."""
-    part = _first_part(source)
-    return part.kinds if isinstance(part, ArrowRows) else dict.fromkeys(source.feature_names or [])
+    reader = _reader(source)
+    return reader.kinds if isinstance(reader, TableReader) else dict.fromkeys(source.feature_names or [])
 
 
 def columns_of(model: Any) -> dict[str, Kind]:

@@ -58,13 +58,6 @@ def compose(
     transform: options.Transform = None,
     *,
     text: dict[str, Any],
-    skip_bad_files: Annotated[
-        bool,
-        _of_files(
-            "--skip-bad-files",
-            help="Leave out files that are damaged, empty or have other columns than most, with a note.",
-        ),
-    ] = False,
     kernels: Annotated[
         str,
         _of_model(
@@ -133,7 +126,6 @@ def compose(
     reading = options.parse_preparation(compensate, transform) | {
         "sample": sample,
         "text": text,
-        "on_error": "skip" if skip_bad_files else "raise",
     }
     of_fit = {
         "-o": out,

@@ -4,16 +4,13 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 """
 
 from .encoding import ColumnError
-from .fcs import Events, read_fcs
-from .joined import prepare
 from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
-from .sources import Source
+from .sources import Source, prepare
 from .writing import replacing, writable_folder, write_columns
 
 __all__ = [
     "ColumnError",
-    "Events",
     "Record",
     "Source",
     "decode",
@@ -23,7 +20,6 @@ __all__ = [
     "open_rows",
     "prepare",
     "read",
-    "read_fcs",
     "replacing",
     "source_of",
     "writable_folder",
