@@ -37,7 +37,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import load
-from skmix.engine.estep import memory
+from skmix.engine.sources import memory
 
 CELLS = covering()
 ON_DEVICE = ("tensor", "single", "streamed")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import on_host, pick, to_numpy
+from ..engine.compute.arrays import has_gaps, is_numpy, on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.em import fit
 from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
@@ -26,7 +26,15 @@ from ._settings import Settings, check_covariance_type, covariance_type_of, is_r
 from .decisions import kind_of_labels, quantile
 from .densities import log_density
 from .fitted import Fitted, Floor, History, Shifts, fields_of
-from .rows import Training, check_gaps, columns_of, enter, sent
+from .rows import (
+    Training,
+    check_gaps,
+    columns_of,
+    device_and_precision,
+    enter,
+    sent,
+    warn_of_host,
+)
 from .solving import (
     best_start,
     evenly_spaced,
@@ -65,6 +73,9 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
     known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)
     if first:
         check_gaps(rows if weights is None else pick(rows, weights > 0))
+    on_device = not is_numpy(rows) or device_and_precision(estimator.device)[0] is not None
+    if on_device and has_gaps(rows):
+        warn_of_host("Missing values")
     rows = sent(estimator, rows)
     # In later batches, rows without any value are dropped.
     return Block(rows, codes, weights).informative(), known
