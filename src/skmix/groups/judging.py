@@ -12,8 +12,8 @@ from scipy import special, stats
 
 from ..engine.model import BoolArray, FloatArray, IntArray
 
-# Fewest groups among which one can be unusual.
-FEWEST_GROUPS = 5
+# Fewest samples of a fit that tell what is usual.
+FEWEST_SAMPLES = 5
 # Largest correlation of rows of one group. With a correlation of one, a group would have a single part.
 _MOST_ALIKE = 0.9
 # Coarsest step of a grid of log-inflations: with few groups, their standard error √(2/R) is larger.
@@ -42,7 +42,7 @@ class Values:
 
     found: FloatArray  # (L,)
     errors: FloatArray  # (L,): standard deviations
-    slopes: FloatArray  # (L,): how often each has the mean
+    slopes: FloatArray  # (L,): coefficients of the common mean
     skews: FloatArray  # (L,): of the errors
 
 
@@ -80,7 +80,7 @@ def judge(counts: FloatArray, values: Values | None, of_fit: BoolArray, level: f
         for some in (pending & of_fit, ~of_fit):
             adjusted[some] = _holm(together[some])
         unusual = pending & of_fit & (adjusted <= level)
-        if not unusual.any() or np.sum(usual & ~unusual) < FEWEST_GROUPS:
+        if not unusual.any() or np.sum(usual & ~unusual) < FEWEST_SAMPLES:
             break
         usual, pending = usual & ~unusual, pending & ~unusual
     p_shares = np.minimum(1.0, max(n_shares, 1) * least)
@@ -194,8 +194,8 @@ def _pooled(evidence: FloatArray, inflation: FloatArray) -> FloatArray:
 def lower_tail(count: float, rest: float, a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the probabilities of at most `count` of count + rest rows, for beta-binomial parameters (P,).
 
-    Few are summed, and a part of one counts in proportion. The share of many has nearly a Beta distribution
-    of the same variance; half a row makes up for counts being whole numbers.
+    Small counts have the exact sum, with linear interpolation for fractions. The share of larger ones has
+    nearly a Beta distribution of the same variance, with half a row added as a continuity correction.
     """
     size, total = count + rest, a + b
     if count <= _MOST_SUMMED:

@@ -31,7 +31,6 @@ SMALL, MEDIUM = 8, 10
 CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#332288", "#882255")
 """Six colours of Okabe and Ito and two of Tol: safe for colour-blind readers, and legible on white."""
 DASHES = ("-", "--", ":", "-.")
-MARKERS = "os^D"
 LEGEND: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False}
 _MAX_VECTORS = 1000
 
@@ -42,7 +41,7 @@ def colour_of(number: int) -> str:
 
 
 def round_of(number: int) -> int:
-    """Return how often the colours were used up before this number, which chooses dashes and markers."""
+    """Return how many times the palette has been cycled, which chooses the dashes."""
     return int(number) // len(CLASS_COLOURS) % len(DASHES)
 
 

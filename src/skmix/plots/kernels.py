@@ -13,6 +13,7 @@ from scipy.stats import norm
 from skmix.estimators.rows import prepared_frame
 from skmix.io.labels import check_length
 from skmix.plots._common import (
+    DASHES,
     LEGEND,
     MEDIUM,
     ROWS_COLOUR,
@@ -21,11 +22,13 @@ from skmix.plots._common import (
     Figure,
     FloatArray,
     Line,
+    colour_of,
     dots,
     ellipses,
     figure_or_new,
     finish,
     panels_for,
+    round_of,
 )
 from skmix.plots._models import Feature, kernels_of
 
@@ -55,6 +58,7 @@ def draw_kernels(
     *,
     features: Sequence[Feature] | None = None,
     style: Style = "accessible",
+    colours: Sequence[int] | NDArray[np.integer] | None = None,
     n_std: float = 1.0,
 ) -> Axes:
     """Draw a fitted model's kernels as ellipses, their lines showing the weights in one class.
@@ -76,6 +80,9 @@ def draw_kernels(
     style : {'accessible', 'paper'}, default='accessible'
         'accessible' has colours of decreasing lightness that are safe for colour-blind readers and legible on
         white; 'paper' has the widths and colours of the paper's table 7, yellow among them.
+    colours : sequence of K int, default=None
+        Numbers of colours, such as the population of each kernel (``populations.of_kernels``). Lines then
+        show these instead of the weights.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
     """
@@ -85,8 +92,13 @@ def draw_kernels(
         raise ValueError(f"kernels are drawn in one feature or in two, got {len(chosen)}.")
     columns = [kernels.feature(feature) for feature in chosen]
     weights = kernels.weights_of(label)
+    lines = [_line_of(weight, style) for weight in weights]
+    if colours is not None:
+        if len(colours) != len(weights):
+            raise ValueError(f"The model has {len(weights)} kernels, but colours has {len(colours)} numbers.")
+        lines = [{"color": colour_of(c), "ls": DASHES[round_of(c)], "lw": 1.4} for c in colours]
     (panel,) = panels_for(1, axes, size=(4.2, 3.6))
-    _draw(panel, weights, *kernels.project(np.eye(len(kernels.names))[columns]), style, n_std)
+    _draw(panel, weights, *kernels.project(np.eye(len(kernels.names))[columns]), lines, n_std)
     if axes is None:
         _name_axes(panel, kernels.names, columns)
         finish(panel, label_size=MEDIUM)
@@ -94,12 +106,17 @@ def draw_kernels(
 
 
 def _draw(
-    axes: Axes, weights: FloatArray, means: FloatArray, covariances: FloatArray, style: Style, n_std: float
+    axes: Axes,
+    weights: FloatArray,
+    means: FloatArray,
+    covariances: FloatArray,
+    lines: Sequence[Line],
+    n_std: float,
 ) -> None:
     """Draw kernels of weights (K,), means (K, F) and covariances (K, F, F) in F features, one or two."""
     order = np.argsort(weights, kind="stable")
     weights, means, covariances = weights[order], means[order], covariances[order]
-    lines = [_line_of(weight, style) for weight in weights]
+    lines = [lines[k] for k in order]
     if means.shape[1] == 2:
         ellipses(axes, means, covariances, lines, n_std)
         return
@@ -198,6 +215,7 @@ def plot_projections(
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = _rows_of(prepared_frame(model, X), y, label, n_features)
     means, covariances = kernels.project(np.eye(n_features)[columns])
+    lines = [_line_of(weight, style) for weight in weights]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]
     panels = _corner(len(columns), figure) if axes is None else panels_for(len(pairs), axes, figure)
     for panel, pair in zip(panels, pairs, strict=True):
@@ -207,7 +225,7 @@ def plot_projections(
         elif rows is not None:
             known = rows[np.isfinite(rows[:, own[0]]), own[0]]
             panel.hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
-        _draw(panel, weights, means[:, pair], covariances[:, pair][:, :, pair], style, n_std)
+        _draw(panel, weights, means[:, pair], covariances[:, pair][:, :, pair], lines, n_std)
         _name_axes(panel, kernels.names, own)
     if axes is None:
         finish(*panels, label_size=MEDIUM, outer=True)

@@ -11,6 +11,7 @@ from scipy.stats import entropy
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from skmix.engine.model import IntArray
 from skmix.estimators.rows import enter
 from skmix.io.labels import check_length
 from skmix.plots._common import CLASS_COLOURS, FloatArray
@@ -27,7 +28,7 @@ from skmix.report.rendering import (
     text,
 )
 
-_MAX_ROWS = 2000
+_MAX_ROWS = 3000
 """More rows would make the page larger, but not clearer."""
 _MAX_FEATURES = 40
 _MAX_ENTRIES = 80_000
@@ -47,7 +48,7 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     title : str
         Title of the page.
     X : array-like of shape (n, M), default=None
-        Rows to draw beneath the kernels, at most 2000 of them, chosen at random; NaN marks a missing value.
+        Rows to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
         They become part of the page.
     y : array-like of shape (n,), default=None
         Their labels; rows whose label is not a class of the model are shown without a class.
@@ -197,11 +198,9 @@ def _rows(
             raise ValueError("y was given without X: give the rows of these labels too.")
         return None, ""
     rows = checked_rows(model, X)
-    chosen = np.arange(len(rows))
-    note = ""
-    if len(rows) > _MAX_ROWS:
-        chosen = np.sort(np.random.RandomState(0).choice(len(rows), _MAX_ROWS, replace=False))
-        note = f"{_MAX_ROWS} of the {len(rows)} rows are drawn, chosen at random."
+    chosen = chosen_rows(len(rows))
+    note = f"{len(chosen)} of the {len(rows)} rows are drawn, chosen at random."
+    note = note if len(chosen) < len(rows) else ""
     codes: list[int | None] | None = None
     if y is not None:
         labels = np.asarray(y).ravel().tolist()
@@ -215,6 +214,13 @@ def _rows(
     for kernels, (features, axes) in zip(sets, offered, strict=True):
         values.append(row_values(rows[:, kernels.columns], features, axes))
     return {"labels": codes, "values": values}, note
+
+
+def chosen_rows(n_rows: int) -> IntArray:
+    """Return the numbers of the rows to draw: all, or some chosen at random, always the same."""
+    if n_rows <= _MAX_ROWS:
+        return np.arange(n_rows)
+    return np.sort(np.random.RandomState(0).choice(n_rows, _MAX_ROWS, replace=False))
 
 
 def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[Any]:
