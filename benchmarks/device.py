@@ -29,8 +29,7 @@ from skmix.engine import em, starts
 from skmix.engine.compute.arrays import operations_of
 from skmix.engine.compute.threads import Workers
 from skmix.engine.em import Passes, fit, rule_of
-from skmix.engine.frame import Setting
-from skmix.engine.model import Factor, Options, Parameters
+from skmix.engine.model import Factor, Options, Parameters, Setting
 from skmix.engine.sources import open_source
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of

@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from skmix import SharedKernelClassifier
-from skmix.engine.structures import automatic_factors
+from skmix.engine.structures.low_rank import automatic_factors
 from skmix.io import replacing
 
 NAMES = ("wine", "breast_cancer", "digits", "seven_segment")

@@ -20,7 +20,8 @@ from oracles import (
 from skmix.engine import density as conditional
 from skmix.engine.estep.gaps import marginal
 from skmix.engine.model import FloatArray, IntArray, Parameters
-from skmix.engine.structures import invert_lower, structure_of, whiten_batch
+from skmix.engine.structures import structure_of
+from skmix.engine.structures.linalg import invert_lower, whiten_batch
 from skmix.engine.tails import Background
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

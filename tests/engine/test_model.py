@@ -9,10 +9,9 @@ import pytest
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix.engine.compute.arrays import to_numpy
+from skmix.engine.compute.arrays import join, to_numpy
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import Options, Parameters, Result, Statistics, Status
-from skmix.engine.records import join
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.tails import StudentT

@@ -69,7 +69,7 @@ def rows_of(source: Any) -> np.ndarray:
 def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMixture) -> None:
     layers, obsm = {"counts": csr_array(np.round(X))}, {"pca": X[:, ::-1].astype(np.float32)}
     adata = annotate(X, pd.Categorical(SAMPLE), layers=layers, obsm=obsm)
-    source = open_rows(adata, sample_key="sample", chunk_rows=64)
+    source = open_rows(adata, label="sample", chunk_rows=64)
     assert source.feature_names == GENES
     assert_array_equal(rows_of(source), X)
     assert_array_equal(source.row_labels(), SAMPLE)
@@ -79,8 +79,8 @@ def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMix
     assert rows_of(pca).dtype == np.float32
     assert_array_equal(rows_of(pca), obsm["pca"])
     assert_array_equal(rows_of(open_rows(adata, columns=["CD4"])), X[:, [1]])
-    for given in (source, (adata, "sample")):
-        there = SharedKernelMixture(**model.get_params()).fit(given)
+    for given in ((source,), (adata, "sample")):
+        there = SharedKernelMixture(**model.get_params()).fit(*given)
         assert there.feature_names_in_.tolist() == GENES
         assert_allclose(there.means_, model.means_, rtol=1e-10)
         assert_allclose(there.weights_, model.weights_, rtol=1e-10)

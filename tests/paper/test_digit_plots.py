@@ -66,34 +66,6 @@ def test_a_sheet_has_every_image_in_its_place(data: StudyData) -> None:
     assert np.isnan(sheet[:, 28:30]).all()
 
 
-def test_labels_are_on_the_images_where_a_line_has_several(data: StudyData) -> None:
-    images, labels = data.train_images[::30], data.train_labels[::30]
-    axes = plot_digits(images.reshape(10, 784), labels, n_columns=3)
-    assert [text.get_text() for text in axes.texts] == [str(digit) for digit in range(10)]
-    assert len(axes.get_yticks()) == 0
-    # Each in the corner of its image, three in a line.
-    for place, text in enumerate(axes.texts):
-        left, top = 30 * (place % 3), 30 * (place // 3)
-        assert left <= text.xy[0] <= left + 3
-        assert top <= text.xy[1] <= top + 3
-
-
-def test_dark_and_single_images() -> None:
-    axes = plot_digits(np.zeros((1, 5, 7)))
-    assert axes.get_images()[0].get_array().shape == (5, 7)
-    assert np.all(axes.get_images()[0].get_array() == 0.0)
-    # Each image has its own brightest pixel, and high is dark.
-    pair = np.array([[[0.0, 1.0]], [[2.0, 4.0]]])
-    (image,) = plot_digits(pair, n_columns=1).get_images()
-    shown = np.asarray(image.get_array().filled(np.nan))
-    assert_allclose(shown[[0, 3]], [[0.0, 1.0], [0.5, 1.0]])
-    assert image.get_cmap()(1.0)[:3] == (0.0, 0.0, 0.0)
-    # About square, with at least ten columns.
-    for n, shape in ((30, (3, 10)), (150, (13, 12))):
-        (image,) = plot_digits(np.ones((n, 1, 1))).get_images()
-        assert image.get_array().shape == (3 * shape[0] - 2, 3 * shape[1] - 2)
-
-
 def test_the_overlay_shows_the_first_samples_of_each_digit(data: StudyData) -> None:
     axes = plot_feature_overlay(data.train_features, data.train_labels, n_samples=4)
     assert len(axes) == 10

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from skmix.paper.harness import cell_key, generator, library, processor
+from skmix.paper.harness import cell_key, generator, library
 
 SETTINGS = {"seed": 0, "data": "d1", "model": {"n_kernels": 3, "tol": 1e-3}}
 
@@ -32,12 +31,10 @@ def test_a_key_depends_on_every_setting_and_not_on_their_order() -> None:
 
 @pytest.fixture
 def uncached() -> Iterator[None]:
-    """Forget what was found out under changed circumstances, whatever becomes of the test."""
-    for each in (library, processor):
-        each.cache_clear()
+    """Clear the cached name of the library before and after a test."""
+    library.cache_clear()
     yield
-    for each in (library, processor):
-        each.cache_clear()
+    library.cache_clear()
 
 
 @pytest.mark.usefixtures("uncached")
@@ -75,19 +72,3 @@ def test_numbers_are_the_same_on_any_machine() -> None:
     bits = np.random.MT19937(np.random.SeedSequence(int(digest.hex(), 16)))
     expected = np.random.RandomState(bits).uniform(size=3)
     assert generator(7, "run", "3D", 10, "robust", 2).uniform(size=3).tolist() == expected.tolist()
-
-
-@pytest.mark.usefixtures("uncached")
-def test_the_processor_is_named_as_the_system_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "flags\t: a\nmodel name\t: Fast 3000\nmodel name\t: B\n"
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
-    assert processor() == "Fast 3000"
-    # Not all systems name it, or have the file.
-    for answer in (lambda *_, **__: "flags : a", missing):
-        monkeypatch.setattr(Path, "read_text", answer)
-        processor.cache_clear()
-        assert processor() == (platform.processor() or platform.machine())
-
-
-def missing(*_: object, **__: object) -> str:
-    raise OSError("no such file")

@@ -26,7 +26,6 @@ from skmix.paper.methods import run_one
 from skmix.paper.page import render, report_data, write_report
 from skmix.paper.records import (
     BestRun,
-    Beyond,
     Run,
     Settings,
     StudyResults,
@@ -213,27 +212,6 @@ def test_differences_have_their_size_and_the_test_behind_them() -> None:
     share = of(0.849, lost=9)
     assert share["difference"].startswith("+18.7 points, p = ")
     assert 1e-6 < float(share["difference"].rpartition(" ")[2]) < 1e-3
-
-
-def test_a_better_classifier_on_the_same_features_is_named() -> None:
-    def beyond(name: str, ours: bool, errors: int) -> Beyond:
-        confusion = np.diag([100 - errors, *[100] * 9])
-        confusion[0, 1] = errors
-        return Beyond(name, "", ours, 1.0 - errors / 1000, 0.9, confusion)
-
-    rows = (
-        beyond("shared kernels, principal components", True, 0),
-        beyond("support vector machine, principal components", False, 0),
-        beyond("shared kernels, paper's features", True, 7),
-        beyond("support vector machine, paper's features", False, 3),
-    )
-    data = report_data(dataclasses.replace(synthetic_results(), beyond=rows))
-    assert [each["errors"] for each in data["beyond"]] == [0, 0, 7, 3]
-    assert data["beaten"] == (
-        "On the paper's features the support vector machine is better than shared kernels: accuracy 0.9970 "
-        "against 0.9930, 3 errors against 7."
-    )
-    assert report_data(dataclasses.replace(synthetic_results(), beyond=rows[:2]))["beaten"] == ""
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:

@@ -18,10 +18,8 @@ from typer.testing import CliRunner
 
 from skmix.cli import app
 from skmix.cli.reproduce import progress
-from skmix.paper import LABELS, PRINTED, VARIANTS, Settings, command, study_cells
-from skmix.paper.claims import Difference
-from skmix.paper.harness import Claim, ExperimentError, Row, Table
-from skmix.paper.records import Beyond
+from skmix.paper import Settings, command, study_cells
+from skmix.paper.harness import ExperimentError
 from skmix.paper.study import Study
 
 FILES = [
@@ -250,62 +248,6 @@ def test_a_study_has_the_settings_that_are_given(
     processes = f"{n_jobs} processes"
     lines = [f"{n_runs - 5} runs are already stored.", f"Making 5 runs on {processes}."]
     assert result.stdout.splitlines()[:2] == lines
-
-
-def printed(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """Return what was printed line by line, without rules and empty lines, split where columns are."""
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip(" ─")]
-    return [re.split(r" {2,}", line) for line in lines]
-
-
-def test_claims_and_differences_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    beyond = [Beyond("SVM", "a radial kernel", False, 0.98765, 0.97654, np.eye(10))]
-    claims = [
-        Claim("robust runs do not fail", "0 failed", "0 of 9", True),
-        Claim("3D is best", "above 0.9", "0.81", False, "few runs"),
-    ]
-    differences = [Difference("6D", "share of failed runs", 0.25, 0.5, "other data")]
-    results: Any = SimpleNamespace(beyond=beyond)
-    command._print_claims(Console(width=150), results, claims, differences)
-    shown = printed(capsys)
-    assert ["a radial kernel", "0.9877", "0.9765"] in shown
-    assert ["robust runs do not fail", "0 failed", "0 of 9", "yes"] in shown
-    assert ["3D is best", "above 0.9", "0.81", "**no**"] in shown
-    assert ["3D is best: few runs"] in shown
-    assert shown[-1] == ["6D", "share of failed runs", "0.250", "0.500", "other data"]
-    command._print_claims(Console(width=150), results, claims, [])
-    assert printed(capsys) == shown[:-3]
-
-
-def test_failures_of_the_papers_algorithm_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = (
-        Row(("10", "singular"), ((3, 9), (4, 9))),
-        Row(("10", "never"), ((None, 9), (None, 9))),
-        Row(("4", "other K"), ((7, 9), (8, 9))),
-    )
-    sources = tuple(LABELS.values())[:2]
-    table = Table("failures", "Failures", ("K", "reason"), "variant", ("3D", "6D"), sources, rows, "A note.")
-    command._print_table(Console(), table)
-    assert printed(capsys)[1:] == [["3D", "6D"], ["singular", "3", "4"], ["A note."]]
-
-
-def test_tables_fit_a_terminal_with_rows_of_one_key_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    sources = (PRINTED, *LABELS.values())
-    columns = tuple(each.name for each in VARIANTS)
-    rows = (
-        Row(("5", "mean"), ((0.5,) * len(sources),) * len(columns)),
-        Row(("5", "runs"), ((None, 7, 8, 9),) * len(columns)),
-    )
-    table = Table("table5", "Table 5: a sweep", ("K", "measure"), "variant", columns, sources, rows)
-    command._print_table(Console(width=80), table)
-    output = capsys.readouterr().out
-    assert max(map(len, output.splitlines())) <= 80
-    command._print_table(Console(width=200), table)
-    shown = printed(capsys)
-    assert shown[0] == ["Table 5: a sweep"]
-    assert shown[2] == ["K = 5"]
-    assert shown[3] == ["paper, printed", *["0.500"] * 10]
-    assert shown[4] == ["paper's algorithm, rerun", *["0.500 7"] * 10]
 
 
 def test_an_interrupt_says_how_to_continue(runner: CliRunner, tmp_path: Path, begun: dict[str, Any]) -> None:

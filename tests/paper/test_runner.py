@@ -114,13 +114,6 @@ def test_tasks_that_were_not_begun_are_dropped_at_an_interrupt(monkeypatch: pyte
     assert Threads.workers == 3
 
 
-def test_a_single_task_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "ProcessPoolExecutor", lambda **_: pytest.fail("a process"))
-    Threads.ended.set()
-    assert list(harness.spread(wait_unless_first, 3, [5], n_jobs=2)) == [15]
-    assert list(harness.spread(wait_unless_first, 3, [5, 6], n_jobs=1)) == [15, 18]
-
-
 def test_interrupts_are_ignored_only_while_processes_start() -> None:
     before = signal.getsignal(signal.SIGINT)
     with harness._interrupts_ignored():

@@ -63,16 +63,6 @@ def test_every_run_is_a_dot_in_the_lane_of_its_method() -> None:
     assert any(text.get_text() != "none failed" for panel in axes for text in panel.texts)
 
 
-def test_all_runs_are_counted_of_which_some_are_drawn() -> None:
-    """Not more dots are drawn than can be seen, in their lane."""
-    runs = [make_run(accuracy=0.1 if run == 500 else 0.9, run=run) for run in range(501)]
-    (panel,) = plot_accuracy_distribution(runs)
-    assert panel.texts[0].get_text() == "1 of 501 failed"
-    (dots,) = (line for line in panel.get_lines() if line.get_marker() == "o")
-    assert len(dots.get_xdata()) == 500
-    assert np.abs(np.subtract(dots.get_ydata(), METHODS.index("robust"))).max() < 0.4
-
-
 def test_runs_that_cannot_be_drawn() -> None:
     axes = plot_accuracy_against_kernels([make_run(n_kernels=k, accuracy=0.1) for k in (10, 12)])
     assert_array_equal(axes[1, 0].get_lines()[0].get_ydata(), [1.0, 1.0])

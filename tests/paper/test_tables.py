@@ -46,28 +46,6 @@ def test_markdown_has_a_line_for_each_source() -> None:
     ]
 
 
-def test_columns_of_numbers_are_aligned_at_the_right() -> None:
-    table = plain_table("Errors", ("data", "LDA", "comment"), [("a", "5.0 ± 1.0", "good"), ("bcd", "", "")])
-    assert table.markdown().splitlines()[3] == "| --- | --: | --- |"
-    assert table.text().splitlines() == [
-        "Errors",
-        "data        LDA  comment",
-        "a     5.0 ± 1.0  good",
-        "bcd",
-    ]
-    assert table.csv().splitlines()[1] == "a,5.0 ± 1.0,good"
-    assert plain_table("Empty", ("a", "b"), []).text() == "Empty\na  b"
-    assert TABLE.text().splitlines() == [
-        "Title",
-        "metric  source  3D     9D",
-        "Acc     paper   0.500",
-        "Acc     ours    0.350  3",
-        "Name    paper   a|b    d",
-        "Name    ours    c      e",
-        "A note.",
-    ]
-
-
 def test_the_least_of_the_compared_columns_is_bold() -> None:
     lines = [
         ("a", "1", "5.0 ± 1.0", "5.0 ± 0.2"),
@@ -86,15 +64,6 @@ def test_the_least_of_the_compared_columns_is_bold() -> None:
     ]
     assert "**" not in table.text()
     assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]
-
-
-def test_columns_with_units_are_numbers_and_columns_with_words_are_not() -> None:
-    table = plain_table(
-        "", ("a", "b", "c", "d"), [("x", "3 ms", "**1.2×**", "3 of 4"), ("y", "", "4e-05", "2")]
-    )
-    assert table.markdown("").splitlines()[1] == "| --- | --: | --: | --- |"
-    # Names of rows are words, even where they are numbers.
-    assert plain_table("", ("K", "b"), [("3", "1")]).markdown("").splitlines()[1] == "| --- | --: |"
 
 
 def test_claims_show_whether_they_hold() -> None:

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .compute.arrays import like, namespace
+from .compute.arrays import like, namespace, safe_log
 from .compute.threads import Workers, workers
 from .estep.completion import conditional
 from .estep.gaps import group_rows, marginal
 from .estep.terms import log_sum as log_sum
-from .estep.terms import safe_log
 from .model import FloatArray, IntArray, Parameters
 from .rules.likelihood import all_weights
 from .sources import open_array
@@ -155,7 +154,7 @@ def _scales(
     part = marginal(parameters, columns, structure)
     whitener = structure.factor(part.covariances[None], len(columns)).whitener
     distances = structure.distances(whitener, values.T - part.means[None, ..., None])[0].T
-    return parameters.tail.scales(distances, len(columns))
+    return parameters.tail.widening(distances, len(columns))
 
 
 def _incomplete(

@@ -23,8 +23,7 @@ from .compute.arrays import (
     pick,
     to_numpy,
 )
-from .frame import FARTHEST, Frame
-from .model import FloatArray, IntArray, Parameters, Regulariser
+from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
 # Rows sampled per kernel, and Lloyd iterations of k-means.

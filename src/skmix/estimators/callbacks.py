@@ -20,8 +20,7 @@ import numpy as np
 from .. import _version
 from ..engine.compute.dask import ClusterError
 from ..engine.em import Run, RunState
-from ..engine.frame import Frame
-from ..engine.model import FloatArray
+from ..engine.model import FloatArray, Frame
 from ..engine.structures import Structure
 from ..io import Record, decode, encode, read, write
 
@@ -173,8 +172,7 @@ class Checkpoint:
 
     `fit` writes the file every few seconds and when it fails. A later `fit` with the same rows and settings
     goes on from there; when one ends, the file is removed. With feature sets there is a file for each.
-    Not saved are the passes that find a common covariance (``covariance_prior='auto'``), and those that fit
-    several feature sets together where rows have no label.
+    The passes that find a common covariance (``covariance_prior='auto'``) are not saved.
 
     Parameters
     ----------

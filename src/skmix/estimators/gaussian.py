@@ -20,18 +20,15 @@ from sklearn.mixture import GaussianMixture as ScikitLearnGaussianMixture
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..engine.compute.arrays import on_host
+from ..engine.compute.arrays import join, on_host, safe_log
 from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
-from ..engine.estep.terms import safe_log
-from ..engine.frame import power_of_two
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
-from ..engine.records import join
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, power_of_two
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
-from .exporting import ExportMixin, kernels_of
+from .exporting import ExportMixin, whitened_kernels
 from .rows import refuse_blocks, updating
 from .saving import FileMixin, savable
 from .solving import NUMBERS_TOGETHER
@@ -210,7 +207,9 @@ class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
     def _graph_parts(self) -> dict[str, Any]:
         columns = list(range(self.n_features_in_))
         return {
-            "groups": [kernels_of(self._current(), self.covariance_type, columns, by_class=False)],
+            "feature_sets": [
+                whitened_kernels(self._current(), self.covariance_type, columns, by_class=False)
+            ],
             "log_prior": safe_log(np.asarray(self.weights_, dtype=np.float64)),
             "labels": np.arange(len(self.weights_)),
         }

@@ -11,8 +11,7 @@ from scipy.special import digamma
 from sklearn.exceptions import ConvergenceWarning
 
 from ..engine.em import fit
-from ..engine.frame import frame_of
-from ..engine.model import FloatArray, IntArray, Status
+from ..engine.model import FloatArray, IntArray, Status, frame_of
 from ..engine.refine.shift import GroupRows, shift_groups
 from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of

@@ -59,7 +59,6 @@ def compose(
     compensate: bool | str = AUTO,
     transform: Any = AUTO,
     text: Mapping[str, Any] | None = None,
-    on_error: str = "raise",
     n_kernels: int | None = None,
     criterion: str = "bic",
     n_populations: int | None = None,
@@ -83,7 +82,7 @@ def compose(
         The sample of each cell: a column of the table or of ``obs``, or an array.
     markers : sequence of str, default=None
         Columns to use, or channels of FCS files by name or marker; None uses all, but not Time.
-    compensate, transform, text, on_error : default='auto', 'auto', None, 'raise'
+    compensate, transform, text : default='auto', 'auto', None
         How files are read; see `open_rows`. By default FCS files are compensated if they have a spill-over
         matrix, and are on the scale ``arcsinh:150``.
     n_kernels : int, default=None
@@ -124,7 +123,6 @@ def compose(
         compensate=compensate,
         transform=transform,
         text=text,
-        on_error=on_error,
         seed=random_state,
     )
     search = None
@@ -298,7 +296,7 @@ class Study:
             New samples, on the scale and with the markers of this study; see `compose`. Columns of an array
             are the markers in order.
         **reading
-            How to read them: `sample`, `compensate`, `transform`, `text`, `on_error`, as for `compose`.
+            How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
         """
         pandas()
         own = checked_mixture(self.model)
@@ -533,7 +531,7 @@ class Study:
             markers=origin.markers,
             made=self.made(),
             scale=scale_in_words(origin.transform),
-            notes=(*origin.warned, *origin.notes),
+            notes=origin.notes,
         )
         if path is not None:
             with replacing(path) as file:
@@ -672,7 +670,7 @@ def _origin_of(model: Any) -> Origin:
     """Return what a mixture says about its cells."""
     prepared = {"compensate": False, "transform": "none"} | getattr(model, "preparation_", {})
     names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-    return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], (), ())
+    return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], ())
 
 
 def _metadata_of(given: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:

@@ -11,13 +11,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import SharedKernelMixture
-from skmix.engine.compute.compiling import can_compile
-from skmix.engine.compute.threads import workers
+from skmix.engine.compute.arrays import join
+from skmix.engine.compute.threads import can_compile, workers
 from skmix.engine.em import fit
 from skmix.engine.estep import memory, reference
 from skmix.engine.estep.reference import Kernels, Rows
 from skmix.engine.model import FloatArray, Options, Parameters, Regulariser, Statistics
-from skmix.engine.records import join
 from skmix.engine.sources import open_source
 from skmix.engine.structures import structure_of
 from skmix.engine.tails import Background, StudentT
@@ -372,7 +371,7 @@ def test_blocks_do_not_depend_on_other_starts(monkeypatch: pytest.MonkeyPatch) -
 def test_compiled_code_is_kept_by_the_digest_of_all_sources() -> None:
     from skmix.engine.compute import simd
 
-    for function in (compiled._work, simd._distances_of(1), simd._moments_of(1)):
+    for function in (compiled._work, *simd._unrolled(1)):
         assert function.__qualname__.endswith(simd._version())
 
 

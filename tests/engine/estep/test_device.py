@@ -26,12 +26,12 @@ from skmix.engine.compute.arrays import (
 from skmix.engine.compute.threads import Workers
 from skmix.engine.em import Passes
 from skmix.engine.estep.terms import moved
-from skmix.engine.frame import Setting
-from skmix.engine.model import Factor, Options, Parameters
+from skmix.engine.model import Factor, Options, Parameters, Setting
 from skmix.engine.sources import open_source
 from skmix.engine.sources.device import DeviceRows, OptimisticStep
 from skmix.engine.sources.summary import measure
-from skmix.engine.structures import STRUCTURES, structure_of, whiten_batch, whiten_bounded
+from skmix.engine.structures import STRUCTURES, structure_of
+from skmix.engine.structures.linalg import whiten_batch, whiten_bounded
 
 each_type = pytest.mark.parametrize("covariance_type", list(STRUCTURES))
 

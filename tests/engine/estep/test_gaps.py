@@ -21,12 +21,12 @@ from skmix.engine.compute.arrays import operations_of, to_numpy
 from skmix.engine.compute.threads import Workers
 from skmix.engine.estep import gaps as gaps_module
 from skmix.engine.estep.gaps import group_rows
-from skmix.engine.frame import Setting
-from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
+from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
 from skmix.engine.sources.device import MaskedRows
 from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
-from skmix.engine.structures import INFLATED, structure_of
+from skmix.engine.structures import structure_of
+from skmix.engine.structures.linalg import INFLATED
 from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -16,8 +16,7 @@ from skmix.engine.compute.blocks import Block, encode, is_blocks
 from skmix.engine.compute.blocks import number as numbered
 from skmix.engine.compute.threads import workers
 from skmix.engine.estep.reference import Rows
-from skmix.engine.frame import Setting
-from skmix.engine.model import Options, Parameters
+from skmix.engine.model import Options, Parameters, Setting
 from skmix.engine.sources.blocks import (
     BlockRows,
     Scatters,

@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, random_model, random_rows
 
-from skmix.engine.frame import power_of_two, turn
-from skmix.engine.model import FloatArray
+from skmix.engine.compute.arrays import turn
+from skmix.engine.model import FloatArray, power_of_two
 from skmix.engine.sources import open_source, summary
 from skmix.engine.sources.summary import fill_gaps, measure, resolution_of
 from skmix.engine.structures import structure_of

@@ -14,8 +14,7 @@ from skmix.engine import starts
 from skmix.engine.compute.arrays import like
 from skmix.engine.compute.threads import Workers
 from skmix.engine.em import fit
-from skmix.engine.frame import Setting
-from skmix.engine.model import Options
+from skmix.engine.model import Options, Setting
 from skmix.engine.sources import open_source
 from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows

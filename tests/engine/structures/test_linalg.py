@@ -9,14 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import random_covariances
 
 from skmix.engine.model import FloatArray, Regulariser
-from skmix.engine.structures import (
-    full,
-    linalg,
-    raise_eigenvalues,
-    structure_of,
-    whiten_batch,
-    whiten_bounded,
-)
+from skmix.engine.structures import full, linalg, structure_of
+from skmix.engine.structures.linalg import raise_eigenvalues, whiten_batch, whiten_bounded
 
 ORDERS = [1, 2, 3, 7, 16, 17, 30]
 """Both sides of the order above which matrices are factored one by one."""

@@ -8,10 +8,10 @@ libraries become NumPy arrays or tensors by `taken_in`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,20 @@ BoolArray = NDArray[np.bool_]
 
 # Rows at a larger squared distance from a kernel count as this far from it: log-densities stay finite.
 FARTHEST_SQUARED = 1e300
+# Smallest normal number, and smallest usable variance.
+TINY = float(np.finfo(np.float64).tiny)
 # Host arrays up to this length are cached on the device.
 _SHORT = 4096
+# Rows this wide are transposed in pieces, which is two to four times faster.
+_WIDE = 24
+# Rows of a piece: it stays in the first-level cache.
+_PIECE = 128
 # The CPU, and memory of the CPU that a CUDA device reads, as DLPack numbers them.
 _ON_CPU = (1, 3)
+# Fields of records that are not arrays.
+_PLAIN = (int, float, str, type(None))
+
+Some = TypeVar("Some", bound="Record")
 
 
 def is_numpy(array: Any) -> bool:
@@ -40,7 +50,7 @@ def is_numpy(array: Any) -> bool:
 
 def namespace(array: Array) -> Any:
     """Return the functions for an array, by the names of the array API standard."""
-    return np if is_numpy(array) else _torch_namespace()
+    return np if isinstance(array, (np.ndarray, np.generic)) else _torch_namespace()
 
 
 @lru_cache
@@ -202,7 +212,7 @@ def where(condition: Any, one: Any, other: Any) -> Any:
     """Return `one` where a condition holds, otherwise `other`: float64 numbers, or a number for all."""
     if is_numpy(condition):
         return np.where(condition, one, other)
-    # A number would be sent to the device, or made there, in every call.
+    # Cache the scalar on the device.
     one, other = (
         constant(np.array, value, example=condition) if isinstance(value, float) else value
         for value in (one, other)
@@ -244,6 +254,12 @@ def constant(make: Callable[..., np.ndarray], *arguments: Any, example: Any) -> 
     return make(*arguments) if is_numpy(example) else operations_of(example).constant(make, arguments)
 
 
+def safe_log(values: FloatArray) -> FloatArray:
+    """Return logarithms, −∞ for zero."""
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
 def gammaln(array: Any) -> Any:
     """Return log Γ of positive numbers."""
     return operations_of(array).gammaln(array)
@@ -267,6 +283,67 @@ def trigamma(array: Any) -> Any:
     return total + (1.0 + y * series) / x + 0.5 * y
 
 
+def turn(matrix: np.ndarray, out: FloatArray) -> None:
+    """Write a long or wide matrix transposed into `out`, piece by piece."""
+    if min(matrix.shape) < _WIDE:
+        out[:] = matrix.T
+        return
+    if len(matrix) < matrix.shape[1]:
+        matrix, out = matrix.T, out.T  # the same transposition
+    for a in range(0, len(matrix), _PIECE):
+        out[:, a : a + _PIECE] = matrix[a : a + _PIECE].T
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous, read-only view of an array, or a copy: code is compiled for each kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+# ---------------------------------------------------------------- records of arrays
+
+
+class Record:
+    """A frozen dataclass of arrays, tuples of arrays, or records, with a common first axis."""
+
+    def _combine(self, function: Callable[..., Any], *others: Record) -> Self:
+        """Apply a function to the arrays of this record and of others of the same kind; the rest stays."""
+
+        def combined(own: Any, *rest: Any) -> Any:
+            if isinstance(own, _PLAIN):
+                return own
+            if isinstance(own, Record):
+                return own._combine(function, *rest)
+            if isinstance(own, tuple):
+                return tuple(map(combined, own, *rest))
+            return function(own, *rest)
+
+        fields = [vars(record).values() for record in (self, *others)]
+        return type(self)(*map(combined, *fields))
+
+    def map(self, function: Callable[[Array], Array]) -> Self:
+        """Return a record with the function applied to each array."""
+        return self._combine(function)
+
+    def take(self, index: Any) -> Self:
+        """Return the starts that `index` selects along the leading axis."""
+        return self._combine(lambda array: pick(array, index))
+
+    def put(self, index: Any, other: Self) -> Self:
+        """Return this record with the starts that `index` selects replaced; NumPy arrays change in place."""
+        return self._combine(lambda own, new: replaced(own, index, new), other)
+
+    def copy(self) -> Self:
+        """Return a copy that shares no memory with this record."""
+        return self._combine(lambda array: array.copy() if is_numpy(array) else array)
+
+
+def join(records: Sequence[Some]) -> Some:
+    """Concatenate records along the first axis."""
+    return records[0]._combine(lambda *parts: namespace(parts[0]).concat(list(parts)), *records[1:])
+
+
 # ---------------------------------------------------------------- rare conditions
 
 
@@ -277,7 +354,7 @@ class Conditions(threading.local):
         # Results of `occurs`, or in an optimistic pass its conditions (B,); None outside `recorded`.
         self.held: list[Any] | None = None
         self.counts: list[int] = []  # in how many places each call of `rare` found its condition
-        self.expected: list[int] | None = None  # the same of an earlier pass, if this one is optimistic
+        self.earlier: list[int] | None = None  # the counts of an earlier pass, if this one is optimistic
 
 
 _conditions = Conditions()
@@ -292,7 +369,7 @@ def occurs(condition: Array) -> bool:
     if is_numpy(condition):
         return bool(condition.any())
     xp = namespace(condition)
-    if _conditions.expected is not None and _conditions.held is not None:
+    if _conditions.earlier is not None and _conditions.held is not None:
         _conditions.held.append(xp.reshape(condition, (-1,)))
         return False
     anywhere = bool(xp.any(condition))
@@ -304,15 +381,15 @@ def occurs(condition: Array) -> bool:
 def rare(condition: Array) -> Array | None:
     """Return the places (q,) where a rare condition (B,) holds; None if nowhere.
 
-    An optimistic pass returns as many places as the pass before it found, rounded up, those where the
-    condition holds first. It records whether there are more, like `occurs`.
+    An optimistic pass returns a fixed number of places, the last pass's count rounded up, true ones first.
+    It records whether there are more, like `occurs`.
     """
-    if is_numpy(condition) or _conditions.expected is None:
+    if is_numpy(condition) or _conditions.earlier is None:
         index = np.flatnonzero(to_numpy(condition))
         if _conditions.held is not None:
             _conditions.counts.append(len(index))
         return index if len(index) else None
-    xp, n_places = namespace(condition), _conditions.expected[len(_conditions.counts)]
+    xp, n_places = namespace(condition), _conditions.earlier[len(_conditions.counts)]
     _conditions.counts.append(n_places)
     if not n_places:
         occurs(condition)
@@ -324,13 +401,13 @@ def rare(condition: Array) -> Array | None:
 
 
 @contextmanager
-def recorded(expected: list[int] | None = None) -> Iterator[Conditions]:
-    """Yield the conditions met in the body; it is optimistic if `expected` has the counts of an earlier one.
+def recorded(earlier: list[int] | None = None) -> Iterator[Conditions]:
+    """Yield the conditions met in the body; it is optimistic if the counts of an `earlier` pass are given.
 
     Optimistic results stay on the device.
     """
-    _conditions.held, _conditions.counts, _conditions.expected = [], [], expected
+    _conditions.held, _conditions.counts, _conditions.earlier = [], [], earlier
     try:
         yield _conditions
     finally:
-        _conditions.held, _conditions.counts, _conditions.expected = None, [], None
+        _conditions.held, _conditions.counts, _conditions.earlier = None, [], None

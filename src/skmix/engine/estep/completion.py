@@ -9,8 +9,8 @@ import numpy as np
 
 from ..compute.arrays import Array, constant, namespace
 from ..model import Factor, FloatArray, IntArray
-from ..structures import Diagonal, LowRank, Structure, invert_lower, whiten_batch
-from ..structures.linalg import with_crossed
+from ..structures import Diagonal, LowRank, Structure
+from ..structures.linalg import invert_lower, whiten_batch, with_crossed
 
 # Numbers of the covariances of patterns of gaps that are factored together.
 _TOGETHER = 1 << 21

@@ -33,8 +33,7 @@ from ..compute.arrays import (
     to_numpy,
     where,
 )
-from ..frame import FARTHEST, Frame
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import FARTHEST, BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import NONE
 from .terms import finite_log

@@ -14,13 +14,11 @@ from functools import partial, reduce
 
 import numpy as np
 
-from ..compute.arrays import is_numpy, namespace
-from ..compute.compiling import can_compile
-from ..compute.threads import Workers
-from ..frame import Setting
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
-from ..records import join
-from ..structures import INFLATED, Structure
+from ..compute.arrays import is_numpy, join, namespace
+from ..compute.threads import Workers, can_compile
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
+from ..structures import Structure
+from ..structures.linalg import INFLATED
 from . import completion, memory, reference
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import log_mix, share
@@ -214,7 +212,9 @@ def _complete_compiled(
     remaining = np.empty(sizes.sum() if moments else 0)
     of_patterns = chunk.orders, chunk.n_known
     model = vectors(covariances, factors), vectors(parameters.means, kernels)
-    matrices.complete(chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places)
+    matrices.complete_rows(
+        chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places
+    )
 
     def by_kernel(array: FloatArray) -> FloatArray:
         """Return an array of kernels in vectors as (R, K, …)."""

@@ -29,8 +29,7 @@ from ..compute.arrays import (
     sent_once,
     take,
 )
-from ..frame import FARTHEST, Frame, Setting
-from ..model import BoolArray, FloatArray, IntArray, Parameters, Statistics
+from ..model import FARTHEST, BoolArray, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from ..structures import Structure
 from ..tails import NONE
 from . import completion

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.compiling import can_compile
-from ..compute.threads import Workers
-from ..frame import FARTHEST, Frame, Setting, scale_of
-from ..model import FloatArray, IntArray, Parameters, Statistics
+from ..compute.threads import Workers, can_compile
+from ..model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Setting, Statistics, scale_of
 from ..structures import Structure, structure_of
 from ..tails import Tail, tail_of
 from . import reference

@@ -29,7 +29,7 @@ from ..compute import simd
 from ..compute.simd import LANES, ROWS, add, fma, inner, jit, load, multiply, splat, store, subtract
 from ..compute.threads import Workers
 from ..model import BoolArray, FloatArray, IntArray, Statistics
-from ..structures import invert_lower
+from ..structures.linalg import invert_lower
 from . import compiled
 from .compiled import BlockSums, Job, Likeliest, Sizes, Tiles, add_distances, fill, gather_tile
 from .reference import Kernels, Rows

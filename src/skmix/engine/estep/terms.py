@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
-from ..compute.arrays import Array, clip, is_numpy, like, namespace, occurs
+from ..compute.arrays import Array, clip, is_numpy, like, namespace, occurs, safe_log
 from ..model import Factor, FloatArray, IntArray, Statistics
 from ..structures import Structure
 
@@ -17,12 +17,6 @@ _UNDERFLOW = 1e-280
 _SMALLEST = 1e-200
 # The logarithm of zero in matrix products, where −inf would turn into NaN.
 _LOG_ZERO = -1e30
-
-
-def safe_log(weights: FloatArray) -> FloatArray:
-    """Return logarithms, −∞ for zero."""
-    with np.errstate(divide="ignore"):
-        return np.log(weights)
 
 
 def finite_log(weights: Array) -> Array:

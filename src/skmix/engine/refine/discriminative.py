@@ -20,12 +20,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
+from ..compute.arrays import turn
 from ..compute.blocks import Block
 from ..compute.threads import Workers, Workspace, workers
 from ..em import regulariser_of
 from ..estep.terms import log_mix
-from ..frame import Frame, turn
-from ..model import Factor, FloatArray, IntArray, Options, Parameters, Regulariser
+from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..sources.summary import measure
 from ..structures import Structure, structure_of
 from .stretch import stretch_of

@@ -14,8 +14,7 @@ import numpy as np
 from ..compute.arrays import Array, to_numpy
 from ..em import Passes
 from ..estep.terms import moved
-from ..frame import Frame
-from ..model import FloatArray, IntArray, Options, Parameters, Statistics
+from ..model import FloatArray, Frame, IntArray, Options, Parameters, Statistics
 from ..sources import open_source
 from ..structures import structure_of
 

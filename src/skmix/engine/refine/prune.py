@@ -17,8 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..em import Callback, fit
-from ..frame import Frame
-from ..model import BoolArray, FloatArray, IntArray, Options, Parameters, Result, Status
+from ..model import BoolArray, FloatArray, Frame, IntArray, Options, Parameters, Result, Status
 from ..rules.likelihood import annihilate, price_of_kernel
 from ..sources import RowSource
 from ..structures import Structure, structure_of

@@ -31,8 +31,7 @@ from ..compute.arrays import is_numpy, pick, to_numpy
 from ..compute.blocks import Block
 from ..compute.threads import one_blas_thread
 from ..em import Passes, say_fall
-from ..frame import Frame, Setting
-from ..model import Factor, FloatArray, IntArray, Options, Parameters, Statistics
+from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Setting, Statistics
 from ..rules.likelihood import Likelihood
 from ..sources import RowSource
 from ..sources.base import ArrayRows

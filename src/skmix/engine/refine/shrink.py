@@ -30,10 +30,10 @@ from scipy.special import gammaln, softmax
 
 from ..compute.arrays import to_numpy
 from ..em import Passes, fit
-from ..frame import FARTHEST, Frame
-from ..model import FloatArray, IntArray, Options, Parameters, Regulariser, Status
+from ..model import FARTHEST, FloatArray, Frame, IntArray, Options, Parameters, Regulariser, Status
 from ..sources import RowSource
-from ..structures import Structure, rescaled, structure_of, unpack
+from ..structures import Structure, structure_of
+from ..structures.linalg import rescaled, unpack
 
 # Smallest ν, in rows.
 _FEWEST = 1e-2

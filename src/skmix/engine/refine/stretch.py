@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..model import Factor, FloatArray, Parameters
-from ..structures import Diagonal, LowRank, Structure, invert_lower, unpack
-from ..structures.linalg import index_of
+from ..structures import Diagonal, LowRank, Structure
+from ..structures.linalg import index_of, invert_lower, unpack
 
 # Sums (K,), (K, M) and (K, S) of derivatives times 1, x − μ and its second-order terms.
 Moments = tuple[FloatArray, FloatArray, FloatArray]

@@ -26,7 +26,8 @@ from scipy.special import multigammaln
 
 from ..compute.arrays import Array, constant, digamma, namespace, sent_once, to_numpy
 from ..model import Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
-from ..structures import Structure, Wishart
+from ..structures import Structure
+from ..structures.full import Wishart
 from .likelihood import Improved, assign_unlabelled, lost_digits
 from .weights import (
     LOWEST_LOG,

@@ -9,8 +9,7 @@ from ..compute.blocks import is_blocks
 from ..compute.threads import Workers
 from ..estep.gaps import has_gaps
 from ..estep.memory import worth_compiling
-from ..frame import Frame, Setting
-from ..model import FloatArray, IntArray, Options, Parameters
+from ..model import FloatArray, Frame, IntArray, Options, Parameters, Setting
 from ..structures import Structure
 from .base import ArrayRows, RowSource
 from .blocks import BlockRows

@@ -12,8 +12,7 @@ import numpy as np
 from ..compute.arrays import Array, namespace
 from ..compute.threads import Workers, one_blas_thread
 from ..estep.coverage import COMPLETE, Coverage
-from ..frame import Setting
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Structure
 from .summary import Summary, summarise
 

@@ -13,8 +13,7 @@ from ..compute.arrays import send
 from ..compute.blocks import Block, Blocks, number
 from ..compute.threads import one_blas_thread
 from ..estep.coverage import GAPS
-from ..frame import Frame, Setting
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .base import Centres, RowSource
 from .memory import GapRows, MemoryRows
 from .summary import Summary, merge_moments, summarise

@@ -25,8 +25,18 @@ from ..estep.coverage import DEVICE, DEVICE_GAPS
 from ..estep.device import Assumed, FramedRows, order_by_class, prepare
 from ..estep.masked import Patterns
 from ..estep.terms import log_mix, moved
-from ..frame import FARTHEST, NEAR, Frame, Setting, frame_of
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..model import (
+    FARTHEST,
+    NEAR,
+    Factor,
+    FloatArray,
+    Frame,
+    IntArray,
+    Parameters,
+    Setting,
+    Statistics,
+    frame_of,
+)
 from ..structures import Structure
 from ..tails import Tail
 from .base import ArrayRows, Centres, Step, origins_of

@@ -13,8 +13,7 @@ from ..estep import gaps, memory
 from ..estep.coverage import GAPS
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows
-from ..frame import Frame, Setting
-from ..model import Factor, FloatArray, Parameters, Statistics
+from ..model import Factor, FloatArray, Frame, Parameters, Setting, Statistics
 from ..structures import Structure
 from .base import ArrayRows, Centres, origins_of
 

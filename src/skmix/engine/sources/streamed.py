@@ -18,8 +18,7 @@ from ..compute.arrays import Array, as_float64, like, room_on, send, to_numpy
 from ..compute.blocks import Block, Blocks
 from ..estep.coverage import DEVICE_GAPS
 from ..estep.device import prepare
-from ..frame import Setting
-from ..model import Factor, Parameters
+from ..model import Factor, Parameters, Setting
 from .base import Centres, Step
 from .blocks import BlockRows, Expected, add
 from .device import DeviceRows, MaskedRows

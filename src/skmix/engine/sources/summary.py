@@ -12,10 +12,9 @@ from functools import reduce
 
 import numpy as np
 
-from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy
+from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy, turn
 from ..compute.blocks import encode
-from ..frame import FARTHEST, Frame, power_of_two, turn
-from ..model import FloatArray, IntArray
+from ..model import FARTHEST, FloatArray, Frame, IntArray, power_of_two
 from ..structures import Structure
 
 # Numbers in memory that are scanned at a time.

@@ -8,39 +8,15 @@ add such a class and its name to `structure_of`.
 
 from __future__ import annotations
 
-from ..model import FloatArray
 from .diagonal import Diagonal, Spherical
-from .full import Structure, Tied, Wishart
-from .linalg import INFLATED, invert_lower, raise_eigenvalues, unpack, whiten_batch, whiten_bounded
-from .low_rank import LowRank, automatic_factors, most_factors
+from .full import Structure, Tied
+from .low_rank import LowRank
 
-__all__ = [
-    "COVARIANCE_TYPES",
-    "INFLATED",
-    "STRUCTURES",
-    "Diagonal",
-    "LowRank",
-    "Structure",
-    "Wishart",
-    "automatic_factors",
-    "invert_lower",
-    "most_factors",
-    "raise_eigenvalues",
-    "rescaled",
-    "structure_of",
-    "unpack",
-    "whiten_batch",
-    "whiten_bounded",
-]
+__all__ = ["COVARIANCE_TYPES", "STRUCTURES", "Diagonal", "LowRank", "Structure", "structure_of"]
 
 # The candidates of 'auto'.
 STRUCTURES: dict[str, Structure] = {s.name: s for s in (Structure(), Tied(), Diagonal(), Spherical())}
 COVARIANCE_TYPES = (*STRUCTURES, LowRank.name)
-
-
-def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return the covariance (M, M), or the variances (M,), of x · scale, scale (M,)."""
-    return covariance * scale * (scale if covariance.ndim == 1 else scale[:, None])
 
 
 def structure_of(covariance_type: str, n_factors: int | None = None) -> Structure:
