@@ -74,7 +74,7 @@ def test_weights_with_a_posterior_have_its_intervals() -> None:
 
 def test_populations_are_sums_of_kernels() -> None:
     model = fitted(COUNTS)
-    merged = Populations(np.array([0, 0, 1]), np.zeros((2, 4)), np.zeros(3), {0: "CD4 T"})
+    merged = Populations(np.array([0, 0, 1]), np.zeros((2, 4)), {0: "CD4 T"})
     kernels, table = Study(model).proportions, Study(model, merged).proportions
     assert table["population"].tolist() == ["CD4 T", 1] * 4
     assert "population" in table.columns

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from skmix.groups import Populations, Study, merge_kernels
 from skmix.groups import page as pages
 from skmix.groups.page import study_page
 from skmix.groups.proportions import Composition
-from skmix.plots._models import kernels_of
+from skmix.plots._models import drawn_kernels
 from skmix.report.model_page import offered_planes
 
 pd = pytest.importorskip("pandas")
@@ -154,7 +153,7 @@ def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.Monkey
     monkeypatch.setitem(offered_planes.__globals__, "_MAX_FEATURES", 5)
     model, populations, X, y = merged()
     data = values(monkeypatch, model, populations, proportions(), title="", cells=(X, y))
-    kept = kernels_of(model).most_separate(2)
+    kept = drawn_kernels(model).most_separate(2)
     assert kept != [0, 1]
     assert data["profile"]["features"] == [[HOSTILE, "CD3", "CD4", "CD8"][d] for d in kept]
     own = populations.of_kernels == 0
@@ -162,14 +161,6 @@ def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.Monkey
     expected = np.average(model.means_[own], axis=0, weights=weights)[kept]
     assert_allclose(np.array(data["profile"]["means"][0], dtype=float), expected, atol=0.051)
     assert_allclose(data["rows"]["values"][:2], X[:, kept].T, rtol=1e-4)
-
-
-def test_profiles_of_populations_without_weight_and_of_features_that_do_not_differ() -> None:
-    kernels = replace(kernels_of(merged()[0]), means=np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 5.0]]))
-    found = pages._profile(kernels, np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), [0, 1])
-    # The plain mean of kernels without weight; three digits of what populations differ by.
-    assert found["means"] == [["2.0", "5.00"], ["100.0", "5.00"]]
-    assert found["places"] == [[0.0, 0.0], [1.0, 0.0]]
 
 
 def test_new_groups_are_compared_with_those_of_the_fit() -> None:
@@ -228,14 +219,6 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     assert "population 0: 60.0 %, usually 50.0 %; population 1: 30.0 %, usually 37.0 %" in less
     assert "No sample differs from the others" in made_page(unusual=unusual())
     assert '<section id="unusual">' not in made_page(unusual=None)
-
-
-def test_the_tree_is_cut_where_its_parts_are() -> None:
-    heights = np.array([0.2, 0.5, 0.8, 0.95, 1.0])
-    # Cut at 0.9 unless another number of populations was asked for.
-    assert [pages._cut(heights, n) for n in range(1, 7)] == pytest.approx(
-        [1.025, 0.975, 0.9, 0.65, 0.35, 0.1]
-    )
 
 
 def test_what_comes_from_data_is_escaped() -> None:

@@ -16,27 +16,20 @@ that trees can be drawn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import entr
 
 from ..engine.model import FloatArray, IntArray
 
-# Responsibilities below this contribute nothing to entropies.
+# Responsibilities below this do not change the entropy.
 _NOTHING = 1e-10
 
 
-@dataclass(frozen=True)
-class Merges:
-    """K − 1 merges of K kernels, in their order."""
+def merge(responsibilities: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return the tree of merges of kernels, given their responsibilities (n, K) for rows of weights (n,).
 
-    tree: FloatArray  # (K − 1, 4): SciPy's linkage matrix; the merged ones, the height, the kernels in it
-    entropies: FloatArray  # (K,): per unit of rows, with K, K − 1, …, 1 populations
-
-
-def merge(responsibilities: FloatArray, weights: FloatArray) -> Merges:
-    """Return the merges of kernels, given their responsibilities (n, K) for rows of weights (n,)."""
+    The tree (K − 1, 4) is SciPy's linkage matrix: the two that are merged, the height, and the kernels in it.
+    """
     weights = weights / weights.sum()
     # A line of the array for each population.
     shares = np.array(responsibilities.T, dtype=np.float64, order="C")
@@ -48,7 +41,6 @@ def merge(responsibilities: FloatArray, weights: FloatArray) -> Merges:
     for i in range(n_kernels - 1):
         gains[i, i + 1 :] = _gains(i, np.arange(i + 1, n_kernels), shares, entropy, weights)
     numbers, counts = np.arange(n_kernels), np.ones(n_kernels)
-    entropies = [float((entropy @ weights).sum())]
     tree = np.empty((n_kernels - 1, 4))
     for step in range(n_kernels - 1):
         i, j = (int(place) for place in np.unravel_index(np.argmax(gains), gains.shape))
@@ -59,14 +51,13 @@ def merge(responsibilities: FloatArray, weights: FloatArray) -> Merges:
         mass[i] += mass[j]
         counts[i] += counts[j]
         tree[step] = *sorted((numbers[i], numbers[j])), height, counts[i]
-        entropies.append(max(entropies[-1] - gain, 0.0))
         numbers[i] = n_kernels + step
         numbers[j] = -1
         gains[j], gains[:, j] = -np.inf, -np.inf
         others = np.setdiff1d(np.flatnonzero(numbers >= 0), i)
         gains[np.minimum(i, others), np.maximum(i, others)] = _gains(i, others, shares, entropy, weights)
     tree[:, 2] = np.maximum.accumulate(tree[:, 2])
-    return Merges(tree, np.array(entropies))
+    return tree
 
 
 def _gains(
@@ -89,9 +80,9 @@ def _height(gain: float, one: float, other: float) -> float:
     return float(np.clip(1.0 - gain / (total * uncertainty), 0.0, 1.0)) if uncertainty > 0 else 1.0
 
 
-def below(merges: Merges, height: float) -> int:
+def below(tree: FloatArray, height: float) -> int:
     """Return the number of populations before the first merge that is higher."""
-    return len(merges.tree) + 1 - int(np.argmax(np.append(merges.tree[:, 2] > height, True)))
+    return len(tree) + 1 - int(np.argmax(np.append(tree[:, 2] > height, True)))
 
 
 def cut(tree: FloatArray, n_populations: int) -> IntArray:

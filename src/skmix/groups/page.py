@@ -10,10 +10,10 @@ import numpy as np
 
 from ..estimators.rows import without_names
 from ..plots._common import CLASS_COLOURS, FloatArray
-from ..plots._models import Kernels, kernels_of, part_label
+from ..plots._models import DrawnKernels, drawn_kernels, part_label
 from ..report.description import describe, traits
 from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
-from ..report.rendering import decimals, joined, render_page, significant, text
+from ..report.rendering import decimals, in_words, number_text, render_page, significant
 from .judging import FEWEST_SAMPLES
 from .populations import HEIGHT, Populations
 from .proportions import Composition
@@ -45,7 +45,7 @@ def study_page(
     fit, `fitted_shares`. Some of the `cells`, values (n, M) and samples (n,), are drawn beneath the kernels.
     `made` is a table of how the study was made.
     """
-    kernels = kernels_of(model)
+    kernels = drawn_kernels(model)
     if markers:
         kernels = replace(kernels, names=list(markers))
     n_kernels = len(kernels.means)
@@ -87,7 +87,7 @@ def study_page(
                 "label": part_label(part, kind),
                 "name": _name(kind, part),
                 "kernels": np.flatnonzero(members == place).tolist(),
-                "listed": joined(map(part_label, np.flatnonzero(members == place).tolist())),
+                "listed": in_words(map(part_label, np.flatnonzero(members == place).tolist())),
                 "mean": percent(own.mean()),
                 "range": f"{percent(own.min())} – {percent(own.max())}",
             }
@@ -106,7 +106,7 @@ def study_page(
         "mixture": mixture_values(alone, *offered, name=""),
         "members": members.tolist(),
         "profile": _profile(kernels, overall, members, offered[0]),
-        "scale": _in_words(scale),
+        "scale": _scale_note(scale),
         "tree": None if tree is None else significant(tree),
         "cut": None if tree is None else _cut(tree[:, 2], n_numbered),
         "rows": rows,
@@ -120,7 +120,7 @@ def study_page(
 
 def percent(share: float) -> str:
     """Return a share in percent, with more digits where it is small."""
-    shown = text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
+    shown = number_text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
     return "0" if shown == "0.000" else shown
 
 
@@ -129,7 +129,7 @@ def _name(kind: str, part: Any) -> str:
     return f"{kind} {part_label(part, kind)}" if isinstance(part, int) else str(part)
 
 
-def _in_words(scale: str) -> str:
+def _scale_note(scale: str) -> str:
     """Return what to say about the scale of the values, such as ``arcsinh:150``."""
     if scale == "none":
         return ""
@@ -188,7 +188,7 @@ def _unusual_rows(
 
 
 def _profile(
-    kernels: Kernels, weights: FloatArray, members: Any, features: Sequence[int]
+    kernels: DrawnKernels, weights: FloatArray, members: Any, features: Sequence[int]
 ) -> dict[str, list[Any]]:
     """Return the mean of each population in the offered features, and its place from lowest to highest."""
     belongs = (members[:, None] == np.arange(members.max() + 1)) * weights[:, None]
@@ -202,7 +202,7 @@ def _profile(
     digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
     return {
         "features": [kernels.names[d] for d in features],
-        "means": [[text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
+        "means": [[number_text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
         "places": decimals(places, 2),
     }
 

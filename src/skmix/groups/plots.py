@@ -120,7 +120,8 @@ def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: F
     panel.axhline(0.5 * (levels[made] + levels[made + 1]), color="black", ls="--", lw=1.0)
     panel.set(xlabel="kernel", ylabel="height of the merge", ylim=(0.0, 1.05))
     handles = [
-        Line2D([], [], color=colour_of(g), label=str(label)) for g, label in enumerate(populations.labels)
+        Line2D([], [], color=colour_of(g), label=str(label))
+        for g, label in enumerate(populations.display_names)
     ]
     if n_populations <= 2 * len(CLASS_COLOURS):
         panel.legend(

@@ -43,14 +43,13 @@ class Populations:
 
     of_kernels: IntArray  # (K,): the population of each kernel, from 0 to G - 1
     tree: FloatArray  # (K - 1, 4): all merges as SciPy's linkage matrix
-    entropies: FloatArray  # (K,): entropy per row, in nats, with K, K - 1, …, 1 populations
     names: Mapping[int, str] = field(default_factory=dict)  # of the populations that have one
 
     def __len__(self) -> int:
         return int(self.of_kernels.max()) + 1
 
     @property
-    def labels(self) -> list[Any]:
+    def display_names(self) -> list[Any]:
         """The name (G,) of each population, or its number."""
         return [self.names.get(number, number) for number in range(len(self))]
 
@@ -61,12 +60,12 @@ class Populations:
 
     def renamed(self, names: Mapping[Any, str]) -> Populations:
         """Return the populations with other names, given by number or by present name."""
-        known: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
+        known: dict[Any, int] = {label: number for number, label in enumerate(self.display_names)}
         known |= {number: number for number in range(len(self))}
         found = dict(self.names)
         for population, name in names.items():
             if population not in known:
-                raise ValueError(f"There is no population {population!r}: known are {self.labels}.")
+                raise ValueError(f"There is no population {population!r}: known are {self.display_names}.")
             if not isinstance(name, str) or not name or name == "background":
                 raise ValueError(f"A population cannot be called {name!r}.")
             found[known[population]] = name
@@ -108,7 +107,6 @@ class Populations:
             (own.shape == (n_kernels,) and own.dtype.kind == "i", f"are not {n_kernels} whole numbers"),
             (np.array_equal(numbers, np.arange(len(numbers))), f"are not numbered 0 to {len(numbers) - 1}"),
             (linked and (n_kernels == 1 or is_valid_linkage(tree)), "have no valid tree of merges"),
-            (self.entropies.shape == (n_kernels,), f"have not {n_kernels} entropies"),
         ):
             if not right:
                 raise ValueError(f"its populations {problem}")
@@ -138,18 +136,6 @@ def average_weights(model: Any) -> FloatArray:
     share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
     found: FloatArray = model.weights_ @ (share / share.sum())
     return found
-
-
-def check_same_features(model: Any, other: Any, name: str) -> None:
-    """Refuse the argument `name`, whose features `other` noted, unless they are those of the model."""
-    if other.n_features_in_ != model.n_features_in_:
-        raise ValueError(
-            f"{name} has {other.n_features_in_} features, but the fit had {model.n_features_in_}."
-        )
-    both = [getattr(each, "feature_names_in_", None) for each in (model, other)]
-    names = [each.tolist() for each in both if each is not None]
-    if len(names) == 2 and names[0] != names[1]:
-        raise ValueError(f"{name} has different features: {names[1]}, and the fit had {names[0]}.")
 
 
 # ---------------------------------------------------------------- merges
@@ -208,11 +194,10 @@ def merge_kernels(
     height = HEIGHT if height is None else height
     if not isinstance(height, Real) or not 0.0 <= float(height) <= 1.0:
         raise ValueError(f"height must be a number from 0 to 1, got {height!r}.")
-    merges = merge(*expected_responsibilities(own))
+    tree = merge(*expected_responsibilities(own))
     if n_populations is None:
-        n_populations = below(merges, float(height))
-    numbers = _number_by_weight(own, cut(merges.tree, int(n_populations)))
-    return Populations(numbers, merges.tree, merges.entropies)
+        n_populations = below(tree, float(height))
+    return Populations(_number_by_weight(own, cut(tree, int(n_populations))), tree)
 
 
 def checked_mixture(model: Any, name: str = "model") -> Any:
@@ -309,7 +294,10 @@ def match(
     if not (isinstance(max_distance, Real) and 0.0 <= float(max_distance) <= 1.0):
         raise ValueError(f"max_distance must be a number from 0 to 1, got {max_distance!r}.")
     pair = checked_mixture(model), checked_mixture(other, "other")
-    check_same_features(*pair, "other")
+    features = [getattr(each, "feature_names_in_", np.arange(each.n_features_in_)).tolist() for each in pair]
+    named = all(hasattr(each, "feature_names_in_") for each in pair)
+    if len(features[0]) != len(features[1]) or (named and features[0] != features[1]):
+        raise ValueError(f"other has the features {features[1]}, but the model has {features[0]}.")
     if populations is None:
         members = [np.eye(len(each.means_)) for each in pair]
     else:

@@ -211,7 +211,7 @@ def _compose(
     kind, members = "kernel", np.eye(n_kernels)
     if populations is not None:
         populations.check_model(model)
-        kind, members, parts = "population", populations.members, populations.labels
+        kind, members, parts = "population", populations.members, populations.display_names
     # Posterior means include the rows of the prior. Otherwise, intervals add Jeffreys' prior.
     added = np.full(len(parts), 0.0 if has_posterior else 0.5)
     pseudo_rows = np.full(len(parts), 0.0 if prior is None else prior.sum())
@@ -336,7 +336,7 @@ def judge_samples(
     return pandas().DataFrame(first | {name: column[lines] for name, column in columns.items()})
 
 
-def _fits(draws: _Draws, judged: list[Samples]) -> judging.Values | None:
+def _fits(draws: _Draws, judged: list[Samples]) -> judging.Residuals | None:
     """Return the mean log-likelihoods of samples, as `judging.judge` takes them; None if one is unknown.
 
     What rows of a group's composition would have is subtracted. Kernels are never quite right, so that what
@@ -366,4 +366,4 @@ def _fits(draws: _Draws, judged: list[Samples]) -> judging.Values | None:
     inside = np.concatenate(
         [np.ones(len(each.names)) if each.background is None else 1.0 - each.background for each in judged]
     )
-    return judging.Values(away, error, inside, skews)
+    return judging.Residuals(away, error, inside, skews)

@@ -23,7 +23,7 @@ from ..io import Record, encode, replacing, write
 from ..io.encoding import listed
 from ..io.preparation import AUTO, scale_in_words
 from .judging import FEWEST_SAMPLES
-from .labels import write_labels
+from .labelling import write_labels
 from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
     Composition,
@@ -260,7 +260,7 @@ class Study:
         if self.populations is None:
             return found
         background = found.parts[len(self.populations) :]
-        return replace(found, parts=[*self.populations.labels, *background])
+        return replace(found, parts=[*self.populations.display_names, *background])
 
     @property
     def proportions(self) -> DataFrame:
@@ -570,25 +570,18 @@ class Study:
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and the picture."""
-        table = self.proportions
-        kind = "kernel" if self.populations is None else "population"
-        wide = {
-            column: table.pivot(index="sample", columns=kind, values=column).loc[self.samples[:_MOST_SHOWN]]
-            for column in ("proportion", "lower", "upper")
-        }
-        parts = list(dict.fromkeys(table[kind].tolist()))[:_MOST_SHOWN]
-        head = "".join(f"<th>{html.escape(str(part))}</th>" for part in parts)
-        lines = []
-        for sample in wide["proportion"].index:
-            values = (tuple(100 * wide[column].loc[sample, part] for column in wide) for part in parts)
-            shown = "".join(f"<td>{p:.3g}<br><small>{a:.3g} – {b:.3g}</small></td>" for p, a, b in values)
-            lines.append(f"<tr><th>{html.escape(str(sample))}</th>{shown}</tr>")
-        body = "".join(lines)
-        page = f"<table><caption>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</caption>"
-        page += f"<thead><tr><th>sample</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+        found = self._composition
+        lines = [
+            [f"{p:.3g}<br><small>{low:.3g} – {high:.3g}</small>" for p, low, high in zip(*line, strict=True)]
+            for line in zip(100 * found.shares, 100 * found.lower, 100 * found.upper, strict=True)
+        ]
+        heads = ([html.escape(str(name)) for name in names] for names in (found.names, found.parts))
+        table = pandas().DataFrame(lines, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
+        page = f"<p>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</p>"
+        page += table.to_html(escape=False)
         try:
             figure: Any = self.plot().figure
-        except ImportError:  # without matplotlib there is the table
+        except ImportError:  # show the table alone without matplotlib
             return page
         file = io.BytesIO()
         figure.savefig(file, format="png", bbox_inches="tight")
@@ -609,7 +602,6 @@ class Study:
             else {
                 "of_kernels": merged.of_kernels,
                 "tree": merged.tree,
-                "entropies": merged.entropies,
                 "names": {str(number): name for number, name in merged.names.items()},
             },
             "samples": self._samples.names,
@@ -660,7 +652,7 @@ def _study_of(record: Record) -> Study:
     populations = None
     if merged is not None:
         names = {int(number): name for number, name in merged["names"].items()}
-        populations = Populations(merged["of_kernels"], merged["tree"], merged["entropies"], names)
+        populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
     names, search = fields["samples"].tolist(), fields["search"]
     return Study(model, populations)._described(names, Origin(**origin), search, fields["metadata"])

@@ -46,20 +46,7 @@ def round_of(number: int) -> int:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 120.0) -> None:
-    """Save a figure; the suffix of the path determines the format.
-
-    The file is written under a temporary name and renamed, and contains neither dates nor versions: the same
-    figure gives the same bytes.
-
-    Parameters
-    ----------
-    figure : matplotlib figure
-        The figure.
-    path : path-like
-        File to create or replace.
-    dpi : float, default=120.0
-        Resolution of the picture, or of the rasterised parts of a vector format.
-    """
+    """Save a figure in the format of the path's suffix; the same figure gives the same bytes."""
     import matplotlib
 
     kind = Path(path).suffix.lower().lstrip(".")
@@ -74,13 +61,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 12
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure without a window, whose contents are laid out automatically.
-
-    Parameters
-    ----------
-    width, height : float
-        Its size in inches.
-    """
+    """Return an empty figure, of this size in inches, that is laid out automatically and has no window."""
     _need_matplotlib()
     from matplotlib.figure import Figure
 

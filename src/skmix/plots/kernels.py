@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from skmix.estimators.rows import prepared_frame
 from skmix.io.labels import check_length
 from skmix.plots._common import (
     DASHES,
@@ -30,7 +29,7 @@ from skmix.plots._common import (
     panels_for,
     round_of,
 )
-from skmix.plots._models import Feature, kernels_of
+from skmix.plots._models import Feature, drawn_kernels, rows_of
 
 Style = Literal["paper", "accessible"]
 
@@ -86,7 +85,7 @@ def draw_kernels(
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
     """
-    kernels = kernels_of(model)
+    kernels = drawn_kernels(model)
     chosen = range(min(2, len(kernels.names))) if features is None else features
     if not 1 <= len(chosen) <= 2:
         raise ValueError(f"kernels are drawn in one feature or in two, got {len(chosen)}.")
@@ -203,7 +202,7 @@ def plot_projections(
         Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
         kernels are furthest apart.
     """
-    kernels = kernels_of(model)
+    kernels = drawn_kernels(model)
     weights = kernels.weights_of(label)
     n_features = len(kernels.names)
     columns = [kernels.feature(each) for each in (range(n_features) if features is None else features)]
@@ -213,7 +212,11 @@ def plot_projections(
     if features is None and axes is None and n_features > _MAX_FEATURES:
         columns = kernels.most_separate(_MAX_FEATURES)
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
-    rows = _rows_of(prepared_frame(model, X), y, label, n_features)
+    rows = None if X is None else rows_of(model, X)
+    if rows is not None and y is not None and label is not None:
+        labels = np.asarray(y).tolist()
+        check_length(len(labels), len(rows), "y", "labels")
+        rows = rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
     lines = [_line_of(weight, style) for weight in weights]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]
@@ -246,20 +249,6 @@ def _name_axes(panel: Axes, names: Sequence[str], columns: Sequence[int]) -> Non
     """Label axes with the features of one or two columns."""
     panel.set_xlabel(names[columns[0]])
     panel.set_ylabel(names[columns[1]] if len(columns) == 2 else "density")
-
-
-def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: int) -> FloatArray | None:
-    """Return the rows to show, of one class if their labels are known."""
-    if X is None:
-        return None
-    rows = np.asarray(X, dtype=np.float64)
-    if rows.ndim != 2 or rows.shape[1] != n_features:
-        raise ValueError(f"X must have shape (rows, {n_features}), got {rows.shape}.")
-    if y is None or label is None:
-        return rows
-    labels = np.asarray(y).tolist()
-    check_length(len(labels), len(rows), "y", "labels")
-    return rows[[known == label for known in labels]]
 
 
 def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:

@@ -55,7 +55,7 @@ def write_labels(
 
 def _labels(model: Any, populations: Populations | None) -> list[Any]:
     """Return the labels of kernels or populations, and of the background if there is one."""
-    known = list(range(model.n_kernels_)) if populations is None else populations.labels
+    known = list(range(model.n_kernels_)) if populations is None else populations.display_names
     return [*known, "background"] if _has_background(model) else known
 
 
@@ -63,7 +63,7 @@ def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
     """Return numbers (n,) of populations as text if one of these has a name."""
     if populations is None or not populations.names:
         return found
-    return np.array([*map(str, populations.labels), "background"], dtype=object)[found]
+    return np.array([*map(str, populations.display_names), "background"], dtype=object)[found]
 
 
 def _predicted(
