@@ -321,17 +321,17 @@ def test_codes_are_small_and_unknown_labels_have_none() -> None:
 def test_a_summary_of_some_features_looks_again_only_where_there_are_gaps() -> None:
     X, codes, _ = make_rows()
     rows = BlockRows(cut(X, codes))
-    own = rows.take([2, 0])
+    own = rows.with_features([2, 0])
     assert own.n_features == 2
     assert np.allclose(
         own.summary.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
     )
     X[5, :2] = np.nan
     rows = BlockRows(cut(X, codes))
-    assert rows.take([0, 1]).summary.n_rows == len(X) - 1
+    assert rows.with_features([0, 1]).summary.n_rows == len(X) - 1
     # No labelled row has a value of the first feature.
     X[codes == 2, 0] = np.nan
-    some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).take([0])
+    some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).with_features([0])
     assert some.summary.class_sizes(2).tolist() == [0.0, 0.0]
     assert some.summary.counts[0] == some.summary.n_rows == np.sum((codes < 2) & ~np.isnan(X[:, 0]))
     assert not is_blocks(X)

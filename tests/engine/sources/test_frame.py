@@ -231,7 +231,7 @@ def test_some_features_of_rows_in_memory_have_the_summary_of_their_own() -> None
     for known in (False, True):
         if known:
             assert rows.summary.n_rows == 30
-        own, expected = rows.take([2, 0]), open_source(X[:, [2, 0]], codes, weights)
+        own, expected = rows.with_features([2, 0]), open_source(X[:, [2, 0]], codes, weights)
         assert_array_equal(own.X, X[:, [2, 0]])
         for name, value in vars(expected.summary.moments).items():
             assert_allclose(getattr(own.summary.moments, name), value)

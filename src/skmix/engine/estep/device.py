@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
@@ -95,27 +95,18 @@ class Prepared:
             origins=namespace(origins).where(kernels[..., None], origins, self.origins),
         )
 
-    @cached_property
-    def _of_classes(self) -> dict[tuple[int, int], Array]:
-        """Coefficients by first and last class, as `coefficients_for` returns them."""
-        return {}
-
     def coefficients_for(self, first: int, last: int, dtype: Any) -> Array:
         """Return the coefficients (R · K, M + S + C, padded) of terms with the indicators of C classes.
 
         There are no indicators of one class.
         """
-        if first == last:
-            first = last = 0
-        if (first, last) not in self._of_classes:
-            parts = [self.coefficients]
-            if last > first:
-                parts.append(self.at_origin[..., first : last + 1])
-            padding = -sum(part.shape[-1] for part in parts) % _PADDING
-            parts.append(self.means.new_zeros((*self.means.shape[:2], padding)))
-            joined = namespace(self.means).concat(parts, axis=-1)
-            self._of_classes[first, last] = joined.reshape(-1, joined.shape[-1]).to(dtype)
-        return self._of_classes[first, last]
+        parts = [self.coefficients]
+        if last > first:
+            parts.append(self.at_origin[..., first : last + 1])
+        padding = -sum(part.shape[-1] for part in parts) % _PADDING
+        parts.append(self.means.new_zeros((*self.means.shape[:2], padding)))
+        joined = namespace(self.means).concat(parts, axis=-1)
+        return joined.reshape(-1, joined.shape[-1]).to(dtype)
 
 
 def prepare(
@@ -139,11 +130,6 @@ def prepare(
     at_mean = finite_log(parameters.weights) + (constants - levels[:, None])[..., None]
     at_origin, origins = at_mean + at_zero[..., None], where(far[..., None], means, 0.0)
     return Prepared(coefficients, at_origin, at_mean, levels, means, factor, delicate, far, origins)
-
-
-def _features_of_terms(structure: Structure, n_features: int, which: int) -> np.ndarray:
-    """Return the first or second feature (S,) of each second-order term."""
-    return structure.pairs(n_features)[which]
 
 
 @dataclass(frozen=True)
@@ -208,9 +194,7 @@ class FramedRows:
         self._scale, self._shift, self.bounds = (
             sent_once(array, X) for array in (frame.scale, frame.shift, bounds)
         )
-        self._pairs = [
-            constant(_features_of_terms, structure, self.n_features, which, example=X) for which in (0, 1)
-        ]
+        self._pairs = sent_once(first, X), sent_once(second, X)
         self._most_rows: int | None = None
         # (start, kernel) of the kernels computed from differences, and of those with moments about their own
         # origin: at least those of the last pass.

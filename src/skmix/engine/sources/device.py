@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,10 +31,6 @@ class DeviceRows(ArrayRows):
     keeps_terms = True
     """Whether expanded rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None
-
-    def take(self, columns: Sequence[int]) -> DeviceRows:
-        """Return the same rows with some of their features."""
-        return type(self)(self.X[:, list(columns)], self.codes, self.weights)
 
     def expect(
         self,

@@ -41,10 +41,10 @@ class StreamedRows(BlockRows):
         self._resident: list[DeviceRows] = []  # the first rows, which stay on the device
         self._room: float | None = None  # bytes for more of them; None before the first pass
 
-    def take(self, columns: Sequence[int]) -> StreamedRows:
-        """Return some of the features; see `BlockRows`."""
-        taken = super().take(columns)
-        return StreamedRows(taken.blocks, self._device, vars(taken).get("summary"), self._seed)
+    def with_features(self, columns: Sequence[int]) -> StreamedRows:
+        """Return the rows with some of their features; see `RowSource`."""
+        some = super().with_features(columns)
+        return StreamedRows(some.blocks, self._device, vars(some).get("summary"), self._seed)
 
     def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy, turn
 from ..compute.blocks import encode
+from ..compute.threads import one_blas_thread
 from ..model import FARTHEST, FloatArray, Frame, IntArray, power_of_two
 from ..structures import Structure
 
@@ -213,7 +214,7 @@ class Summary:
         """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
         return self.by_class(self.sizes, n_classes + 1)[:n_classes]
 
-    def take(self, columns: Sequence[int]) -> Summary:
+    def with_features(self, columns: Sequence[int]) -> Summary:
         """Return the summary of some of the features of rows without gaps."""
         assert not self.gaps
         chosen = list(columns)
@@ -245,7 +246,9 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
 
     `codes` (N,) are the rows' classes, −1 for none; None is one class.
     """
-    moments = moments_of(X, weights)
+    # With more BLAS threads the rounding would differ between machines.
+    with one_blas_thread():
+        moments = moments_of(X, weights)
     if codes is None:
         size = float(X.shape[0] if weights is None else weights.sum())
         observed = np.zeros((2, X.shape[1]))
