@@ -56,7 +56,6 @@ from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, prepare, source_of
 from ..io.encoding import are_numbers, feature_names
-from ..io.joined import JoinedRows
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
 from ..io.opening import encode_frame
 from ..io.preparation import Preparation, transformer_of
@@ -577,7 +576,7 @@ def _first_empty(blocks: Blocks) -> str:
     """Return which row of which file is the first without a value; there is one."""
     if not isinstance(blocks, Source):
         return "A row of X"
-    first, name = 0, blocks.name
+    first = 0
     with closing(blocks.blocks()) as each:
         for block in each:
             empty = np.isnan(block.X).all(axis=1)
@@ -587,11 +586,7 @@ def _first_empty(blocks: Blocks) -> str:
                 first += int(empty.argmax())
                 break
             first += len(block.X)
-    for part in blocks.parts.values() if isinstance(blocks, JoinedRows) else ():
-        if first < part.n_rows:
-            name = part.name
-            break
-        first -= part.n_rows
+    name, first = blocks.located(first)
     return f"Row {first} of {name}, counted from 0,"
 
 
