@@ -355,8 +355,8 @@ def test_a_sample_stands_for_all_rows(weighted: bool, monkeypatch: pytest.Monkey
     names[::50] = "unknown"
     X[:, 0] = np.where(names == "unknown", -1, codes)
     blocks = cut_named(X, names, weights if weighted else None)
-    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_ROWS", 20)
-    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_ROWS", 20)
+    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_SAMPLED", 20)
+    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_SAMPLED", 20)
     classes = np.array(["x", "y", "z"])
     source = BlockRows(blocks.coded(classes), summarise_blocks(blocks, 1).coded(classes))
     rows, found, masses = source.start_rows()
@@ -383,8 +383,8 @@ def test_a_feature_that_a_sample_does_not_show_has_its_mean(monkeypatch: pytest.
     X, codes, _ = make_rows()
     X[:, 1] = np.nan
     X[[100, 300], 1] = [5.0, 9.0]
-    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_ROWS", 3)
-    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_ROWS", 3)
+    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_SAMPLED", 3)
+    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_SAMPLED", 3)
     rows, _, _ = BlockRows(cut(X, codes)).start_rows()
     assert len(rows) == 9
     assert np.allclose(rows[:, 1], 7.0)

@@ -116,7 +116,7 @@ def test_many_rows_are_measured_in_chunks(
         X[random.uniform(size=X.shape) < 0.2] = np.nan
         X[:100, 1] = np.nan  # in all of the first chunks
     weights = random.uniform(0.5, 2.0, size=1000) if weighted else np.ones(1000)
-    monkeypatch.setattr(summary, "_CHUNK", 64)
+    monkeypatch.setattr(summary, "_SCANNED", 64)
     assert len(summary.chunks(X)) > 30
     frame = measure(X, FULL, row_weights=weights if weighted else None)
     known = [~np.isnan(column) for column in X.T]

@@ -22,11 +22,11 @@ from .summary import Summary, merge_moments, summarise
 Expected = tuple[Statistics, FloatArray]
 
 # Most rows of a label in the sample for the starts.
-_MOST_ROWS = 1 << 14
+_MOST_SAMPLED = 1 << 14
 # Fewest rows of a label in it.
-_FEWEST_ROWS = 64
+_FEWEST_SAMPLED = 64
 # Numbers in the whole sample, if that leaves enough rows of each label.
-_SAMPLED = 1 << 22
+_SAMPLE = 1 << 22
 # Numbers in the scatters of blocks that are kept between passes; those of other blocks are computed again.
 _SCATTERS = 1 << 22
 # Of a row in the sample: its label as an index into the summary's arrays, its weight or NaN, a random key
@@ -198,7 +198,7 @@ def _kind_of(labels: np.ndarray) -> str:
 def rows_of_label(counts: IntArray, n_features: int) -> int:
     """Return how many rows of each label a sample has at most, given the number of rows of each label."""
     n_labels = max(1, int(np.count_nonzero(counts)))
-    return max(_FEWEST_ROWS, min(_MOST_ROWS, _SAMPLED // (n_labels * n_features)))
+    return max(_FEWEST_SAMPLED, min(_MOST_SAMPLED, _SAMPLE // (n_labels * n_features)))
 
 
 def smallest(keys: FloatArray, labels: IntArray, n_kept: int) -> IntArray:

@@ -16,7 +16,7 @@ import numpy as np
 from ..compute.arrays import Array, as_float64, like, room_on, send, to_numpy
 from ..compute.blocks import Block, Blocks
 from ..estep.coverage import DEVICE
-from ..estep.device import prepare
+from ..estep.device import expand
 from ..model import Factor, Parameters, Setting
 from .base import Centres, Step
 from .blocks import BlockRows, Expected
@@ -73,13 +73,12 @@ class StreamedRows(BlockRows):
         for rows in self._pieces():
             framed = rows.framed(setting, n_classes)
             if total is None:
-                prepared = prepare(parameters, setting.structure, framed.bounds, factor)
-                prepared = prepared if centres is None else prepared.recentre(*centres)
+                expanded = expand(parameters, setting.structure, framed.bounds, factor, centres)
             # Enqueue; do not wait.
-            own = framed.collect(prepared, moments=moments, others=before)
+            own = framed.collect(expanded, moments=moments, others=before)
             total, before = own if total is None else total.plus(own), framed
         assert total is not None
-        return total, prepared.origins
+        return total, expanded.origins
 
     def _pieces(self) -> Iterator[DeviceRows]:
         """Yield all rows on the device, piece by piece."""
