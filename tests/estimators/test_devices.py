@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ def test_a_classifier_gives_back_what_it_is_given(library: str) -> None:
 
 
 @each_library
-def test_groups_refused_rows_and_rows_without_a_label(library: str) -> None:
+def test_feature_sets_outliers_and_rows_without_a_label(library: str) -> None:
     make = LIBRARIES[library]
     settings: dict[str, Any] = {
         "feature_sets": [[0, 1], [3, 2]],
@@ -90,15 +89,12 @@ def test_groups_refused_rows_and_rows_without_a_label(library: str) -> None:
     theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(make(X), make(y))
     assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
     assert_array_equal(to_numpy(theirs.predict(make(X))), ours.predict(X))
-    for groups in (None, [[0, 1], [2, 3]]):  # the second is fitted on the host
-        unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-        settings = {"feature_sets": groups, "random_state": 0, "tol": 1e-2}
-        ours = SharedKernelClassifier(3, **settings).fit(X, unlabelled)
-        theirs = SharedKernelClassifier(3, device="cpu", **settings)
-        with nullcontext() if groups is None else pytest.warns(UserWarning, match="runs on the host"):
-            theirs.fit(make(X), make(unlabelled))
-        same_kind(theirs.class_prior_, make(X))
-        assert_allclose(to_numpy(theirs.class_prior_), ours.class_prior_, rtol=1e-9)
+    unlabelled = np.where(np.arange(len(y)) % 3 == 0, -1, y)
+    settings = {"random_state": 0, "tol": 1e-2}
+    ours = SharedKernelClassifier(3, **settings).fit(X, unlabelled)
+    theirs = SharedKernelClassifier(3, device="cpu", **settings).fit(make(X), make(unlabelled))
+    same_kind(theirs.class_prior_, make(X))
+    assert_allclose(to_numpy(theirs.class_prior_), ours.class_prior_, rtol=1e-9)
 
 
 @each_library
@@ -152,7 +148,7 @@ def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
         rng = np.random.default_rng(0)
         rows = X @ rng.normal(size=(4, 101)) + 0.1 * rng.normal(size=(len(X), 101))
     settings: dict[str, Any] = {"n_kernels": 3, "covariance_type": "full", "cv": 2, "random_state": 0}
-    settings |= {"n_members": 2, "tune": 0.1 if wide else "auto", "kernels": "own" if wide else "shared"}
+    settings |= {"n_members": 2, "kernels": "own" if wide else "shared"}
     # One strength of the prior for all candidates.
     estimator = SharedKernelClassifier(covariance_prior="weak", tol=0.1)
     ours = SharedKernelClassifierCV(estimator, **settings).fit(rows, y)
@@ -320,6 +316,8 @@ def test_rows_that_a_device_has_no_room_for(
     assert_allclose(theirs.models_[0].means_, ours.models_[0].means_, rtol=1e-9)
     assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)
     assert_allclose(theirs.predict_proba(given), ours.predict_proba(rows), atol=1e-9)
+    # Labels go with the pieces.
+    assert_allclose(theirs.bic(given, y), ours.bic(rows, y), rtol=1e-9)
 
 
 @needs_torch
@@ -332,9 +330,6 @@ def test_a_device_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", infinite)
     with pytest.raises(ValueError, match="X contains infinity: feature 1 in row 3"):
         model.fit(tmp_path / "rows.npy", y)
-    model.set_params(feature_sets=[[0, 1], [2, 3]], max_iter=900)
-    with pytest.warns(UserWarning, match="runs on the host"):
-        model.fit(X, np.where(np.arange(len(y)) % 3 == 0, -1, y))
     with pytest.raises(ValueError, match="device='meta' cannot be used"):
         SharedKernelClassifier(3, device="meta").fit(X, y)
 

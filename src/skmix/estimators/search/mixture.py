@@ -23,7 +23,7 @@ from ...engine.structures import STRUCTURES
 from .._settings import check_count, is_wide
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
-from ..rows import OF_ROWS, enter, note_rows, open_training, sender, warn_caller
+from ..rows import enter, note_rows, sender, warn_caller
 from ..saving import savable
 from ._base import Search, codes_of, delegated, documented, make_folds
 from ._grid import Scorer, average, largest_stable, try_grid
@@ -177,7 +177,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                     "out groups, or use criterion='log_likelihood'."
                 )
             # The number of rows is all that BIC needs, wherever the rows are.
-            training = open_training(clone(prototype), *given)
+            training = enter(clone(prototype), *given).training()
             summary = training.source.summary
             shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
             return Scorer(prototype, criterion, given, to_device, len(training.classes), shape, size)
@@ -245,7 +245,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _finish(self) -> None:
         model = self.best_estimator_
         self.best_params_["n_kernels"] = model.n_kernels_
-        note_rows(self, **{name: vars(model).get(name) for name in OF_ROWS})
+        names = ("n_features_in_", "feature_names_in_", "preparation_")
+        note_rows(self, **{name: getattr(model, name, None) for name in names})
         if not model.converged_:
             warn_caller(
                 f"The chosen model did not converge in {model.n_iter_} passes. Increase max_iter "
