@@ -154,7 +154,7 @@ def _scales(
     part = marginal(parameters, columns, structure)
     whitener = structure.factor(part.covariances[None], len(columns)).whitener
     distances = structure.distances(whitener, values.T - part.means[None, ..., None])[0].T
-    return parameters.tail.scales(distances, len(columns))
+    return parameters.tail.widening(distances, len(columns))
 
 
 def _incomplete(

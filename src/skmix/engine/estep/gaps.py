@@ -212,7 +212,9 @@ def _complete_compiled(
     remaining = np.empty(sizes.sum() if moments else 0)
     of_patterns = chunk.orders, chunk.n_known
     model = vectors(covariances, factors), vectors(parameters.means, kernels)
-    matrices.complete(chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places)
+    matrices.complete_rows(
+        chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places
+    )
 
     def by_kernel(array: FloatArray) -> FloatArray:
         """Return an array of kernels in vectors as (R, K, …)."""

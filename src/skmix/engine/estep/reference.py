@@ -15,7 +15,7 @@ import numpy as np
 from ..compute.arrays import join, safe_log
 from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
-from ..tails import NONE, Tail, of_all_features
+from ..tails import NONE, Tail
 from .terms import share
 
 # Numbers in the differences of rows from means that are held at a time.
@@ -72,7 +72,7 @@ class Kernels:
         tail = parameters.tail
         constants = tail.log_peaks(factor.log_determinant, parameters.means.shape[-1])
         constants = np.broadcast_to(constants, parameters.means.shape[:2])
-        outside = tail.log_outside(slice(None), of_all_features)
+        outside = tail.log_outside(slice(None))
         log_weights = safe_log(parameters.weights)
         return cls(structure, parameters.means, factor, constants, log_weights, tail, outside)
 
@@ -105,15 +105,8 @@ def moments(ahead: FloatArray, weights: FloatArray, kernels: Kernels) -> tuple[F
 
     Differences of n rows from the origins are (R, K, n, M), weights (R, K, n).
     """
-    structure = kernels.structure
     weighted = ahead * weights[..., None]
-    second = structure.pack(structure.second_moment(ahead, weighted))
-    projections = structure.projections(kernels.factor)
-    if projections is not None:
-        along = ahead @ np.swapaxes(projections, -1, -2)
-        crossed = np.swapaxes(weighted, -1, -2) @ along
-        second = np.concatenate([second, crossed.reshape(*second.shape[:2], -1)], axis=-1)
-    return weighted.sum(axis=-2), second
+    return weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted, kernels.factor)
 
 
 def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: bool = True) -> Statistics:
