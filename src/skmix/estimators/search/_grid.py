@@ -197,7 +197,8 @@ def likelier(fitted: SharedKernelMixture, other: SharedKernelMixture, given: Any
         covariance_prior=getattr(fitted, "covariance_prior_", fitted.covariance_prior),
     )
     moved.fit(*given)
-    return max(fitted, moved, key=lambda model: getattr(model, "lower_bound_", model.log_likelihood_))
+    before, after = (getattr(model, "lower_bound_", model.log_likelihood_) for model in (fitted, moved))
+    return moved if after > before else fitted
 
 
 def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:

@@ -165,7 +165,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.shares_ = shares
         return best
 
-    def _scorer(self, prototype: SharedKernelMixture, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
+    def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
         """Return what judges candidates by the criterion, with the rows that it needs."""
         criterion, to_device = self.criterion, sender(prototype, given[0])
         if criterion == "auto":
