@@ -199,28 +199,6 @@ def test_samples_are_theirs(covariance_type: str) -> None:
 # ---------------------------------------------------------------- warnings, errors and words
 
 
-BAD_SETTINGS: list[dict[str, Any]] = [
-    {"n_components": 0},
-    {"n_components": 2.5},
-    {"n_components": 500},
-    {"tol": -1.0},
-    {"reg_covar": -1.0},
-    {"max_iter": -1},
-    {"n_init": 0},
-    {"covariance_type": "banded"},
-    {"init_params": "hopeful"},
-    {"n_components": 2, "weights_init": [0.5, 0.6]},
-    {"n_components": 2, "weights_init": [0.5, 0.25, 0.25]},
-    {"n_components": 2, "weights_init": [-0.5, 1.5]},
-    {"n_components": 2, "means_init": [[0.0, 0.0]]},
-    {"n_components": 2, "precisions_init": -np.stack([np.eye(3)] * 2)},
-    {"n_components": 2, "precisions_init": np.ones((2, 3))},
-    {"n_components": 2, "covariance_type": "tied", "precisions_init": np.ones((3, 3)) - 2.0 * np.eye(3)},
-    {"n_components": 2, "covariance_type": "diag", "precisions_init": -np.ones((2, 3))},
-    {"n_components": 2, "covariance_type": "spherical", "precisions_init": [1.0, 0.0]},
-]
-
-
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_collapsed_components_raise_what_theirs_raise(covariance_type: str) -> None:
     """Without reg_covar a start on equal rows has no covariance."""
@@ -395,24 +373,3 @@ def test_a_failed_start_serves_only_where_there_is_no_other(monkeypatch: pytest.
     with pytest.warns(ConvergenceWarning):
         alone = GaussianMixture(2, random_state=0).fit(X)
     assert_allclose(alone.means_, seen[1].means[0], rtol=1e-12)
-
-
-class Exchanged:
-    """An array of a library that NumPy knows nothing of, which can be read through DLPack alone."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        self._values = values
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._values.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self._values.dtype
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._values.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._values.__dlpack_device__()

@@ -44,8 +44,7 @@ _ROUNDING = 1e-20
 # Rescale covariances before drawing rows if the features' variances differ by this factor.
 _DIFFERENT_UNITS = 1e6
 
-# The one private method of scikit-learn's mixture that is called, the check of given starts, takes the array
-# namespace since 1.8.
+# `_check_parameters`, the only private method we call, takes the array namespace since 1.8.
 _NAMESPACE: dict[str, Any] = (
     {"xp": np} if "xp" in signature(ScikitLearnGaussianMixture._check_parameters).parameters else {}
 )
@@ -78,35 +77,9 @@ class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
 
     Parameters
     ----------
-    n_components : int, default=1
-        Number K of components.
-    covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Structure of the covariances. 'tied' is one matrix for all components.
-    tol : float, default=1e-3
-        EM stops when the mean log-likelihood of a row rises by less.
-    reg_covar : float, default=1e-6
-        Added to the variances, in the squared units of the features.
-    max_iter : int, default=100
-        Most passes of a start.
-    n_init : int, default=1
-        Number of starts; the best one is kept.
-    init_params : {'kmeans', 'k-means++', 'random', 'random_from_data'}, default='kmeans'
-        How responsibilities are initialised.
-    weights_init : array of shape (K,), default=None
-        Weights at the start.
-    means_init : array of shape (K, M), default=None
-        Means at the start.
-    precisions_init : array, default=None
-        Inverse covariances at the start, of the shape that `covariance_type` has: (K, M, M), (M, M), (K, M)
-        or (K,).
-    random_state : int, RandomState instance or None, default=None
-        Seed of the starts and of `sample`.
-    warm_start : bool, default=False
-        Whether `fit` goes on from the last fit.
-    verbose : int, default=0
-        1 prints a line for each start and for some of its passes, 2 also the log-likelihood.
-    verbose_interval : int, default=10
-        Passes between two lines that are printed.
+    n_components, covariance_type, tol, reg_covar, max_iter, n_init, init_params, weights_init, means_init, \
+precisions_init, random_state, warm_start, verbose, verbose_interval
+        As in `sklearn.mixture.GaussianMixture`.
 
     See Also
     --------
