@@ -53,12 +53,6 @@ def assert_same(model, other):
 
 @pytest.mark.usefixtures("client")
 class TestOnACluster:
-    def test_with_gaps_weights_and_rows_without_a_label(self):
-        mixture = SharedKernelMixture(5, init=START, tol=1e-2)
-        codes = np.where(np.arange(len(Y)) % 5 == 0, -1, np.searchsorted(["ash", "beech", "oak"], Y))
-        given = GAPPY, codes, WEIGHTS
-        assert_same(clone(mixture).fit(*lazily(*given)), clone(mixture).fit(*given))
-
     @pytest.mark.parametrize("kind", ["object", "category", "Int64", "array"])
     def test_missing_labels_mark_rows_without_one(self, kind):
         codes = np.searchsorted(["ash", "beech", "oak"], Y)
@@ -175,17 +169,6 @@ def test_methods_of_rows_in_memory_compute_nothing_behind_the_callers_back(estim
     with pytest.raises(ValueError, match=r"needs rows in memory, but X is a Dask Array: give X.compute\(\)"):
         getattr(model, method)(lazily(X)[0], *more)
     assert vars(model) == before
-
-
-def test_a_transform_is_lazy_whatever_output_is_asked_for():
-    mixture = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1).set_output(transform="pandas")
-    (rows,) = lazily(X)
-    for lazy in (mixture.fit_transform(rows), mixture.transform(X=rows)):
-        assert isinstance(lazy, da.Array)
-        np.testing.assert_allclose(lazy.compute(), mixture.predict_proba(X), rtol=1e-9, atol=1e-12)
-    table = mixture.transform(X)
-    assert isinstance(table, pd.DataFrame)
-    assert table.columns.tolist() == mixture.get_feature_names_out().tolist()
 
 
 def test_columns_of_text_are_refused():

@@ -70,23 +70,6 @@ def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
     assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
 
 
-def test_a_classifier_of_feature_sets() -> None:
-    X, y, weights = make_rows()
-    X[3:20, :2] = np.nan
-    X[300:310, 3] = np.nan
-    model = SharedKernelClassifier(
-        3, feature_sets=[[1, 0], [2]], priors="uniform", reject_below=0.1, outlier_label="?",
-        random_state=0, tol=1e-3,
-    )  # fmt: skip
-    there, here = clone(model).fit(cut(X, y, weights)), model.fit(X, y, sample_weight=weights)
-    for one, other in zip(there.models_, here.models_, strict=True):
-        assert np.allclose(one.means_, other.means_, rtol=1e-9, atol=1e-9)
-        assert np.allclose(one.class_prior_, other.class_prior_)
-    assert there.feature_sets_ == here.feature_sets_ == [[1, 0], [2]]
-    assert there.threshold_ == pytest.approx(here.threshold_, rel=1e-9)
-    assert np.array_equal(there.predict(X), here.predict(X))
-
-
 def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, weights = make_rows()
     monkeypatch.setattr(blocks, "_FEWEST_ROWS", 60)

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture as Theirs
 from sklearn.utils.fixes import parse_version
 
-from skmix import GaussianMixture, SharedKernelMixture, load
+from skmix import GaussianMixture, load
 from skmix.engine.model import Parameters, Status
 from skmix.estimators import gaussian
 
@@ -114,40 +114,6 @@ def test_same_fit_from_a_given_start(covariance_type: str) -> None:
     ours, theirs = both(X, **settings)
     assert theirs.n_iter_ > 5
     assert_same(ours, theirs, X)
-
-
-def test_one_class_of_the_shared_kernel_mixture_is_the_same_model() -> None:
-    X = overlapping()
-    for covariance_type in COVARIANCE_TYPES:
-        variances = np.array([1.5, 30.0, 0.05])
-        covariances = {
-            "full": np.stack([np.diag(variances)] * 3),
-            "tied": np.diag(variances),
-            "diag": np.stack([variances] * 3),
-            "spherical": np.full(3, 5.0),
-        }[covariance_type]
-        start = {"means": X[:3], "covariances": covariances, "weights": np.array([[0.2], [0.3], [0.5]])}
-        shared = SharedKernelMixture(
-            3, covariance_type=covariance_type, init=start, tol=1e-6, variance_floor=0.0, max_iter=1000
-        ).fit(X)
-        theirs = Theirs(
-            3,
-            covariance_type=covariance_type,
-            weights_init=[0.2, 0.3, 0.5],
-            means_init=X[:3],
-            precisions_init=precisions(covariance_type),
-            tol=1e-6,
-            reg_covar=0.0,
-            max_iter=1000,
-        ).fit(X)
-        assert shared.n_iter_ == theirs.n_iter_
-        assert_allclose(shared.weights_[:, 0], theirs.weights_, rtol=RELATIVE)
-        assert_allclose(shared.means_, theirs.means_, rtol=RELATIVE)
-        assert_allclose(shared.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
-        assert_allclose(shared.score_samples(X), theirs.score_samples(X), rtol=RELATIVE)
-        assert_allclose(shared.predict_proba(X), theirs.predict_proba(X), rtol=1e-5, atol=RELATIVE)
-        assert shared.bic(X) == pytest.approx(theirs.bic(X), rel=RELATIVE)
-        assert shared.aic(X) == pytest.approx(theirs.aic(X), rel=RELATIVE)
 
 
 # ---------------------------------------------------------------- float32
@@ -298,14 +264,6 @@ def test_covariances_rounded_to_single_precision_stay_positive_definite(
     assert np.isfinite(model.sample(3)[0]).all()
     model.save(tmp_path / "model.skmix")
     assert_array_equal(load(tmp_path / "model.skmix").predict(X), model.predict(X))
-
-
-def test_rows_are_drawn_from_features_in_very_different_units() -> None:
-    """The singular values that NumPy draws with would lose the small feature to rounding."""
-    X = overlapping(300) * [1e-9, 1.0, 1e9]
-    drawn, _ = GaussianMixture(1, reg_covar=0.0, random_state=0).fit(X).sample(3000)
-    assert_allclose(drawn.std(axis=0), X.std(axis=0), rtol=0.1)
-    assert_allclose(np.corrcoef(drawn.T), np.corrcoef(X.T), atol=0.1)
 
 
 def test_weights_of_a_start_that_fails_at_once_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..engine.compute.arrays import join, on_host, safe_log
 from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, power_of_two
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
@@ -41,8 +41,6 @@ _SINGULAR = (
 
 # Relative variance floor without reg_covar, below the rounding errors of scikit-learn's own.
 _ROUNDING = 1e-20
-# Rescale covariances before drawing rows if the features' variances differ by this factor.
-_DIFFERENT_UNITS = 1e6
 
 # `_check_parameters`, the only private method we call, takes the array namespace since 1.8.
 _NAMESPACE: dict[str, Any] = (
@@ -152,20 +150,11 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         check_is_fitted(self)
         if get_config()["array_api_dispatch"]:
             return super().sample(n_samples)
-        other = copy(self)
         # Weights that were rounded to single precision may sum to more than one.
         weights = np.asarray(self.weights_, dtype=np.float64)
-        other.weights_, units = weights / weights.sum(), np.ones(self.n_features_in_)
-        if self.covariance_type in ("full", "tied"):
-            # Singular values of features in very different units would be lost to rounding.
-            covariances = np.asarray(self.covariances_, dtype=np.float64)
-            variances = np.diagonal(covariances, axis1=-2, axis2=-1).reshape(-1, len(units)).mean(axis=0)
-            if variances.max() > _DIFFERENT_UNITS * variances.min():
-                units = power_of_two(np.sqrt(variances))
-                other.means_ = self.means_ / units
-                other.covariances_ = covariances / units / units[:, None]
-        X, components = super(GaussianMixture, other).sample(n_samples)
-        return X * units, components
+        other = copy(self)
+        other.weights_ = weights / weights.sum()
+        return super(GaussianMixture, other).sample(n_samples)
 
     def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
         """Return values in the precision of the rows and the fit; log-densities of far rows stay finite."""

@@ -36,6 +36,7 @@ from sklearn.utils.validation import (
 from .. import _version
 from ..engine.compute.arrays import (
     Array,
+    has_gaps,
     is_device_array,
     is_numpy,
     like,
@@ -49,7 +50,6 @@ from ..engine.compute.arrays import (
 )
 from ..engine.compute.blocks import Block, Blocks, is_missing
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
-from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
@@ -284,8 +284,11 @@ class InMemory(Rows):
         X, preparation = self._check(fitting=True, least=least)
         rows, classes, _ = self.coded(X)
         X, codes = rows.X, None if self.y is None else rows.y
-        if not is_numpy(X) and is_robust(estimator):
-            warn_caller("t kernels or a background: this fit runs on the host, not on the device.")
+        why_host = None
+        if device is not None or not is_numpy(X):
+            robust = "t kernels or a background" if is_robust(estimator) else None
+            why_host = robust or ("Missing values" if has_gaps(X) else None)
+        if why_host is not None:
             X = to_numpy(X)
         elif device is not None and is_numpy(X):
             if not fits_on(X, device):
@@ -294,6 +297,8 @@ class InMemory(Rows):
         source = open_source(X, codes, rows.weights)
         if source.summary.gaps:
             check_gaps(X)
+        if why_host is not None:
+            warn_of_host(why_host)
         return Training(source, classes, preparation=preparation, is_raw=self.is_raw)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
@@ -304,7 +309,7 @@ class InMemory(Rows):
         if device is not None:
             if not fits_on(X, device):
                 return enter(model, open_rows(X), self.y, name=self.name).scores(function)
-            X = send(X, device)
+            X = _send_complete(X, device)
         found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
         return found if type(found) is np.ndarray else on_host(found)
 
@@ -506,7 +511,7 @@ class InBlocks(Rows):
             for block in blocks:
                 stop = start + len(block.X)
                 block.check()
-                given = [model, block.X if device is None else send(block.X, device)]
+                given = [model, block.X if device is None else _send_complete(block.X, device)]
                 if self.y is not None:
                     given.append(code_labels(labels_in(block), model.classes_, len(block.X), name=self.name))
                 found = on_host(function(*given))
@@ -598,6 +603,9 @@ def _coded_training(
 ) -> Training:
     """Return rows in blocks whose `labels` (L,) are those of the classes (L,)."""
     coded, summary = blocks.coded(labels), summary.coded(labels)
+    if device is not None and summary.gaps:
+        warn_of_host("Missing values")
+        device = None
     source = BlockRows(coded, summary, seed) if device is None else StreamedRows(coded, device, summary, seed)
     return Training(source, classes, coded)
 
@@ -792,6 +800,11 @@ def _refuse_empty_features(is_empty: np.ndarray, n_rows: int) -> None:
         )
 
 
+def warn_of_host(reason: str) -> None:
+    """Warn that a fit runs on the host although it has a device."""
+    warn_caller(f"{reason}: this fit runs on the host, not on the device.")
+
+
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn as if from the innermost line that is neither ours nor scikit-learn's."""
     level, frame = 2, sys._getframe(1)
@@ -847,15 +860,19 @@ def sender(estimator: Any, X: Any) -> Sender:
 
 
 def fits_on(rows: np.ndarray, device: str) -> bool:
-    """Return whether a device has room for rows. With gaps, complete rows are stored twice."""
-    room = room_on(device)
-    return 2 * rows.nbytes <= room or (rows.nbytes <= room and not has_gaps(rows))
+    """Return whether a device has room for rows."""
+    return rows.nbytes <= room_on(device)
 
 
 def sent(model: Any, rows: Any) -> Array:
-    """Return NumPy rows on the model's device, if it has one; other rows unchanged."""
+    """Return complete NumPy rows on the model's device, if it has one; other rows unchanged."""
     device = device_of(model)
-    return rows if device is None or not is_numpy(rows) else send(rows, device)
+    return rows if device is None or not is_numpy(rows) else _send_complete(rows, device)
+
+
+def _send_complete(rows: np.ndarray, device: str) -> Array:
+    """Return complete rows on a device; rows with missing values stay on the host."""
+    return rows if has_gaps(rows) else send(rows, device)
 
 
 def _device_of_scores(model: Any) -> str | None:
