@@ -199,13 +199,14 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
                 continue
             batch = join([start.batch() for start in starts])
             result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
-            for own, path in enumerate(result.path):
-                bounds, status = path[:, 0] / len(X), result.status[own]
+            for number, path in enumerate(result.path):
+                bounds, status = path[:, 0] / len(X), result.status[number]
                 rank = (bool(status != Status.FAILED), bounds[-1] if len(bounds) else -np.inf)
-                self._print_progress(first + own, bounds, bool(status == Status.CONVERGED))
+                self._print_progress(first + number, bounds, bool(status == Status.CONVERGED))
                 if len(bounds) and (best is None or rank > reached):
-                    best, reached = result.parameters.take(slice(own, own + 1)).copy(), rank
-                    self.converged_, self.n_iter_ = bool(status == Status.CONVERGED), int(result.n_iter[own])
+                    best, reached = result.parameters.take(slice(number, number + 1)).copy(), rank
+                    self.converged_ = bool(status == Status.CONVERGED)
+                    self.n_iter_ = int(result.n_iter[number])
                     self.lower_bounds_ = [float(bound) for bound in bounds]
         if self.max_iter == 0:
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []

@@ -1,4 +1,4 @@
-"""What both searches have in common: parameters, rows, folds, and the methods of the chosen model."""
+"""The common part of both searches: parameters, rows, folds, and the methods of the chosen model."""
 
 from __future__ import annotations
 
@@ -122,10 +122,7 @@ def codes_of(rows: Block) -> IntArray:
 
 
 def saved_part(estimator: Any) -> Any:
-    """Return what a fit is to be kept as: the only member of a search, or else the estimator itself.
-
-    A search that averages members or maps features is a model of its own.
-    """
+    """Return the model to save: the only member of a search that maps no features, else the estimator."""
     members: list[Any] = getattr(estimator, "classifiers_", getattr(estimator, "mixtures_", []))
     maps_features = getattr(estimator, "feature_map_", None) is not None
     return members[0] if len(members) == 1 and not maps_features else estimator

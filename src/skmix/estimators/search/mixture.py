@@ -151,7 +151,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
         grid = self._grid(scorer)
         stability = scorer.criterion == "stability"
-        # Which candidate is the best by stability is known at the end.
+        # By stability, only the whole table shows the best candidate.
         trials.n_kept = len(grid["numbers"]) * len(grid["kinds"]) if stability else 1
         best = try_grid(trials, scorer, largest_stable if stability else attrgetter("best"), **grid)
         members, shares = [best], np.ones(1)
@@ -297,10 +297,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             strict=True,
         ):
             if count:
-                # Members that have a seed of their own would all draw the same numbers.
-                own = copy(mixture)
-                own.random_state = random_state
-                drawn.append(own.sample(int(count), label))
+                # With the same seed, all members would draw the same numbers.
+                member = copy(mixture)
+                member.random_state = random_state
+                drawn.append(member.sample(int(count), label))
         order = random_state.permutation(n_samples)
         X, labels = (np.concatenate(parts)[order] for parts in zip(*drawn, strict=True))
         return X, labels
