@@ -33,7 +33,6 @@ X = CENTRES[np.searchsorted(["ash", "beech", "oak"], Y)] + RNG.normal(size=(180,
 START = {"means": X[[0, 50, 100, 130, 170]]}
 GAPPY = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 GAPPY[np.isnan(GAPPY).all(axis=1)] = 0.0
-WEIGHTS = RNG.integers(0, 4, len(X)).astype(float)
 
 
 def lazily(*arrays, chunk=40):
