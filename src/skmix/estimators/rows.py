@@ -170,10 +170,6 @@ class Rows(ABC):
         whether they must be NumPy's.
         """
 
-    def prepared(self, reader: Any) -> Rows:
-        """Return the rows with the features of the fitted estimator, for `reader` to learn from."""
-        return replace(self, estimator=reader)
-
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator, also those of files."""
         return np.asarray(self.values(on_cpu=True), dtype=np.float64)
@@ -360,9 +356,6 @@ class InFrame(InMemory):
 
     is_raw: ClassVar[bool] = True
 
-    def prepared(self, reader: Any) -> Rows:
-        return replace(self, estimator=reader, X=prepared_frame(self.estimator, self.X))
-
     def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
     ) -> tuple[Array, Preparation | None]:
@@ -432,12 +425,6 @@ def _scale_of_frames(model: Any) -> Any:
             "the fit, and give open_rows(X, compensate=False, transform=None)."
         )
     return transformer_of(preparation["transform"])
-
-
-def prepared_frame(model: Any, X: Any) -> Any:
-    """Return the features (n, M) of a data frame if the model has a preparation; anything else unchanged."""
-    has_preparation = is_frame(X) and getattr(model, "preparation_", None) is not None
-    return enter(model, X).gathered() if has_preparation else X
 
 
 def without_names(estimator: Any) -> Any:
@@ -528,9 +515,6 @@ class InBlocks(Rows):
             f"This needs rows in memory, but X is {self.X!r}: read some of its rows, and give them as an "
             "array."
         )
-
-    def prepared(self, reader: Any) -> Rows:
-        return replace(self, estimator=reader, X=with_features_of(self.estimator, self.X))
 
     def gathered(self) -> FloatArray:
         with closing(with_features_of(self.estimator, self.X).unlabelled().blocks()) as blocks:
@@ -661,20 +645,11 @@ class OnCluster(Rows):
         shown = ask(row) if y is None else ask(row, model.classes_[:1])
         return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
 
-    def prepared(self, reader: Any) -> Rows:
-        has_scale = is_frame(self.X) and getattr(self.estimator, "preparation_", None) is not None
-        X = replace(self, y=None).scores(_same_rows) if has_scale else self.X
-        return replace(self, estimator=reader, X=X)
-
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(
             f"This needs rows in memory, but X is a Dask {type(self.X).__name__}: give X.compute(), or a "
             "sample of its rows where they are too many."
         )
-
-
-def _same_rows(model: Any, rows: np.ndarray) -> np.ndarray:
-    return rows
 
 
 def _score_block(
