@@ -74,17 +74,6 @@ def test_a_marginal_sees_the_others_as_missing(
     assert_array_equal(part.class_prior_, model.class_prior_)
 
 
-@each_type
-def test_a_marginal_keeps_the_type_and_the_order_asked_for(covariance_type: str) -> None:
-    model = random_mixture(1, covariance_type)
-    part = model.marginal([2, 0])
-    assert part.covariance_type == covariance_type
-    assert_array_equal(part.means_, model.means_[:, [2, 0]])
-    assert part.weights_ is not model.weights_
-    if covariance_type in ("full", "tied"):
-        assert_array_equal(part.covariances_, model.covariances_[..., [[2], [0]], [2, 0]])
-
-
 # ---------------------------------------------------------------- condition
 
 
