@@ -323,7 +323,6 @@ OF_CLASSIFIERS: list[tuple[dict[str, Any], str]] = [
     ({"feature_sets": [[True], [1]]}, "feature set 0 has True, which is no column"),
     ({"feature_sets": [0, 1]}, "feature set 0 must be a list of columns, got 0"),
     ({"feature_sets": [{0}, {1}]}, "feature set 0 must be a list of columns"),
-    ({"feature_sets": [[0], iter([1])]}, "feature set 1 must be a list of columns"),
     ({"feature_sets": [[0], {1: "b"}]}, "feature set 1 must be a list of columns"),
     ({"feature_sets": "abc"}, "'feature_sets' .*Got 'abc' instead"),
     ({"feature_sets": [[0], [1, 2]], "init": {"means": X[:3]}}, "init must be a list of 2 dicts"),
