@@ -12,7 +12,7 @@ from scipy.stats import cauchy, kstest
 from scipy.stats import t as student
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
-from skmix.groups import composition, match
+from skmix.groups import Study, match
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [6.0, 5.0, 0.0], [-5.0, 6.0, 2.0]])
 ROOTS = np.array([[[1.0, 0, 0], [0.5, 1, 0], [0, 0.3, 1.0]], np.diag([2.0, 1.0, 0.5]), np.eye(3)])
@@ -193,7 +193,8 @@ def test_new_rows_outside_of_the_box_are_background_in_the_composition_too() -> 
     pytest.importorskip("pandas", reason="pandas is not installed")
     model = fitted(tail="background")
     far = np.full((50, 3), 1e3)
-    alone, beside = (composition(model, rows)["proportion"].to_numpy() for rows in (X, np.vstack([X, far])))
+    study = Study(model)
+    alone, beside = (study.proportions_of(own)["proportion"].to_numpy() for own in (X, np.vstack([X, far])))
     # Within the rest, shares are as they were.
     assert_allclose(beside[:3] / beside[:3].sum(), alone[:3] / alone[:3].sum(), atol=1e-3)
     # A few other rows go with them, since a larger background is likelier everywhere.
