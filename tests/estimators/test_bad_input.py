@@ -285,6 +285,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"tail": "cauchy"}, "'tail' .*Got 'cauchy' instead"),
     ({"tail": "t", **start(degrees=[1.0])}, "degrees must be 3 numbers"),
     (start(degrees=[4.0] * 3), "init has 'degrees'"),
+    ({"tail": "t", **start(freeze="kernels")}, "init must have 'degrees'"),
     ({"random_state": "lucky"}, "'random_state'"),
     (start(means=None), r"needs 'means' .*got the keys \['covariances', 'weights'\]"),
     (start(precisions=1.0), "got the keys .*'precisions'"),

@@ -364,7 +364,7 @@ def fitted_options(model: SharedKernelMixture, fitted: Fitted) -> Options:
     return replace(options, resolution=None if fitted.floor is None else fitted.floor.variance_floor)
 
 
-# SharedKernelMixture that cannot be combined unless one of them has its default value.
+# Settings that cannot be combined unless one of them has its default value.
 _APART = (
     ("tail", "inference"),
     ("tail", "accelerate"),
