@@ -19,7 +19,7 @@ from skmix.groups import information, judging
 MEANS, DEVIATIONS = np.array([0.0, 2.0, 4.5]), np.array([1.0, 0.7, 1.2])
 WEIGHTS = np.array([[0.6, 0.2], [0.3, 0.3], [0.1, 0.5]])
 SIZES = np.array([400.0, 1000.0])
-N_EACH = 30000
+N_EACH = 10000
 
 
 def model() -> Parameters:
