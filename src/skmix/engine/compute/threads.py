@@ -134,7 +134,9 @@ class ProcessSetting:
     """
 
     def __init__(self, change: Callable[[Any], Callable[[], object]]) -> None:
-        self._change, self._value, self._restore = change, None, lambda: None
+        self._change = change
+        self._value: Any = None
+        self._restore: Callable[[], object] = bool  # nothing to restore yet
         self._begin()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
