@@ -176,11 +176,8 @@ def _complete_compiled(chunk: Chunk, kernels: Kernels, covariances: FloatArray, 
     from ..compute import matrices
     from ..compute.simd import LANES
 
-    structure, (n_starts, n_kernels, n_features), n_rows = (
-        kernels.structure,
-        kernels.means.shape,
-        len(chunk.x),
-    )
+    structure, (n_starts, n_kernels, n_features) = kernels.structure, kernels.means.shape
+    n_rows = len(chunk.x)
     # A vector may mix kernels of several starts, unless covariances are tied.
     n_sets, of_set = (n_starts, n_kernels) if structure.shared else (1, n_starts * n_kernels)
     padded = -(-of_set // LANES) * LANES
