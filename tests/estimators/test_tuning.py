@@ -17,8 +17,8 @@ from sklearn.metrics import log_loss
 
 import skmix
 from skmix import SharedKernelClassifier
+from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray
-from skmix.engine.refine.discriminative import Labelled
 from skmix.estimators import densities, tuning
 from skmix.estimators.crossfit import seed_of
 from skmix.estimators.decisions import quantile
@@ -167,7 +167,7 @@ def test_rows_that_the_fit_has_not_seen_decide(batch_size: int | None) -> None:
     random = np.random.RandomState(0)
     training, held_out = split_rows(given, rows, 0.1, random)
     assert held_out is not None
-    labels, validation = given.classes_[training.codes], (held_out.X, given.classes_[held_out.codes])
+    labels, validation = given.classes_[training.y], (held_out.X, given.classes_[held_out.y])
     other = clone(plain).fit(training.X, labels)
     other.tune(training.X, labels, validation=validation, random_state=random, **settings)
     assert model.tuned_ == other.tuned_
@@ -204,8 +204,8 @@ def test_new_rows_judge_the_model_itself() -> None:
     model.tune(X, y, random_state=0, new_rows=True, **settings)
     training, held_out = split_rows(by_hand, labelled_rows(by_hand, X, y), 0.1, np.random.RandomState(0))
     assert held_out is not None
-    validation = held_out.X, by_hand.classes_[held_out.codes]
-    by_hand.tune(training.X, by_hand.classes_[training.codes], validation=validation, **settings)
+    validation = held_out.X, by_hand.classes_[held_out.y]
+    by_hand.tune(training.X, by_hand.classes_[training.y], validation=validation, **settings)
     assert model.tuned_ == by_hand.tuned_
     assert_array_equal(model.means_, by_hand.means_)
 
@@ -293,7 +293,7 @@ def test_rows_of_weight_zero_are_left_out() -> None:
     weights = np.arange(len(y)) % 3.0
     found = labelled_rows(model, X, y, weights)
     assert_array_equal(found.X, X[weights > 0])
-    assert_array_equal(model.classes_[found.codes], y[weights > 0])
+    assert_array_equal(model.classes_[found.y], y[weights > 0])
     assert_array_equal(found.weights, weights[weights > 0])
 
 
@@ -396,7 +396,7 @@ def test_tuning_must_gain_two_standard_errors_and_misclassify_no_more(
     def log_joint(given: Any, rows: FloatArray) -> FloatArray:
         return tables[given is model][rows[:, 0].astype(int), None]
 
-    def scores(table: FloatArray, rows: Labelled) -> Any:
+    def scores(table: FloatArray, rows: Block) -> Any:
         error = errors[bool(np.all(table == 0.0))]
         loss = np.average(-table[:, 0], weights=rows.weights)
         return SimpleNamespace(temperature=1.0, log_loss=loss, error=error)
@@ -410,7 +410,7 @@ def test_tuning_must_gain_two_standard_errors_and_misclassify_no_more(
         number = next(n_rounds)
         return object(), SimpleNamespace(rounds=[(0.1, number)], stages=[(0.1, number), (0.0, 1)])
 
-    rows = Labelled(
+    rows = Block(
         np.arange(float(n_rows))[:, None],
         np.arange(n_rows) % 2,
         None if weights is None else np.array(weights),

@@ -23,7 +23,7 @@ from ..engine.compute.blocks import Block
 from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray
 from ..engine.refine import discriminative
-from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score
+from ..engine.refine.discriminative import Judge, Scores, Stage, labels_of, score
 from ..engine.refine.temperature import log_losses
 from . import densities
 from ._settings import check_count
@@ -57,8 +57,8 @@ class Plan(discriminative.Schedule):
     def run(
         self,
         classifier: Any,
-        training: Labelled,
-        held_out: Labelled | None,
+        training: Block,
+        held_out: Block | None,
         stages: Sequence[Stage] | None = None,
     ) -> tuple[Any, Judge]:
         """Return a tuned copy of the classifier's only model, and what held-out rows say of it.
@@ -89,7 +89,7 @@ class Plan(discriminative.Schedule):
 
 def tune(
     classifier: Any,
-    rows: Labelled,
+    rows: Block,
     random: np.random.RandomState,
     *,
     trade_off: Any,
@@ -100,12 +100,12 @@ def tune(
 ) -> None:
     """Tune a classifier to rows, and store its model, temperature, threshold and `tuned_`."""
     training, held_out = split_rows(classifier, rows, validation, random)
-    plan = make_plan(len(training.codes), trade_off, max_iter, batch_size, random)
+    plan = make_plan(len(training.X), trade_off, max_iter, batch_size, random)
     if held_out is None or isinstance(validation, (tuple, list)):
         model, found = plan.run(classifier, training, held_out)
     elif not new_rows:
         model, found = _as_far_as_a_second_fit(classifier, rows, training, held_out, plan)
-    elif len(held_out.codes) >= _ENOUGH_HELD_OUT:
+    elif len(held_out.X) >= _ENOUGH_HELD_OUT:
         model, found = plan.run(classifier, training, held_out)
     else:
         model, found = _if_all_rows_gain(classifier, rows, validation, plan)
@@ -121,32 +121,31 @@ def tune(
     if classifier.reject_below is not None:
 
         def finish(other: Any, own: Block) -> None:
-            assert own.y is not None
-            other.models_ = [plan.run(other, Labelled(own.X, own.y, own.weights), None, found.stages)[0]]
+            other.models_ = [plan.run(other, own, None, found.stages)[0]]
 
-        classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows.block(), finish)
+        classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows, finish)
 
 
 # ---------------------------------------------------------------- who decides how far
 
 
 def _as_far_as_a_second_fit(
-    classifier: Any, rows: Labelled, training: Labelled, held_out: Labelled, plan: Plan
+    classifier: Any, rows: Block, training: Block, held_out: Block, plan: Plan
 ) -> tuple[Any, Judge]:
     """Tune to all rows as far as it helped a second fit, to the training rows alone."""
-    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
+    counts = np.bincount(labels_of(rows), minlength=len(classifier.classes_))
     if not counts.all():
         label = classifier.classes_.tolist()[int(np.argmin(counts))]
         raise ValueError(
             f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
             "rows of all classes, or new_rows=True if no row was in the fit."
         )
-    _, found = plan.run(refit(classifier, training.block()), training, held_out)
+    _, found = plan.run(refit(classifier, training), training, held_out)
     model, _ = plan.run(classifier, rows, None, found.stages)
     return model, found
 
 
-def _if_all_rows_gain(classifier: Any, rows: Labelled, validation: float, plan: Plan) -> tuple[Any, Judge]:
+def _if_all_rows_gain(classifier: Any, rows: Block, validation: float, plan: Plan) -> tuple[Any, Judge]:
     """Tune to all rows if copies that were tuned to some of them predict the others clearly better."""
     before, after, rounds, stages = cross_fit(classifier, rows, validation, plan)
     model, found = plan.run(classifier, rows, None, stages)
@@ -155,7 +154,7 @@ def _if_all_rows_gain(classifier: Any, rows: Labelled, validation: float, plan: 
 
 
 def cross_fit(
-    classifier: Any, rows: Labelled, validation: float, plan: Plan
+    classifier: Any, rows: Block, validation: float, plan: Plan
 ) -> tuple[Scores, Scores, list[tuple[float, Scores]], list[Stage]]:
     """Return scores of rows before and after tuning, all rounds, and the stages to take.
 
@@ -163,12 +162,12 @@ def cross_fit(
     there are more errors, or the log-loss is not lower by more than two standard errors, no stage is taken;
     otherwise those of the copy with the fewest rounds.
     """
-    random, fitted = plan.random_state, densities.log_joint(classifier, rows.X)
+    random, fitted, codes = plan.random_state, densities.log_joint(classifier, rows.X), labels_of(rows)
     tuned, rounds, paths = fitted.copy(), [], []
-    for others, held in stratified_folds(rows.codes, N_FOLDS_TO_TUNE, random.randint(np.iinfo(np.int32).max)):
+    for others, held in stratified_folds(codes, N_FOLDS_TO_TUNE, random.randint(np.iinfo(np.int32).max)):
         other = copy(classifier)
         try:
-            split = split_rows(classifier, rows.take(others), validation, random)
+            split = split_rows(classifier, rows.rows(others), validation, random)
         except ValueError:
             continue  # too few rows are left: the held-out ones stay as they are
         model, found = plan.run(classifier, *split)
@@ -177,9 +176,7 @@ def cross_fit(
         paths.append(found.stages)
         tuned[held] = densities.log_joint(other, rows.X[held])
     before, after = score(fitted, rows), score(tuned, rows)
-    gains = log_losses(fitted, rows.codes, before.temperature) - log_losses(
-        tuned, rows.codes, after.temperature
-    )
+    gains = log_losses(fitted, codes, before.temperature) - log_losses(tuned, codes, after.temperature)
     weights: FloatArray = np.ones(len(gains)) if rows.weights is None else rows.weights
     mean = before.log_loss - after.log_loss
     error = np.sqrt(np.sum((weights * (gains - mean)) ** 2)) / weights.sum()
@@ -191,7 +188,7 @@ def cross_fit(
 # ---------------------------------------------------------------- rows and settings
 
 
-def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
+def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Block:
     """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
     given = enter(classifier, X, y, sample_weight)
     rows = given.values(on_cpu=True)
@@ -210,13 +207,13 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
             "no tuning makes them possible."
         )
     weights = given.weights(len(rows))
-    found = Labelled(rows, codes, weights)
-    return found if weights is None else found.take(np.flatnonzero(weights))
+    found = Block(rows, codes, weights)
+    return found if weights is None else found.rows(np.flatnonzero(weights))
 
 
 def split_rows(
-    classifier: Any, rows: Labelled, validation: Any, random: np.random.RandomState
-) -> tuple[Labelled, Labelled | None]:
+    classifier: Any, rows: Block, validation: Any, random: np.random.RandomState
+) -> tuple[Block, Block | None]:
     """Return rows to tune to, and held-out rows: a share of the rows, given ones, or None."""
     if validation is None:
         return rows, None
@@ -228,15 +225,16 @@ def split_rows(
         raise ValueError(
             f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
         )
-    some = rows_to_divide(rows.codes)
-    n_classes, n_held = len(np.unique(rows.codes[some])), int(np.ceil(validation * len(some)))
+    codes = labels_of(rows)
+    some = rows_to_divide(codes)
+    n_classes, n_held = len(np.unique(codes[some])), int(np.ceil(validation * len(some)))
     if not n_classes or len(some) - max(n_held, n_classes) < n_classes:
         raise ValueError(
-            f"{len(rows.codes)} rows of {len(np.unique(rows.codes))} classes are too few to hold out "
+            f"{len(rows.X)} rows of {len(np.unique(codes))} classes are too few to hold out "
             f"{validation:g} of them: give held-out rows as validation=(X, y)."
         )
-    training, held = single_split(rows.codes, n_held, random)
-    return rows.take(training), rows.take(held)
+    training, held = single_split(codes, n_held, random)
+    return rows.rows(training), rows.rows(held)
 
 
 def make_plan(
