@@ -12,11 +12,12 @@ with the highest bound.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from ..em import Callback, fit
+from ..em import Run, fit
 from ..model import BoolArray, FloatArray, Frame, IntArray, Options, Parameters, Result, Status
 from ..rules.likelihood import annihilate, price_of_kernel
 from ..sources import RowSource
@@ -29,7 +30,7 @@ def prune_kernels(
     options: Options,
     *,
     frame: Frame | None = None,
-    callback: Callback | None = None,
+    callback: Callable[[Run], None] | None = None,
 ) -> Result:
     """Fit from R starts, with fewer kernels in each round, and return the best round of each start.
 
