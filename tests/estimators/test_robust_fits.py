@@ -265,28 +265,17 @@ def test_settings_that_were_changed_after_the_fit_change_nothing() -> None:
         model.partial_fit(X, Y)
 
 
-@pytest.mark.parametrize("strategy", ["grid", "prune"])
-def test_searches(strategy: str, tmp_path: Path) -> None:
+def test_searches(tmp_path: Path) -> None:
     search = SharedKernelMixtureCV(
         SharedKernelMixture(tail="t"),
-        n_kernels=[2, 3] if strategy == "grid" else 5,
+        n_kernels=[2, 3],
         covariance_type="full",
         criterion="bic",
-        strategy=strategy,
         random_state=0,
     ).fit(X, Y)
     assert search.best_estimator_.n_kernels_ == 3
     search.save(tmp_path / "search.skmix")
     assert_array_equal(load(tmp_path / "search.skmix").score_samples(NEW), search.score_samples(NEW))
-
-
-def test_streams_and_tuning_are_for_gaussian_kernels() -> None:
-    with pytest.raises(AttributeError, match="partial_fit") as caught:
-        SharedKernelMixture(3, tail="t").partial_fit(X)
-    assert "partial_fit is for Gaussian kernels" in str(caught.value)
-    classifier = SharedKernelClassifier(3, tail="background", tol=1.0, random_state=0).fit(X, Y)
-    with pytest.raises(ValueError, match="tune is for Gaussian kernels"):
-        classifier.tune(X, Y)
 
 
 def test_a_constant_feature_has_a_background_of_one_unit() -> None:

@@ -15,9 +15,8 @@ from documented import assert_defaults
 
 from skmix import io, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
-from skmix.io import Source, opening, source_of
-from skmix.io import sources as source_module
-from skmix.io import tables as table_module
+from skmix.io import Source, source_of
+from skmix.io import readers as reader_module
 from skmix.io.sources import read_ahead
 
 X = np.random.default_rng(0).normal(size=(1000, 3))
@@ -61,16 +60,16 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path, dtype: str, order: str
 def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Read small files in one thread or several; return the sizes of the pieces."""
     sizes: list[int] = []
-    read_into = source_module._read_into
+    read_into = reader_module._read_into
 
     def noted(path: Path, cut: tuple[int, np.ndarray]) -> None:
         sizes.append(len(cut[1]))
         read_into(path, cut)
 
-    monkeypatch.setattr(source_module, "_read_into", noted)
+    monkeypatch.setattr(reader_module, "_read_into", noted)
     if request.param == "many threads":
-        monkeypatch.setattr(source_module, "_MOST_READERS", 4)
-        monkeypatch.setattr(source_module, "_READER_BYTES", 500)
+        monkeypatch.setattr(reader_module, "_MOST_READERS", 4)
+        monkeypatch.setattr(reader_module, "_READER_BYTES", 500)
     return sizes
 
 
@@ -80,7 +79,7 @@ def test_threads_read_the_same_rows(tmp_path: Path, readers: list[int], order: s
     read, _, _ = gathered(open_rows(tmp_path / "rows.npy", chunk_rows=201))
     assert np.array_equal(read, X)
     whole = 201 * 8 * (3 if order == "C" else 1)
-    assert (max(readers) < whole) is (source_module._READER_BYTES == 500)
+    assert (max(readers) < whole) is (reader_module._READER_BYTES == 500)
     assert sum(readers) == X.nbytes
 
 
@@ -125,34 +124,11 @@ def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
     assert reads == [0, 400, 800]
 
 
-@pytest.mark.parametrize("mode", ["r", "r+", "c"])
-def test_mapped_arrays_and_parts_of_them(tmp_path: Path, mode: str) -> None:
-    np.save(tmp_path / "rows.npy", X)
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode=mode)  # type: ignore[arg-type]
-    changed = X.copy()
-    if mode != "r":
-        mapped[500] = changed[500] = 7.0  # with "c" the file does not have it
-    for part in (np.s_[:], np.s_[100:900], np.s_[::3], np.s_[:, 1:]):
-        assert np.array_equal(gathered(open_rows(mapped[part], chunk_rows=128))[0], changed[part])
-
-
-def test_a_mapped_part_of_a_raw_file(tmp_path: Path) -> None:
-    """Offsets of mapped files are multiples of a page inside, and any number outside."""
-    (tmp_path / "raw").write_bytes(b"x" * 5000 + X.tobytes())
-    mapped = np.memmap(tmp_path / "raw", dtype=np.float64, mode="r", offset=5000, shape=(1000, 3))
-    assert np.array_equal(gathered(open_rows(mapped[7:]))[0], X[7:])
-
-
-def test_what_is_a_source_without_being_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_a_source_without_being_asked(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", X)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    assert source_of(mapped) is None  # too small to bother
-    assert source_of(X) is None
-    assert source_of(X.tolist()) is None
-    monkeypatch.setattr(opening, "MAPPED_BYTES", 1000)
-    assert isinstance(source_of(mapped), Source)
-    assert source_of(X) is None
-    assert source_of(np.asarray(mapped)) is None
+    assert source_of(mapped) is source_of(X) is source_of(X.tolist()) is None
+    assert np.array_equal(gathered(open_rows(mapped[::3], chunk_rows=128))[0], X[::3])
     assert isinstance(source_of(str(tmp_path / "rows.npy")), Source)
 
 
@@ -250,8 +226,7 @@ def test_blocks_have_as_many_rows_as_fit(tmp_path: Path, monkeypatch: pytest.Mon
     else:
         rows = X.astype(kind)
     for n_fitting, n_rows in ((300, 300), (400, 400), (10, 256)):
-        for module in (source_module, table_module):
-            monkeypatch.setattr(module, "BLOCK_BYTES", n_fitting * WIDTHS[kind])
+        monkeypatch.setattr(reader_module, "BLOCK_BYTES", n_fitting * WIDTHS[kind])
         assert open_rows(rows).chunk_rows == n_rows
         assert open_rows(rows, chunk_rows=np.int64(7)).chunk_rows == 7  # type: ignore[arg-type]
     assert [len(block.X) for block in open_rows(rows, chunk_rows=400).blocks()] == [400, 400, 200]
@@ -307,7 +282,8 @@ def test_files_that_change_between_passes_are_told(tmp_path: Path, what: str) ->
 def test_a_file_that_shrinks_during_a_pass_is_told(tmp_path: Path, readers: list[int], order: str) -> None:
     path = tmp_path / "rows.npy"
     np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
-    blocks = open_rows(path, chunk_rows=100).read(labels=False)
+    (reader,) = open_rows(path).readers.values()
+    blocks = reader.read(100)
     next(blocks)
     os.truncate(path, 2000)
     with pytest.raises(ValueError, match=r"rows\.npy became shorter while it was being read"):
@@ -377,7 +353,7 @@ def columns_of(rows: np.ndarray, **more: object) -> dict[str, object]:
 def test_a_folder_of_parquet_files_is_read_in_order(
     pa, tmp_path: Path, chunk_rows: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 7200)
+    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 7200)
     write(pa, tmp_path / "parts" / "2.parquet", columns_of(X[400:], label=NAMES[400:]))
     write(pa, tmp_path / "parts" / "1.parquet", columns_of(X[:400], label=NAMES[:400]))
     write(pa, tmp_path / "parts" / "3.parquet", columns_of(X[:0], label=NAMES[:0]))
@@ -535,7 +511,7 @@ def test_zarr_arrays_and_their_folders(
         assert np.array_equal(gathered(source)[0], X)
         assert np.array_equal(gathered(source)[1], Y)
     # About 300 rows would fit into a block, but a chunk that is cut would be read twice.
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 300 * X[0].nbytes)
+    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 300 * X[0].nbytes)
     assert [len(block.X) for block in open_rows(group["rows"]).blocks()] == [260, 260, 260, 220]
     assert repr(source).startswith("<1000 rows of the Zarr array")
     group["rows"].resize((900, 3))

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .compute.arrays import (
+    TINY,
     Array,
     FloatArray,
     IntArray,
@@ -45,10 +46,9 @@ START_DEGREES = 10.0
 # Share of the background in each class before the first pass.
 START_SHARE = 0.05
 # Most steps of Newton's method for the degrees of freedom.
-_STEPS = 50
+_NEWTON_STEPS = 50
 # Newton's method has converged when log ν changes by less than this.
 _CLOSE = 1e-12
-_TINY = float(np.finfo(np.float64).tiny)
 
 # Arrays that the tail adds to the statistics of a pass.
 Sums = tuple[FloatArray, ...]
@@ -62,6 +62,7 @@ class Tail(Record):
     words: ClassVar[str] = "Gaussian kernels"  # what a model with this tail has
     weighted: ClassVar[bool] = False  # whether moments are weighted by the rows' precisions E[u]
     n_extra: ClassVar[int] = 0  # components besides the kernels, last among log-densities and weights
+    frozen_with: ClassVar[str | None] = None  # the value of `freeze` that freezes the tail too
 
     # ------------------------------------------------------------ E-step
 
@@ -78,10 +79,12 @@ class Tail(Record):
         """
         return peaks - 0.5 * distances, None
 
-    def log_outside(self, codes: Any, log_volume: Callable[[FloatArray], FloatArray]) -> FloatArray | None:
+    def log_outside(
+        self, codes: Any, add_observed: Callable[[FloatArray], FloatArray] | None = None
+    ) -> FloatArray | None:
         """Return the log-joints (R, n) of the background with the classes of that index; None without one.
 
-        `log_volume` adds up logarithms (R, M) over the observed features, (R, n) or (R, 1).
+        `add_observed` adds up logarithms (R, M) over each row's observed features, (R, n); None: over all.
         """
         return None
 
@@ -102,16 +105,6 @@ class Tail(Record):
     def of_kernels(self) -> Tail:
         """Return the tail of the kernels alone, without what is beside them."""
         return self
-
-    def flat(self) -> tuple[FloatArray, FloatArray]:
-        """Return degrees of freedom and log-joints of the background for compiled code, empty if missing."""
-        return np.empty(0), np.empty(0)
-
-    def from_flat(
-        self, mass: FloatArray, scales: FloatArray, logs: FloatArray, outside: FloatArray, n_features: int
-    ) -> Sums:
-        """Return the tail's sums from those of compiled code, for the mass (R, K, C) of the kernels."""
-        return ()
 
     # ------------------------------------------------------------ M-step
 
@@ -140,10 +133,6 @@ class Tail(Record):
         not `alive` (R, K).
         """
         return class_mass, self
-
-    def with_frozen(self, freeze: str | None, previous: Tail) -> Tail:
-        """Return the tail with what is frozen, 'kernels' or 'weights', restored from the previous one."""
-        return self
 
     # ------------------------------------------------------------ coordinates and parts
 
@@ -177,7 +166,7 @@ class Tail(Record):
         """Return log p(x | class) (N, L) from that of the kernels."""
         return log_likelihood
 
-    def scales(self, distances: FloatArray, n_known: int) -> FloatArray:
+    def widening(self, distances: FloatArray, n_known: int) -> FloatArray:
         """Return the factors (n, K) of covariances given known values at squared distances (n, K)."""
         return np.ones_like(distances)
 
@@ -191,16 +180,14 @@ class Tail(Record):
         return weights, self
 
     def expected(self, filled: FloatArray, left: FloatArray, columns: IntArray) -> FloatArray:
-        """Add to expected values (n, G) of `columns` what the share (n,) left by the kernels contributes."""
+        """Add the background's part to expected values (n, G); `left` (n,) is its probability."""
         return filled
 
-    def stretch(
-        self, kernel: int, n_rows: int, random_state: np.random.RandomState, n_known: int = 0
-    ) -> FloatArray | float:
-        """Draw by what the deviations of Gaussian rows are multiplied, (n, 1), to be those of a kernel."""
+    def stretch(self, kernel: int, n_rows: int, random_state: np.random.RandomState) -> FloatArray | float:
+        """Draw the factors (n, 1) that turn Gaussian deviations into the kernel's."""
         return 1.0
 
-    def draw(self, n_rows: int, columns: IntArray | slice, random_state: np.random.RandomState) -> FloatArray:
+    def draw(self, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
         """Draw rows (n, M) of the background."""
         raise NotImplementedError("only a background draws rows")
 
@@ -214,6 +201,7 @@ class StudentT(Tail):
     name = "t"
     words = "t kernels"
     weighted = True
+    frozen_with = "kernels"
 
     @classmethod
     def begin(cls, n_starts: int, n_kernels: int, degrees: float = START_DEGREES) -> StudentT:
@@ -242,7 +230,7 @@ class StudentT(Tail):
         values = peaks - 0.5 * (degrees + n_features) * np.log(ratio)
         return values, (degrees + n_features) / (degrees * ratio)
 
-    def _mean_logs(self, n_features: int | IntArray) -> FloatArray:
+    def mean_logs(self, n_features: int | IntArray) -> FloatArray:
         """Return E[log u] − log E[u] of rows, (R, K, 1) or (R, K, n)."""
         counts, place = np.unique(n_features, return_inverse=True)
         half = 0.5 * (self.degrees[..., None] + counts)
@@ -251,22 +239,12 @@ class StudentT(Tail):
     def weigh(
         self, shares: FloatArray, outside: Any, precisions: Any, n_features: int | IntArray
     ) -> tuple[FloatArray, Sums]:
-        logs = (shares * (np.log(precisions) + self._mean_logs(n_features))).sum(axis=-1)
+        logs = (shares * (np.log(precisions) + self.mean_logs(n_features))).sum(axis=-1)
         weights = shares * precisions
         return weights, (weights.sum(axis=-1), logs)
 
     def no_sums(self, mass: FloatArray) -> Sums:
         return np.zeros(mass.shape[:2]), np.zeros(mass.shape[:2])
-
-    def flat(self) -> tuple[FloatArray, FloatArray]:
-        return self.degrees, np.empty(0)
-
-    def from_flat(
-        self, mass: FloatArray, scales: FloatArray, logs: FloatArray, outside: FloatArray, n_features: int
-    ) -> Sums:
-        # E[log u] of a row, but for what its distance adds.
-        constants = np.log1p(n_features / self.degrees) + self._mean_logs(n_features)[..., 0]
-        return scales, mass.sum(axis=-1) * constants - logs
 
     def mass_in_moments(self, mass: FloatArray, sums: Sums) -> FloatArray:
         return sums[0]
@@ -276,17 +254,14 @@ class StudentT(Tail):
     ) -> tuple[FloatArray, Tail]:
         if not learn_degrees:
             return class_mass, self
-        scales, log_scales = sums
-        gap = (log_scales - scales) / mass
+        precisions, log_precisions = sums
+        gap = (log_precisions - precisions) / mass
         return class_mass, StudentT(where(alive, likeliest_degrees(where(alive, gap, -1.0)), self.degrees))
-
-    def with_frozen(self, freeze: str | None, previous: Tail) -> Tail:
-        return previous if freeze == "kernels" else self
 
     def take_kernels(self, kernels: IntArray) -> Tail:
         return StudentT(np.take_along_axis(self.degrees, kernels, axis=1))
 
-    def scales(self, distances: FloatArray, n_known: int) -> FloatArray:
+    def widening(self, distances: FloatArray, n_known: int) -> FloatArray:
         return (self.degrees + distances) / (self.degrees + n_known)
 
     def conditional(
@@ -294,10 +269,8 @@ class StudentT(Tail):
     ) -> tuple[FloatArray, Tail]:
         return weights, StudentT(self.degrees + len(columns))
 
-    def stretch(
-        self, kernel: int, n_rows: int, random_state: np.random.RandomState, n_known: int = 0
-    ) -> FloatArray:
-        degrees = self.degrees[kernel] + n_known
+    def stretch(self, kernel: int, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
+        degrees = self.degrees[kernel]
         return np.sqrt(degrees / random_state.chisquare(degrees, size=n_rows))[:, None]
 
 
@@ -311,6 +284,7 @@ class Background(Tail):
     name = "background"
     words = "a background"
     n_extra = 1
+    frozen_with = "weights"
 
     @classmethod
     def begin(cls, n_starts: int, n_classes: int, low: FloatArray, high: FloatArray) -> Background:
@@ -326,8 +300,12 @@ class Background(Tail):
         """Return the logarithms (..., M) of the lengths of the box's sides."""
         return np.log(self.box[..., 1, :] - self.box[..., 0, :])
 
-    def log_outside(self, codes: Any, log_volume: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        return safe_log(self.weights)[:, codes] - log_volume(self._log_widths())
+    def log_outside(
+        self, codes: Any, add_observed: Callable[[FloatArray], FloatArray] | None = None
+    ) -> FloatArray:
+        widths = self._log_widths()
+        log_volume = widths.sum(axis=-1, keepdims=True) if add_observed is None else add_observed(widths)
+        return safe_log(self.weights)[:, codes] - log_volume
 
     def weigh(
         self, shares: FloatArray, outside: Any, precisions: Any, n_features: int | IntArray
@@ -339,14 +317,6 @@ class Background(Tail):
 
     def of_kernels(self) -> Tail:
         return NONE
-
-    def flat(self) -> tuple[FloatArray, FloatArray]:
-        return np.empty(0), self.log_outside(slice(None), of_all_features)
-
-    def from_flat(
-        self, mass: FloatArray, scales: FloatArray, logs: FloatArray, outside: FloatArray, n_features: int
-    ) -> Sums:
-        return (outside,)
 
     def joint(self, weights: FloatArray) -> FloatArray:
         own = self.weights[..., None, :]
@@ -363,11 +333,8 @@ class Background(Tail):
     ) -> tuple[FloatArray, Tail]:
         sizes = namespace(class_mass).sum(class_mass, axis=1)
         class_mass, own = class_mass[:, :-1, :], class_mass[:, -1, :]
-        weights = where(sizes > 0, own / clip(sizes, _TINY, np.inf), self.weights)
+        weights = where(sizes > 0, own / clip(sizes, TINY, np.inf), self.weights)
         return class_mass, replace(self, weights=weights)
-
-    def with_frozen(self, freeze: str | None, previous: Tail) -> Tail:
-        return previous if freeze == "weights" else self
 
     def transformed(self, function: Callable[[FloatArray], FloatArray]) -> Tail:
         return replace(self, box=function(self.box))
@@ -396,8 +363,8 @@ class Background(Tail):
     def expected(self, filled: FloatArray, left: FloatArray, columns: IntArray) -> FloatArray:
         return filled + left[:, None] * self.box[:, columns].mean(axis=0)
 
-    def draw(self, n_rows: int, columns: IntArray | slice, random_state: np.random.RandomState) -> FloatArray:
-        low, high = self.box[:, columns]
+    def draw(self, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
+        low, high = self.box
         return random_state.uniform(low, high, size=(n_rows, len(low)))
 
 
@@ -422,7 +389,7 @@ def likeliest_degrees(mean_gap: FloatArray) -> FloatArray:
     """
     low, high = np.full_like(mean_gap, np.log(LEAST_DEGREES)), np.full_like(mean_gap, np.log(MOST_DEGREES))
     place = 0.5 * (low + high)
-    for _ in range(_STEPS):
+    for _ in range(_NEWTON_STEPS):
         half = 0.5 * np.exp(place)
         value = np.log(half) - digamma(half) + 1.0 + mean_gap
         low, high = np.where(value > 0, place, low), np.where(value > 0, high, place)
@@ -431,8 +398,3 @@ def likeliest_degrees(mean_gap: FloatArray) -> FloatArray:
         if np.all(np.abs(place - last) < _CLOSE):
             break
     return np.clip(np.exp(place), LEAST_DEGREES, MOST_DEGREES)
-
-
-def of_all_features(logs: FloatArray) -> FloatArray:
-    """Return the sums (R, 1) over all features, for `Tail.log_outside` of complete rows."""
-    return logs.sum(axis=-1, keepdims=True)

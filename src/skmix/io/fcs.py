@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError
 from ..engine.compute import how_to_install
+from ..engine.compute.blocks import Block
+from .arrow import stamp
+from .preparation import AUTO, FCS_SCALE, Preparation, features_of
+from .readers import Reader, rows_in_block, rows_of_npy
 from .writing import replacing
 
 FloatArray = NDArray[np.float64]
@@ -29,81 +32,29 @@ _HEADER_BYTES = 58
 _BITS = (8, 16, 32, 64)
 
 
-@dataclass(frozen=True, eq=False)
-class Events:
-    """Events of an FCS file.
-
-    Attributes
-    ----------
-    X : ndarray of shape (n, M)
-        An event in each row, on the linear scale.
-    channels : tuple of str
-        Names of the channels ($PnN), which are the columns of X.
-    markers : tuple of str
-        What each channel measures ($PnS), empty where the file does not say.
-    """
-
-    X: NDArray[Any]
-    channels: tuple[str, ...]
-    markers: tuple[str, ...]
-
-
-def read_fcs(
-    path: str | os.PathLike[str], *, channels: Sequence[str] | None = None, compensate: bool = False
-) -> Events:
-    """Read the events of an FCS file, version 2.0, 3.0 or 3.1.
-
-    Values are on the linear scale, as the file defines it: channels on a logarithmic scale ($PnE) are
-    converted, gains ($PnG) divided out, and times are in seconds where the file has a time step.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    channels : sequence of str, default=None
-        Channels to read, in this order, each by its name ($PnN) or else its marker ($PnS). None reads all.
-    compensate : bool, default=False
-        Whether to compensate for spill-over, by the matrix in the file ($SPILLOVER or SPILL).
-
-    Returns
-    -------
-    Events
-        X is in single precision if the file is and its values are used as they are.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged, has no such channel or, to `compensate`, no matrix.
-    """
-    opened = open_fcs(Path(path))
-    columns = list(range(len(opened.channels))) if channels is None else opened.find(channels)
-    records = np.fromfile(path, opened.dtype, opened.n_rows, offset=opened.offset)
-    dtype = np.float64 if compensate or not opened.is_single(columns) else np.float32
-    X = opened.values(records, columns, np.dtype(dtype), compensate=compensate)
-    chosen = [opened.channels[column] for column in columns]
-    return Events(X, tuple(each.name for each in chosen), tuple(each.marker for each in chosen))
-
-
 def write_fcs(path: Path, original: Path, added: Mapping[str, NDArray[Any]]) -> None:
     """Write the events of an FCS file with more channels (n,), in single precision and version 3.1.
 
-    Values are those of `read_fcs`; keywords that do not describe how events are stored are kept.
+    Values are on the linear scale; keywords that do not describe how events are stored are kept.
     """
     from flowio import create_fcs
 
-    file, events = open_fcs(original), read_fcs(original)
+    file = open_fcs(original)
+    names = [channel.name for channel in file.channels]
     for name, values in added.items():
-        if name in events.channels:
+        if name in names:
             raise ValueError(f"{original} already has a channel {name!r}: give another name.")
-        if values.shape != (len(events.X),):
-            raise ValueError(f"{original} has {len(events.X)} events, but {len(values)} values of {name!r}.")
-    X = np.column_stack([events.X, *added.values()]).astype(np.float32)
+        if values.shape != (file.n_rows,):
+            raise ValueError(f"{original} has {file.n_rows} events, but {len(values)} values of {name!r}.")
+    records = np.fromfile(original, file.dtype, file.n_rows, offset=file.offset)
+    events = file.values(records, range(len(names)), np.dtype(np.float64), compensate=False)
+    X = np.column_stack([events, *added.values()]).astype(np.float32)
     # Gains and steps of time are divided out.
     stored = re.compile(r"p\d+[begrns]|datatype|timestep")
     kept = {key: value for key, value in file.keywords.items() if value.strip() and not stored.fullmatch(key)}
-    names, markers = [*events.channels, *added], [*events.markers, *("" for _ in added)]
+    markers = [*(channel.marker for channel in file.channels), *("" for _ in added)]
     with replacing(path) as target:
-        create_fcs(target, array("f", X.tobytes()), names, markers, kept)
+        create_fcs(target, array("f", X.tobytes()), [*names, *added], markers, kept)
 
 
 @dataclass(frozen=True)
@@ -347,3 +298,99 @@ def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
     else:
         factor /= float(text.get(f"p{n}g", "").strip() or 1.0) or 1.0
     return Channel(name, text.get(f"p{n}s", "").strip(), mask, rate, factor)
+
+
+# ---------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FcsReader(Reader):
+    """The events of an FCS file; features are channels or, where they were chosen by marker, markers."""
+
+    path: Path
+    file: FcsFile
+    # Names of the features.
+    chosen: list[str]
+    compensate: bool = False
+    # None for single precision if no feature has more.
+    precision: np.dtype[Any] | None = None
+
+    what = "channel"
+    usual_scale = FCS_SCALE
+
+    @property
+    def feature_names(self) -> list[str]:
+        return self.chosen
+
+    @property
+    def preparation(self) -> Preparation | None:
+        return {"compensate": self.compensate, "transform": "none"}
+
+    def compensated(self, wanted: bool | str) -> Self:
+        if wanted is True:
+            assert self.file.spilling  # the property checks the matrix
+        return replace(
+            self, compensate=wanted is True or (wanted == AUTO and self.file.spillover is not None)
+        )
+
+    @cached_property
+    def _columns(self) -> list[int]:
+        return self.file.find(self.chosen)
+
+    @property
+    def markers(self) -> list[str]:
+        """What each feature measures, empty where the file does not say."""
+        return [self.file.channels[column].marker for column in self._columns]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows, float64 or float32."""
+        single = not self.compensate and self.file.is_single(self._columns)
+        return self.precision or np.dtype(np.float32 if single else np.float64)
+
+    def take(self, columns: Sequence[int]) -> Self:
+        names = [self.chosen[column] for column in columns]
+        return replace(self, chosen=names, precision=self.dtype)
+
+    def select(self, names: Sequence[str]) -> Self:
+        self.file.find(names)
+        return replace(self, chosen=list(names), precision=None)
+
+    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
+        yield from super().differences(other)
+        if not isinstance(other, FcsReader):
+            return
+        if self.compensate != other.compensate:
+            has_one, lacks = (self, other) if self.compensate else (other, self)
+            yield (
+                f"{has_one.name} has a spill-over matrix, and {lacks.name} has none: ",
+                Argument("compensate", False),
+                " leaves both as they are.",
+            )
+        markers = dict(zip(other.feature_names, other.markers, strict=True))
+        for name, mine in zip(self.feature_names, self.markers, strict=True):
+            theirs = markers[name]
+            # Some machines write how long a file took beside its time.
+            if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
+                yield (f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {self.name}.",)
+
+    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+        file = self.file
+        for start in range(0, file.n_rows, n_rows):
+            stop = min(start + n_rows, file.n_rows)
+            records = rows_of_npy(self.path, file.offset, (file.n_rows,), file.dtype, False, start, stop)
+            yield Block(file.values(records, self._columns, self.dtype, compensate=self.compensate))
+
+
+def open_events(path: Path) -> FcsReader:
+    """Open an FCS file; Time is not a feature unless it is chosen."""
+    file = open_fcs(path)
+    return FcsReader(
+        name=str(path),
+        n_rows=file.n_rows,
+        block_rows=rows_in_block(file.dtype.itemsize + 8 * len(file.channels)),
+        stamps={path: stamp(path)},
+        path=path,
+        file=file,
+        chosen=features_of([channel.name for channel in file.channels]),
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import ArgumentError, ArgumentWarning, parts_of
+from .._errors import ArgumentWarning
 from .arrow import open_parquet, pyarrow, table_in_memory
 from .encoding import ColumnError, Kind, Notation
-from .joined import HELD_BYTES, JoinedRows, check_values, disagreements, joined
-from .preparation import AUTO, transformer_of
-from .sources import (
-    Source,
+from .fcs import open_events
+from .preparation import AUTO, scale_of, transformer_of
+from .readers import (
+    Reader,
     Values,
     existing,
     is_path,
@@ -27,15 +26,10 @@ from .sources import (
     is_zarr_folder,
     not_fcs,
     open_array,
-    open_events,
     values_of,
 )
-from .tables import SUFFIXES, ArrowRows, format_of, open_columns, open_text
-
-# Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
-MAPPED_BYTES = 1 << 28
-
-_MOST_LISTED = 10
+from .sources import CACHED_BYTES, Source
+from .tables import SUFFIXES, format_of, open_columns, open_text
 
 
 def open_rows(
@@ -47,10 +41,8 @@ def open_rows(
     chunk_rows: int | None = None,
     compensate: bool | str = AUTO,
     transform: Any = AUTO,
-    on_error: str = "raise",
     layer: str | None = None,
     obsm: str | None = None,
-    sample_key: str | None = None,
     text: Mapping[str, Any] | None = None,
 ) -> Source:
     """Open rows that need not fit in memory, or several files of them, for `fit`, `predict` and the like.
@@ -58,11 +50,10 @@ def open_rows(
     Parameters
     ----------
     rows : path, list of paths, ndarray, table, AnnData or zarr.Array
-        A file (CSV, TSV, Parquet, FCS, .npy, NPZ), a Zarr array or its folder, an array, which may be
-        memory-mapped, a table in memory (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files,
-        the folder that has them, or a pattern such as ``"study/*.fcs"``. Each file is then a group, named
-        after it, and the groups are the labels unless others are given. A pair (rows, column) is short for
-        ``label=column``.
+        A file (CSV, TSV, Parquet, FCS, .npy, NPZ), a Zarr array or its folder, an array, a table in memory
+        (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files, the folder that has them, or a
+        pattern such as ``"study/*.fcs"``. Each file is then a group, named after it, and the groups are the
+        labels unless others are given.
     columns : sequence of str or int, default=None
         The features: names of columns or of an AnnData's variables, channels of FCS files by name ($PnN) or
         else marker ($PnS), indices where there are no names. None uses all columns except those of labels
@@ -78,20 +69,13 @@ def open_rows(
     compensate : bool or 'auto', default='auto'
         Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL). With
         'auto', a model compensates files as it was fitted, and a fit compensates those that have a matrix.
-    transform : transformer, str, None or 'auto', default='auto'
-        Changes the scale of the features as rows are read: a name (``"arcsinh:150"``, ``"logicle"``), an
-        object such as ``Arcsinh([1e5, 150])`` with a method `transform` that does not need to be fitted, or
-        is; or None for values as they are. With 'auto', a model reads files and data frames on the scale of
-        its fit, and a fit takes ``arcsinh:150`` for FCS files and the values as they are for others.
-    on_error : {'raise', 'skip'}, default='raise'
-        What to do about files of a group that cannot be read, have other features than most, an infinite
-        value or, unless there are weights, a row without any value: raise an error that names the file, at
-        the latest in a fit, or leave them out with one warning that names all of them. To skip, files are
-        read once more.
+    transform : str, Arcsinh, Logicle, None or 'auto', default='auto'
+        The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object with one parameter a
+        channel, such as ``Arcsinh([1e5, 150])``, or None for values as they are. With 'auto', a model reads
+        files and data frames on the scale of its fit, and a fit takes ``arcsinh:150`` for FCS files and the
+        values as they are for others.
     layer, obsm : str, default=None
         Which matrix of an AnnData has the rows; None for both takes ``X``.
-    sample_key : str, default=None
-        Column of an AnnData's ``obs`` with the groups.
     text : dict, default=None
         How text files are written: `header`, `sep`, `decimal`, `encoding` and `missing`, as for
         `skmix.io.read_rows`.
@@ -115,8 +99,6 @@ def open_rows(
     whole = isinstance(chunk_rows, (int, np.integer)) and not isinstance(chunk_rows, bool)
     if chunk_rows is not None and not (whole and chunk_rows >= 1):
         raise ValueError(f"chunk_rows must be None or an integer of at least 1, got {chunk_rows!r}.")
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
     if not isinstance(compensate, bool) and compensate != AUTO:
         raise ValueError(f"compensate must be True, False or 'auto', got {compensate!r}.")
     settings = {"compensate": compensate, "transform": transform}
@@ -124,150 +106,93 @@ def open_rows(
     scale = transform
     if isinstance(transform, str):
         scale = None if transform == AUTO else transformer_of(transform)
-    elif transform is not None and not hasattr(transform, "transform"):
-        raise TypeError(
-            f"transform must be an object with a method transform, a name, None or 'auto', got {transform!r}."
-        )
+    else:
+        scale_of(transform)  # refuses other transformers
     written = Notation(**(text or {}))
-    if _is_pair(rows):
-        if label is not None:
-            raise ValueError(f"Labels are given twice: by the pair (…, {rows[1]!r}) and by label={label!r}.")
-        rows, label = rows
-    if sample_key is not None and label is not None:
-        raise ValueError(f"Labels are given twice: by label={label!r} and by sample_key={sample_key!r}.")
-    if _is_anndata(rows):
-        source = _open_anndata(rows, layer, obsm, chunk_rows)
-        label = _of_obs(rows, label if sample_key is None else sample_key)
-        weight = _of_obs(rows, weight)
-    elif layer is not None or obsm is not None or sample_key is not None:
-        raise ValueError(f"layer, obsm and sample_key are for an AnnData; got a {type(rows).__name__}.")
-    elif (files := files_of(rows)) is not None:
-        name = f"{len(files)} files" if isinstance(rows, list) else str(rows)
-        # A row without a value may have a weight of zero.
-        weighted = weight is not None
-        asked = compensate is True
-        source = _open_files(name, files, columns, label, chunk_rows, asked, on_error, written, weighted)
+    files = None if _is_anndata(rows) else files_of(rows)
+    if (layer is not None or obsm is not None) and not _is_anndata(rows):
+        raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
+    if files is not None:
+        readers = _open_files(files, label, compensate is True, written)
     elif is_path(rows):
-        source, _ = _open_file(existing(rows), label, chunk_rows, compensate is True, HELD_BYTES, written)
+        readers = {"": _open_file(existing(rows), label, compensate is True, CACHED_BYTES, written)[0]}
     elif compensate is True:
         raise not_fcs(f"A {type(rows).__name__}")
+    elif _is_anndata(rows):
+        readers = {"": _open_anndata(rows, layer, obsm)}
+        label, weight = _of_obs(rows, label), _of_obs(rows, weight)
     elif (table := _arrow_table(rows)) is not None:
-        source = open_columns(table_in_memory(table, "the table"), chunk_rows)
+        readers = {"": open_columns(table_in_memory(table, "the table"))}
     else:
-        source = open_array(values_of(rows, "X"), chunk_rows)
-    if not source.n_rows:
-        raise ValueError(f"{source.name} is empty: it has no rows.")
+        readers = {"": open_array(values_of(rows, "X"))}
+    name = next((reader.name for reader in readers.values()), "")
+    if files is not None:
+        name = str(rows) if is_path(rows) else f"{len(files)} files"
+    if not any(reader.n_rows for reader in readers.values()):
+        raise ValueError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
+    source = Source(
+        name=name,
+        readers=readers,
+        chunk_rows=int(chunk_rows or min(reader.block_rows for reader in readers.values())),
+        by_file=files is not None,
+    )
     if columns is not None:
         source = source.chosen(columns)
-    if is_path(rows) or _is_list(rows) or (hasattr(rows, "columns") and not _is_anndata(rows)):
+    if is_path(rows) or files is not None or (hasattr(rows, "columns") and not _is_anndata(rows)):
         source = replace(source, automatic=frozenset(automatic))
     if "compensate" in source.automatic:
         source = source.compensated(AUTO)
     if "transform" in source.automatic and source.usual_scale is not None:
         scale = transformer_of(source.usual_scale)
-    if scale is not None:
-        source = replace(joined(source), transform=scale)
+    source = replace(source, transform=scale)
     if label is not None:
         source = source.labelled(label)
     return source if weight is None else source.weighted(weight)
 
 
-def source_of(X: Any, label: Any = None) -> Source | None:
-    """Return the rows of files, an AnnData, a Zarr array or a large mapped array; None for anything else.
-
-    A `label` that is the name of a column or a path is used where rows are opened.
-    """
+def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
+    """Return the rows of files, an AnnData or a Zarr array, with labels and weights; None for other rows."""
     if isinstance(X, Source):
-        return X
-    mapped = isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None
-    if is_elsewhere(X) or is_zarr(X, "X") or (mapped and X.nbytes >= MAPPED_BYTES):
-        return open_rows(X, label=label if is_path(label) else None)
-    return None
+        X = X if label is None else X.labelled(label)
+        return X if weight is None else X.weighted(weight)
+    return open_rows(X, label=label, weight=weight) if is_elsewhere(X) or is_zarr(X, "X") else None
 
 
 def is_elsewhere(X: Any) -> bool:
-    """Return whether rows are not an array: files, a table with a column of labels, AnnData, a source."""
-    return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_pair(X) or _is_anndata(X)
+    """Return whether rows are files, an AnnData or opened already."""
+    return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_anndata(X)
 
 
 # ---------------------------------------------------------------- files
 
 
-def _open_file(
-    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: Notation
-) -> tuple[Source, int]:
+def _open_file(path: Path, label: Any, compensate: bool, room: int, written: Notation) -> tuple[Reader, int]:
     """Open a file, and return how many bytes of it stay in memory, at most `room`."""
     kind = format_of(path)
     if kind == "fcs":
-        return open_events(path, chunk_rows, compensate), 0
+        return open_events(path).compensated(compensate), 0
     if compensate:
         raise not_fcs(str(path))
     if kind == "parquet":
-        return open_columns(open_parquet(path), chunk_rows), 0
+        return open_columns(open_parquet(path)), 0
     if kind in ("text", "npz"):
-        return open_text(path, label if isinstance(label, str) else None, chunk_rows, room, written)
-    return open_array(values_of(path, "X"), chunk_rows), 0
+        return open_text(path, label if isinstance(label, str) else None, room, written)
+    return open_array(values_of(path, "X")), 0
 
 
-def _open_files(
-    name: str,
-    files: Sequence[Path],
-    columns: Sequence[int | str] | None,
-    label: Any,
-    chunk_rows: int | None,
-    compensate: bool,
-    on_error: str,
-    written: Notation,
-    weighted: bool,
-) -> JoinedRows:
-    """Open files one after another, of which each is a group unless there are labels."""
-    parts: dict[str, Source] = {}
-    wrong: dict[str, tuple[str, ...]] = {}  # parts of what is said of each
-    room = HELD_BYTES
+def _open_files(files: Sequence[Path], label: Any, compensate: bool, written: Notation) -> dict[str, Reader]:
+    """Open files by the names of their groups."""
+    readers: dict[str, Reader] = {}
+    room = CACHED_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
-        try:
-            part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room, written)
-            if not part.n_rows and isinstance(label, str):
-                continue  # tables are often written in parts, of which some are empty
-            if not part.n_rows:
-                raise ValueError(f"{path} is empty: it has no rows.")
-            if columns is not None:
-                part = part.chosen(columns)
-            if isinstance(part, ArrowRows) and isinstance(label, str):
-                part = part.labelled(label)
-            # Otherwise, files are checked when they are read: not all of their columns may be needed.
-            if on_error == "skip":
-                check_values(part, gaps=weighted)
-            parts[group] = part
-            room -= n_bytes
-        except (ValueError, OSError) as error:
-            if on_error == "raise":
-                raise
-            wrong[group] = parts_of(error)
-    if on_error == "skip" and parts:
-        wrong |= {group: said.parts for group, said in disagreements(parts)}
-        parts = {group: part for group, part in parts.items() if group not in wrong}
-    if not parts:
-        reasons = [part for own in list(wrong.values())[:_MOST_LISTED] for part in ("\n", *own)]
-        raise ArgumentError(f"{name}: no file has rows.", *reasons)
-    if wrong:
-        reasons = [part for group, own in wrong.items() for part in (f"\n{group}: ", *own)]
-        skipped = ArgumentWarning(f"Skipped {len(wrong)} of {len(files)} files:", *reasons)
-        warnings.warn(skipped, stacklevel=3)
-    return replace(_joined(name, parts, chunk_rows), grouped=True)
-
-
-def _joined(name: str, parts: dict[str, Source], chunk_rows: int | None) -> JoinedRows:
-    """Return rows one after another."""
-    return JoinedRows(
-        name=name,
-        n_rows=sum(part.n_rows for part in parts.values()),
-        chunk_rows=chunk_rows or min(part.chunk_rows for part in parts.values()),
-        named=next(iter(parts.values())).named,
-        stamps={path: stamp for part in parts.values() for path, stamp in part.stamps.items()},
-        parts=parts,
-        grouped=False,
-    )
+        reader, n_bytes = _open_file(existing(path), label, compensate, room, written)
+        room -= n_bytes
+        if reader.n_rows:
+            readers[group] = reader
+        # Tables are often written in parts, of which some are empty.
+        elif not isinstance(label, str):
+            raise ValueError(f"{path} is empty: it has no rows.")
+    return readers
 
 
 def _names_of(files: Sequence[Path]) -> list[str]:
@@ -326,18 +251,7 @@ def files_of(rows: Any) -> list[Path] | None:
 
 
 def _is_list(thing: Any) -> bool:
-    return isinstance(thing, list) and all(map(is_path, thing))
-
-
-def _is_pair(thing: Any) -> bool:
-    """Return whether something is rows and the name of a column."""
-    if not isinstance(thing, tuple) or not len(thing) or not all(map(is_path, thing[1:])):
-        return False
-    if len(thing) != 2 or (is_path(thing[0]) and Path(thing[1]).is_file()):
-        if all(map(is_path, thing)):
-            raise ValueError(f"Give files as a list, not as a tuple: {list(map(str, thing))[:_MOST_LISTED]}.")
-        return False
-    return isinstance(thing[1], str)
+    return isinstance(thing, (list, tuple)) and all(map(is_path, thing))
 
 
 def _arrow_table(thing: Any) -> Any:
@@ -381,9 +295,9 @@ def encode_frame(
             "are encoded."
         )
     table = table_in_memory(arrow, "X")
-    rows = open_columns(replace(table, place="row {}".format), max(1, table.n_rows))
+    rows = open_columns(replace(table, place="row {}".format))
     rows = rows if columns is None else rows.encoded(columns, missing)
-    blocks = [block.X for block in rows.read(labels=False)]
+    blocks = [block.X for block in rows.read(max(1, table.n_rows))]
     X = np.concatenate(blocks) if blocks else np.empty((0, rows.n_features))
     return np.ascontiguousarray(X, dtype=np.float64), rows.kinds, rows.remarks()
 
@@ -392,7 +306,7 @@ def _is_anndata(thing: Any) -> bool:
     return all(hasattr(type(thing), name) for name in ("obs", "obsm", "var_names", "layers"))
 
 
-def _open_anndata(adata: Any, layer: str | None, obsm: str | None, chunk_rows: int | None) -> Source:
+def _open_anndata(adata: Any, layer: str | None, obsm: str | None) -> Reader:
     if layer is not None and obsm is not None:
         raise ValueError(f"Give layer={layer!r} or obsm={obsm!r}, not both.")
     chosen, where = (layer, "layers") if obsm is None else (obsm, "obsm")
@@ -412,7 +326,7 @@ def _open_anndata(adata: Any, layer: str | None, obsm: str | None, chunk_rows: i
             "The AnnData has two variables of the same name: call adata.var_names_make_unique()."
         )
     values = Values(name, matrix.shape, np.dtype(matrix.dtype), partial(_rows_of_matrix, matrix))
-    return open_array(values, chunk_rows, names)
+    return open_array(values, names)
 
 
 def _rows_of_matrix(matrix: Any, start: int, stop: int) -> np.ndarray:

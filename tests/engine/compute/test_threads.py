@@ -239,15 +239,15 @@ def test_threads_of_other_precision_wait_for_each_other() -> None:
     before, seen, inside = torch.get_float32_matmul_precision(), [], threading.Event()
 
     def other() -> None:
-        with _products.of("high"):
+        with _products.to("high"):
             seen.append(torch.get_float32_matmul_precision())
 
-    with _products.of("highest"):
+    with _products.to("highest"):
         thread = threading.Thread(target=other)
         thread.start()
         inside.wait(0.05)
         # A thread of the same precision goes on at once.
-        with _products.of("highest"):
+        with _products.to("highest"):
             assert torch.get_float32_matmul_precision() == "highest"
         assert not seen
     thread.join(timeout=600)
@@ -264,7 +264,7 @@ def test_a_forked_process_does_not_wait_for_the_precision_of_threads_it_lacks() 
     before, inside, done = torch.get_float32_matmul_precision(), threading.Event(), threading.Event()
 
     def other() -> None:
-        with _products.of("high"):
+        with _products.to("high"):
             inside.set()
             done.wait(600)
 
@@ -276,7 +276,7 @@ def test_a_forked_process_does_not_wait_for_the_precision_of_threads_it_lacks() 
         # Without this, a child that waits would never end.
         signal.alarm(20)
         alone = torch.get_float32_matmul_precision() == before
-        with _products.of("highest"):
+        with _products.to("highest"):
             own = torch.get_float32_matmul_precision() == "highest"
         os._exit(0 if alone and own and torch.get_float32_matmul_precision() == before else 1)
     status = os.waitpid(child, 0)[1]
@@ -284,11 +284,11 @@ def test_a_forked_process_does_not_wait_for_the_precision_of_threads_it_lacks() 
     thread.join(timeout=600)
     assert status == 0
     # A process that leaves the body it was forked in needs nobody to let it in again.
-    with _products.of("high"):
+    with _products.to("high"):
         child = os.fork()
     if child == 0:
         signal.alarm(20)
-        with _products.of("highest"), _products.of("highest"):
+        with _products.to("highest"), _products.to("highest"):
             own = torch.get_float32_matmul_precision() == "highest"
         os._exit(0 if own and torch.get_float32_matmul_precision() == before else 1)
     assert os.waitpid(child, 0)[1] == 0

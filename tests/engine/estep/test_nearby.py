@@ -43,7 +43,6 @@ def problem(
         random.uniform(0.5, 2.0, size=n_rows) if weighted else None,
         np.full(n_features, 0.5),
         0.1 * random.normal(size=n_features),
-        1e100,
     )
     moved = means + 0.1 * random.normal(size=means.shape)
     parameters = Parameters(

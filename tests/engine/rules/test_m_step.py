@@ -32,7 +32,12 @@ def improved(statistics: Statistics, model: Parameters, covariance_type: str) ->
     """Return the next parameters of one model, whose statistics have moments about zero."""
     rule, batch = rule_of(covariance_type), model.batch()
     factor = rule.structure.factor(batch.covariances, N_FEATURES)
-    return rule.improve(statistics, np.zeros_like(batch.means), batch, factor)[0].take(0)
+    found, next_factor, _ = rule.improve(statistics, np.zeros_like(batch.means), batch, factor)
+    expected = rule.structure.factor(found.covariances, N_FEATURES)
+    assert_allclose(next_factor.whitener, expected.whitener, rtol=1e-12)
+    assert_allclose(next_factor.log_determinant, expected.log_determinant, rtol=1e-12)
+    assert next_factor.usable.all()
+    return found.take(0)
 
 
 def statistics_of(X: FloatArray, shares: FloatArray, classes: np.ndarray, covariance_type: str) -> Statistics:
@@ -61,6 +66,15 @@ def test_a_kernel_without_rows_stays_where_it_is(covariance_type: str, mass: flo
     if covariance_type != "tied":
         assert_array_equal(found.covariances[1], model.covariances[1])
         assert not np.any(found.covariances[others] == model.covariances[others])
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_a_model_without_rows_stays_as_it_is(covariance_type: str) -> None:
+    model = random_model(np.random.default_rng(0), 4, N_CLASSES, N_FEATURES, covariance_type)
+    nothing = np.empty((0, N_FEATURES)), np.empty((0, 4)), np.empty(0, dtype=np.int64)
+    found = improved(statistics_of(*nothing, covariance_type), model, covariance_type)
+    for name in ("weights", "means", "covariances"):
+        assert_array_equal(getattr(found, name), getattr(model, name))
 
 
 def test_a_class_without_rows_keeps_its_weights() -> None:

@@ -243,19 +243,6 @@ def test_without_a_floor_a_singular_covariance_is_marked(structure: Structure) -
 
 
 @each_structure
-def test_kernels_without_rows_keep_their_factor(structure: Structure) -> None:
-    """Whether a start can go on is up to its new covariances."""
-    new, old = (batch_of_covariances(seed, structure, 2)[0] for seed in (11, 12))
-    alive, usable = np.array([[True, False, True], [False, False, False]]), np.array([True, False])
-    one, other = (structure.factor(own, 2) for own in (new, old))
-    found = structure.factor_where_alive(alive, replace(one, usable=usable), replace(other, usable=~usable))
-    expected = structure.factor(structure.where_alive(alive, new, old), 2)
-    assert_array_equal(found.whitener, expected.whitener)
-    assert_array_equal(found.log_determinant, expected.log_determinant)
-    assert_array_equal(found.usable, usable)
-
-
-@each_structure
 @pytest.mark.parametrize("n_features", [1, 3])
 def test_log_prior_is_the_inverse_wisharts_up_to_a_constant(structure: Structure, n_features: int) -> None:
     """−ν/2 (log|P| + tr(Σ₀ P⁻¹)), once for each matrix that the structure has."""

@@ -27,6 +27,8 @@ BoolArray = NDArray[np.bool_]
 
 # Rows at a larger squared distance from a kernel count as this far from it: log-densities stay finite.
 FARTHEST_SQUARED = 1e300
+# Smallest normal number, and smallest usable variance.
+TINY = float(np.finfo(np.float64).tiny)
 # Host arrays up to this length are cached on the device.
 _SHORT = 4096
 # Rows this wide are transposed in pieces, which is two to four times faster.
@@ -35,8 +37,8 @@ _WIDE = 24
 _PIECE = 128
 # The CPU, and memory of the CPU that a CUDA device reads, as DLPack numbers them.
 _ON_CPU = (1, 3)
-# Fields of records that are not arrays.
-_PLAIN = (int, float, str, type(None))
+# Rows that are searched for missing values at a time.
+_SCANNED = 1 << 13
 
 Some = TypeVar("Some", bound="Record")
 
@@ -48,7 +50,7 @@ def is_numpy(array: Any) -> bool:
 
 def namespace(array: Array) -> Any:
     """Return the functions for an array, by the names of the array API standard."""
-    return np if is_numpy(array) else _torch_namespace()
+    return np if isinstance(array, (np.ndarray, np.generic)) else _torch_namespace()
 
 
 @lru_cache
@@ -56,6 +58,14 @@ def _torch_namespace() -> Any:
     from array_api_compat import torch
 
     return torch
+
+
+def has_gaps(X: Array) -> bool:
+    """Return whether any value of X (N, M) is missing."""
+    if not is_numpy(X):
+        xp = namespace(X)
+        return bool(xp.any(xp.isnan(xp.sum(X, axis=0))) and xp.any(xp.isnan(X)))
+    return any(bool(np.isnan(X[a : a + _SCANNED]).any()) for a in range(0, len(X), _SCANNED))
 
 
 def device_of(array: Array) -> Any:
@@ -75,18 +85,6 @@ class NumpyOperations:
         values, vectors = np.linalg.eigh(matrices)
         raised: FloatArray = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
         return raised
-
-    @staticmethod
-    def draw_seeds(sample: FloatArray, first: int, chances: FloatArray) -> FloatArray:
-        """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,)."""
-        seeds, nearest = [sample[first]], np.full(len(sample), np.inf)
-        for chance in chances:
-            nearest = np.minimum(nearest, np.sum((sample - seeds[-1]) ** 2, axis=1))
-            cumulative = np.cumsum(nearest)
-            place = np.searchsorted(cumulative, chance * cumulative[-1], side="right")
-            # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
-            seeds.append(sample[min(int(place), len(sample) - 1)])
-        return np.stack(seeds)
 
 
 _NUMPY = NumpyOperations()
@@ -210,7 +208,7 @@ def where(condition: Any, one: Any, other: Any) -> Any:
     """Return `one` where a condition holds, otherwise `other`: float64 numbers, or a number for all."""
     if is_numpy(condition):
         return np.where(condition, one, other)
-    # A number would be sent to the device, or made there, in every call.
+    # Cache the scalar on the device.
     one, other = (
         constant(np.array, value, example=condition) if isinstance(value, float) else value
         for value in (one, other)
@@ -292,6 +290,13 @@ def turn(matrix: np.ndarray, out: FloatArray) -> None:
         out[:, a : a + _PIECE] = matrix[a : a + _PIECE].T
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a contiguous, read-only view of an array, or a copy: code is compiled for each kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 # ---------------------------------------------------------------- records of arrays
 
 
@@ -302,13 +307,11 @@ class Record:
         """Apply a function to the arrays of this record and of others of the same kind; the rest stays."""
 
         def combined(own: Any, *rest: Any) -> Any:
-            if isinstance(own, _PLAIN):
-                return own
             if isinstance(own, Record):
                 return own._combine(function, *rest)
             if isinstance(own, tuple):
                 return tuple(map(combined, own, *rest))
-            return function(own, *rest)
+            return function(own, *rest) if hasattr(own, "ndim") and not isinstance(own, float) else own
 
         fields = [vars(record).values() for record in (self, *others)]
         return type(self)(*map(combined, *fields))
@@ -345,7 +348,7 @@ class Conditions(threading.local):
         # Results of `occurs`, or in an optimistic pass its conditions (B,); None outside `recorded`.
         self.held: list[Any] | None = None
         self.counts: list[int] = []  # in how many places each call of `rare` found its condition
-        self.expected: list[int] | None = None  # the same of an earlier pass, if this one is optimistic
+        self.earlier: list[int] | None = None  # the counts of an earlier pass, if this one is optimistic
 
 
 _conditions = Conditions()
@@ -360,7 +363,7 @@ def occurs(condition: Array) -> bool:
     if is_numpy(condition):
         return bool(condition.any())
     xp = namespace(condition)
-    if _conditions.expected is not None and _conditions.held is not None:
+    if _conditions.earlier is not None and _conditions.held is not None:
         _conditions.held.append(xp.reshape(condition, (-1,)))
         return False
     anywhere = bool(xp.any(condition))
@@ -372,15 +375,15 @@ def occurs(condition: Array) -> bool:
 def rare(condition: Array) -> Array | None:
     """Return the places (q,) where a rare condition (B,) holds; None if nowhere.
 
-    An optimistic pass returns as many places as the pass before it found, rounded up, those where the
-    condition holds first. It records whether there are more, like `occurs`.
+    An optimistic pass returns a fixed number of places, the last pass's count rounded up, true ones first.
+    It records whether there are more, like `occurs`.
     """
-    if is_numpy(condition) or _conditions.expected is None:
+    if is_numpy(condition) or _conditions.earlier is None:
         index = np.flatnonzero(to_numpy(condition))
         if _conditions.held is not None:
             _conditions.counts.append(len(index))
         return index if len(index) else None
-    xp, n_places = namespace(condition), _conditions.expected[len(_conditions.counts)]
+    xp, n_places = namespace(condition), _conditions.earlier[len(_conditions.counts)]
     _conditions.counts.append(n_places)
     if not n_places:
         occurs(condition)
@@ -392,13 +395,13 @@ def rare(condition: Array) -> Array | None:
 
 
 @contextmanager
-def recorded(expected: list[int] | None = None) -> Iterator[Conditions]:
-    """Yield the conditions met in the body; it is optimistic if `expected` has the counts of an earlier one.
+def recorded(earlier: list[int] | None = None) -> Iterator[Conditions]:
+    """Yield the conditions met in the body; it is optimistic if the counts of an `earlier` pass are given.
 
     Optimistic results stay on the device.
     """
-    _conditions.held, _conditions.counts, _conditions.expected = [], [], expected
+    _conditions.held, _conditions.counts, _conditions.earlier = [], [], earlier
     try:
         yield _conditions
     finally:
-        _conditions.held, _conditions.counts, _conditions.expected = None, [], None
+        _conditions.held, _conditions.counts, _conditions.earlier = None, [], None

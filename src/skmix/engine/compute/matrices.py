@@ -8,27 +8,26 @@ import math
 import numpy as np
 
 from . import simd
+from .arrays import TINY
 from .simd import LANES, add, fma, inner, jit, load, multiply, splat, store, subtract
-
-_SMALLEST = float(np.finfo(np.float64).tiny)  # smallest normal number
 
 
 @jit
-def normalise(second, places, mass, offset, prior, rows, ridge, out):
+def to_covariances(second, places, mass, offset, prior, rows, ridge, out):
     """Write covariances (B, M · M) from second moments (B, S), as `Structure.update` does.
 
     The entries of a matrix are at `places` (M · M,) among its moments. `prior` (M · M,) is added to them,
     `rows` to the mass (B,), and `ridge` (M · M,) to the quotient.
     """
-    n_matrices, order = offset.shape
+    n_matrices, n_features = offset.shape
     for b in range(n_matrices):
-        for i in range(order):
+        for i in range(n_features):
             weighted = mass[b] * offset[b, i]
-            for j in range(order):
-                at = i * order + j
+            for j in range(n_features):
+                at = i * n_features + j
                 out[b, at] = second[b, places[at]] - weighted * offset[b, j]
         divisor = mass[b] + rows
-        for at in range(order * order):
+        for at in range(n_features * n_features):
             out[b, at] = (out[b, at] + prior[at]) / divisor + ridge[at]
 
 
@@ -39,59 +38,59 @@ def eliminate(matrices, singular, whiteners, units, pivots, positive, inflation)
     Writes whiteners (B, M, M), the units (B, M) and pivots (M, B) of the scaled matrices, which matrices (B,)
     are positive definite, and the largest variance inflation (B,) of each.
     """
-    n_matrices, order, _ = matrices.shape
-    rest, inverse = np.zeros(order * order * LANES), np.zeros(order * order * LANES)
-    roots, least = np.empty(LANES), np.empty(order * LANES)
+    n_matrices, n_features, _ = matrices.shape
+    rest, inverse = np.zeros(n_features * n_features * LANES), np.zeros(n_features * n_features * LANES)
+    roots, least = np.empty(LANES), np.empty(n_features * LANES)
     bits, unit_bits = matrices.view(np.int64), units.view(np.int64)
     for b in range(0, n_matrices, LANES):
         for lane in range(LANES):
             own = min(b + lane, n_matrices - 1)
             proper = True
-            for i in range(order):
+            for i in range(n_features):
                 proper &= 0.0 < matrices[own, i, i] < math.inf
             positive[own] = proper
-            for i in range(order):
+            for i in range(n_features):
                 power = 1
                 if proper:
                     # The bits of a number hold its power of two, unless it is too small for that.
                     power, variance = (bits[own, i, i] >> 52) - 1022, matrices[own, i, i]
-                    if variance < _SMALLEST:
+                    if variance < TINY:
                         power = math.frexp(variance)[1]
                 unit_bits[own, i] = (1023 - power // 2) << 52
                 for j in range(i + 1):
                     scaled = matrices[own, i, j] * units[own, i] * units[own, j] if proper else 1.0 * (i == j)
-                    rest[(i * order + j) * LANES + lane] = scaled
-                least[i * LANES + lane] = singular * abs(rest[(i * order + i) * LANES + lane])
+                    rest[(i * n_features + j) * LANES + lane] = scaled
+                least[i * LANES + lane] = singular * abs(rest[(i * n_features + i) * LANES + lane])
         inverse[:] = 0.0
-        for j in range(order):
+        for j in range(n_features):
             for lane in range(LANES):
-                pivot = rest[(j * order + j) * LANES + lane]
+                pivot = rest[(j * n_features + j) * LANES + lane]
                 good = pivot > least[j * LANES + lane]
                 pivot = pivot if good else 1.0
                 roots[lane] = 1.0 / math.sqrt(pivot)
                 if b + lane < n_matrices:
                     positive[b + lane] &= good
                     pivots[j, b + lane] = pivot
-            root, row = load(roots, 0), j * order * LANES
+            root, row = load(roots, 0), j * n_features * LANES
             store(inverse, row + j * LANES, splat(1.0))
             for k in range(row, row + (j + 1) * LANES, LANES):
                 store(inverse, k, multiply(load(inverse, k), root))
-            for i in range(j + 1, order):
-                below = i * order * LANES
+            for i in range(j + 1, n_features):
+                below = i * n_features * LANES
                 column = multiply(load(rest, below + j * LANES), root)
                 store(rest, below + j * LANES, column)
                 for k in range(j + 1, i + 1):
-                    product = multiply(column, load(rest, (k * order + j) * LANES))
+                    product = multiply(column, load(rest, (k * n_features + j) * LANES))
                     store(rest, below + k * LANES, subtract(load(rest, below + k * LANES), product))
                 for k in range(0, (j + 1) * LANES, LANES):
                     product = multiply(column, load(inverse, row + k))
                     store(inverse, below + k, subtract(load(inverse, below + k), product))
         for lane in range(min(LANES, n_matrices - b)):
             own, largest = b + lane, 0.0
-            for j in range(order):
+            for j in range(n_features):
                 length = 0.0
-                for i in range(j, order):
-                    number = inverse[(i * order + j) * LANES + lane]
+                for i in range(j, n_features):
+                    number = inverse[(i * n_features + j) * LANES + lane]
                     length += number * number
                     whiteners[own, i, j] = number * units[own, j]
                 variance = matrices[own, j, j] * units[own, j] * units[own, j]
@@ -126,7 +125,7 @@ def _factor_known_first(covariances, at, order, lower, roots):
             if i == j:
                 store(roots, j * LANES, a)
                 for lane in range(j * LANES, (j + 1) * LANES):
-                    roots[lane] = 1.0 / math.sqrt(max(roots[lane], _SMALLEST))
+                    roots[lane] = 1.0 / math.sqrt(max(roots[lane], TINY))
             root = load(roots, j * LANES)
             store(lower, place, multiply(a, root))
             store(lower, place + row, multiply(subtract(load(lower, place + row), b), root))
@@ -135,8 +134,8 @@ def _factor_known_first(covariances, at, order, lower, roots):
 
 
 @jit
-def complete(x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places):
-    """Complete rows with gaps under kernels in groups of LANES, of which one or more share a covariance.
+def complete_rows(x, first, orders, n_known, covariances, means, distances, logs, ahead, remaining, places):
+    """Complete rows with gaps under vectors of LANES kernels; one or more vectors share a covariance.
 
     Rows x (n, M) are ordered by pattern; those of pattern p begin at first[p], first is (P + 1,). The first
     n_known[p] features in orders[p], (P, M), are known. Covariances are (F, M, M, LANES), means
@@ -197,7 +196,7 @@ def complete(x, first, orders, n_known, covariances, means, distances, logs, ahe
 def add_remaining(mass, orders, n_known, remaining, places, out):
     """Add mass (P, F · LANES) times the remaining covariances to `out` (F, M, M, LANES), lower triangles.
 
-    See `complete` for the others.
+    See `complete_rows` for the others.
     """
     n_features, n_factors = orders.shape[1], mass.shape[1] // LANES
     masses = mass.reshape(-1)

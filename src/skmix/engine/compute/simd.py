@@ -571,29 +571,23 @@ def unrolled(n_features: int) -> tuple[int, int]:
     """
     if not n_features:
         return 0, 0
-    return _distances_of(n_features).address, _moments_of(n_features).address
+    distances, moments = _unrolled(n_features)
+    return distances.address, moments.address
 
 
 @lru_cache
-def _distances_of(n_features: int) -> Any:
-    def distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at):
-        add_distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at, n_features)
-
-    return _of_features(distances, n_features)
-
-
-@lru_cache
-def _moments_of(n_features: int) -> Any:
-    def moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at):
-        add_moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at, n_features)
-
-    return _of_features(moments, n_features)
-
-
-def _of_features(function: Any, n_features: int) -> Any:
-    """Compile a function for that many features, which has a file of its own in the cache.
+def _unrolled(n_features: int) -> list[Any]:
+    """Compile both functions, each with a file of its own in the cache.
 
     Two processes that write into one file at the same time could each leave the other's code there.
     """
-    function.__qualname__ += f"_{n_features}"
-    return _cached(partial(cfunc, _CALLED), function)
+
+    def distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at):
+        add_distances(x, at, step, n_rows, means, mean_at, whitener, whitener_at, out, out_at, n_features)
+
+    def moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at):
+        add_moments(x, at, step, n_rows, weights, weights_at, origins, origin_at, out, out_at, n_features)
+
+    for function in (distances, moments):
+        function.__qualname__ += f"_{n_features}"
+    return [_cached(partial(cfunc, _CALLED), function) for function in (distances, moments)]

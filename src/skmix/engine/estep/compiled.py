@@ -15,6 +15,8 @@ tasks are added in order: results are bitwise the same for any number of threads
 from __future__ import annotations
 
 import math
+from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,7 +26,7 @@ from numba.extending import register_jitable
 from numpy.lib.stride_tricks import as_strided
 
 from ..compute import simd
-from ..compute.arrays import FARTHEST_SQUARED, join
+from ..compute.arrays import FARTHEST_SQUARED, join, read_only
 from ..compute.simd import (
     LANES,
     ROWS,
@@ -43,13 +45,15 @@ from ..compute.simd import (
 from ..compute.threads import Workers, aligned
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures import Structure
+from ..structures.linalg import index_of
+from ..tails import StudentT, Sums
 from .coverage import POOLED_PRODUCTS, PRODUCTS
 from .reference import Kernels, Rows
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16
 # Log-densities in a tile.
-_TILE = 1 << 14
+_TILE_NUMBERS = 1 << 14
 # Most rows of a tile where loops over features are unrolled.
 _LARGEST_TILE = 256
 # Most rows of a tile where they are not.
@@ -65,23 +69,23 @@ _SUMS = 1 << 24
 # Numbers in the sums of all starts that run together.
 _SUMS_TOGETHER = 1 << 25
 # Starts of a task, which share the rows of a tile.
-_TOGETHER = 4
+_STARTS_OF_TASK = 4
 # Responsibilities below this share of a kernel's largest in a tile do not change its moments.
-_NEGLIGIBLE = 1e-22
+NEGLIGIBLE_SHARE = 1e-22
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
-_UNDERFLOW = 1e-150
-# If all means are within so many standard deviations of the origin, expanded log-densities and moments about
-# it keep nine digits.
-_NEAR = 2.0**10
-# They do not if a kernel's new variance is less than this share of its mean square.
+_LEAST_SUM = 1e-150
+# Expanded log-densities and moments about the origin keep nine digits if all means are within this many
+# standard deviations of it.
+_LARGEST_OFFSET = 2.0**10
+# Moments about the origin lose digits if a kernel's new variance is less than this share of its mean square.
 _NARROW = 2.0**-24
 # A kernel with less mass has no moments to speak of.
 _LEAST_MASS = 1e-130
-# Kinds of arithmetic. Differences from a mean are whitened by a lower triangular matrix,
+# Kind of arithmetic: differences from a mean are whitened by a lower triangular matrix.
 _TRIANGULAR = 0
-# or by scales and factors,
+# Kind of arithmetic: differences from a mean are divided by deviations, and projected on factors.
 _FACTORS = 1
-# or log-densities and moments are matrix products with rows and powers of them.
+# Kind of arithmetic: log-densities and moments are matrix products with rows and their powers.
 _EXPANDED = 2
 
 
@@ -178,8 +182,8 @@ class BlockSums(NamedTuple):
     mass: Any  # (blocks, R, K, C)
     moments: Any  # (blocks, R, rows, moments)
     # Empty where they are not needed, as in `Statistics`.
-    scales: Any = np.empty(0)  # (blocks, R, K)
-    log_scales: Any = np.empty(0)  # (blocks, R, K): with log(1 + d² / ν) in place of log u
+    precisions: Any = np.empty(0)  # (blocks, R, K): E[u] of rows
+    log_ratios: Any = np.empty(0)  # (blocks, R, K): log(1 + d² / ν)
     background: Any = np.empty(0)  # (blocks, R, C)
 
 
@@ -206,34 +210,52 @@ class Job(NamedTuple):
         return cls(*given, Tiles.none(), False, sums, likeliest, flat(nothing), np.empty((0, 0)))
 
 
-class Scratch(NamedTuple):
-    """Memory of one thread."""
+def _length_by_row(sizes: Sizes) -> int:
+    return 0 if sizes.unrolled or sizes.kind == _EXPANDED else sizes.width * sizes.tile
 
-    x: Any  # (step, tile): rows
-    white: Any  # (terms, tile): whitened rows
-    # (rows, tile): log-densities, then responsibilities; after the kernels' those of the background, if there
-    # is one, and a vector to spare
-    values: Any
-    scales: Any  # (K, tile): E[u] of t kernels, and a vector to spare
-    log_scales: Any  # (K, tile): logarithms of 1 + d² / ν
-    logs: Any  # (tile,): log-likelihoods
-    weights: Any  # (tile,): weights of the rows, zero beyond the last
-    joints: Any  # (K, LANES): densities of a vector of rows, relative to the largest
-    order: Any  # (tile,): the rows by class
-    places: Any  # (tile,): where they begin
-    bounds: Any  # (C + 1,): first row of each class
-    present: Any  # (C,): classes with rows
-    low: Any  # (K,): rows low … high − 1, in whole vectors, are those of classes in which
-    high: Any  # (K,): the kernel has a weight; its log-joints are not needed elsewhere
-    listed: Any  # (K + 1,): places of some kernels' log-joints
+
+# Memory of one thread: the length of each array. Numbers of rows and kernels:
+_SCRATCH_NUMBERS: dict[str, Callable[[Sizes], int]] = {
+    "x": lambda s: max(s.step, s.n_features) * s.tile,  # (step, tile): rows
+    "white": lambda s: s.terms * s.tile if s.kind == _EXPANDED else 0,  # (terms, tile): whitened rows
+    # (rows, tile): log-densities, then responsibilities; those of the background follow those of the kernels,
+    # and there is a vector to spare.
+    "values": lambda s: max(s.rows, s.n_kernels + 1) * s.tile + LANES,
+    "precisions": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): E[u] of t kernels
+    "log_ratios": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): log(1 + d² / ν)
+    "logs": lambda s: s.tile + LANES,  # (tile,): log-likelihoods
+    "weights": lambda s: s.tile + LANES,  # (tile,): weights of the rows, zero beyond the last
+    "joints": lambda s: s.n_kernels * LANES,  # (K, LANES): densities of a vector of rows, over the largest
+    "few": lambda s: s.n_features * 2 * LANES,  # (M, 2 · LANES): differences of two vectors of rows
     # The others are for any number of features, where loops are not unrolled.
-    few: Any  # (M, 2 · LANES): differences of two vectors of rows
-    by_row: Any  # (tile, step): rows
-    ahead: Any  # (tile, width): differences
-    weighted: Any  # (tile, width): differences times their weights
-    turned: Any  # (M, tile): differences, feature by feature
-    along: Any  # (tile, depth): differences projected on the factors
-    index: Any  # (tile + 1,): places of the rows whose weights are not negligible
+    "by_row": lambda s: 0 if s.unrolled else s.step * s.tile,  # (tile, step): rows
+    "ahead": _length_by_row,  # (tile, width): differences
+    "weighted": _length_by_row,  # (tile, width): differences times their weights
+    "turned": lambda s: s.n_features * s.tile if s.depth else 0,  # (M, tile): differences by feature
+    "along": lambda s: s.tile * s.depth,  # (tile, depth): differences projected on the factors
+}
+# Indices of rows, classes and kernels:
+_SCRATCH_PLACES: dict[str, Callable[[Sizes], int]] = {
+    "order": lambda s: s.tile,  # (tile,): the rows by class
+    "places": lambda s: s.tile,  # (tile,): where they begin
+    "bounds": lambda s: s.n_classes + 1,  # first row of each class
+    "present": lambda s: s.n_classes,  # classes with rows
+    # (K + 1,): rows low … high − 1, in whole vectors, belong to classes in which the kernel has a weight.
+    "low": lambda s: s.n_kernels + 1,
+    "high": lambda s: s.n_kernels + 1,
+    "listed": lambda s: s.n_kernels + 2,  # places of some kernels' log-joints
+    "index": lambda s: s.tile + 1,  # places of the rows whose weights are not negligible
+}
+Scratch = namedtuple("Scratch", [*_SCRATCH_NUMBERS, *_SCRATCH_PLACES])  # type: ignore[misc]
+
+
+def scratch_of(sizes: Sizes) -> Scratch:
+    """Return the memory of a thread, filled with zeros."""
+    numbers = [aligned(length(sizes)) for length in _SCRATCH_NUMBERS.values()]
+    for array in numbers:
+        array[:] = 0.0
+    places = [np.zeros(length(sizes), dtype=np.int64) for length in _SCRATCH_PLACES.values()]
+    return Scratch(*numbers, *places)
 
 
 @inner
@@ -392,11 +414,11 @@ def add_distances(x, tile, sizes, model, kernel, ahead, values, place):
 
 
 @inner
-def _add_tails(distances, a, b, degrees, n_features, values, scales, log_scales, place):
+def _add_tails(distances, a, b, degrees, n_features, values, precisions, log_ratios, place):
     """Add the logarithms of t densities, relative to the peak, of rows a … b − 1 to values[place:].
 
-    `distances` are −½ times squared ones. E[u] is written into `scales`, which may be the same array, and
-    the logarithm of 1 + d² / ν into `log_scales`.
+    `distances` are −½ times squared ones. E[u] is written into `precisions`, which may be the same array, and
+    the logarithm of 1 + d² / ν into `log_ratios`.
     """
     factor, power = splat(-2.0 / degrees), splat(-0.5 * (degrees + n_features))
     peak, one = splat((degrees + n_features) / degrees), splat(1.0)
@@ -404,12 +426,12 @@ def _add_tails(distances, a, b, degrees, n_features, values, scales, log_scales,
         ratio = fma(factor, load(distances, r), one)
         log = simd.log(ratio)
         store(values, r, fma(power, log, load(values, r)))
-        store(scales, r, simd.divide(peak, ratio))
-        store(log_scales, r, log)
+        store(precisions, r, simd.divide(peak, ratio))
+        store(log_ratios, r, log)
 
 
 @inner
-def _apply_scales(values, scales, log_scales, a, b):
+def _apply_precisions(values, precisions, log_ratios, a, b):
     """Multiply responsibilities a … b − 1, whole vectors, by E[u].
 
     Returns the sum of the products, and that of responsibilities times the logarithms.
@@ -417,8 +439,8 @@ def _apply_scales(values, scales, log_scales, a, b):
     total, logs = splat(0.0), splat(0.0)
     for r in range(a, b, LANES):
         share = load(values, r)
-        logs = fma(share, load(log_scales, r), logs)
-        share = multiply(share, load(scales, r))
+        logs = fma(share, load(log_ratios, r), logs)
+        share = multiply(share, load(precisions, r))
         total = add(total, share)
         store(values, r, share)
     return simd.total(total), simd.total(logs)
@@ -502,7 +524,7 @@ def _choose(weights, at, n, index):
     largest = splat(0.0)
     for i in range(0, n, LANES):
         largest = larger(largest, load(weights, at + i))
-    count, least = 0, _NEGLIGIBLE * simd.largest(largest)
+    count, least = 0, NEGLIGIBLE_SHARE * simd.largest(largest)
     for start in range(0, n, LANES):
         if simd.any_above(load(weights, at + start), least):
             for i in range(start, start + LANES):
@@ -600,10 +622,10 @@ def _write(values, a, n, sizes, mixing, scratch, out):
             for k in range(n_kernels):
                 found = fma(splat(mixing[k * n_columns + c]), load(joints, k * LANES), found)
             store(sums, 0, found)
-            store(logs, 0, add(highest, simd.log(larger(found, splat(_UNDERFLOW)))))
+            store(logs, 0, add(highest, simd.log(larger(found, splat(_LEAST_SUM)))))
             for i in range(min(LANES, n - r)):
                 out[a + r + i, c] = logs[i]
-                if sums[i] < _UNDERFLOW:
+                if sums[i] < _LEAST_SUM:
                     out[a + r + i, c] = _log_sum(values, r + i, sizes, mixing, c, n_columns)
 
 
@@ -637,7 +659,7 @@ def _work(counter, n_tasks, job, scratch):
         task = simd.take_numbers(counter, 1)
         if task >= n_tasks:
             break
-        part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _TOGETHER
+        part, first_start = task % sizes.n_blocks, task // sizes.n_blocks * _STARTS_OF_TASK
         first, last = part * of_block, min((part + 1) * of_block, -(-sizes.n_rows // sizes.tile))
         if listed:
             first, last = tiles.block[part], tiles.block[part + 1]
@@ -652,7 +674,7 @@ def _work(counter, n_tasks, job, scratch):
             if len(data.weights):
                 for i in range(n):
                     weights[i] = data.weights[order[i]]
-            for s in range(first_start, min(first_start + _TOGETHER, n_starts)):
+            for s in range(first_start, min(first_start + _STARTS_OF_TASK, n_starts)):
                 seen = x
                 if len(model.rotation):
                     seen = scratch.white
@@ -672,7 +694,7 @@ def _work(counter, n_tasks, job, scratch):
                     low[i], high[i] = begin, end
                     into = values
                     if heavy:
-                        into = scratch.scales
+                        into = scratch.precisions
                         fill(into, place, place + tile, 0.0)
                     if unrolled[0]:
                         simd.call(
@@ -684,7 +706,7 @@ def _work(counter, n_tasks, job, scratch):
                     if heavy:
                         _add_tails(
                             into, begin, end, model.degrees[kernel], n_features,
-                            values, into, scratch.log_scales, place,
+                            values, into, scratch.log_ratios, place,
                         )  # fmt: skip
                 if sizes.kind == _EXPANDED:
                     _add_terms(seen, sizes, model, s, values)
@@ -734,12 +756,12 @@ def _work(counter, n_tasks, job, scratch):
                     if shares <= (tiles.least[kernel] if listed else 0.0):
                         continue
                     if heavy:
-                        found = _apply_scales(
-                            values, scratch.scales, scratch.log_scales,
+                        found = _apply_precisions(
+                            values, scratch.precisions, scratch.log_ratios,
                             place + begin // LANES * LANES, place + _padded(end),
                         )  # fmt: skip
-                        sums.scales[own] += found[0]
-                        sums.log_scales[own] += found[1]
+                        sums.precisions[own] += found[0]
+                        sums.log_ratios[own] += found[1]
                     if unrolled[0]:
                         begin = begin // LANES * LANES
                         simd.call(
@@ -760,45 +782,33 @@ def expect(
     *,
     with_moments: bool = True,
     likeliest: Likeliest | None = None,
+    near: bool | None = None,
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
 
-    The most likely kernels of one start are written into `likeliest`.
+    The most likely kernels of one start are written into `likeliest`. `near` says that all starts, or none,
+    are near the origin; by default it is found out.
     """
-    near = _are_near(kernels, origins)
-    options: dict[str, Any] = {"with_moments": with_moments, "likeliest": likeliest}
-    if (near == near[0]).all():
-        return _expect(rows, kernels, origins, pool, near=bool(near[0]), **options)
-    # The arithmetic of a start must not depend on the others.
-    parts = np.flatnonzero(near), np.flatnonzero(~near)
-    found = [
-        _expect(rows, kernels.take(part), origins[part], pool, near=bool(near[part[0]]), **options)
-        for part in parts
-    ]
-    return join(found).take(np.argsort(np.concatenate(parts)))
 
+    def of_starts(starts: slice | IntArray, near: bool) -> Statistics:
+        own = kernels.take(starts), origins[starts]
+        return expect(rows, *own, pool, with_moments=with_moments, likeliest=likeliest, near=near)
 
-def _expect(
-    rows: Rows,
-    kernels: Kernels,
-    origins: FloatArray,
-    pool: Workers,
-    *,
-    near: bool,
-    with_moments: bool,
-    likeliest: Likeliest | None,
-) -> Statistics:
-    """Do the E-step for starts that are all near the origin, or all not."""
-    options: dict[str, Any] = {"with_moments": with_moments, "likeliest": likeliest}
+    if near is None:
+        are_near = _are_near(kernels, origins)
+        near = bool(are_near[0])
+        if not (are_near == near).all():
+            # The arithmetic of a start must not depend on the others.
+            parts = np.flatnonzero(are_near), np.flatnonzero(~are_near)
+            found = join([of_starts(parts[0], True), of_starts(parts[1], False)])
+            return found.take(np.argsort(np.concatenate(parts)))
     sizes, model = prepare(rows, kernels, origins, near=near)
     n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
     of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
-    together = max(_TOGETHER, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _TOGETHER * _TOGETHER)
+    n_tasks = max(1, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _STARTS_OF_TASK)
+    together = n_tasks * _STARTS_OF_TASK
     if n_starts > together:
-        cuts = [slice(a, a + together) for a in range(0, n_starts, together)]
-        return join(
-            [_expect(rows, kernels.take(cut), origins[cut], pool, near=near, **options) for cut in cuts]
-        )
+        return join([of_starts(slice(a, a + together), near) for a in range(0, n_starts, together)])
     leading = (sizes.n_blocks, n_starts)
     shapes = [
         (*leading, n_classes),
@@ -812,21 +822,31 @@ def _expect(
     job = Job.of(rows, sizes, model)._replace(with_moments=with_moments, sums=sums)
     if likeliest is not None:
         job = job._replace(likeliest=likeliest)
-    run(pool, sizes.n_blocks * -(-n_starts // _TOGETHER), job)
-    likelihood, mass, moments, scales, logs, background = (
+    run(pool, sizes.n_blocks * -(-n_starts // _STARTS_OF_TASK), job)
+    likelihood, mass, moments, precisions, log_ratios, background = (
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
         for array, shape in zip(sums, shapes, strict=True)
     )
     found = statistics_of(rows, kernels, origins, sizes, (likelihood, mass, moments))
-    of_tail = kernels.tail.from_flat(mass, scales, logs, background, kernels.means.shape[-1])
-    found = replace(found, of_tail=of_tail)
+    found = replace(found, of_tail=_sums_of_tail(kernels, mass, precisions, log_ratios, background))
     if not near or not with_moments:
         return found
     again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
     if len(again):
-        better = _expect(rows, kernels.take(again), origins[again], pool, near=False, **options)
-        found = found.put(again, better)
+        found = found.put(again, of_starts(again, False))
     return found
+
+
+def _sums_of_tail(
+    kernels: Kernels, mass: FloatArray, precisions: FloatArray, log_ratios: FloatArray, background: FloatArray
+) -> Sums:
+    """Return what the tail adds to the statistics, from the sums of all blocks."""
+    tail, n_features = kernels.tail, kernels.means.shape[-1]
+    if isinstance(tail, StudentT):
+        # E[log u] of a row at the mean; its distance takes log(1 + d² / ν) from it.
+        constants = np.log1p(n_features / tail.degrees) + tail.mean_logs(n_features)[..., 0]
+        return precisions, mass.sum(axis=-1) * constants - log_ratios
+    return (background,) if background.size else ()
 
 
 def _lost_digits(
@@ -834,7 +854,7 @@ def _lost_digits(
 ) -> BoolArray:
     """Return the starts (R,) with a kernel that is too narrow for moments about zero.
 
-    Kernels may narrow in one pass, so that those of the next one must be known.
+    A kernel can narrow within one pass, so its new variance is tested.
     """
     structure, (_, n_kernels, n_features) = kernels.structure, kernels.means.shape
     share = np.where(mass > _LEAST_MASS, 1.0 / np.maximum(mass, _LEAST_MASS), 0.0)[..., None]
@@ -905,7 +925,7 @@ def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
     if all(each.lacks(structure, kernels.tail) for each in (PRODUCTS, POOLED_PRODUCTS)):
         return np.zeros(len(origins), dtype=bool)
     white = [m @ whitener[:, 0].mT if structure.shared else m * whitener for m in (kernels.means, origins)]
-    near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _NEAR**2
+    near: BoolArray = np.square(white).sum(axis=-1).max(axis=(0, 2)) <= _LARGEST_OFFSET**2
     # Origins other than the means are for kernels that lost digits.
     return near & np.all(origins == kernels.means, axis=(1, 2))
 
@@ -929,7 +949,7 @@ def _tied_second(
 def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Workers) -> FloatArray:
     """Return log N(x_n; μ_k, P_k), shape (N, K), under one start, or their mixtures with weights (K, L)."""
     alone = np.zeros((1, kernels.means.shape[1], 1))
-    unweighted = replace(kernels, log_weights=alone, tail=kernels.tail.of_kernels())
+    unweighted = replace(kernels, log_weights=alone, tail=kernels.tail.of_kernels(), log_outside=None)
     near = bool(_are_near(kernels, kernels.means)[0])
     sizes, model = prepare(rows, unweighted, kernels.means, near=near)
     out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
@@ -958,42 +978,6 @@ def run(pool: Workers, n_tasks: int, job: Job) -> None:
         _work(counter, n_tasks, job, scratch)
 
     pool.run(work_in_thread, n_tasks)
-
-
-def scratch_of(sizes: Sizes) -> Scratch:
-    """Return the memory of a thread."""
-    tile, n_features, n_kernels = sizes.tile, sizes.n_features, sizes.n_kernels
-    by_row = 0 if sizes.unrolled or sizes.kind == _EXPANDED else sizes.width * tile
-    lengths = {
-        "x": max(sizes.step, n_features) * tile,
-        "white": sizes.terms * tile if sizes.kind == _EXPANDED else 0,
-        "values": max(sizes.rows, n_kernels + 1) * tile + LANES,
-        "scales": n_kernels * tile + LANES if sizes.heavy else 0,
-        "log_scales": n_kernels * tile + LANES if sizes.heavy else 0,
-        "logs": tile + LANES,
-        "weights": tile + LANES,
-        "joints": n_kernels * LANES,
-        "few": n_features * 2 * LANES,
-        "by_row": 0 if sizes.unrolled else sizes.step * tile,
-        "ahead": by_row,
-        "weighted": by_row,
-        "turned": n_features * tile if sizes.depth else 0,
-        "along": tile * sizes.depth,
-    }
-    numbers = {name: aligned(length) for name, length in lengths.items()}
-    for array in numbers.values():
-        array[:] = 0.0
-    places = {
-        "order": tile,
-        "places": tile,
-        "bounds": sizes.n_classes + 1,
-        "present": sizes.n_classes,
-        "low": n_kernels + 1,
-        "high": n_kernels + 1,
-        "listed": n_kernels + 2,
-        "index": tile + 1,
-    }
-    return Scratch(**numbers, **{name: np.zeros(n, dtype=np.int64) for name, n in places.items()})
 
 
 def data_of(rows: Rows) -> Data:
@@ -1050,13 +1034,15 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
         if size:
             width, n_moments = n_features, n_features * (n_features + 3) // 2
             numbers: FloatArray = whitener.reshape(*whitener.shape[:2], -1)
-            whitener = numbers.take(_lower_triangle(n_features), axis=-1)
+            whitener = numbers.take(index_of(n_features, "triangle"), axis=-1)
         else:
             n_moments = width * (1 + width)
             whitener = _in_blocks(_filled(whitener, width, width))
         whitener = np.broadcast_to(whitener, (n_starts, n_kernels, *whitener.shape[2:]))
     n_classes = kernels.log_weights.shape[-1]
-    tile = max(3, min(_TILE // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE)
+    tile = max(
+        3, min(_TILE_NUMBERS // n_kernels, _LARGEST_TILE if size else _LARGEST_BY_ROW) // _SMALLEST_TILE
+    )
     # Features must not lie a power of two apart: they would compete for the same lines of the cache.
     tile = _SMALLEST_TILE * (tile - 1 + tile % 2)
     of_block = n_classes + n_kernels * n_classes + n_rows * n_moments
@@ -1070,8 +1056,10 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     )  # fmt: skip
     base = constants[..., None] + kernels.log_weights
     padded = _filled(means, width), _filled(origins, width)
-    model = Model(*map(flat, (base, *padded, whitener, factors, rotation, *kernels.tail.flat())))
-    return sizes, model
+    degrees = kernels.tail.degrees if isinstance(kernels.tail, StudentT) else nothing
+    background = nothing if kernels.log_outside is None else kernels.log_outside
+    arrays = base, *padded, whitener, factors, rotation, degrees, background
+    return sizes, Model(*map(flat, arrays))
 
 
 def _filled(array: FloatArray, *shape: int) -> FloatArray:
@@ -1085,17 +1073,9 @@ def _filled(array: FloatArray, *shape: int) -> FloatArray:
     return whole
 
 
-@lru_cache
-def _lower_triangle(n_features: int) -> IntArray:
-    """Return the places of the lower triangle in a flat matrix (M · M,)."""
-    return np.flatnonzero(np.tri(n_features))
-
-
 def flat(array: np.ndarray) -> np.ndarray:
-    """Return the numbers of an array; read-only ones, since code is compiled for each kind of array."""
-    flat = np.ascontiguousarray(array).reshape(-1).view()
-    flat.flags.writeable = False
-    return flat
+    """Return the numbers of an array, read-only."""
+    return read_only(array).reshape(-1)
 
 
 def _in_blocks(matrices: FloatArray) -> FloatArray:

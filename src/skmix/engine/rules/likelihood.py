@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..compute.arrays import clip, constant, namespace, rare, to_numpy, where
+from ..compute.arrays import TINY, clip, constant, namespace, rare, to_numpy, where
 from ..model import BoolArray, Factor, FloatArray, Parameters, Regulariser, Statistics
 from ..structures import Structure
+from ..structures.linalg import where_chosen
 from .weights import begin, log_ratio, point_weights, with_posterior
 
 # Mass below this comes only from the lower limit on responsibilities: the kernel or weight is empty.
 _EMPTY = 1e-130
-_TINY = float(np.finfo(np.float64).tiny)
 # Sums of terms this much larger than their result keep an accuracy of about 1e-9.
 _LARGEST_CANCELLATION = 2.0**24
 
@@ -72,9 +72,9 @@ class Likelihood:
         if some_empty:
             # Empty kernels get a covariance that can be factored; their own is restored below.
             identity = constant(_identity, structure, first.shape[-1], second.shape[-1], example=mass)
-            mass, first = where(alive, mass, _TINY), where(alive[..., None], first, 0.0)
-            weight = where(alive, weight, _TINY)
-            second = where(alive[..., None], second, _TINY * identity)
+            mass, first = where(alive, mass, TINY), where(alive[..., None], first, 0.0)
+            weight = where(alive, weight, TINY)
+            second = where(alive[..., None], second, TINY * identity)
         offset = first / weight[..., None]
         means = origins + offset  # (M2)
         ahead = offset
@@ -88,8 +88,13 @@ class Likelihood:
         inaccurate = lost_digits(offset, covariances, structure)
         if some_empty:
             means = where(alive[..., None], means, previous.means)
-            covariances = structure.where_alive(alive, covariances, previous.covariances)
-            next_factor = structure.factor_where_alive(alive, next_factor, factor)
+            own, old = map(structure.by_kernel, (covariances, previous.covariances))
+            covariances = xp.reshape(where_chosen(alive, own, old), covariances.shape)
+            next_factor = Factor(
+                where_chosen(alive, next_factor.whitener, factor.whitener),
+                where_chosen(alive, next_factor.log_determinant, factor.log_determinant),
+                next_factor.usable,
+            )
             inaccurate = alive & inaccurate
         every = tail.all_mass(statistics.mass, statistics.of_tail)
         class_mass, prior = assign_unlabelled(every, previous)
@@ -97,7 +102,7 @@ class Likelihood:
         class_mass, tail = tail.improve(
             class_mass, mass, alive, statistics.of_tail, learn_degrees=self.learn_degrees
         )
-        found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # its weights follow
+        found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
         if self.bounded:
             found = with_posterior(found, class_mass, previous, learn=regulariser.hierarchical == "learnt")
         else:
@@ -114,7 +119,7 @@ class Likelihood:
             class_mass = annihilate(class_mass, regulariser.annihilation)
         sizes = xp.sum(class_mass, axis=1, keepdims=True)
         # In a stream, a class without rows so far keeps its weights.
-        shares = class_mass / clip(sizes, _TINY, np.inf)
+        shares = class_mass / clip(sizes, TINY, np.inf)
         return where(sizes > 0, shares, previous.weights)  # (M1)
 
     def objective(self, log_likelihood: FloatArray, parameters: Parameters, factor: Factor) -> FloatArray:
@@ -133,7 +138,7 @@ class Likelihood:
             total = total + self.structure.log_prior(factor, regulariser)
         if not self.bounded and regulariser.weight_prior != 1.0:
             # A start may have weights of zero.
-            logs = xp.sum(xp.log(clip(parameters.weights, _TINY, 1.0)), axis=(1, 2))
+            logs = xp.sum(xp.log(clip(parameters.weights, TINY, 1.0)), axis=(1, 2))
             total = total + (regulariser.weight_prior - 1.0) * logs
         return total
 
@@ -150,7 +155,8 @@ def _identity(structure: Structure, n_features: int, n_numbers: int) -> FloatArr
 
 def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:
     """Return parameters with the frozen ones restored from `previous`."""
-    tail = parameters.tail.with_frozen(freeze, previous.tail)
+    frozen_tail = freeze is not None and freeze == parameters.tail.frozen_with
+    tail = previous.tail if frozen_tail else parameters.tail
     frozen = {None: (), "kernels": ("means", "covariances"), "weights": ("weights",)}
     return replace(parameters, tail=tail, **{name: getattr(previous, name) for name in frozen[freeze]})
 

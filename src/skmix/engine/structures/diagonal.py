@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compute.arrays import clip, namespace
+from ..compute.arrays import TINY, clip, namespace
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .full import Structure, Triple, Wishart
-from .linalg import HUGE, TINY, lengths
+from .linalg import HUGE, lengths
 
 
 class Diagonal(Structure):

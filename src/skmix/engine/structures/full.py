@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compute.arrays import Array, constant, namespace, pick, take
-from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
+from ..model import Factor, FloatArray, IntArray, Regulariser
 from .linalg import (
     compiles,
     factor_of,
@@ -16,7 +16,6 @@ from .linalg import (
     lengths,
     unpack,
     update_compiled,
-    where_chosen,
     whiten_batch,
     whiten_bounded,
 )
@@ -24,10 +23,8 @@ from .linalg import (
 # Rows that a kernel needs per covariance parameter and feature. With fewer, shrinkage gives higher held-out
 # likelihoods in all cases of benchmarks/few_rows.py; with more it depends on the data.
 ROWS_PER_NUMBER = 3.0
-# Numbers of the covariances of patterns of gaps that are factored together.
-_ORDERED = 1 << 21
 
-Pair = tuple[FloatArray, FloatArray]
+# Mass (R, K), offsets of the means (R, K, M) and second-order sums (R, K, S or more) of `Structure.update`.
 Triple = tuple[FloatArray, FloatArray, FloatArray]
 
 
@@ -138,10 +135,6 @@ class Structure:
             index_of, precision.shape[-1], "multiplicity", example=precision
         )
 
-    def projections(self, factor: Factor) -> FloatArray | None:
-        """Return the V (R, K, q, M) of a structure that projects."""
-        return None
-
     def precision_times(self, factor: Factor, vectors: FloatArray) -> FloatArray:
         """Return P⁻¹v for vectors (R, K, M)."""
         whitener = factor.whitener
@@ -159,6 +152,10 @@ class Structure:
     def second_moment(self, difference: FloatArray, weighted: FloatArray) -> FloatArray:
         """Return second moments from rows (..., n, M) and the same rows times their weights."""
         return namespace(weighted).matrix_transpose(weighted) @ difference
+
+    def second_sums(self, difference: FloatArray, weighted: FloatArray, factor: Factor) -> FloatArray:
+        """Return second-order sums (R, K, S) of such rows; a structure that projects adds sums of x(Vx)ᵀ."""
+        return self.pack(self.second_moment(difference, weighted))
 
     def pack(self, moments: FloatArray) -> FloatArray:
         """Return second moments of k kernels as second-order terms (k, S)."""
@@ -202,20 +199,6 @@ class Structure:
         xp, stack = namespace(covariances), self.by_kernel(covariances)
         flat, found = whiten_bounded(xp.reshape(covariances, (-1, *covariances.shape[-2:])), floor)
         return xp.reshape(flat, covariances.shape), factor_of(found, stack.shape)
-
-    def where_alive(self, alive: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-        """Return `new` covariances of kernels that are `alive` (R, K), and `old` ones of the others."""
-        alive = namespace(new).any(alive, axis=1) if self.shared else alive
-        return where_chosen(alive, new, old)
-
-    def factor_where_alive(self, alive: BoolArray, new: Factor, old: Factor) -> Factor:
-        """Return the `new` factor of kernels that are `alive` (R, K), and the `old` one of the others."""
-        alive = namespace(alive).any(alive, axis=1, keepdims=True) if self.shared else alive
-        return Factor(
-            where_chosen(alive, new.whitener, old.whitener),
-            where_chosen(alive, new.log_determinant, old.log_determinant),
-            new.usable,
-        )
 
     def take_kernels(self, covariances: FloatArray, kernels: IntArray) -> FloatArray:
         """Return the covariances of the chosen kernels (R, k) of each start."""

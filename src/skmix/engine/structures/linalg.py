@@ -10,6 +10,7 @@ from scipy.linalg import lapack
 
 from ..compute.arrays import (
     FARTHEST_SQUARED,
+    TINY,
     Array,
     as_float64,
     clip,
@@ -21,6 +22,7 @@ from ..compute.arrays import (
     operations_of,
     pick,
     rare,
+    read_only,
     replaced,
     take,
     to_numpy,
@@ -28,22 +30,20 @@ from ..compute.arrays import (
 from ..compute.threads import can_compile, is_loaded
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
-# Up to this order an elimination vectorised over the batch beats one LAPACK call per matrix (5000 matrices
-# of order 6: 3 ms versus 20 ms; they break even between orders 16 and 24).
+# Up to this many features an elimination vectorised over the batch beats one LAPACK call per matrix (5000
+# matrices of 6 features: 3 ms versus 20 ms; they break even between 16 and 24 features).
 _LARGEST_VECTORISED = 16
 # Numbers in a batch from which on compiled code is worth loading.
-_WORTH_COMPILING = 1 << 15
+_WORTH_COMPILING_MATRICES = 1 << 15
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
 INFLATED = 2e6
-# On a device this costs a copy to the host: such a factor keeps the digits that its products keep.
+# On a device the limit is higher, since recomputing means a copy to the host.
 _INFLATED_ON_DEVICE = 2.0**24
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
 # The largest squared distance in single precision.
 _FARTHEST_SQUARED_SINGLE = 1e30
-# Smallest usable variance.
-TINY = float(np.finfo(np.float64).tiny)
 # Largest usable variance.
 HUGE = float(np.finfo(np.float64).max)
 
@@ -70,7 +70,6 @@ def index_of(n_features: int, which: str) -> np.ndarray:
         "packed": i * n_features + j,  # (S,), of each pair in a flat matrix (M · M,)
         "unpacked": pair_of.ravel(),  # (M · M,), the pair of each entry
         "triangle": np.flatnonzero(np.tri(n_features)),  # the lower triangle in a flat matrix
-        "diagonal": np.eye(n_features, dtype=bool),
     }
     return found[which]
 
@@ -97,10 +96,13 @@ def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
 
 
 def where_chosen(chosen: BoolArray, new: FloatArray, old: FloatArray) -> FloatArray:
-    """Return `new` (R, …) or (R, K, …) where `chosen` (R,) or (R, K), otherwise `old`."""
-    return namespace(new).where(
-        namespace(new).reshape(chosen, chosen.shape + (1,) * (new.ndim - chosen.ndim)), new, old
-    )
+    """Return `new` (R, K, …) where `chosen` (R, K), otherwise `old`.
+
+    Of an array (R, 1, …) that all kernels share, `new` is returned if any of them is chosen.
+    """
+    xp = namespace(new)
+    chosen = xp.any(chosen, axis=1, keepdims=True) if new.shape[1] == 1 else chosen
+    return xp.where(xp.reshape(chosen, chosen.shape + (1,) * (new.ndim - 2)), new, old)
 
 
 def with_crossed(squares: FloatArray, crossed: FloatArray) -> FloatArray:
@@ -125,34 +127,27 @@ def factor_of(found: Whitened, shape: tuple[int, ...]) -> Factor:
     return Factor(xp.reshape(whitener, shape), xp.reshape(log_determinant, shape[:2]), usable)
 
 
-def compiles(batch: Array, order: int) -> bool:
+def compiles(batch: Array, n_features: int) -> bool:
     """Return whether small matrices, one for each entry of `batch`, are for compiled code."""
-    if not is_numpy(batch) or order > _LARGEST_VECTORISED:
+    if not is_numpy(batch) or n_features > _LARGEST_VECTORISED:
         return False
-    return is_loaded() or (batch.size * order**2 >= _WORTH_COMPILING and can_compile())
-
-
-def _read_only(array: FloatArray) -> FloatArray:
-    """Return an array as one that is contiguous and read-only: code is compiled for each kind of array."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
+    return is_loaded() or (batch.size * n_features**2 >= _WORTH_COMPILING_MATRICES and can_compile())
 
 
 def update_compiled(
     mass: FloatArray, offset: FloatArray, second: FloatArray, regulariser: Regulariser
 ) -> FloatArray:
     """Return covariances (R, K, M, M) before they are raised to the floor; see `Structure.update`."""
-    from ..compute.matrices import normalise
+    from ..compute.matrices import to_covariances
 
     n_features, rows = offset.shape[-1], float(regulariser.prior_rows)
     ridge = np.zeros(n_features) if regulariser.ridge is None else regulariser.ridge
     covariances = np.empty((*offset.shape, n_features))
-    normalise(
-        _read_only(second).reshape(-1, second.shape[-1]),
+    to_covariances(
+        read_only(second).reshape(-1, second.shape[-1]),
         index_of(n_features, "unpacked"),
-        _read_only(mass).reshape(-1),
-        _read_only(offset).reshape(-1, n_features),
+        read_only(mass).reshape(-1),
+        read_only(offset).reshape(-1, n_features),
         (rows * regulariser.prior_covariance).reshape(-1),
         rows,
         np.diag(ridge).reshape(-1),
@@ -191,21 +186,21 @@ def whiten_batch(matrices: Array) -> Whitened:
 
 
 def _eliminate_compiled(matrices: FloatArray) -> Whitened:
-    """Return the `Whitened` of matrices (B, M, M), bit by bit what NumPy makes of them."""
+    """Return the `Whitened` of matrices (B, M, M), with the same bits as NumPy."""
     from ..compute.matrices import eliminate
 
-    n_matrices, order, _ = matrices.shape
+    n_matrices, n_features, _ = matrices.shape
     whiteners, units, pivots = (
         np.zeros_like(matrices, order="C"),
-        np.empty((n_matrices, order)),
-        np.empty((order, n_matrices)),
+        np.empty((n_matrices, n_features)),
+        np.empty((n_features, n_matrices)),
     )
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
-    eliminate(_read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
+    eliminate(read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
     log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
     if not positive.all():
-        whiteners[~positive] = np.eye(order) * units[~positive][:, None]
+        whiteners[~positive] = np.eye(n_features) * units[~positive][:, None]
         log_determinants[~positive] = 0.0
     again = np.flatnonzero(positive & (inflation > INFLATED))
     if len(again):
@@ -219,35 +214,35 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
 @np.errstate(over="ignore", invalid="ignore")  # matrices that are not positive definite
 def _eliminate(matrices: np.ndarray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Factor scaled matrices (B, M, M) together."""
-    n_matrices, order, _ = matrices.shape
+    n_matrices, n_features, _ = matrices.shape
     # The batch is the last axis, so that each step works along contiguous memory.
     rest = np.moveaxis(matrices, 0, -1).copy(order="C")
     inverse, pivots = np.zeros_like(rest), np.empty_like(rest[0])
     positive = np.ones(n_matrices, dtype=bool)
     least = _SINGULAR * np.abs(np.einsum("ddb->db", rest))
-    for j in range(order):
+    for j in range(n_features):
         good = rest[j, j] > least[j]
         positive &= good
         pivots[j] = np.where(good, rest[j, j], 1.0)
         root = 1.0 / np.sqrt(pivots[j])
         inverse[j, :j] *= root
         inverse[j, j] = root
-        if j < order - 1:
+        if j < n_features - 1:
             column = rest[j + 1 :, j] * root
             rest[j + 1 :, j + 1 :] -= column[:, None] * column[None, :]
             inverse[j + 1 :, : j + 1] -= column[:, None] * inverse[j, : j + 1]
     log_determinants = np.log(pivots).sum(axis=0)
     positive &= np.isfinite(log_determinants)
     if not positive.all():
-        inverse[:, :, ~positive] = np.eye(order)[:, :, None]
+        inverse[:, :, ~positive] = np.eye(n_features)[:, :, None]
         log_determinants[~positive] = 0.0
     return np.ascontiguousarray(np.moveaxis(inverse, -1, 0)), log_determinants, positive
 
 
 def _factor_each(matrices: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Factor scaled matrices (B, M, M) one by one."""
-    n_matrices, order, _ = matrices.shape
-    whiteners = np.tile(np.eye(order), (n_matrices, 1, 1))
+    n_matrices, n_features, _ = matrices.shape
+    whiteners = np.tile(np.eye(n_features), (n_matrices, 1, 1))
     log_determinants = np.zeros(n_matrices)
     positive = np.zeros(n_matrices, dtype=bool)
     for b, matrix in enumerate(matrices):

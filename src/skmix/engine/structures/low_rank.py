@@ -139,9 +139,6 @@ class LowRank(Diagonal):
         log_determinant = log_determinant.reshape(shape[:2]) + np.log(safe).sum(axis=-1)
         return Factor(whitener, log_determinant, usable.all(axis=1)), gram, inverse
 
-    def projections(self, factor: Factor) -> FloatArray:
-        return np.ascontiguousarray(factor.whitener[..., :-1].mT)
-
     def quadratic(self, factor: Factor) -> FloatArray:
         return -0.5 * factor.whitener[..., -1] ** 2
 
@@ -160,6 +157,10 @@ class LowRank(Diagonal):
         whole = lengths(whitener[..., -1:] * difference)
         inside = np.maximum(whole - lengths(projected), 0.0)
         return np.where(whole < FARTHEST_SQUARED, inside, FARTHEST_SQUARED)
+
+    def second_sums(self, difference: FloatArray, weighted: FloatArray, factor: Factor) -> FloatArray:
+        along = difference @ np.ascontiguousarray(factor.whitener[..., :-1].mT).mT
+        return with_crossed(super().second_sums(difference, weighted, factor), weighted.mT @ along)
 
     def update(
         self, sums: Triple, regulariser: Regulariser, previous: FloatArray | None = None
