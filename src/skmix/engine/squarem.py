@@ -19,7 +19,6 @@ from .model import BoolArray, Factor, FloatArray, IntArray, Parameters
 from .rules import UpdateRule
 from .rules.likelihood import with_frozen
 from .structures import Diagonal, LowRank, Structure
-from .structures.linalg import index_of
 
 # Initial limit on the length of an extrapolation, in EM steps.
 _FIRST_LIMIT = 4.0
@@ -179,7 +178,7 @@ def unconstrained(structure: Structure, covariances: FloatArray) -> FloatArray:
     if isinstance(structure, Diagonal):
         return xp.log(covariances)
     whitener = structure.factor(covariances, covariances.shape[-1]).whitener
-    diagonal = constant(index_of, whitener.shape[-1], "diagonal", example=whitener)
+    diagonal = constant(np.eye, whitener.shape[-1], example=whitener) > 0.0
     numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
     return xp.reshape(numbers, covariances.shape)
 
@@ -191,7 +190,7 @@ def constrained(structure: Structure, numbers: FloatArray) -> FloatArray:
         return xp.concat([numbers[..., :-1], xp.exp(numbers[..., -1:])], axis=-1)
     if isinstance(structure, Diagonal):
         return xp.exp(numbers)
-    diagonal = constant(index_of, n_features, "diagonal", example=numbers)
+    diagonal = constant(np.eye, n_features, example=numbers) > 0.0
     whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
     good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
     root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, n_features, example=numbers)))
