@@ -31,7 +31,7 @@ from .model import (
     Status,
 )
 from .rules import UpdateRule
-from .rules.likelihood import Likelihood, for_pass, price_of_kernel
+from .rules.likelihood import Likelihood, for_pass
 from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, open_source
 from .sources.base import Centres
@@ -279,7 +279,7 @@ def rule_of(
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "em":
         return Likelihood(structure, regulariser.map(place), options.freeze, options.learn_degrees)
-    prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
+    prior = prior_of(options, regulariser, structure, n_kernels)
     hierarchical = regulariser.hierarchical is not None
     return Variational.of(structure, prior, regulariser.floor, n_kernels, place, hierarchical=hierarchical)
 
@@ -301,7 +301,6 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         prior_rows=rows or 0.0,
         prior_covariance=structure.common(prior),
         weight_prior=1.0 if isinstance(options.weight_prior, str) else options.weight_prior or 1.0,
-        annihilation=price_of_kernel(structure, n_features) if options.annihilate else 0.0,
         hierarchical=_HIERARCHICAL.get(options.weight_prior),
     )
 
