@@ -67,19 +67,6 @@ def test_eigenvalues_are_raised_to_one(library: str) -> None:
     assert_allclose(raised @ MATRICES, MATRICES @ raised, atol=1e-9)
 
 
-@each_array
-def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str) -> None:
-    sample, chances = np.random.default_rng(1).normal(size=(40, 3)), np.array([0.0, 0.3, 0.9999, 0.6])
-    seeds = [7]
-    for chance in chances:
-        nearest = np.square(sample[:, None] - sample[seeds]).sum(axis=-1).min(axis=1).cumsum()
-        seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
-    assert_array_equal(operate(library, "draw_seeds", sample, 7, chances), sample[seeds])
-    # Fewer distinct rows than seeds: all of them, and one again.
-    twice = np.repeat(sample[:1], 3, axis=0)
-    assert_array_equal(operate(library, "draw_seeds", twice, 0, chances[:2]), twice)
-
-
 @needs_torch
 @pytest.mark.parametrize("before", ["highest", "high", "medium"])
 def test_the_precision_of_products_is_the_callers_again_after_a_pass(before: str) -> None:
