@@ -149,8 +149,6 @@ class TableReader(Reader):
     missing: Sequence[str] = ()
     # Features to take among those of the columns; None for all.
     taken: list[int] | None = None
-    # None for single precision if no feature has more.
-    precision: np.dtype[Any] | None = None
     # Unknown categories by column, with the number of their rows.
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -221,8 +219,6 @@ class TableReader(Reader):
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
-        if self.precision is not None:
-            return self.precision
         single = all(
             kind is None and str(self.table.types[name]) in ("float", "halffloat")
             for name, kind in self.kinds.items()
@@ -231,13 +227,11 @@ class TableReader(Reader):
 
     def take(self, columns: Sequence[int]) -> Self:
         own = range(self.n_features) if self.taken is None else self.taken
-        return replace(
-            self, taken=[own[column] for column in columns], given=self.kinds, precision=self.dtype
-        )
+        return replace(self, taken=[own[column] for column in columns], given=self.kinds)
 
     def select(self, names: Sequence[str]) -> Self:
         self._check_present(names)
-        return replace(self, columns=list(names), given=None, taken=None, precision=None)
+        return replace(self, columns=list(names), given=None, taken=None)
 
     def without(self, names: set[str | None]) -> Self:
         if self.columns is not None or self.given is not None or names.isdisjoint(self.table.types):
@@ -252,8 +246,7 @@ class TableReader(Reader):
             # Read categories such as 007, which were taken for numbers, as text.
             as_text = replace(table.notation, as_text=(*table.notation.as_text, *coded))
             table = open_text(table.origin, as_text).table
-        new = {"table": table, "given": dict(columns), "missing": missing, "unknown": {}}
-        return replace(self, **new, taken=None, precision=None)
+        return replace(self, table=table, given=dict(columns), missing=missing, taken=None, unknown={})
 
     def remarks(self) -> list[ArgumentWarning]:
         return Encoder(self.kinds, self.notation, self.table.place, self.unknown).notes()
