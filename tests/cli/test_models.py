@@ -375,8 +375,8 @@ def test_progress_waits_and_then_has_the_time_left() -> None:
         console = Console(file=stream, force_terminal=terminal, width=100)
         with watching(console, patience) as watch:
             SharedKernelMixture(2, random_state=0).fit(X)
-            with watch.share("reading") as progress:
-                progress(0.25)
+            with watch.steps("reading", None) as report:
+                report(share=0.25)
                 if patience == 0.0 and terminal:
                     watch.refresh()
         return stream.getvalue()

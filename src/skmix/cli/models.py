@@ -56,8 +56,8 @@ def predict(
         found = tables.load_any(model)
         fitted = found.model if isinstance(found, Study) else found
         rows, kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
-        with watch.share("predicting") as progress:
-            predicted = predict_columns(fitted, rows.X, progress)
+        with watch.steps("predicting", None) as report:
+            predicted = predict_columns(fitted, rows.X, lambda share: report(share=share))
         if isinstance(found, Study) and found.populations is not None:
             own = found.populations.predict(fitted, rows.X) if len(rows.X) else np.empty(0, dtype=np.int64)
             predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
