@@ -176,6 +176,7 @@ def evaluate(
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
         rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight, drop=drop or ())
+        assert rows.y is not None
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, rows.X, rows.y, rows.weights)
         if html is not None:
