@@ -434,7 +434,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
 
 # A classifier of one mixture shows that mixture's attributes. Feature sets share those of the classes.
-_OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_"}
+_OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_", "threshold_"}
 _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 for _name in Fitted.names().keys() - _OWN:
     setattr(SharedKernelClassifier, _name, _of_its_model(_name, alone=_name not in _IN_COMMON))
