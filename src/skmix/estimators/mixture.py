@@ -27,8 +27,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
+from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
-from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES

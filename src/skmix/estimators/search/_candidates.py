@@ -15,9 +15,9 @@ from scipy.linalg import block_diag
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from ...engine.compute.arrays import operations_of
 from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
+from ...engine.starts import draw_seeds
 from .._settings import check_covariance_type
 from ..classifier import SharedKernelClassifier
 from ._base import codes_of
@@ -226,7 +226,7 @@ def own_kernels(
         return {"means": np.stack([each.mean(axis=0) for each in by_class]), "weights": np.eye(len(by_class))}
     deviations, random_state = rows.std(axis=0), check_random_state(seed)
     scale = np.where((deviations > 0.0) & (not projected), deviations, 1.0)
-    draw_seeds, means = operations_of(rows).draw_seeds, []
+    means = []
     for each in by_class:
         chances = random_state.uniform(size=min(per_class, len(each)) - 1)
         means.append(draw_seeds(each / scale, random_state.randint(len(each)), chances) * scale)
