@@ -152,7 +152,7 @@ def test_rows_that_the_fit_has_not_seen_decide(batch_size: int | None) -> None:
     random = np.random.RandomState(0)
     training, held_out = split_rows(given, rows, 0.1, random)
     assert held_out is not None
-    labels, validation = given.classes_[training.codes], (held_out.X, given.classes_[held_out.codes])
+    labels, validation = given.classes_[training.y], (held_out.X, given.classes_[held_out.y])
     other = clone(plain).fit(training.X, labels)
     other.tune(training.X, labels, validation=validation, random_state=random, **settings)
     assert model.tuned_ == other.tuned_
@@ -250,7 +250,7 @@ def test_rows_of_weight_zero_are_left_out() -> None:
     weights = np.arange(len(y)) % 3.0
     found = labelled_rows(model, X, y, weights)
     assert_array_equal(found.X, X[weights > 0])
-    assert_array_equal(model.classes_[found.codes], y[weights > 0])
+    assert_array_equal(model.classes_[found.y], y[weights > 0])
     assert_array_equal(found.weights, weights[weights > 0])
 
 

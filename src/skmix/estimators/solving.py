@@ -17,11 +17,19 @@ from sklearn.utils import check_random_state
 from ..engine import starts
 from ..engine.compute.arrays import Array, pick, to_numpy
 from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
-from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status
-from ..engine.refine.prune import living_kernels
+from ..engine.model import (
+    FloatArray,
+    Frame,
+    IntArray,
+    Options,
+    Parameters,
+    Result,
+    Status,
+    living_kernels,
+)
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
-from ..engine.rules.likelihood import price_of_kernel, with_frozen
+from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import wishart_degrees
 from ..engine.sources import RowSource
 from ..engine.sources.summary import fill_gaps, resolution_of
@@ -520,7 +528,8 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
     rows = training.sizes * (summary.n_rows / summary.total)
     if shared:
         rows = np.array([summary.n_rows], dtype=np.float64)
-    n_parameters = 2.0 * price_of_kernel(structure, n_features)
+    # Parameters of a kernel's own mean and covariance.
+    n_parameters = n_features + structure.n_parameters(2, n_features) - structure.n_parameters(1, n_features)
     usual = np.sqrt(np.exp(np.log(rows).mean()) / (2.0 * n_parameters)).round()
     most = np.minimum(rows // (n_features + 1), _MOST_KERNELS)
     return np.maximum(1, np.minimum(usual, most)).astype(np.int64)
