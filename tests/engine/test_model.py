@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from libraries import LIBRARIES, each_library
 from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_model
 
 from skmix.engine.compute.arrays import join, to_numpy
+from skmix.engine.density import class_log_likelihood
 from skmix.engine.em import regulariser_of
-from skmix.engine.model import Options, Parameters, Result, Statistics, Status
+from skmix.engine.model import Options, Parameters, Result, Statistics, Status, living_kernels
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.tails import StudentT
@@ -101,14 +103,9 @@ def test_floor_ridge_and_priors_are_in_the_units_of_the_data(covariance_type: st
     plain = regulariser_of(Options(covariance_type), frame, structure, 4)
     assert_allclose(plain.floor * unit, 1e-6 * variances)
     assert plain.ridge is None
-    assert (plain.prior_rows, plain.weight_prior, plain.annihilation, plain.hierarchical) == (
-        0.0,
-        1.0,
-        0.0,
-        None,
-    )
+    assert (plain.prior_rows, plain.weight_prior, plain.hierarchical) == (0.0, 1.0, None)
     given = Options(
-        covariance_type, floor=0.1, ridge=0.5, covariance_prior=3.0, weight_prior=2.5, annihilate=True,
+        covariance_type, floor=0.1, ridge=0.5, covariance_prior=3.0, weight_prior=2.5,
         resolution=np.array([5.0, 5.0]),
     )  # fmt: skip
     found = regulariser_of(given, frame, structure, 4)
@@ -116,8 +113,6 @@ def test_floor_ridge_and_priors_are_in_the_units_of_the_data(covariance_type: st
     assert found.ridge is not None
     assert_allclose(found.ridge * unit, 0.5)
     assert (found.prior_rows, found.weight_prior) == (3.0, 2.5)
-    # Half the parameters of a kernel.
-    assert found.annihilation == (2.5 if covariance_type == "full" else 2.0)
     # By default the variances over K^(2/M), here over four.
     dense = np.diag if covariance_type == "full" else np.asarray
     outer = np.outer(frame.scale, frame.scale) if covariance_type == "full" else unit
@@ -128,3 +123,18 @@ def test_floor_ridge_and_priors_are_in_the_units_of_the_data(covariance_type: st
     for name, kind in (("hierarchical", "learnt"), ("given", "given")):
         found = regulariser_of(replace(given, weight_prior=name), frame, structure, 4)  # type: ignore[arg-type]
         assert (found.hierarchical, found.weight_prior) == (kind, 1.0)
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_leaving_dead_kernels_out_changes_no_density(covariance_type: str) -> None:
+    random = np.random.default_rng(0)
+    model = random_model(random, 5, 3, 2, covariance_type)
+    model.weights[[1, 3]] = 0.0
+    model.weights[2, 1] = 0.0  # one that only some classes have lives
+    model.weights[:] /= model.weights.sum(axis=0)
+    left = living_kernels(model, structure_of(covariance_type))
+    assert left.means.shape == (3, 2)
+    X = random.normal(size=(20, 2))
+    before = class_log_likelihood(X, model, covariance_type)
+    assert_allclose(class_log_likelihood(X, left, covariance_type), before, rtol=1e-12)
+    assert living_kernels(left, structure_of(covariance_type)) is left

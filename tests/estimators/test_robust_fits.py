@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import logsumexp
-from scipy.stats import cauchy, kstest, multivariate_t
+from scipy.stats import cauchy, kstest
 from scipy.stats import t as student
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
+from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.groups import Study, match
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [6.0, 5.0, 0.0], [-5.0, 6.0, 2.0]])
@@ -75,16 +74,6 @@ def test_the_background_is_as_large_as_the_noise() -> None:
     assert_allclose(n_parameters, 2 * 3 + 2 * 6 + 2 + 2)
 
 
-def test_densities_are_those_of_scipy() -> None:
-    model = fitted(tail="t")
-    kernels = zip(model.means_, model.covariances_, model.kernel_degrees_, strict=True)
-    densities = [multivariate_t(mean, shape, df=df).logpdf(NEW) for mean, shape, df in kernels]
-    joint = np.transpose(densities)[:, :, None] + np.log(model.weights_)
-    for label in (0, 1):
-        found = model.score_samples(NEW, np.full(len(NEW), label))
-        assert_allclose(found, logsumexp(joint[:, :, label], axis=1), rtol=1e-10)
-
-
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
 @each_setting
 def test_a_joint_density_is_a_marginal_times_a_conditional(
@@ -100,17 +89,6 @@ def test_a_joint_density_is_a_marginal_times_a_conditional(
         assert_allclose(conditional.class_prior_.sum(), 1.0)
         masked = np.array([[row[0], np.nan, row[2]]])
         assert_allclose(model.score_samples(masked), known, rtol=1e-9)
-
-
-@each_setting
-def test_conditionals_of_a_classifier_can_be_saved(settings: dict[str, Any], tmp_path: Path) -> None:
-    model = SharedKernelClassifier(3, covariance_type="tied", random_state=0, tol=1.0, **settings)
-    conditional = model.fit(X, Y).condition({1: 0.5})
-    conditional.save(tmp_path / "model.skmix")
-    again = load(tmp_path / "model.skmix")
-    assert_array_equal(again.predict_proba(NEW[:, [0, 2]]), conditional.predict_proba(NEW[:, [0, 2]]))
-    joint = np.insert(NEW[:, [0, 2]], 1, 0.5, axis=1)
-    assert_allclose(conditional.predict_proba(NEW[:, [0, 2]]), model.predict_proba(joint), atol=1e-10)
 
 
 def only_the_first_kernel(tail: str, share: float = 0.0) -> SharedKernelMixture:
@@ -152,17 +130,6 @@ def test_missing_values_have_the_conditional_distribution(tail: str) -> None:
     assert_allclose(model.impute(row)[0, 1], centre)
 
 
-def test_probabilities_leave_the_background_its_part() -> None:
-    model = fitted(tail="background")
-    box, weights = model.background_box_, model.background_weights_
-    background = np.tile(weights / np.prod(box[1] - box[0]), (len(NEW), 1))
-    densities = np.exp([model.score_samples(NEW, np.full(len(NEW), label)) for label in (0, 1)]).T
-    for codes in (None, np.arange(len(NEW)) % 2):
-        prior = model.class_prior_ if codes is None else np.eye(2)[codes]
-        part = (prior * background).sum(axis=1) / (prior * densities).sum(axis=1)
-        assert_allclose(model.predict_proba(NEW, groups=codes).sum(axis=1), 1.0 - part, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("tail", "change", "message"),
     [
@@ -178,48 +145,6 @@ def test_what_does_not_belong_together_is_not_saved(
     change(model)
     with pytest.raises(ValueError, match=message):
         model.save(tmp_path / "model.skmix")
-
-
-@each_setting
-def test_a_warm_start_goes_on_and_other_kernels_begin_anew(settings: dict[str, Any]) -> None:
-    model = fitted(**settings, warm_start=True, tol=1e-5, max_iter=200)
-    before = model.log_likelihood_
-    assert model.fit(X, Y).log_likelihood_ >= before - 1e-6
-    assert model.n_iter_ < 5
-    model.set_params(tail=None).fit(X, Y)
-    assert not hasattr(model, "kernel_degrees_")
-    assert not hasattr(model, "background_weights_")
-
-
-def test_frozen_kernels_keep_their_degrees() -> None:
-    model = fitted(tail="t")
-    start = {
-        "means": model.means_,
-        "covariances": model.covariances_,
-        "weights": model.weights_,
-        "degrees": np.array([2.0, 3.0, 4.0]),
-    }
-    kept = fitted(tail="t", init={**start, "freeze": "kernels"})
-    assert_array_equal(kept.kernel_degrees_, start["degrees"])
-    assert_array_equal(kept.means_, start["means"])
-    kept = fitted(tail="t", init={**start, "freeze": "weights"})
-    assert_allclose(kept.weights_, start["weights"], rtol=1e-12)
-    assert not np.allclose(kept.kernel_degrees_, start["degrees"])
-    del start["degrees"]
-    with pytest.raises(ValueError, match="init must have 'degrees'"):
-        fitted(tail="t", init={**start, "freeze": "kernels"})
-
-
-def test_one_more_class() -> None:
-    model = fitted(tail="background")
-    own = CENTRES[2] + np.random.default_rng(3).normal(size=(200, 3))
-    model.add_class(own, 7)
-    assert model.weights_[np.argmin(((model.means_ - CENTRES[2]) ** 2).sum(axis=1)), 2] > 0.9
-    assert model.background_weights_[2] < 0.02
-    # Rows far from all kernels, inside of the box or not, are background.
-    model.add_class(np.full((3, 3), 1e3), 8)
-    assert model.background_weights_[3] > 0.99
-    assert model.predict_proba(np.full((1, 3), 1e3)).sum() < 1e-6
 
 
 def test_new_rows_outside_of_the_box_are_background_in_the_composition_too() -> None:
@@ -264,19 +189,6 @@ def test_settings_that_were_changed_after_the_fit_change_nothing() -> None:
     assert model.bic(X, Y) == before
     with pytest.raises(ValueError, match="fit it again"):
         model.partial_fit(X, Y)
-
-
-def test_searches(tmp_path: Path) -> None:
-    search = SharedKernelMixtureCV(
-        SharedKernelMixture(tail="t"),
-        n_kernels=[2, 3],
-        covariance_type="full",
-        criterion="bic",
-        random_state=0,
-    ).fit(X, Y)
-    assert search.best_estimator_.n_kernels_ == 3
-    search.save(tmp_path / "search.skmix")
-    assert_array_equal(load(tmp_path / "search.skmix").score_samples(NEW), search.score_samples(NEW))
 
 
 def test_a_constant_feature_has_a_background_of_one_unit() -> None:

@@ -86,18 +86,6 @@ class NumpyOperations:
         raised: FloatArray = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
         return raised
 
-    @staticmethod
-    def draw_seeds(sample: FloatArray, first: int, chances: FloatArray) -> FloatArray:
-        """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,)."""
-        seeds, nearest = [sample[first]], np.full(len(sample), np.inf)
-        for chance in chances:
-            nearest = np.minimum(nearest, np.sum((sample - seeds[-1]) ** 2, axis=1))
-            cumulative = np.cumsum(nearest)
-            place = np.searchsorted(cumulative, chance * cumulative[-1], side="right")
-            # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
-            seeds.append(sample[min(int(place), len(sample) - 1)])
-        return np.stack(seeds)
-
 
 _NUMPY = NumpyOperations()
 
