@@ -41,9 +41,9 @@ from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import (
     Training,
     computed,
+    enter,
     host_copy,
     note_preparation,
-    open_training,
     score_rows,
     updating,
     warn_caller,
@@ -293,7 +293,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         # Refuse a checkpoint that cannot be written before reading the rows, which may take long.
         path = checkpoint_path(self)
         with updating(self, X):
-            training = open_training(self, X, y, sample_weight)
+            training = enter(self, X, y, sample_weight).training()
             note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
