@@ -224,20 +224,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return parts
 
     def _record(
-        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
+        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray
     ) -> FitRecord:
         for (_, model), fitted in zip(parts, fits, strict=True):
-            own = fitted.class_prior if prior is None else prior
-            replace(fitted, class_count=sizes, class_prior=own).store(model)
-        class_prior = fits[0].class_prior if prior is None else prior
+            replace(fitted, class_count=sizes, class_prior=prior).store(model)
         if isinstance(self.priors, str):
-            class_prior = np.full(len(sizes), 1.0 / len(sizes))
+            prior = np.full(len(sizes), 1.0 / len(sizes))
         elif self.priors is not None:
-            class_prior = check_distribution(self.priors, (len(sizes),), "priors")
+            prior = check_distribution(self.priors, (len(sizes),), "priors")
         return FittedClassifier(
             models=[model for _, model in parts],
             feature_sets=[columns for columns, _ in parts],
-            class_prior=class_prior,
+            class_prior=prior,
             temperature=1.0,
             threshold=-np.inf,
         )
