@@ -30,12 +30,10 @@ from skmix import (
     SharedKernelMixtureCV,
 )
 from skmix.cli import app
-from skmix.cli._printing import print_evaluation
 from skmix.cli._progress import watching
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.decisions import novelty_threshold
 from skmix.plots._models import feature_names
-from skmix.report import evaluate
 
 X, CODES = load_iris(return_X_y=True)
 NAMES = ["sepal", "sepal width", "petal length", "width"]
@@ -148,8 +146,6 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
 
 def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
     """Columns in another order, with others between them, from standard input and in Parquet."""
-    import pandas as pd
-
     frame = pd.read_csv(folder / "odd.csv")[["width", "species", *NAMES[:3]]]
     frame.insert(0, "flower", [f"no {i}" for i in range(len(frame))])
     content = frame.to_csv(index=False, sep="\t").encode()
@@ -171,7 +167,6 @@ def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
     result = run("predict", folder / "iris.skmix", tmp_path / "odd.parquet", "-o", out)
     assert "Note: ignored, not a feature of the model: flower." in result.stderr
     n_outliers = int(read["outlier"].sum())
-    assert result.stdout == f"75 rows, {n_outliers} of them outliers, written into {out}\n"
     pd.testing.assert_frame_equal(
         pd.read_parquet(out), read.drop(columns="flower"), check_dtype=False, check_exact=False, rtol=1e-12
     )
@@ -193,17 +188,6 @@ def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
     table.write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
     result = run("evaluate", folder / "iris.skmix", table, code=1)
     assert "column 'species' has labels that no training row had: ['rose']" in result.stderr
-
-
-def test_a_class_without_rows_has_no_recall(capsys: pytest.CaptureFixture[str]) -> None:
-    X, y = load_iris(return_X_y=True)
-    model = SharedKernelClassifier(3, random_state=0).fit(X, y)
-    print_evaluation(evaluate(model, X[y == 0], y[y == 0]))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    counts = {words[0]: words[1:] for words in lines[::-1] if words and words[0] in ("0", "1", "2")}
-    # Of classes that neither occur nor are predicted there is only the number of rows.
-    assert counts == {"0": ["50", "1.000", "1.000", "1.000"], "1": ["0"], "2": ["0"]}
-    assert not any("nan" in word for words in lines for word in words)
 
 
 def test_show(folder: Path) -> None:

@@ -130,26 +130,6 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     assert_allclose(table["log_density"], model.score_samples(files[3]), rtol=1e-3)
 
 
-def test_a_table_has_the_scale_of_the_fit_too(files: list[Path], tmp_path: Path) -> None:
-    run("compose", *files, "--kernels", 2, "--no-compensate", "-o", tmp_path / "m")
-    pd.DataFrame(events(0.3, 5), columns=NAMES).to_csv(tmp_path / "t.csv", index=False)
-    write(tmp_path / "t.fcs", events(0.3, 5))
-    model = load(tmp_path / "m").model
-    assert_array_equal(model.predict(tmp_path / "t.csv"), model.predict(tmp_path / "t.fcs"))
-    run("predict", tmp_path / "m", tmp_path / "t.csv", "-o", tmp_path / "p.csv")
-    assert_array_equal(pd.read_csv(tmp_path / "p.csv")["kernel"], model.predict(tmp_path / "t.csv"))
-    # What was opened as it is, or is in an array, is taken as prepared.
-    prepared = pd.DataFrame(np.arcsinh(events(0.3, 5) / 150.0), columns=NAMES)
-    prepared.to_csv(tmp_path / "prepared.csv", index=False)
-    expected = model.score_samples(tmp_path / "t.csv")
-    for given in (
-        open_rows(prepared, transform=None),
-        open_rows(tmp_path / "prepared.csv", transform=None),
-        open_rows(prepared[NAMES[:2]].to_numpy()),
-    ):
-        assert_allclose(model.score_samples(given), expected, rtol=1e-3)
-
-
 def test_a_data_frame_is_prepared_like_the_file_that_has_it(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     frame = pd.DataFrame(np.r_[events(1.0, 5), events(0.0, 6)][:, :2], columns=NAMES[:2])
