@@ -17,9 +17,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
-from .. import _version
 from ..engine.structures import structure_of
-from ..io import Record, decode, encode, read, write
+from ..io import Record, pack, read_file, unpack, write_file
 from ..io.preparation import check_preparation
 from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
 from .fitted import (
@@ -90,8 +89,7 @@ class FileMixin:
         >>> load("model.skmix").means_  # doctest: +SKIP
         array([[1.]])
         """
-        content, arrays = encode(record_of(self))
-        write(path, content, arrays, _version.__version__)
+        write_file(path, *pack(record_of(self)))
 
 
 def record_of(estimator: Any) -> Record:
@@ -105,7 +103,7 @@ def record_of(estimator: Any) -> Record:
     try:
         _check(model)
         record = _record_of(model)
-        encode(record)
+        pack(record)
     except (ValueError, TypeError) as error:
         raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
     return record
@@ -163,9 +161,9 @@ def _plain(value: Any) -> Any:
 
 def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
     """Return the estimator of a file, or the object that one of `others` makes of a record of its kind."""
-    content, arrays = read(path)
+    content, arrays = read_file(path)
     try:
-        record = decode(content, arrays)
+        record = unpack(content, arrays)
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
         return others.get(record.kind, estimator_of)(record)
