@@ -45,8 +45,8 @@ class WhitenedKernels:
     level: np.ndarray  # (K or 1,): log-density at the mean
     log_weights: np.ndarray | None  # (K, L): log Pr(kernel | class); None if kernels are the outcomes
     degrees: np.ndarray | None = None  # (K,): degrees of freedom; None for Gaussian kernels
-    # Of a background: the box (2, m) on which it is uniform, in the units of X, and its log-probability in
-    # each class (L,). If kernels are the outcomes, it is one more.
+    # A background is uniform on a box (2, m) in the units of X, with a log-probability in each class (L,). If
+    # kernels are the outcomes, the background is one more outcome.
     box: np.ndarray | None = None
     log_background: np.ndarray | None = None
 
@@ -124,7 +124,7 @@ class _Graph:
     def encoded(self, numbers: str, columns: Mapping[str, Kind]) -> str:
         """Return the features (n, M) of columns: numbers (n, P), and ``categories`` (n, Q) as zeros and ones.
 
-        Categories that are not known are missing.
+        Unknown categories become NaN.
         """
         from onnx import TensorProto
 
@@ -151,7 +151,7 @@ class _Graph:
         return self.add("Concat", *parts, axis=1)
 
     def mapped(self, rows: str, features: Features) -> str:
-        """Return rows (n, M) standardised, by powers, and projected (n, q)."""
+        """Return rows (n, M) standardised, transformed by powers and curves, and projected (n, q)."""
         shift, scale, powers, curves, offset, matrix = features
         z = self.add("Div", self.add("Sub", rows, shift), scale)
         z = self.add("Clip", z, np.array(-_FARTHEST), np.array(_FARTHEST))

@@ -21,13 +21,13 @@ from .encoding import are_numbers, check_columns
 
 Preparation = dict[str, Any]
 AUTO = "auto"
-"""A setting left open: a model takes that of its fit, and a fit the usual one for the format."""
+"""An open setting: a model takes that of its fit, and a fit the default of the format."""
 FCS_SCALE = "arcsinh:150"
 """Scale of FCS files, unless another one is chosen."""
 
 
 def features_of(channels: Sequence[str]) -> list[str]:
-    """Return the channels of an FCS file that are features unless others are chosen: all but the time."""
+    """Return the channels of an FCS file that are features by default: all but Time."""
     return [name for name in channels if name.casefold() != "time"] or list(channels)
 
 
@@ -42,7 +42,7 @@ def check_scale_known(own: Preparation | None, usual: str | None) -> None:
 
 
 def parse_scale(scale: str) -> tuple[str, float]:
-    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError if it is none."""
+    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError for other text."""
     kind, _, given = scale.partition(":")
     if kind != "arcsinh" and scale not in ("logicle", "none"):
         raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
@@ -56,7 +56,7 @@ def parse_scale(scale: str) -> tuple[str, float]:
 
 
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
-    """Return the transformer of a scale, None for ``none``; raise ValueError if it is not known."""
+    """Return the transformer of a scale, None for ``none``; raise ValueError if it is unknown."""
     from .scales import Arcsinh, Logicle  # which load scikit-learn
 
     if isinstance(scale, str):
