@@ -191,8 +191,8 @@ class _Graph:
         rows: str,
         feature_sets: Sequence[WhitenedKernels],
         log_prior: np.ndarray,
-        temperature: float | None,
-        features: Features | None,
+        temperature: float = 1.0,
+        features: Features | None = None,
     ) -> tuple[str, str, str]:
         """Return log-joints (n, J), log-density (n,) and posterior (n, J) of one model of rows (n, M)."""
         from onnx import TensorProto
@@ -208,7 +208,7 @@ class _Graph:
         gaps = self.add("ReduceMax", self.add("Cast", gaps, to=TensorProto.INT32), np.array([1]), keepdims=1)
         missing = self.add("Cast", gaps, to=TensorProto.BOOL)
         _, density = self.log_sum(joint)
-        tempered = self.add("Div", joint, np.array(1.0 if temperature is None else temperature))
+        tempered = self.add("Div", joint, np.array(temperature))
         posterior = self.add("Exp", self.add("Sub", *self.log_sum(tempered, relative=True)))
         # Explicit, because ONNX does not specify what Clip does with NaN.
         posterior = self.add("Where", missing, np.array(np.nan), posterior)
@@ -269,7 +269,10 @@ def build_graph(
         "temperature": temperature,
         "features": features,
     }
-    parts = [graph.posterior(rows, **{name: each.get(name) for name in first}) for each in (first, *others)]
+    parts = [
+        graph.posterior(rows, **{name: each[name] for name in first if name in each})
+        for each in (first, *others)
+    ]
     scores, density, posterior = parts[0]
     if log_shares is not None:
         along = np.array([1])

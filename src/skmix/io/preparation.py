@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import Argument, ArgumentError
 from .encoding import are_numbers, check_columns
 
 Preparation = dict[str, Any]
@@ -29,16 +28,6 @@ FCS_SCALE = "arcsinh:150"
 def features_of(channels: Sequence[str]) -> list[str]:
     """Return the channels of an FCS file that are features by default: all but Time."""
     return [name for name in channels if name.casefold() != "time"] or list(channels)
-
-
-def check_scale_known(own: Preparation | None, usual: str | None) -> None:
-    """Refuse a file with a `usual` scale for a model that keeps no preparation, `own`."""
-    if own is None and usual is not None:
-        raise ArgumentError(
-            "the model does not say on which scale it was fitted: choose that scale by ",
-            Argument("transform", wording="open_rows(..., transform=...)"),
-            ".",
-        )
 
 
 def parse_scale(scale: str) -> tuple[str, float]:

@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._errors import ArgumentError, ArgumentWarning
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
 from .labels import reader_of
-from .preparation import Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
+from .preparation import Preparation, scale_in_words, scale_of, transformer_of
 from .readers import COLUMNS, Reader, Values, values_of
 
 # A fit keeps rows of at most this many bytes in memory after its first pass.
@@ -279,14 +279,6 @@ class Source:
                 replace(self, readers={name: reader}, labels=labels, weights=weights, cached={}, codes={}),
             )
 
-    def located(self, row: int) -> tuple[str, int]:
-        """Return the name of the file that has a row, and the row's place in it."""
-        for reader in self.readers.values():
-            if row < reader.n_rows:
-                return reader.name, row
-            row -= reader.n_rows
-        raise IndexError(row)
-
     @property
     def _opened(self) -> list[Reader | Values]:
         beside = (values for values in (self.labels, self.weights) if values is not None)
@@ -472,11 +464,15 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     compensation than those of the fit, or if the model does not say how they were prepared.
     """
     automatic = source.automatic
-    if "transform" in automatic:
-        check_scale_known(own, source.usual_scale)
-        if own is not None:
-            # The scale of the model replaces the default one of the files.
-            source = replace(source, transform=None, cached={})
+    if "transform" in automatic and own is not None:
+        # The scale of the model replaces the default one of the files.
+        source = replace(source, transform=None, cached={})
+    elif "transform" in automatic and source.usual_scale is not None:
+        raise ArgumentError(
+            "the model does not say on which scale it was fitted: choose that scale by ",
+            Argument("transform", wording="open_rows(..., transform=...)"),
+            ".",
+        )
     columns = (own or {}).get("columns") or dict.fromkeys(names if names is not None else ())
     if columns and (source.named or any(columns.values())):
         source = source.encoded(columns, (own or {}).get("missing", ()))
