@@ -44,7 +44,7 @@ from .solving import (
 )
 
 if TYPE_CHECKING:
-    from .mixture import SharedKernelMixture
+    from .mixture import SharedKernelMixture as Mixture
 
 
 def check_streams(estimator: Any) -> bool:
@@ -147,7 +147,7 @@ def _columns_of(rows: Block, columns: list[int]) -> Block:
 
 
 def _absorb(
-    model: SharedKernelMixture,
+    model: Mixture,
     last: Fitted | None,
     batch: Block,
     classes: np.ndarray,
@@ -208,7 +208,7 @@ def _absorb(
     )
 
 
-def _check_covariance_type(model: SharedKernelMixture, fitted: Fitted) -> None:
+def _check_covariance_type(model: Mixture, fitted: Fitted) -> None:
     if check_covariance_type(model.covariance_type)[0] not in ("auto", fitted.covariance_type):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
@@ -280,7 +280,7 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
     estimator._record(parts, fits, np.insert(last.class_count, place, size), prior).store(estimator)
 
 
-def _insert(model: SharedKernelMixture, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
+def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
     """Fit the weights of a new class and insert it among those of a mixture; prior and size are set later."""
     _check_covariance_type(model, last)
     options = replace(
