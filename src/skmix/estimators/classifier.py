@@ -207,8 +207,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
         if len(sets) > 1 and isinstance(self.init, dict):
             raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
-        own = SharedKernelMixture._get_param_names()
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
+        parameters = SharedKernelMixture._get_param_names()
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in parameters}
         parts: list[Part] = []
         for number, (columns, start) in enumerate(zip(sets, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
@@ -253,10 +253,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         threshold = -np.inf if last is None else last.threshold
         if refuses and last is not None and batch.X.shape[0]:
             # Score the batch before learning it.
-            threshold = streams.threshold_of_batch(self, batch)
+            threshold = decisions.threshold_of_rows(self, batch)
         super()._absorb_batch(batch, classes, decay)
         if refuses:
-            self.threshold_ = streams.threshold_of_batch(self, batch) if last is None else threshold
+            self.threshold_ = decisions.threshold_of_rows(self, batch) if last is None else threshold
 
     def _insert_class(self, rows: Block, label: Any) -> None:
         if self.priors is not None and not isinstance(self.priors, str):
@@ -272,7 +272,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         if self.reject_below is not None:
             # The new class lowers the densities of the others by its share; its own rows must pass as well.
             rarer = threshold + np.log1p(-self.class_prior_[place])
-            self.threshold_ = float(min(streams.threshold_of_batch(self, rows), rarer))
+            self.threshold_ = float(min(decisions.threshold_of_rows(self, rows), rarer))
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a temperature to rows that were not used for training.

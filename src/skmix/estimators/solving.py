@@ -490,8 +490,8 @@ def _rows_for_starts(
     if training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
     if labelled and training.n_unlabelled:
-        own = np.flatnonzero(codes >= 0)
-        rows, codes, weights = pick(rows, own), codes[own], None if weights is None else weights[own]
+        known = np.flatnonzero(codes >= 0)
+        rows, codes, weights = pick(rows, known), codes[known], None if weights is None else weights[known]
     if is_robust(model):
         rows, codes, weights = starts.without_outliers(rows, codes, weights, frame)
     return rows, codes, weights
