@@ -66,7 +66,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     reject_below : float, default=None
         A share of rows, between 0 and 1: `threshold_` is the quantile of log p(x) at this share, estimated
         from held-out rows (up to ten further fits).
-        When to change: where rows may come that belong to none of the classes.
+        When to change: where new rows may belong to none of the classes.
     outlier_label : default=None
         What `predict` returns for rows below `threshold_`; needs `reject_below`, and must be of the kind of
         the labels. None leaves them with their most probable class.
@@ -334,7 +334,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         y : array-like of shape (N,)
             Their labels.
         trade_off : float, list of float or 'auto', default='auto'
-            λ; or several values, each of which goes on from the best model so far, or from the last one where
+            λ; or several values, each of which continues from the best model so far, or from the last one if
             no rows are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
         validation : float, tuple or None, default=0.1
             Share of the rows of each class that is held out. A second model, fitted to the others and tuned,

@@ -101,5 +101,5 @@ def refit(estimator: Any, rows: Block) -> Any:
 
 
 def seed_of(estimator: Any) -> int:
-    """Return a seed for splits, which leaves the state of an estimator's generator as it is."""
+    """Return a seed for splits, without changing the state of an estimator's generator."""
     return int(check_random_state(clone(estimator).random_state).randint(np.iinfo(np.int32).max))

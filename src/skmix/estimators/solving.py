@@ -74,7 +74,7 @@ def fit_model(
 ) -> Fitted:
     """Fit a mixture to training rows of its features.
 
-    A warm start goes on from the `last` fit. Errors name features by `columns`, their numbers in all rows.
+    A warm start continues from the `last` fit. Errors name features by `columns`, their numbers in all rows.
     `watching` yields what to call after each pass, and `path` is the file of a checkpoint.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
@@ -333,7 +333,7 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
 def with_tails(model: Mixture, start: Parameters, source: RowSource) -> Parameters:
     """Return starts with degrees of freedom and a background, as the settings of a mixture ask for them.
 
-    A given or earlier start keeps its own, but for degrees of freedom that are fixed.
+    A given or earlier start keeps its own; degrees of freedom that are fixed replace them.
     """
     (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
     is_t, freeze, given = kind == "t", freeze_of(model), start.tail.name == "t"
