@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.linalg import block_diag
 
 from ..engine import density
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from ..engine.model import FloatArray, IntArray
 from ..engine.tails import Background
 from ..estimators._settings import freeze_of
@@ -68,11 +68,7 @@ class Composition:
 
 def pandas() -> Any:
     """Import pandas, or say how to install it."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(f"Tables of proportions need pandas: {how_to_install('tables')}") from error
-    return pandas
+    return need("pandas", "tables", "Tables of proportions need")
 
 
 def _as_counts(sizes: FloatArray) -> np.ndarray:

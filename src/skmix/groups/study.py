@@ -527,7 +527,7 @@ class Study:
             title=title,
             unusual=self.unusual() if self.is_judged else None,
             fitted_shares=Study(self.model, self.populations)._composed.shares if self._is_new else None,
-            cells=None if cells is None else (cells.X, cells.y),
+            cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=origin.markers,
             made=self.made(),
             scale=scale_in_words(origin.transform),
