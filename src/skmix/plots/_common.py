@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.engine.compute import need
-from skmix.io import replacing
+from ..engine.compute import need
+from ..io import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

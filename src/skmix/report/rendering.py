@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from skmix.engine.compute import need
-from skmix.plots import kernels
+from ..engine.compute import need
+from ..plots import kernels
 
 
 def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.report") -> str:
