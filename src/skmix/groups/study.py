@@ -201,20 +201,16 @@ class Study:
     >>> from skmix import SharedKernelMixture, Study
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(200, 1)) + np.repeat([0.0, 20.0, 20.0, 20.0], 50)[:, None]
-    >>> model = SharedKernelMixture(2, init="k-means", random_state=0).fit(X, np.repeat(["a", "b"], 100))
+    >>> model = SharedKernelMixture(2, init={"means": [[0.0], [20.0]]}).fit(X, np.repeat(["a", "b"], 100))
     >>> Study(model).proportions["proportion"].round(3).tolist()
-    [0.5, 0.5, 1.0, 0.0]
+    [0.5, 0.5, 0.0, 1.0]
     """
 
     model: SharedKernelMixture
     populations: Populations | None
 
     def __init__(
-        self,
-        model: SharedKernelMixture,
-        populations: Populations | None = None,
-        *,
-        metadata: Any = None,
+        self, model: SharedKernelMixture, populations: Populations | None = None, *, metadata: Any = None
     ) -> None:
         own = checked_mixture(model)
         if populations is not None:
