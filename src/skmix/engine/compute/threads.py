@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -122,38 +122,62 @@ def _limit_this_thread() -> None:
     _controller().select(threading_layer="openmp").limit(limits=1, user_api="blas")
 
 
-class _Limit:
-    """Limits BLAS to one thread while any fit runs: the first sets the limit, the last restores it."""
+class ProcessSetting:
+    """A setting of the whole process: the first body that needs it sets it, the last one restores it.
 
-    def __init__(self) -> None:
-        self._limiter: Any = None
+    Threads that need the same value share it; a thread that needs another one waits until they are done.
+
+    Parameters
+    ----------
+    change : callable
+        Sets a value and returns the function that restores the previous one.
+    """
+
+    def __init__(self, change: Callable[[Any], Callable[[], object]]) -> None:
+        self._change = change
+        self._restore: Callable[[], object] = lambda: None
         self._begin()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
     def _begin(self) -> None:
-        self._lock, self._users = threading.Lock(), 0
+        self._free, self._users, self._value = threading.Condition(), 0, None
 
     def _after_fork(self) -> None:
-        """Restore the limits in a forked process: the threads that would do so are not there."""
+        """Restore the setting in a forked process: the threads that would do so are not there."""
         if self._users:
-            self._limiter.restore_original_limits()
+            self._restore()
         self._begin()
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._limiter = _controller().limit(limits=1, user_api="blas")
+    @contextmanager
+    def of(self, value: Any) -> Iterator[None]:
+        """Set the value in the body."""
+        free = self._free
+        with free:
+            free.wait_for(lambda: not self._users or self._value == value)
+            if not self._users:
+                self._value, self._restore = value, self._change(value)
             self._users += 1
+        try:
+            yield
+        finally:
+            # A process that was forked in the body has begun anew.
+            if self._free is free:
+                with free:
+                    self._users -= 1
+                    if not self._users:
+                        self._restore()
+                        free.notify_all()
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._limiter.restore_original_limits()
+
+_blas_threads = ProcessSetting(
+    lambda number: _controller().limit(limits=number, user_api="blas").restore_original_limits
+)
 
 
-one_blas_thread = _Limit()
+def one_blas_thread() -> AbstractContextManager[None]:
+    """Limit BLAS to one thread in the body, for the whole process."""
+    return _blas_threads.of(1)
 
 
 @contextmanager
@@ -161,7 +185,7 @@ def workers(n_jobs: int) -> Iterator[Workers]:
     """Yield a pool of `n_jobs` threads while BLAS is limited to one thread."""
     pool = Workers(n_jobs)
     try:
-        with one_blas_thread:
+        with one_blas_thread():
             yield pool
     finally:
         pool.close()

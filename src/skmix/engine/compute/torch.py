@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import gc
 import math
-import os
-import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
+
+from .threads import ProcessSetting
 
 # A tensor.
 Array = Any
@@ -233,49 +233,15 @@ class TorchOperations:
             yield
 
 
-class _Products:
-    """The precision of float32 matrix products, which PyTorch has one of for the whole process.
-
-    Threads that need the same precision share it; a thread that needs another one waits until they are done.
-    """
-
-    def __init__(self) -> None:
-        self._begin()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
-
-    def _begin(self) -> None:
-        self._changed, self._users, self._now, self._before = threading.Condition(), 0, "", ""
-
-    def _after_fork(self) -> None:
-        """Restore the precision in a forked process: the threads that would do so are not there."""
-        if self._users:
-            torch.set_float32_matmul_precision(self._before)
-        self._begin()
-
-    @contextmanager
-    def of(self, precision: str) -> Iterator[None]:
-        """Set the precision in the body."""
-        changed = self._changed
-        with changed:
-            changed.wait_for(lambda: not self._users or self._now == precision)
-            if not self._users:
-                self._now, self._before = precision, torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision(precision)
-            self._users += 1
-        try:
-            yield
-        finally:
-            # A process that was forked in the body has begun anew.
-            if self._changed is changed:
-                with changed:
-                    self._users -= 1
-                    if not self._users:
-                        torch.set_float32_matmul_precision(self._before)
-                        changed.notify_all()
+def _set_product_precision(precision: str) -> Callable[[], object]:
+    """Set the precision of float32 matrix products, and return a function that restores the previous one."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    return partial(torch.set_float32_matmul_precision, before)
 
 
-_products = _Products()
+# PyTorch has one precision of products for the whole process.
+_products = ProcessSetting(_set_product_precision)
 
 
 def raise_by_products(matrices: Array) -> Array:

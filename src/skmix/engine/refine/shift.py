@@ -203,7 +203,7 @@ def _expect_block(kind: Any, part: Part | None, given: Entered, block: Block) ->
     """Do the E-step of a block with encoded labels, group by group."""
     total = Sums({}, 0.0)
     # On a worker of a cluster, BLAS is not limited yet.
-    with one_blas_thread:
+    with one_blas_thread():
         for j, rows in _split(kind, block.informative(), part):
             total = add(total, _expect_group(rows, j, given))
     return total

@@ -98,7 +98,7 @@ class ArrayRows(RowSource):
     @staticmethod
     def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> Summary:
         """Return the data summary of rows, with the same bits for any number of BLAS threads."""
-        with one_blas_thread:
+        with one_blas_thread():
             return summarise(X, codes, weights)
 
     def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:

@@ -120,7 +120,7 @@ def expect_block(
     rows = kind(block.X, block.y, block.weights)
     rows.scatter = scatters.get(block.number)
     # On a worker of a cluster, BLAS is not limited yet.
-    with one_blas_thread:
+    with one_blas_thread():
         found: Expected = rows.expect(*arguments)
     if rows.scatter is not None and len(scatters) * rows.n_features**2 < _SCATTERS:
         scatters[block.number] = rows.scatter
@@ -146,7 +146,7 @@ def summarise_block(seed: int, block: Block, device: str | None = None) -> Summa
     block = block.informative()
     labels, index = (None, None) if block.y is None else number(block.y, block.names)
     # With more BLAS threads the rounding would differ between machines.
-    with one_blas_thread:
+    with one_blas_thread():
         found = summarise(block.X if device is None else send(block.X, device), index, block.weights)
     if np.isinf([found.moments.low, found.moments.high]).any():
         block.check()
