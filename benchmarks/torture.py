@@ -252,7 +252,7 @@ def make(kind: str, settings: dict[str, Any]) -> Any:
         settings.pop(name, None)
     if kind == "classifier CV":
         settings.pop("group_shift", None)
-        return SharedKernelClassifierCV(SharedKernelClassifier(**settings), tune=None, n_members=2, **search)
+        return SharedKernelClassifierCV(SharedKernelClassifier(**settings), tune=False, n_members=2, **search)
     return SharedKernelMixtureCV(SharedKernelMixture(**settings), n_members=2, **search)
 
 

@@ -13,7 +13,7 @@ from skmix import SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
 
 # %%
-# What is known of a missing value: a mean, by ``impute``, or draws that spread as rows do.
+# What is known of a missing value: a mean, by ``impute``, or draws by ``condition``, which spread as rows do.
 means = np.array([[0.0, 0.0], [4.0, 4.5], [7.0, -0.5]])
 covariances = np.array(
     [[[1.6, 1.0], [1.0, 1.0]], [[1.2, -0.7], [-0.7, 0.9]], [[0.8, 0.4], [0.4, 0.6]]]
@@ -24,7 +24,9 @@ complete, _ = make_shared_kernel_data(
 model = SharedKernelMixture(3, random_state=0).fit(complete)
 seen = np.linspace(-4.0, 10.0, 300)
 rows = np.column_stack([seen, np.full_like(seen, np.nan)])
-draws = model.impute(rows, n_draws=2)[..., 1]
+random = np.random.RandomState(0)
+model.set_params(random_state=random)
+draws = np.array([model.condition({0: value}).sample(2)[0][:, 0] for value in seen]).T
 # %%
 # What gaps cost: how far estimates are from the truth, averaged over eight data sets of three features.
 # Dropping every row with a gap is the usual alternative. Fits start at the truth, so that every kernel

@@ -49,8 +49,3 @@ class ArgumentError(_Message, ValueError):
 
 class ArgumentWarning(_Message, UserWarning):
     """A warning that names an argument."""
-
-
-def parts_of(error: BaseException) -> tuple[str, ...]:
-    """Return the parts of an error's message, to make them part of another."""
-    return error.parts if isinstance(error, _Message) else (str(error),)

@@ -150,7 +150,7 @@ def test_groups_that_are_numbers_are_numbers(tmp_path: Path) -> None:
     frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "sample": np.array([7, 10, 2])[CODES]})
     frame.to_csv(tmp_path / "t.csv", index=False)
     run("compose", tmp_path / "t.csv", "--sample", "sample", "--kernels", 3, "-o", tmp_path / "m")
-    here = SharedKernelMixture(3, random_state=0).fit((tmp_path / "t.csv", "sample"))
+    here = SharedKernelMixture(3, random_state=0).fit(tmp_path / "t.csv", "sample")
     assert load(tmp_path / "m").model.classes_.tolist() == here.classes_.tolist() == [2, 7, 10]
 
 

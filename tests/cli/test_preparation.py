@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import run, said
+from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.features import Arcsinh, Logicle
 from skmix.groups import composition, merge_kernels, unusual_samples, write_labels
-from skmix.io import read_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 

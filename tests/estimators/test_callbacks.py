@@ -60,11 +60,10 @@ def test_callbacks_of_a_search_reach_the_fits() -> None:
     assert seen.count(1) == 5
 
 
-@pytest.mark.parametrize("strategy", ["grid", "prune"])
-def test_callbacks_of_a_choice_of_kernels_are_torn_down(tmp_path: Path, strategy: str) -> None:
+def test_callbacks_of_a_choice_of_kernels_are_torn_down(tmp_path: Path) -> None:
     seen: list[int] = []
     mixture = SharedKernelMixture().set_callbacks(AfterPass(seen.append))
-    search = SharedKernelMixtureCV(mixture, n_kernels=3, covariance_type="tied", strategy=strategy).fit(X)
+    search = SharedKernelMixtureCV(mixture, n_kernels=3, covariance_type="tied").fit(X)
     assert seen
     assert "_callback_fit_ctx" not in vars(search.best_estimator_)
     search.save(tmp_path / "search.skmix")

@@ -33,7 +33,6 @@ SEARCHES = [
         n_kernels=3,
         covariance_type="full",
         kernels="shared",
-        tune=0.1,
         cv=2,
         n_members=2,
         random_state=0,

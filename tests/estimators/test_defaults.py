@@ -209,17 +209,6 @@ def test_no_kernel_of_a_stream_lives_on_one_whole_number(tmp_path: Path) -> None
     assert_allclose(fitted.partial_fit(X[300:], y[300:]).variance_floor_[:3], 1.0 / 12.0, rtol=1e-9)
 
 
-def test_no_kernel_of_a_group_lives_on_one_whole_number_where_labels_are_missing() -> None:
-    X, y = whole_numbers()
-    hidden = np.where(np.arange(300) % 5 == 0, np.nan, y)
-    groups = [[0, 1, 2], [3, 4]]
-    model = SharedKernelClassifier(6, feature_sets=groups, max_iter=400, random_state=0).fit(X, hidden)
-    for columns, part in zip(groups, model.models_, strict=True):
-        expected = np.minimum(1.0 / 12.0, X[:, columns].var(axis=0) / 3.0)
-        assert_allclose(part.variance_floor_, expected, rtol=1e-9)
-        assert smallest_eigenvalues(part, expected).min() > 1.0 - 1e-9
-
-
 def test_weights_on_kernels_of_other_classes_are_not_parameters() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(600, 2)), np.repeat([0, 1, 2], [400, 195, 5])

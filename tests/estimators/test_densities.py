@@ -19,7 +19,6 @@ from models import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES
-from scipy.stats import kstest
 from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
@@ -179,25 +178,6 @@ def test_gaps_against_numerical_integration(covariance_type: str) -> None:
     distribution = conditional_distribution(model, 0.4, grid)
     mean = np.diff(distribution, prepend=0.0) @ grid
     assert_allclose(model.impute([[0.4, np.nan]])[0, 1], mean, rtol=1e-6, atol=1e-6)
-    drawn = model.impute([[0.4, np.nan]], n_draws=4000)[:, 0, 1]
-    assert kstest(drawn, lambda values: np.interp(values, grid, distribution)).pvalue > 0.01
-
-
-def test_values_missing_together_are_drawn_together() -> None:
-    # Two groups that only the class ties: given nothing of either, both are low or both are high.
-    means = np.array([[-5.0], [5.0]])
-    part = mixture_of(Parameters(np.eye(2), means, np.ones(2)), "spherical", [0.5, 0.5])
-    model = classifier_of([part, part], [[0], [1]], 3, random_state=3)
-    X = np.tile([np.nan, np.nan, 0.0], (500, 1))
-    drawn = model.impute(X, n_draws=1)[0]
-    assert drawn.shape == (500, 3)
-    assert np.all(np.sign(drawn[:, 0]) == np.sign(drawn[:, 1]))
-    assert 0.4 < np.mean(drawn[:, 0] > 0) < 0.6
-    labelled = model.impute(X, np.ones(500, dtype=int), n_draws=2)
-    assert labelled.shape == (2, 500, 3)
-    assert np.all(labelled[..., :2] > 0)
-    assert_allclose(model.impute(X)[:, :2], 0.0, atol=1e-12)
-    assert_allclose(model.impute(X, np.zeros(500, dtype=int))[:, :2], -5.0)
 
 
 def test_columns_of_no_group_keep_their_gaps() -> None:
@@ -206,17 +186,6 @@ def test_columns_of_no_group_keep_their_gaps() -> None:
     X[1, [0, 2]] = np.nan
     filled = model.impute(X)
     assert_array_equal(np.argwhere(np.isnan(filled)), [[1, 2]])
-    assert_array_equal(np.argwhere(np.isnan(model.impute(X, n_draws=1)[0])), [[1, 2]])
-
-
-def test_draws_are_repeatable_and_fresh() -> None:
-    model = random_mixture(7)
-    X = np.tile([np.nan, 0.1, 0.2, np.nan], (3, 1))
-    first = model.impute(X, n_draws=5)
-    assert_array_equal(first, model.impute(X, n_draws=5))
-    assert len(np.unique(first[..., 0])) == 15
-    model.set_params(random_state=np.random.RandomState(0))
-    assert np.any(model.impute(X, n_draws=1) != model.impute(X, n_draws=1))
 
 
 # ---------------------------------------------------------------- kernels
@@ -358,9 +327,3 @@ def test_columns_of_no_group_have_no_density() -> None:
         model.condition({5: 0.0})
     with pytest.raises(ValueError, match=r"all features that the model describes: \[0, 1, 3, 4\]"):
         model.condition({0: 0.0, 1: 0.0, 3: 0.0, 4: 0.0})
-
-
-@pytest.mark.parametrize("n_samples", [0, -1, 1.5, True])
-def test_bad_numbers_of_draws(n_samples: Any) -> None:
-    with pytest.raises(ValueError, match="n_draws must be None or an integer of at least 1"):
-        random_mixture(0).impute(np.zeros((2, 4)), n_draws=n_samples)

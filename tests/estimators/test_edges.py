@@ -107,21 +107,6 @@ def test_a_joint_fit_leaves_other_files_alone(tmp_path: Any) -> None:
     assert other.read_text() == "something else"
 
 
-def test_a_score_of_nan_does_not_win_a_search() -> None:
-    X, y = sample(4)
-    calls = []
-
-    def scoring(model: Any, X: np.ndarray, y: np.ndarray) -> float:
-        calls.append(1)
-        return np.nan if len(calls) <= 5 else model.score(X, y)
-
-    search = SharedKernelClassifierCV(
-        n_kernels=[4, 5], covariance_type="full", tune=False, scoring=scoring, cv=5, random_state=0
-    ).fit(X, y)
-    assert np.isfinite(search.best_score_)
-    assert np.isnan(search.cv_results_["mean_test_score"][0])
-
-
 @pytest.mark.parametrize(
     "search",
     [

@@ -54,18 +54,16 @@ def test_a_mixture_of_blocks_is_that_of_the_rows(init: str) -> None:
     assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
 
 
-def test_kernels_that_do_not_pay_go_in_blocks_too() -> None:
+def test_a_search_of_blocks_is_that_of_the_rows() -> None:
     X, y, _ = make_rows()
     prototype = SharedKernelMixture(tol=1e-3)
     search = SharedKernelMixtureCV(
-        prototype, n_kernels=6, covariance_type="full", criterion="bic", random_state=0
+        prototype, n_kernels=4, covariance_type="full", criterion="bic", random_state=0
     )
-    for strategy in ("prune", "grid"):
-        search.set_params(strategy=strategy)
-        here, there = clone(search).fit(X, y), clone(search).fit(cut(X, y))
-        assert_same(there.best_estimator_, here.best_estimator_)
-        assert there.best_score_ == pytest.approx(here.best_score_, rel=1e-9)
-        assert there.n_features_in_ == X.shape[1]
+    here, there = clone(search).fit(X, y), clone(search).fit(cut(X, y))
+    assert_same(there.best_estimator_, here.best_estimator_)
+    assert there.best_score_ == pytest.approx(here.best_score_, rel=1e-9)
+    assert there.n_features_in_ == X.shape[1]
     # Rows in blocks are not held out by default.
     assert clone(search).set_params(criterion="auto").fit(cut(X, y)).best_score_ == there.best_score_
 
@@ -156,7 +154,7 @@ def test_what_needs_all_rows_at_once_is_refused() -> None:
     X, y, _ = make_rows()
     codes = np.unique(y, return_inverse=True)[1]
     codes[0] = -1
-    with pytest.raises(ValueError, match="1 rows have no label, and with several feature sets"):
+    with pytest.raises(ValueError, match="1 rows have no label, and 2 feature sets cannot be combined"):
         SharedKernelClassifier(feature_sets=[[0], [1]]).fit(cut(X, codes))
     with pytest.raises(ValueError, match="leave y and sample_weight out"):
         SharedKernelMixture().fit(cut(X, y), y)

@@ -17,7 +17,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.io import ColumnError, opening
+from skmix.io import ColumnError
 from skmix.io import sources as source_module
 
 RANDOM = np.random.default_rng(0)
@@ -28,18 +28,15 @@ WEIGHTS = RANDOM.uniform(0.5, 2.0, 500)
 SETTINGS = {"n_kernels": 4, "random_state": 0, "tol": 1e-3}
 
 
-@pytest.fixture(params=["npy", "memmap", "folder", "zarr"])
+@pytest.fixture(params=["npy", "folder", "zarr"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Return X, y and weights of the same rows, as `fit` takes them, and X as the file orders its columns."""
     kind = request.param
     monkeypatch.setattr(source_module, "BLOCK_BYTES", 3000)
-    monkeypatch.setattr(opening, "MAPPED_BYTES", 1000)
-    if kind in ("npy", "memmap"):
+    if kind == "npy":
         np.save(tmp_path / "rows.npy", X)
         np.save(tmp_path / "labels.npy", NAMES)
-        if kind == "npy":
-            return str(tmp_path / "rows.npy"), tmp_path / "labels.npy", WEIGHTS, X
-        return np.load(tmp_path / "rows.npy", mmap_mode="r"), NAMES.tolist(), WEIGHTS, X
+        return str(tmp_path / "rows.npy"), tmp_path / "labels.npy", WEIGHTS, X
     if kind == "zarr":
         zarr = pytest.importorskip("zarr", reason="zarr is not installed")
         return zarr.create_array(str(tmp_path / "rows"), data=X, chunks=(100, 3)), NAMES, WEIGHTS, X
@@ -150,8 +147,6 @@ def test_columns_that_do_not_fit_are_told(tmp_path: Path) -> None:
 def test_what_is_not_done_by_blocks_says_so() -> None:
     model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
     source = open_rows(X)
-    with pytest.raises(ValueError, match="needs rows in memory"):
-        model.impute(source, n_draws=1)
     with pytest.raises(ValueError, match="needs rows in memory"):
         model.calibrate(source, NAMES)
     with pytest.raises(ValueError, match="needs rows in memory"):

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import class_log_likelihood, responsibilities
 from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.model import Parameters
 from skmix.groups import merge_kernels
 
@@ -142,20 +142,10 @@ def test_rows_are_drawn_and_filled_with_the_means_of_their_group() -> None:
     assert_array_equal(np.round(X[:, 0] / 100.0), np.searchsorted(NAMES, y))
     gaps = X.copy()
     gaps[:, 1] = np.nan
-    for filled in (model.impute(gaps, y), model.impute(gaps, y, n_draws=1)[0]):
-        assert_array_equal(np.round(filled[:, 1] / 100.0), np.searchsorted(NAMES, y))
-        assert_array_equal(filled[:, 0], X[:, 0])
     # The first feature tells the group of a row.
-    for filled in (model.impute(gaps), model.impute(gaps, n_draws=1)[0]):
+    for filled in (model.impute(gaps, y), model.impute(gaps)):
         assert_array_equal(np.round(filled[:, 1] / 100.0), np.searchsorted(NAMES, y))
         assert_array_equal(filled[:, 0], X[:, 0])
-    for labels in (None, y[:40]):
-        drawn = model.impute(gaps[:40], labels, n_draws=3)
-        assert drawn.shape == (3, 40, 2)
-        assert len(np.unique(drawn[..., 1])) == 120
-    # Copies of a row whose group is unknown come from all groups.
-    drawn = model.impute(np.full((1, 2), np.nan), n_draws=300)
-    assert_array_equal(np.unique(np.round(drawn[..., 1] / 100.0)), np.arange(6))
 
 
 def test_derived_models_keep_the_shifts() -> None:
@@ -294,8 +284,6 @@ def test_rows_that_shifts_cannot_be_learnt_from_are_refused() -> None:
         model.partial_fit(X, y)
     with pytest.raises(ValueError, match="no training row had"):
         fitted().predict(X[:1], groups=["z"])
-    with pytest.raises(ValueError, match="pruning"):
-        SharedKernelMixtureCV(model, strategy="prune").fit(X, y)
 
 
 def test_too_few_passes_are_reported() -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.theory import Beliefs, evidence_bound
 
 CENTRES = 100.0 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
@@ -139,19 +139,3 @@ def test_a_classifier_takes_it_and_tunes_without_it() -> None:
     assert model.score(X, y) > 0.9
     model.tune(X, y, max_iter=5, validation=None, trade_off=0.0)
     assert model.score(X, y) > 0.9
-
-
-def test_pruning_and_unlabelled_rows_of_feature_sets_are_refused() -> None:
-    X, y, _ = groups()
-    search = SharedKernelMixtureCV(
-        SharedKernelMixture(weight_prior="hierarchical"),
-        n_kernels=4,
-        strategy="prune",
-        covariance_type="full",
-    )
-    with pytest.raises(ValueError, match="weight_prior='hierarchical' returns it"):
-        search.fit(X, y)
-    hidden = np.where(np.arange(len(y)) % 9 == 0, np.nan, y)
-    classifier = SharedKernelClassifier(3, weight_prior="hierarchical", feature_sets=[[0], [1]])
-    with pytest.raises(ValueError, match="need a weight_prior other than 'hierarchical'"):
-        classifier.fit(X, hidden)

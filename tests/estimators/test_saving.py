@@ -145,7 +145,7 @@ def start_of(columns: list[int]) -> dict[str, Any]:
     "model",
     [
         SharedKernelClassifier(
-            init=[start_of([0, 1]), start_of([2, 3])], feature_sets=[range(2), np.array([2, 3])]
+            init=[start_of([0, 1]), start_of([2, 3])], feature_sets=[[0, 1], np.array([2, 3])]
         ),
         SharedKernelClassifier(priors=[0.2, 0.3, 0.5], covariance_prior=2.0, weight_prior=1.5),
         SharedKernelClassifier(priors=np.array([0.0, 0.5, 0.5]), tol=("per-class", 0.1)),

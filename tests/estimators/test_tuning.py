@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,10 @@ from sklearn.metrics import log_loss
 import skmix
 from skmix import SharedKernelClassifier
 from skmix.engine.model import FloatArray
-from skmix.engine.refine.discriminative import Labelled
-from skmix.estimators import densities, tuning
 from skmix.estimators.crossfit import seed_of
 from skmix.estimators.decisions import quantile
 from skmix.estimators.holdout import stratified_folds
-from skmix.estimators.tuning import cross_fit, labelled_rows, make_plan, split_rows
+from skmix.estimators.tuning import labelled_rows, make_schedule, split_rows
 
 KINDS = [("full", None), ("tied", None), ("diag", 40), ("spherical", None), ("spherical", 40)]
 
@@ -35,11 +32,6 @@ def bars(n: int, seed: int) -> tuple[FloatArray, np.ndarray]:
     X = np.stack([random.uniform(-6.0, 6.0, size=n), y + random.uniform(-0.45, 0.45, size=n)], axis=1)
     X[:, 1] += 0.25 * X[:, 0]
     return X, np.where(y, "upper", "lower")
-
-
-def plan_of(run: Any) -> Any:
-    """Return a plan that runs something else."""
-    return SimpleNamespace(run=run, random_state=np.random.RandomState(0))
 
 
 def fitted(covariance_type: str = "spherical", n_kernels: int = 4, **settings: Any) -> SharedKernelClassifier:
@@ -188,41 +180,13 @@ def test_rows_that_the_fit_has_not_seen_decide(batch_size: int | None) -> None:
         assert_allclose(model.means_, given.means_, rtol=1e-6)
 
 
-def test_rows_without_some_class_are_judged_only_if_they_are_new() -> None:
+def test_rows_without_some_class_need_held_out_rows() -> None:
     X, y = bars(60, seed=2)
     own = y == "upper"
     with pytest.raises(ValueError, match="has the label 'lower'"):
         fitted().tune(X[own], y[own], max_iter=2, random_state=0)
-    model = fitted().tune(X[own], y[own], max_iter=2, random_state=0, new_rows=True)
+    model = fitted().tune(X[own], y[own], max_iter=2, validation=(X, y))
     assert model.tuned_["before"] is not None
-
-
-def test_new_rows_judge_the_model_itself() -> None:
-    X, y = bars(1000, seed=2)  # enough rows for a tenth of them to judge
-    settings: Any = {"max_iter": 5, "trade_off": 0.1}
-    model, by_hand = fitted(), fitted()
-    model.tune(X, y, random_state=0, new_rows=True, **settings)
-    training, held_out = split_rows(by_hand, labelled_rows(by_hand, X, y), 0.1, np.random.RandomState(0))
-    assert held_out is not None
-    validation = held_out.X, by_hand.classes_[held_out.codes]
-    by_hand.tune(training.X, by_hand.classes_[training.codes], validation=validation, **settings)
-    assert model.tuned_ == by_hand.tuned_
-    assert_array_equal(model.means_, by_hand.means_)
-
-
-def test_few_new_rows_tune_where_all_of_them_gain() -> None:
-    X, y = bars(120, seed=2)
-    new, labels = bars(2000, seed=1)
-    model = fitted()
-    plain = clone(model).fit(*bars(300, seed=0)).calibrate(X, y)
-    before = log_loss(labels, plain.predict_proba(new))
-    model.tune(X, y, max_iter=30, random_state=0, new_rows=True)
-    assert model.tuned_["trade_off"] is not None
-    assert log_loss(labels, model.predict_proba(new)) < 0.8 * before
-    # Those of all rows, by copies that have not seen them.
-    joints = np.log(fitted().predict_proba(X)[np.arange(120), np.searchsorted(model.classes_, y)])
-    assert model.tuned_["before"]["log_loss"] <= -joints.mean()
-    assert model.tuned_["after"]["log_loss"] < model.tuned_["before"]["log_loss"]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -307,10 +271,10 @@ def test_rows_of_weight_zero_are_left_out() -> None:
     ],
 )
 def test_rounds_and_trade_offs_by_default(n_rows: int, batch_size: int | None, expected: Any) -> None:
-    plan = make_plan(n_rows, "auto", None, batch_size, np.random.RandomState(0))
+    schedule = make_schedule(n_rows, "auto", None, batch_size, np.random.RandomState(0))
     size, n_rounds, trade_offs = expected
-    assert (plan.batch_size, plan.max_iter) == (size, n_rounds)
-    assert plan.stages == [(each, n_rounds) for each in trade_offs]
+    assert (schedule.batch_size, schedule.max_iter) == (size, n_rounds)
+    assert schedule.stages == [(each, n_rounds) for each in trade_offs]
 
 
 def test_long_steps_overflow_nothing() -> None:
@@ -371,52 +335,3 @@ def test_priors_of_the_fit_stay_in_force_in_files_too(tmp_path: Path) -> None:
     assert not hasattr(model.models_[0], "lower_bound_")
     model.save(tmp_path / "model.skmix")
     assert_array_equal(skmix.load(tmp_path / "model.skmix").weights_, model.weights_)
-
-
-@pytest.mark.parametrize(
-    ("gains", "weights", "errors", "better"),
-    [
-        ([2.0] * 4 + [0.0] * 36, None, (0.1, 0.1), True),  # 0.2 with an error of 0.095
-        ([2.0] * 3 + [0.0] * 37, None, (0.1, 0.1), False),  # 0.15 with an error of 0.083
-        ([2.0] * 4 + [0.0] * 36, None, (0.1, 0.125), False),  # more are misclassified
-        ([2.0] * 4 + [0.0] * 36, [10.0] + [1.0] * 39, (0.1, 0.1), False),  # 0.53 with an error of 0.31
-    ],
-)
-def test_tuning_must_gain_two_standard_errors_and_misclassify_no_more(
-    gains: list[float],
-    weights: Any,
-    errors: tuple[float, float],
-    better: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, n_rows = fitted(), len(gains)
-    # The losses of rows stand for their log-densities, and rows are their own numbers.
-    tables = {True: -np.array(gains), False: np.zeros(n_rows)}
-
-    def log_joint(given: Any, rows: FloatArray) -> FloatArray:
-        return tables[given is model][rows[:, 0].astype(int), None]
-
-    def scores(table: FloatArray, rows: Labelled) -> Any:
-        error = errors[bool(np.all(table == 0.0))]
-        loss = np.average(-table[:, 0], weights=rows.weights)
-        return SimpleNamespace(temperature=1.0, log_loss=loss, error=error)
-
-    monkeypatch.setattr(densities, "log_joint", log_joint)
-    monkeypatch.setattr(tuning, "score", scores)
-    monkeypatch.setattr(tuning, "log_losses", lambda table, codes, temperature: -table[:, 0])
-    n_rounds = iter([7, 3, 5, 9])
-
-    def run(*_: Any) -> tuple[Any, Any]:
-        number = next(n_rounds)
-        return object(), SimpleNamespace(rounds=[(0.1, number)], stages=[(0.1, number), (0.0, 1)])
-
-    rows = Labelled(
-        np.arange(float(n_rows))[:, None],
-        np.arange(n_rows) % 2,
-        None if weights is None else np.array(weights),
-    )
-    before, after, rounds, path = cross_fit(model, rows, 0.25, plan_of(run))
-    assert [number for _, number in rounds] == [7, 3, 5, 9]
-    assert before.error == errors[0]
-    assert (after is before) == (not better)
-    assert path == ([(0.1, 3), (0.0, 1)] if better else [])

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
 from skmix import SharedKernelMixture, open_rows
 from skmix.features import Arcsinh
 from skmix.groups import composition, merge_kernels, write_labels
-from skmix.io import read_fcs, read_rows, source_of, write_columns
+from skmix.io import read_rows, source_of, write_columns
 
 pd = pytest.importorskip("pandas")
 
@@ -68,7 +69,7 @@ def rows_of(source: Any) -> np.ndarray:
 def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMixture) -> None:
     layers, obsm = {"counts": csr_array(np.round(X))}, {"pca": X[:, ::-1].astype(np.float32)}
     adata = annotate(X, pd.Categorical(SAMPLE), layers=layers, obsm=obsm)
-    source = open_rows(adata, sample_key="sample", chunk_rows=64)
+    source = open_rows(adata, label="sample", chunk_rows=64)
     assert source.feature_names == GENES
     assert_array_equal(rows_of(source), X)
     assert_array_equal(source.row_labels(), SAMPLE)
@@ -78,8 +79,8 @@ def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMix
     assert rows_of(pca).dtype == np.float32
     assert_array_equal(rows_of(pca), obsm["pca"])
     assert_array_equal(rows_of(open_rows(adata, columns=["CD4"])), X[:, [1]])
-    for given in (source, (adata, "sample")):
-        there = SharedKernelMixture(**model.get_params()).fit(given)
+    for given in ((source,), (adata, "sample")):
+        there = SharedKernelMixture(**model.get_params()).fit(*given)
         assert there.feature_names_in_.tolist() == GENES
         assert_allclose(there.means_, model.means_, rtol=1e-10)
         assert_allclose(there.weights_, model.weights_, rtol=1e-10)

@@ -291,7 +291,7 @@ def test_as_many_cells_of_every_sample_are_read(tmp_path: Path, monkeypatch: pyt
     rows = {name: np.random.default_rng(i).normal(size=(n, 3)) for i, (name, n) in enumerate(sizes.items())}
     for name, own in rows.items():
         np.save(tmp_path / f"{name}.npy", own)
-    monkeypatch.setattr(reading, "SAMPLED", 150)
+    monkeypatch.setattr(reading, "SOME_CELLS", 150)
     labels = np.repeat(list(sizes), list(sizes.values()))
     everything = np.concatenate(list(rows.values()))
     by_file = open_rows([tmp_path / f"{name}.npy" for name in sizes], chunk_rows=7)
@@ -361,18 +361,6 @@ def test_settings_reach_the_model(files: list[Path]) -> None:
     assert found.model.preparation_ == {"transform": "arcsinh:2"}
     assert found.populations is not None
     assert len(found.populations) == 2
-
-
-def test_bad_files_are_skipped_with_a_note(files: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "empty.csv").write_text("CD3,CD4,CD8\n")
-    with pytest.raises(ValueError, match="it has column names but no rows"):
-        compose([*files, tmp_path / "empty.csv"], n_kernels=2)
-    with pytest.warns(UserWarning, match=r"Skipped 1 of 7 files"):
-        found = compose([*files, tmp_path / "empty.csv"], n_kernels=2, on_error="skip")
-    assert found.samples == list(SHARES)
-    page = found.to_html()
-    assert "Skipped 1 of 7 files" in page
-    assert str(tmp_path) not in page
 
 
 @pytest.mark.parametrize(

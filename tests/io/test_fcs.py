@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelMixture, open_rows
 from skmix.features import Arcsinh
-from skmix.io import read_fcs, read_rows
+from skmix.io import read_rows
 from skmix.io.fcs import write_fcs
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp, softmax
 from scipy.stats import multivariate_normal, multivariate_t, yeojohnson
 
-from skmix.io.graph import Kernels, build_graph
+from skmix.io.graph import WhitenedKernels, build_graph
 
 pytest.importorskip("onnx", reason="onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
@@ -21,7 +21,7 @@ X = RANDOM.normal(size=(40, 4)) * [1.0, 10.0, 0.1, 2.0] + [0.0, 50.0, 0.0, -3.0]
 PRIOR = np.log([0.5, 0.2, 0.3])
 
 
-class Group:
+class FeatureSet:
     """Kernels, and their log-densities by SciPy in the units of X."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Group:
                 self.box = np.array([[-20.0] * m, [30.0 + j for j in range(m)]])
                 self.log_weights = self.log_weights + np.log(1.0 - background)
         whitener = np.linalg.inv(np.linalg.cholesky(covariances))
-        self.record = Kernels(
+        self.record = WhitenedKernels(
             columns=columns,
             scale=scale,
             shift=shift,
@@ -96,27 +96,29 @@ def run(model: Any, **inputs: np.ndarray) -> dict[str, np.ndarray]:
     return dict(zip(names, session.run(None, inputs), strict=True))
 
 
-def graph(groups: Sequence[Group], log_prior: np.ndarray = PRIOR, *labels: np.ndarray, **options: Any) -> Any:
+def graph(
+    feature_sets: Sequence[FeatureSet], log_prior: np.ndarray = PRIOR, *labels: np.ndarray, **options: Any
+) -> Any:
     given = {"n_features": 4, "dtype": np.dtype(np.float64), "producer_version": "7", **options}
-    return build_graph([group.record for group in groups], log_prior, *labels, **given)
+    return build_graph([each.record for each in feature_sets], log_prior, *labels, **given)
 
 
 @pytest.mark.parametrize(
-    "groups",
+    "feature_sets",
     [
-        [Group([0, 1, 2, 3], 3)],
-        [Group([2, 0], 4, tied=True), Group([3], 2, diagonal=True, seed=1)],
-        [Group([1, 3], 3, diagonal=True, tied=True)],
-        [Group([3, 1, 0], 3, degrees=np.array([1.0, 4.0, 30.0]))],
-        [Group([1, 2], 2, diagonal=True, degrees=np.array([2.0, 5.0]), tied=True)],
-        [Group([0, 3], 3, background=np.array([0.1, 0.3, 0.01]))],
+        [FeatureSet([0, 1, 2, 3], 3)],
+        [FeatureSet([2, 0], 4, tied=True), FeatureSet([3], 2, diagonal=True, seed=1)],
+        [FeatureSet([1, 3], 3, diagonal=True, tied=True)],
+        [FeatureSet([3, 1, 0], 3, degrees=np.array([1.0, 4.0, 30.0]))],
+        [FeatureSet([1, 2], 2, diagonal=True, degrees=np.array([2.0, 5.0]), tied=True)],
+        [FeatureSet([0, 3], 3, background=np.array([0.1, 0.3, 0.01]))],
     ],
 )
-def test_densities_labels_and_probabilities(groups: list[Group]) -> None:
-    joint = sum(group.outcomes(X) for group in groups) + PRIOR
+def test_densities_labels_and_probabilities(feature_sets: list[FeatureSet]) -> None:
+    joint = sum(each.outcomes(X) for each in feature_sets) + PRIOR
     labels = np.array(["x", "y", "z"])
     for temperature in (1.0, 2.5):
-        model = graph(groups, PRIOR, labels, temperature=temperature)
+        model = graph(feature_sets, PRIOR, labels, temperature=temperature)
         out = run(model, X=X)
         assert list(out) == ["label", "probabilities", "log_density"]
         assert_array_equal(out["label"], labels[joint.argmax(axis=1)])
@@ -129,11 +131,11 @@ def test_densities_labels_and_probabilities(groups: list[Group]) -> None:
 
 @pytest.mark.parametrize("background", [None, np.array([0.2])])
 def test_kernels_as_outcomes(background: np.ndarray | None) -> None:
-    group = Group([0, 1, 3], 3, background=background, by_class=False)
+    one = FeatureSet([0, 1, 3], 3, background=background, by_class=False)
     n_hidden = 0 if background is None else 1
     prior = np.log([0.5, 0.2, 0.2, 0.1][: 3 + n_hidden])
-    out = run(graph([group], prior, probabilities="responsibilities", n_hidden=n_hidden), X=X)
-    joint = group.outcomes(X) + prior
+    out = run(graph([one], prior, probabilities="responsibilities", n_hidden=n_hidden), X=X)
+    joint = one.outcomes(X) + prior
     assert list(out) == ["responsibilities", "log_density"]
     assert out["responsibilities"].shape == (40, 3)
     assert_allclose(out["responsibilities"], softmax(joint, axis=1)[:, :3], rtol=1e-9, atol=1e-12)
@@ -141,9 +143,9 @@ def test_kernels_as_outcomes(background: np.ndarray | None) -> None:
 
 
 def test_single_precision_is_of_what_goes_in_and_out() -> None:
-    group, rows = Group([0, 1, 2, 3], 3), X.astype(np.float32)
-    out = run(graph([group], dtype=np.dtype(np.float32)), X=rows)
-    joint = group.outcomes(rows.astype(np.float64)) + PRIOR
+    one, rows = FeatureSet([0, 1, 2, 3], 3), X.astype(np.float32)
+    out = run(graph([one], dtype=np.dtype(np.float32)), X=rows)
+    joint = one.outcomes(rows.astype(np.float64)) + PRIOR
     assert out["probabilities"].dtype == out["log_density"].dtype == np.float32
     assert_allclose(out["log_density"], logsumexp(joint, axis=1).astype(np.float32), rtol=1e-6)
     assert_allclose(out["probabilities"], softmax(joint, axis=1), rtol=1e-6, atol=1e-12)
@@ -184,9 +186,9 @@ def test_features_are_standardised_bent_and_projected(
     if projects:
         matrix = np.random.default_rng(1).normal(size=(4, 2))
         features = (*features[:-2], np.array([0.5, -1.0, 0.0, 2.0]), matrix)
-    group = Group([1, 0], 3) if projects else Group([3, 0, 2], 3)
-    out = run(graph([group], features=features), X=X)
-    joint = group.outcomes(mapped(X, features)) + PRIOR
+    one = FeatureSet([1, 0], 3) if projects else FeatureSet([3, 0, 2], 3)
+    out = run(graph([one], features=features), X=X)
+    joint = one.outcomes(mapped(X, features)) + PRIOR
     assert_allclose(out["probabilities"], softmax(joint, axis=1), rtol=1e-8, atol=1e-12)
     assert_allclose(out["log_density"], logsumexp(joint, axis=1), rtol=1e-9)
 
@@ -198,11 +200,11 @@ def test_columns_of_a_table_are_encoded() -> None:
     features = np.column_stack(
         [*(text[:, 0] == each for each in "xyz"), numbers[:, 0], text[:, 1] == "yes", numbers[:, 1]]
     ).astype(np.float64)
-    group = Group([0, 3, 2], 3)
-    model = graph([group], n_features=6, columns=columns)
+    one = FeatureSet([0, 3, 2], 3)
+    model = graph([one], n_features=6, columns=columns)
     assert {each.domain: each.version for each in model.opset_import} == {"": 18, "ai.onnx.ml": 3}
     out = run(model, X=numbers, categories=text)
-    joint = group.outcomes(features) + PRIOR
+    joint = one.outcomes(features) + PRIOR
     assert_allclose(out["probabilities"], softmax(joint, axis=1), rtol=1e-9, atol=1e-12)
     # A category that is not known is missing.
     for wrong in ("", "w"):
@@ -217,7 +219,7 @@ def test_columns_of_a_table_are_encoded() -> None:
         ({"c": columns["c"]}, {"categories": text[:, :1]}, features[:, :3]),
         ({"a": None, "d": "date"}, {"X": numbers}, numbers),
     ):
-        alone = Group([1, 0], 2)
+        alone = FeatureSet([1, 0], 2)
         out = run(graph([alone], n_features=X_features.shape[1], columns=own), **inputs)
         expected = logsumexp(alone.outcomes(X_features) + PRIOR, axis=1)
         assert_allclose(out["log_density"], expected, rtol=1e-10)
@@ -227,25 +229,39 @@ def test_columns_of_a_table_are_encoded() -> None:
 
 
 def test_probabilities_are_averaged_or_densities_are() -> None:
-    groups = [Group([0, 1], 3), Group([2, 3], 2, seed=1), Group([1, 3], 4, diagonal=True, seed=2)]
+    feature_sets = [
+        FeatureSet([0, 1], 3),
+        FeatureSet([2, 3], 2, seed=1),
+        FeatureSet([1, 3], 4, diagonal=True, seed=2),
+    ]
     features = (X.mean(axis=0), X.std(axis=0), POWERS, None, None, None)
     priors = [PRIOR, np.log([0.2, 0.2, 0.6]), PRIOR[::-1]]
     others = [
-        {"groups": [groups[1].record], "log_prior": priors[1], "temperature": 3.0, "features": None},
-        {"groups": [groups[2].record], "log_prior": priors[2], "temperature": 0.5, "features": features},
+        {
+            "feature_sets": [feature_sets[1].record],
+            "log_prior": priors[1],
+            "temperature": 3.0,
+            "features": None,
+        },
+        {
+            "feature_sets": [feature_sets[2].record],
+            "log_prior": priors[2],
+            "temperature": 0.5,
+            "features": features,
+        },
     ]
     rows = [X, X, mapped(X, features)]
-    joints = [g.outcomes(own) + p for g, own, p in zip(groups, rows, priors, strict=True)]
+    joints = [g.outcomes(own) + p for g, own, p in zip(feature_sets, rows, priors, strict=True)]
     posteriors = [softmax(j / t, axis=1) for j, t in zip(joints, (1.5, 3.0, 0.5), strict=True)]
     labels = np.array([5, 6, 7])
-    out = run(graph(groups[:1], PRIOR, labels, temperature=1.5, others=others), X=X)
+    out = run(graph(feature_sets[:1], PRIOR, labels, temperature=1.5, others=others), X=X)
     average = np.mean(posteriors, axis=0)
     assert_allclose(out["probabilities"], average, rtol=1e-9, atol=1e-12)
     assert_array_equal(out["label"], labels[average.argmax(axis=1)])
     assert np.any(average.argmax(axis=1) != posteriors[0].argmax(axis=1))
     assert_allclose(out["log_density"], logsumexp(joints[0], axis=1), rtol=1e-10)
     shares = np.log([0.5, 0.3, 0.2])
-    out = run(graph(groups[:1], PRIOR, labels, temperature=1.5, others=others, log_shares=shares), X=X)
+    out = run(graph(feature_sets[:1], PRIOR, labels, temperature=1.5, others=others, log_shares=shares), X=X)
     assert_allclose(out["probabilities"], posteriors[0], rtol=1e-9, atol=1e-12)
     assert_array_equal(out["label"], labels[joints[0].argmax(axis=1)])
     densities = np.column_stack([logsumexp(joint, axis=1) for joint in joints])
@@ -270,14 +286,14 @@ def test_a_missing_value_is_noticed_whatever_a_runtime_makes_of_it() -> None:
     gaps[np.arange(4), np.arange(4)] = np.nan
     plain = (np.zeros(4), np.ones(4), np.ones(4), None, None, None)
     projected = (*plain[:-2], np.zeros(4), np.eye(4)[:, [3, 0, 1, 2]])
-    groups = [Group([1], 2), Group([3, 0], 2, seed=1)]
+    feature_sets = [FeatureSet([1], 2), FeatureSet([3, 0], 2, seed=1)]
     for features, missing in (
         (None, [True, True, False, True, False]),
         (plain, [True, True, False, True, False]),
         # Every column has a share in what is projected.
         (projected, [True, True, True, True, False]),
     ):
-        model = graph(groups, features=features)
+        model = graph(feature_sets, features=features)
         found = ReferenceEvaluator(model, new_ops=[Clip]).run(None, {"X": gaps})
         for probabilities, density in (found, run(model, X=gaps).values()):
             assert_array_equal(np.isnan(probabilities), np.tile(np.array(missing)[:, None], 3))
@@ -285,14 +301,14 @@ def test_a_missing_value_is_noticed_whatever_a_runtime_makes_of_it() -> None:
 
 
 def test_far_values_have_finite_densities() -> None:
-    group = Group([0, 1, 2, 3], 3)
+    one = FeatureSet([0, 1, 2, 3], 3)
     far = np.array([[1e200, 0.0, 0.0, 0.0], [0.0, 0.0, -1e300, 0.0], [1e9, 1e9, 1e9, 1e9]])
     for features in (None, (np.zeros(4), np.ones(4), POWERS, None, None, None)):
-        out = run(graph([group], features=features), X=far)
+        out = run(graph([one], features=features), X=far)
         assert np.isfinite(out["log_density"]).all()
         assert_allclose(out["probabilities"].sum(axis=1), 1.0)
     # Coordinates are cut at a million of their units.
-    nearer = np.clip(far / group.record.scale - group.record.shift, -1e6, 1e6)
-    nearer = (nearer + group.record.shift) * group.record.scale
-    out = run(graph([group]), X=far)
-    assert_allclose(out["log_density"], logsumexp(group.outcomes(nearer) + PRIOR, axis=1), rtol=1e-9)
+    nearer = np.clip(far / one.record.scale - one.record.shift, -1e6, 1e6)
+    nearer = (nearer + one.record.shift) * one.record.scale
+    out = run(graph([one]), X=far)
+    assert_allclose(out["log_density"], logsumexp(one.outcomes(nearer) + PRIOR, axis=1), rtol=1e-9)

@@ -160,19 +160,6 @@ def test_the_digest_covers_names_types_shapes_and_numbers(path: Path, change: An
         read(path)
 
 
-def test_files_that_are_too_large(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_room(*_: Any) -> str:
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(models, "_header", no_room)
-        with pytest.raises(ValueError, match=r"model\.skmix does not fit in memory"):
-            read(path)
-    monkeypatch.setattr(models, "physical_memory", lambda: 10.0)
-    with pytest.raises(ValueError, match=r"model\.skmix is larger than the memory"):
-        read(path)
-
-
 def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="absent"):
         read(tmp_path / "absent")

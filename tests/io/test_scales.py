@@ -1,4 +1,4 @@
-"""Scales for cytometry: against the definition in many digits, published values, and their inverses."""
+"""Scales for cytometry: against the definition in many digits, and published values."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_what_defines_the_logicle(setting: tuple[float, ...]) -> None:
     assert_allclose(above, -below, atol=1e-15)
     assert (np.diff(above, axis=0) > 0).all()
     # No curvature at zero: the scale is linear to the second order.
-    h = 1e-3
-    bend = scale.inverse_transform([[zero], [zero + h], [zero + 2 * h]]).ravel()
-    assert abs(bend[2] - 2 * bend[1]) < 1e-3 * bend[1]
+    step = np.interp(1e-3, above.ravel(), values.ravel())
+    one, two = scale.transform([[step], [2 * step]]).ravel() - zero
+    assert abs(two - 2 * one) < 1e-3 * one
     # The last decade is as wide as on a logarithmic scale.
     if W <= 1.0 and A <= 0.0:
         assert_allclose(np.diff(scale.transform([[T / 10], [T]]), axis=0), 1.0 / (M + A), rtol=0.05)
@@ -109,17 +109,14 @@ def test_arcsinh_is_in_many_digits() -> None:
 
 @pytest.mark.parametrize("scale", [Arcsinh(150.0), Logicle(), Logicle(W=0.0), Logicle(W=2.0, A=-0.5)])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_there_and_back(scale: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_keep_their_precision_and_gaps(scale: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X = (10.0 ** np.random.RandomState(0).uniform(-2, 6, size=(200, 3))).astype(dtype)
     X[::2] *= -1
     X[5, 1] = np.nan
     there = scale.fit_transform(X)
     assert there.dtype == dtype
     assert_array_equal(np.isnan(there), np.isnan(X))
-    back = scale.inverse_transform(there)
-    assert back.dtype == dtype
-    # A place of rounding off zero is worth a hundredth of this.
-    assert_allclose(back, X, rtol=300 * np.finfo(dtype).eps, atol=1e5 * np.finfo(dtype).eps)
+    assert_allclose(there, scale.transform(X.astype(np.float64)), rtol=np.finfo(dtype).eps)
     monkeypatch.setattr("skmix.io.scales._NUMBERS_AT_A_TIME", 7)
     assert_array_equal(scale.transform(X), there)
 
@@ -141,9 +138,8 @@ def test_scales_are_named_as_on_the_command_line() -> None:
     assert scale_of(Arcsinh()) == scale_of(Arcsinh([5.0, 5.0])) == "arcsinh:5"
     assert scale_of(Logicle()) == scale_of(Logicle(262144, 0.5, 4.5, 0)) == "logicle"
     assert scale_of(None) == "none"
-    assert scale_of(StandardScaler()) == "other"
-    with pytest.raises(ValueError, match="a transformer that it does not keep"):
-        transformer_of("other")
+    with pytest.raises(TypeError, match="transform must be a name, Arcsinh, Logicle, None or 'auto'"):
+        scale_of(StandardScaler())
 
 
 def test_scales_without_a_name_are_kept_with_their_parameters() -> None:
@@ -180,7 +176,6 @@ def test_what_a_scale_was_fitted_to_is_checked_and_nothing_else_is_needed() -> N
     for scale in (Arcsinh([2.0, 3.0]), Logicle(W=[0.5, 1.0])):
         expected = clone(scale).fit(X).transform(X)
         assert_array_equal(scale.transform(X), expected)
-        assert_allclose(scale.inverse_transform(expected), X, rtol=1e-12)
         assert "n_features_in_" not in vars(scale)
         with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2"):
             scale.fit(X).transform(X[:, :1])

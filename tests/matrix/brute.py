@@ -122,12 +122,12 @@ def responsibilities(X: Array, model: Model, classes: Array, class_prior: Array)
     return np.exp(joint - logsumexp(joint, axis=(1, 2), keepdims=True))
 
 
-def log_likelihood(rows: Rows, model: Model, per_class: Array | None = None) -> Array:
+def log_likelihood(rows: Rows, model: Model) -> Array:
     """Return the log-likelihood (L,) of each class's rows, or (L + 1,) with rows without a label last.
 
-    Where there are such rows, it is joint with the label. log p(x | j), shape (N, L), may be given.
+    Where there are such rows, it is joint with the label.
     """
-    per_class = class_log_likelihood(rows.X, model) if per_class is None else per_class
+    per_class = class_log_likelihood(rows.X, model)
     n_classes = per_class.shape[1]
     prior = np.zeros(n_classes) if model.class_prior is None else np.log(model.class_prior)
     sums = np.zeros(n_classes + (model.class_prior is not None))
@@ -154,19 +154,11 @@ class Sums:
     log_scales: Array  # (K,): Σ r (E[log u] − E[u])
 
 
-def expectations(rows: Rows, model: Model, posterior: Array | None = None) -> Sums:
-    """Return the expected sums, with missing values completed under each kernel and class.
-
-    A row may have a given posterior Pr(j | x), shape (N, L), of its class.
-    """
+def expectations(rows: Rows, model: Model) -> Sums:
+    """Return the expected sums, with missing values completed under each kernel and class."""
     (n_kernels, n_features), n_classes = model.means.shape, model.weights.shape[1]
     prior = np.full(n_classes, 1.0 / n_classes) if model.class_prior is None else model.class_prior
-    if posterior is None:
-        shares = responsibilities(rows.X, model, rows.classes, prior)
-    else:
-        joint = log_joints(rows.X, model)
-        shares = np.exp(joint - logsumexp(joint, axis=2, keepdims=True)) * posterior[..., None]
-    shares = shares * rows.weights[:, None, None]
+    shares = responsibilities(rows.X, model, rows.classes, prior) * rows.weights[:, None, None]
     weight, log_scales = np.zeros((n_classes, n_kernels)), np.zeros(n_kernels)
     first = np.zeros((n_classes, n_kernels, n_features))
     second = np.zeros((n_classes, n_kernels, n_features, n_features))
@@ -250,27 +242,6 @@ def likeliest_degrees(gap: float) -> float:
 def next_model(rows: Rows, model: Model, rule: Rule) -> Model:
     """Return the parameters after one pass of EM."""
     return improved(expectations(rows, model), model, rule)
-
-
-def next_models(rows: list[Rows], models: list[Model], rules: list[Rule]) -> list[Model]:
-    """Return the parameters of sets of features, independent given the class, after one pass of EM.
-
-    A row without a label has the class j with the probability q_j ∝ Pr(j) Π_g p_g(x_g | j).
-    """
-    prior, classes = models[0].class_prior, rows[0].classes
-    assert prior is not None
-    joint = np.log(prior) + sets_log_likelihood(rows, models)
-    posterior = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
-    posterior[classes >= 0] = np.eye(len(prior))[classes[classes >= 0]]
-    return [
-        improved(expectations(own, model, posterior), model, rule)
-        for own, model, rule in zip(rows, models, rules, strict=True)
-    ]
-
-
-def sets_log_likelihood(rows: list[Rows], models: list[Model]) -> Array:
-    """Return log p(x | j), shape (N, L), of sets of features that are independent given the class."""
-    return np.sum([class_log_likelihood(own.X, each) for own, each in zip(rows, models, strict=True)], axis=0)
 
 
 def improved(sums: Sums, model: Model, rule: Rule) -> Model:

@@ -65,11 +65,6 @@ def n_kernels(cell: Cell) -> int:
     return MANY if cell["kernels"] == "many" else 5
 
 
-def is_joint(cell: Cell) -> bool:
-    """Return whether rows without a label tie sets of features, which are fitted together then."""
-    return bool(cell["model"] == "sets" and cell["labels"] == "unlabelled")
-
-
 def columns_of(cell: Cell) -> list[list[int]]:
     """Return the features of each mixture in the model."""
     return SETS if cell["model"] == "sets" else [list(range(N_FEATURES))]
@@ -269,12 +264,11 @@ def as_kind(cell: Cell, data: Data, folder: Path) -> tuple[Any, Any, Any]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Ignore that fits stop early or run on the host, and that rows of files have no group or no names."""
+    """Ignore that fits stop early, and that rows of files have no group or no names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         warnings.filterwarnings("ignore", ".* have no group")
-        warnings.filterwarnings("ignore", "Rows without a label and several feature_sets")
         yield
 
 

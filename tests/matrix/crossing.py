@@ -66,12 +66,7 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("after", "tune"), ("labels", "unlabelled"), "cannot be used to tune"),
     (("after", ("tune", "stream", "add")), ("rows", FILES), "needs rows in memory"),
     (("after", "export"), ("shift", True), "means of their own"),
-    (("model", "sets"), ("labels", "unlabelled"), ("rows", FILES), "all rows in memory"),
-    (("model", "sets"), ("labels", "unlabelled"), ("inference", "variational"), "inference='em'"),
-    (("model", "sets"), ("labels", "unlabelled"), ("weight_prior", "hierarchical"), "other than 'hier"),
-    (("model", "sets"), ("labels", "unlabelled"), ("accelerate", True), "accelerate=False"),
-    (("model", "sets"), ("labels", "unlabelled"), ("stopping", "per-class"), "tol=tolerance"),
-    (("model", "sets"), ("labels", "unlabelled"), ("after", "stream"), "needs labelled rows"),
+    (("model", "sets"), ("labels", "unlabelled"), "feature sets cannot be combined"),
 ]
 # Values that mean nothing together: a parameter or method is not there, or a default has nothing to act on.
 _MEANINGLESS: list[tuple[Values, ...]] = [
@@ -103,14 +98,11 @@ REFUSED: dict[frozenset[Value], str] = {
     values: words for *together, words in _REFUSED for values in _expanded(*together)
 }
 EXCLUDED = REFUSED.keys() | {values for together in _MEANINGLESS for values in _expanded(*together)}
-_LARGER = [values for values in EXCLUDED if len(values) > 2]
 
 
 def is_allowed(cell: Cell) -> bool:
     """Return whether no values of a cell, which may be incomplete, are excluded together."""
-    if any(frozenset(pair) in EXCLUDED for pair in combinations(cell.items(), 2)):
-        return False
-    return not any(values <= cell.items() for values in _LARGER)
+    return not any(frozenset(pair) in EXCLUDED for pair in combinations(cell.items(), 2))
 
 
 def default_cell() -> Cell:

@@ -143,7 +143,6 @@ def check_passes(
         # Learnt concentrations are those of fits with fewer passes, without shifts, to rows in memory.
         plain = {**cell, "shift": False, "rows": "array" if cell["rows"] in FILES else cell["rows"]}
         fits = [fitted(plain, data, starts, n, Path()) for n in range(1, n_passes + 1)]
-    apart: list[tuple[brute.Rows, brute.Model, brute.Rule]] = []
     for group, (columns, part) in enumerate(zip(columns_of(cell), mixtures(model), strict=True)):
         rows = replace(data.brute, X=data.X[:, columns])
         own = [mixtures(each)[group] for each in fits]
@@ -152,9 +151,6 @@ def check_passes(
             # Of many rows in files and on devices, others are looked at.
             digits = 1e-5 if len(data.X) == cells.N_SMALL or cell["rows"] not in FILES else 0.5
             assert_allclose(host(part.variance_floor_), rule.floor, rtol=digits)
-        if cells.is_joint(cell):
-            apart.append((rows, path[-1], rule))
-            continue
         if cell["shift"] and data.y is not None:
             path, rule = shifted_path(cell, rows, path, rule, part, n_passes)
         agree(cell, as_brute(cell, part), path[-1])
@@ -176,34 +172,6 @@ def check_passes(
             assert path[-1].counts is not None
             gained = [brute.dirichlet_evidence(path[-1].counts, a) for a in (before, after)]
             assert gained[1] >= gained[0] - 1e-9 * abs(gained[0])
-    if apart:
-        check_joint_passes(cell, apart, starts[0].class_prior, model, n_passes)
-
-
-def check_joint_passes(
-    cell: Cell,
-    apart: list[tuple[brute.Rows, brute.Model, brute.Rule]],
-    prior: brute.Array | None,
-    model: Any,
-    n_passes: int,
-) -> None:
-    """Check passes over sets of features together, which begin where passes over each have ended.
-
-    Classes begin as they are among rows with a label. The last pass is the E-step alone.
-    """
-    rows, ends, rules = (list(each) for each in zip(*apart, strict=True))
-    path = [[replace(end, class_prior=prior) for end in ends]]
-    for _ in range(n_passes - 1):
-        path.append(brute.next_models(rows, path[-1], rules))
-    scale = rows[0].weights.sum()
-    reached = [
-        brute.log_likelihood(rows[0], now[0], brute.sets_log_likelihood(rows, now)) / scale for now in path
-    ]
-    for part, wanted in zip(mixtures(model), path[-1], strict=True):
-        agree(cell, as_brute(cell, part), wanted)
-        assert_allclose(host(part.class_prior_), wanted.class_prior, **tolerance(cell))
-        assert_allclose(host(part.log_likelihood_path_) / scale, reached, **tolerance(cell))
-        assert_allclose(part.log_likelihood_ / scale, np.sum(reached[-1]), **tolerance(cell))
 
 
 def shifted_path(
@@ -292,7 +260,6 @@ def check_batch(cell: Cell, data: Data, starts: list[brute.Model], folder: Path)
     plain = cell["weight_prior"] != "hierarchical" and cell["inference"] == "em"
     with cells.noted_starts() as drawn:
         batch = fitted(cell, data, starts, 2, folder)
-    apart: list[tuple[brute.Rows, brute.Model, brute.Rule]] = []
     for columns, part, own in zip(columns_of(cell), mixtures(batch), drawn, strict=True):
         rows, rule = replace(data.brute, X=data.X[:, columns]), cells.rule_of(cell, data, part, columns)
 
@@ -318,13 +285,8 @@ def check_batch(cell: Cell, data: Data, starts: list[brute.Model], folder: Path)
         if None in bounds:
             bounds = [brute.objective(rows, each, rule) for each in after]
         best = int(np.argmax(bounds))
-        if cells.is_joint(cell):
-            apart.append((rows, after[best], rule))
-            continue
         found = as_models(alone(2, shift=True))[best] if cell["shift"] else after[best]
         agree(cell, as_brute(cell, part), found)
-    if apart:
-        check_joint_passes(cell, apart, starts[0].class_prior, batch, 2)
     # The loop ends a start as failed if its objective falls.
     for part in mixtures(fitted(cell, data, starts, 25, folder)):
         assert set(part.start_status_) <= {"stopped", "converged"}

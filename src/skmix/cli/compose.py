@@ -59,13 +59,6 @@ def compose(
     decimal: options.Decimal = ".",
     encoding: options.Encoding = None,
     missing: options.Missing = None,
-    skip_bad_files: Annotated[
-        bool,
-        _of_files(
-            "--skip-bad-files",
-            help="Leave out files that are damaged, empty or have other columns than most, with a note.",
-        ),
-    ] = False,
     kernels: Annotated[
         str,
         _of_model(
@@ -134,7 +127,6 @@ def compose(
     reading = options.parse_preparation(compensate, transform) | {
         "sample": sample,
         "text": options.parse_text(False, sep, decimal, encoding, missing),
-        "on_error": "skip" if skip_bad_files else "raise",
     }
     of_fit = {
         "-o": out,

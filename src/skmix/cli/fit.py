@@ -131,7 +131,7 @@ def fit(
         ),
     ] = 0.01,
     criterion: Annotated[
-        Literal["bic", "aic", "stability", "cv"] | None,
+        Literal["bic", "stability", "cv"] | None,
         _of_search(
             help="What chooses a mixture without classes; by default cv, the density of held-out rows "
             "(cross-validation). bic finds clusters rather than the best density, stability those "

@@ -44,8 +44,8 @@ _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
 # Relative rounding error of the objective, by the precision of products over rows.
 _ROUNDING = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-2}
-# Rounding errors of a log-density, for a variance inflation of one.
-_EPSILON = 16.0 * float(np.finfo(np.float64).eps)
+# Rounding error of a log-density for a variance inflation of one, by the same precision.
+_EPSILON = {"float64": 16.0 * 2.0**-52, "float32": 16.0 * 2.0**-23, "tf32": 16.0 * 2.0**-10}
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,8 @@ class Passes:
         allowed: FloatArray = _ROUNDING[self.setting.precision] * (n_numbers + np.abs(objective))
         # Covariances that are nearly singular lose digits in proportion to their variance inflation.
         inside, own = parameters.map(to_numpy), factor.map(to_numpy)
-        return allowed + _EPSILON * n_numbers * self.structure.inflation(inside.covariances, own)
+        lost = _EPSILON[self.setting.precision] * n_numbers
+        return allowed + lost * self.structure.inflation(inside.covariances, own)
 
     def fell(
         self, before: FloatArray, after: FloatArray, parameters: Parameters, factor: Factor

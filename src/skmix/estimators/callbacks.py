@@ -172,8 +172,7 @@ class Checkpoint:
 
     `fit` writes the file every few seconds and when it fails. A later `fit` with the same rows and settings
     goes on from there; when one ends, the file is removed. With feature sets there is a file for each.
-    Not saved are the passes that find a common covariance (``covariance_prior='auto'``), and those that fit
-    several feature sets together where rows have no label.
+    The passes that find a common covariance (``covariance_prior='auto'``) are not saved.
 
     Parameters
     ----------

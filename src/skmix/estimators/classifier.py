@@ -27,7 +27,7 @@ from ._settings import (
     is_robust,
     prior_of_columns,
 )
-from .exporting import kernels_of
+from .exporting import whitened_kernels
 from .fitted import Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
 from .rows import (
@@ -327,7 +327,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         batch_size: int | None = None,
         sample_weight: ArrayLike | None = None,
         random_state: int | np.random.RandomState | None = None,
-        new_rows: bool = False,
     ) -> Self:
         """Tune weights, means and covariances for classification.
 
@@ -365,11 +364,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             Weights of the rows.
         random_state : int, RandomState instance or None, default=None
             Source of randomness of the split and of the mini-batches.
-        new_rows : bool, default=False
-            Your statement that no row of X was in the fit: held-out rows then judge this model itself. Where
-            fewer than 100 would be held out, four parts of X are held out in turn, and the fitted model stays
-            unless the log-loss of all rows falls by more than two standard errors and no more of them are
-            misclassified. If the statement is wrong, the scores in `tuned_` are too good.
 
         Returns
         -------
@@ -398,7 +392,6 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 validation=validation,
                 max_iter=max_iter,
                 batch_size=batch_size,
-                new_rows=new_rows,
             )
         return self
 
@@ -407,8 +400,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     def _graph_parts(self) -> dict[str, Any]:
         return {
-            "groups": [
-                kernels_of(model._parameters, model.covariance_type_, columns, by_class=True)
+            "feature_sets": [
+                whitened_kernels(model._parameters, model.covariance_type_, columns, by_class=True)
                 for columns, model in self._parts()
             ],
             "log_prior": safe_log(self.class_prior_),

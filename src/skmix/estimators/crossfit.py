@@ -28,7 +28,7 @@ from .rows import Training, sent, warn_caller
 # Folds of a threshold.
 _N_FOLDS = 10
 # Folds where every fit is tuned, which takes many times as long.
-N_FOLDS_TO_TUNE = 4
+_N_FOLDS_TO_TUNE = 4
 # So many held-out rows are enough, and no further fold is fitted.
 _ENOUGH = 2000
 
@@ -64,7 +64,7 @@ def held_out_densities(
     members, shares = getattr(estimator, "mixtures_", [estimator]), getattr(estimator, "shares_", np.ones(1))
     # Densities need no label: rows without one are held out too, as a class of their own.
     strata = np.zeros(rows.X.shape[0], dtype=np.int64) if rows.y is None else rows.y.astype(np.int64) + 1
-    n_folds = _N_FOLDS if finish is None else N_FOLDS_TO_TUNE
+    n_folds = _N_FOLDS if finish is None else _N_FOLDS_TO_TUNE
     for training, held in stratified_folds(strata, n_folds, seed_of(estimator), groups):
         if len(seen) >= _ENOUGH:
             break

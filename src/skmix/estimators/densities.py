@@ -198,43 +198,6 @@ def impute(model: Model, rows: np.ndarray, codes: IntArray | None = None) -> Flo
     return filled
 
 
-def draw_missing(
-    model: Model, rows: np.ndarray, codes: IntArray | None, n_copies: int, random_state: np.random.RandomState
-) -> FloatArray:
-    """Return copies of the rows, shape (C, n, M), with missing values drawn from their distribution."""
-    if codes is None:
-        posterior = np.exp(density.log_normalise(log_joint(model, rows)))
-        classes = np.stack([density.choose(posterior, random_state) for _ in range(n_copies)])
-    else:
-        classes = np.tile(codes, (n_copies, 1))
-    return _draw_missing(model, rows, classes, random_state)
-
-
-def _draw_missing(
-    model: Model, rows: np.ndarray, classes: IntArray, random_state: np.random.RandomState
-) -> FloatArray:
-    """Return copies (C, n, M) of the rows, with missing values drawn from those of the `classes` (C, n)."""
-    n_copies = len(classes)
-    if has_shifts(model):
-        found = np.tile(rows.astype(np.float64), (n_copies, 1, 1))
-        for j in np.unique(classes).tolist():
-            own, (copies, index) = shifted(model, j), np.nonzero(classes == j)
-            found[copies, index] = _draw_missing(own, rows[index], np.full((1, len(index)), j), random_state)[
-                0
-            ]
-        return found
-    filled = np.tile(rows.astype(np.float64), (n_copies, 1, 1))
-    of_kernels = _of_parts(model, rows, density.all_log_densities)
-    for (columns, part), own in zip(model._parts(), of_kernels, strict=True):
-        log_weights = density.all_log_weights(part._parameters).T
-        shares = [np.exp(density.log_normalise(own + log_weights[each])) for each in classes]
-        kernels = np.stack([density.choose(each, random_state) for each in shares])
-        filled[:, :, columns] = density.draw_missing(
-            columns_of(rows, columns), kernels, part._parameters, part.covariance_type_, random_state
-        )
-    return filled
-
-
 def draw_rows(model: Model, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
     """Draw one row of each given class, shape (n, M); columns in no part are NaN."""
     X = np.full((len(codes), model.n_features_in_), np.nan)

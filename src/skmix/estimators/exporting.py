@@ -15,7 +15,7 @@ from ..engine.compute.arrays import safe_log
 from ..engine.model import FARTHEST, Parameters, frame_of
 from ..engine.structures import structure_of
 from ..io import replacing
-from ..io.graph import Kernels, build_graph
+from ..io.graph import WhitenedKernels, build_graph
 from .rows import host_copy
 
 if TYPE_CHECKING:
@@ -40,17 +40,16 @@ class ExportMixin:
         from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
         ``log_density`` (n,) as from `score_samples`.
 
-        A model of a table or a data frame with categories has them as a second
-        input, ``categories`` (n, Q), text, "" for a missing value; X are then the other columns of the table.
-        Both are in the order of the table's columns.
+        A model of a table or a data frame with categories has them as a second input, ``categories`` (n, Q),
+        text, "" for a missing value; X has the columns of numbers. Both are in the order of the table.
 
         Parameters
         ----------
         path : path-like, default=None
             The file to make or to replace, such as ``"model.onnx"``.
         dtype : {float64, float32}, default=float64
-            Type of X, of the probabilities and of the log-density. The graph computes in double precision
-            either way: float32 rounds what goes in and what comes out, nothing between.
+            Type of X, of the probabilities and of the log-density. The graph computes in double precision:
+            float32 applies to input and output only.
 
         Returns
         -------
@@ -66,8 +65,8 @@ class ExportMixin:
 
         Notes
         -----
-        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: the graph does not
-        marginalise over what is missing, prepare files or reject outliers.
+        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: the graph neither
+        marginalises over missing values, nor prepares files, nor rejects outliers.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)
@@ -86,17 +85,17 @@ class ExportMixin:
         return model
 
 
-def kernels_of(
+def whitened_kernels(
     parameters: Parameters, covariance_type: str, columns: list[int], *, by_class: bool
-) -> Kernels:
-    """Return the kernels of one model as the graph needs them, in the engine's own coordinates.
+) -> WhitenedKernels:
+    """Return the kernels of a mixture of some `columns` of X, in the engine's coordinates.
 
-    `columns` are its columns of X; the graph sums over kernels with each class's weights if `by_class`.
+    If `by_class`, the graph sums over kernels, with the weights of each class.
     """
     structure = structure_of(covariance_type)
     n_kernels, n_features = parameters.means.shape
     if structure.projects:
-        # The graph has whitening factors alone, so dense matrices take the place of factors.
+        # The graph needs whitening factors, so low-rank factors become dense matrices.
         full = structure.to_full(parameters.covariances[None], n_kernels, n_features)[0]
         parameters, structure = replace(parameters, covariances=full), structure_of("full")
     frame = frame_of(parameters, structure)
@@ -108,7 +107,7 @@ def kernels_of(
     if "weights" in of_tail:
         weights = weights + safe_log(1.0 - of_tail["weights"])
         background = safe_log(of_tail["weights"])
-    return Kernels(
+    return WhitenedKernels(
         columns=columns,
         scale=frame.scale,
         shift=frame.shift,

@@ -2,7 +2,7 @@
 
 The field `means` is the attribute ``means_``. Fits, streams and files make and read these records; `of` and
 `store` alone know where an estimator keeps the values. Letters of the shapes: K kernels, L classes, M
-features; small letters stand for any size.
+features. Lower-case axes may have any size.
 """
 
 # Each call of a function below makes a new dataclass field.
@@ -28,27 +28,23 @@ SQUARABLE = 1e154
 _TAIL = {"degrees": "kernel_degrees", "weights": "background_weights", "box": "background_box"}
 
 
-def _array(axes: str, lowest: float = -HUGE, highest: float = HUGE, **default: Any) -> Any:
-    """Return a field for an array of floating-point numbers, all of them between two bounds.
+def _value(
+    kind: Any = np.ndarray,
+    axes: str | None = None,
+    low: float | None = None,
+    high: float = HUGE,
+    *,
+    sums: bool = False,
+    **default: Any,
+) -> Any:
+    """Return a field for a value of a type, whose numbers are between two bounds if `low` is given.
 
-    Capital axes have the same size in all arrays of a record.
+    An array with `axes` has floating-point numbers, which are finite by default; capital axes have the same
+    size in all arrays of a record. `sums` is whether its columns must sum to one.
     """
-    return field(metadata={"kind": np.ndarray, "axes": axes, "bounds": (lowest, highest)}, **default)
-
-
-def _distribution(axes: str) -> Any:
-    """Return a field for an array of probabilities whose columns sum to one."""
-    return field(metadata={"kind": np.ndarray, "axes": axes, "bounds": (0.0, HUGE), "sums": True})
-
-
-def _number(kind: type, lowest: float = -HUGE, highest: float = HUGE, **default: Any) -> Any:
-    """Return a field for a number between two bounds."""
-    return field(metadata={"kind": kind, "bounds": (lowest, highest)}, **default)
-
-
-def _value(kind: Any, **default: Any) -> Any:
-    """Return a field for a value of some type, which is checked elsewhere."""
-    return field(metadata={"kind": kind}, **default)
+    low = -HUGE if low is None and axes is not None else low
+    bounds = None if low is None else (low, high)
+    return field(metadata={"kind": kind, "axes": axes, "bounds": bounds, "sums": sums}, **default)
 
 
 def _part(record: type) -> Any:
@@ -113,12 +109,12 @@ class FitRecord:
 class History(FitRecord):
     """How a fit to rows went; a marginal or conditional model was never fitted itself."""
 
-    log_likelihood: float = _number(float)  # of all rows, of the best start
+    log_likelihood: float = _value(float, low=-HUGE)  # of all rows, of the best start
     # (p, c): of each class's rows, and unlabelled rows, before each pass
-    log_likelihood_path: FloatArray = _array("pc")
-    start_status: np.ndarray = _value(np.ndarray)  # (s,): 'converged', 'stopped' or 'failed'
+    log_likelihood_path: FloatArray = _value(axes="pc")
+    start_status: np.ndarray = _value()  # (s,): 'converged', 'stopped' or 'failed'
     # (s,): a start that failed has reached minus infinity
-    start_log_likelihoods: FloatArray = _array("s", -np.inf)
+    start_log_likelihoods: FloatArray = _value(axes="s", low=-np.inf)
     has_gaps: bool | None = _value(bool, default=None)  # whether rows had missing values; None in a stream
 
 
@@ -126,17 +122,19 @@ class History(FitRecord):
 class WeightPosterior(FitRecord):
     """Posterior of the weights, of a variational fit or beside a learnt prior on weights."""
 
-    lower_bound: float = _number(float)  # of the log-evidence
-    lower_bound_path: FloatArray = _array("s", -np.inf)  # (s,): after each pass
-    weight_concentration: FloatArray = _array("KL", TINY)  # (K, L): a Dirichlet distribution for each class
+    lower_bound: float = _value(float, low=-HUGE)  # of the log-evidence
+    lower_bound_path: FloatArray = _value(axes="s", low=-np.inf)  # (s,): after each pass
+    # (K, L): a Dirichlet distribution for each class
+    weight_concentration: FloatArray = _value(axes="KL", low=TINY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPosterior(FitRecord):
     """Posterior of means and covariances, of a variational fit."""
 
-    mean_precision: FloatArray = _array("K", TINY)  # (K,): in rows
-    wishart_degrees: FloatArray = _array("K", TINY)  # (K,): degrees of freedom of the inverse covariances
+    mean_precision: FloatArray = _value(axes="K", low=TINY)  # (K,): in rows
+    # (K,): degrees of freedom of the inverse covariances
+    wishart_degrees: FloatArray = _value(axes="K", low=TINY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,43 +143,46 @@ class LearntPrior(FitRecord):
 
     covariance_prior: tuple[float, FloatArray] = _value(tuple)  # rows, and covariance (M, M) or (M,)
     prior_setting: str = _value(str)  # 'auto' or 'weak'
-    shrinkage: float = _number(float, 0.0, 1.0)  # share of the prior in a kernel of average size
+    shrinkage: float = _value(float, low=0.0, high=1.0)  # share of the prior in a kernel of average size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor(FitRecord):
     """Smallest variances of each feature, where there is a prior on covariances."""
 
-    resolution: FloatArray = _array("M", 0.0)  # (M,): zero if unknown
-    variance_floor: FloatArray = _array("M", 0.0)  # (M,)
+    resolution: FloatArray = _value(axes="M", low=0.0)  # (M,): zero if unknown
+    variance_floor: FloatArray = _value(axes="M", low=0.0)  # (M,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shifts(FitRecord):
     """Means of groups."""
 
-    group_shift: float = _number(float, TINY, np.inf)  # strength of the prior, in rows
-    group_shifts: FloatArray = _array("LKM", -SQUARABLE, SQUARABLE)  # (L, K, M): what is added to the means
+    group_shift: float = _value(float, low=TINY, high=np.inf)  # strength of the prior, in rows
+    # (L, K, M): what is added to the means
+    group_shifts: FloatArray = _value(axes="LKM", low=-SQUARABLE, high=SQUARABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted(FitRecord):
     """A fitted mixture."""
 
-    classes: np.ndarray = _value(np.ndarray)  # (L,): labels, sorted
-    class_prior: FloatArray = _distribution("L")  # (L,)
-    class_count: FloatArray = _array("L", 0.0)  # (L,): labelled rows, or the sum of their weights
+    classes: np.ndarray = _value()  # (L,): labels, sorted
+    class_prior: FloatArray = _value(axes="L", low=0.0, sums=True)  # (L,)
+    class_count: FloatArray = _value(axes="L", low=0.0)  # (L,): labelled rows, or the sum of their weights
     covariance_type: str = _value(str)
-    n_kernels: int = _number(Integral, 1)
-    weights: FloatArray = _distribution("KL")  # (K, L): Pr(kernel | class)
-    means: FloatArray = _array("KM", -SQUARABLE, SQUARABLE)  # (K, M)
-    covariances: FloatArray = _value(np.ndarray)  # by structure, see `Parameters`
-    kernel_degrees: FloatArray | None = _array("K", 1.0, default=None)  # (K,): of freedom, of t kernels
-    background_weights: FloatArray | None = _array("L", 0.0, 1.0, default=None)  # (L,): shares of classes
-    background_box: FloatArray | None = _array("BM", default=None)  # (2, M): lowest and highest values
+    n_kernels: int = _value(Integral, low=1)
+    weights: FloatArray = _value(axes="KL", low=0.0, sums=True)  # (K, L): Pr(kernel | class)
+    means: FloatArray = _value(axes="KM", low=-SQUARABLE, high=SQUARABLE)  # (K, M)
+    covariances: FloatArray = _value()  # by structure, see `Parameters`
+    # (K,): of freedom, of t kernels
+    kernel_degrees: FloatArray | None = _value(axes="K", low=1.0, default=None)
+    # (L,): shares of classes
+    background_weights: FloatArray | None = _value(axes="L", low=0.0, high=1.0, default=None)
+    background_box: FloatArray | None = _value(axes="BM", default=None)  # (2, M): lowest and highest values
     converged: bool = _value(bool)
-    n_iter: int = _number(Integral, 0)
-    weight_prior: FloatArray | None = _array("K", TINY, default=None)  # (K,): learnt concentration
+    n_iter: int = _value(Integral, low=0)
+    weight_prior: FloatArray | None = _value(axes="K", low=TINY, default=None)  # (K,): learnt concentration
     history: History | None = _part(History)
     weight_posterior: WeightPosterior | None = _part(WeightPosterior)
     kernel_posterior: KernelPosterior | None = _part(KernelPosterior)
@@ -257,10 +258,10 @@ class FittedClassifier(FitRecord):
 
     models: list[Any] = _value(list)
     feature_sets: list[list[int]] = _value(list)  # columns of each model
-    class_prior: FloatArray = _distribution("L")  # (L,)
+    class_prior: FloatArray = _value(axes="L", low=0.0, sums=True)  # (L,)
     # Beyond these bounds, log-densities of far rows would overflow.
-    temperature: float = _number(float, 1e-100, 1e100)
-    threshold: float = _number(float, -np.inf)  # log-density of outliers
+    temperature: float = _value(float, low=1e-100, high=1e100)
+    threshold: float = _value(float, low=-np.inf)  # log-density of outliers
     tuned: dict[str, Any] | None = _value(dict, default=None)  # what `tune` reports
 
 
@@ -268,26 +269,26 @@ class FittedClassifier(FitRecord):
 class FittedGaussian(FitRecord):
     """scikit-learn's attributes of a fitted mixture."""
 
-    weights: FloatArray = _distribution("K")  # (K,)
-    means: FloatArray = _array("KM", -SQUARABLE, SQUARABLE)  # (K, M)
-    covariances: FloatArray = _value(np.ndarray)
-    precisions: FloatArray = _value(np.ndarray)
-    precisions_cholesky: FloatArray = _value(np.ndarray)
+    weights: FloatArray = _value(axes="K", low=0.0, sums=True)  # (K,)
+    means: FloatArray = _value(axes="KM", low=-SQUARABLE, high=SQUARABLE)  # (K, M)
+    covariances: FloatArray = _value()
+    precisions: FloatArray = _value()
+    precisions_cholesky: FloatArray = _value()
     converged: bool = _value(bool)
-    n_iter: int = _number(Integral, 0)
-    lower_bound: float = _number(float, -np.inf)
+    n_iter: int = _value(Integral, low=0)
+    lower_bound: float = _value(float, low=-np.inf)
     lower_bounds: list[float] = _value(list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedSearch(FitRecord):
-    """A fitted search; `FittedSearch` of classifiers and of mixtures have different members."""
+    """A fitted search; those of classifiers and of mixtures have different members."""
 
-    best_index: int = _number(Integral, 0)
+    best_index: int = _value(Integral, low=0)
     best_params: dict[str, Any] = _value(dict)
     best_score: float = _value(float)
     cv_results: dict[str, Any] = _value(dict)
-    n_untried: int = _number(Integral, 0)
+    n_untried: int = _value(Integral, low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,15 +304,15 @@ class FittedMixtureSearch(FittedSearch):
     """A fitted search of mixtures."""
 
     mixtures: list[Any] = _value(list)
-    shares: FloatArray = _distribution("S")  # (S,): of the members in the average
+    shares: FloatArray = _value(axes="S", low=0.0, sums=True)  # (S,): of the members in the average
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsOfFit(FitRecord):
     """What an estimator knows of its rows, beside any of the records above."""
 
-    n_features_in: int = _number(Integral, 1)
-    feature_names_in: np.ndarray | None = _value(np.ndarray, default=None)  # (M,)
+    n_features_in: int = _value(Integral, low=1)
+    feature_names_in: np.ndarray | None = _value(default=None)  # (M,)
     # Encoding of columns, scale and compensation of files; None for numbers as they were given.
     preparation: dict[str, Any] | None = _value(dict, default=None)
     metadata: dict[str, Any] | None = _value(dict, default=None)  # of the user, and of the command line

@@ -28,7 +28,7 @@ from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
 from ..engine.structures import structure_of
-from .exporting import ExportMixin, kernels_of
+from .exporting import ExportMixin, whitened_kernels
 from .rows import refuse_blocks, updating
 from .saving import FileMixin, savable
 from .solving import NUMBERS_TOGETHER
@@ -207,7 +207,9 @@ class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
     def _graph_parts(self) -> dict[str, Any]:
         columns = list(range(self.n_features_in_))
         return {
-            "groups": [kernels_of(self._current(), self.covariance_type, columns, by_class=False)],
+            "feature_sets": [
+                whitened_kernels(self._current(), self.covariance_type, columns, by_class=False)
+            ],
             "log_prior": safe_log(np.asarray(self.weights_, dtype=np.float64)),
             "labels": np.arange(len(self.weights_)),
         }

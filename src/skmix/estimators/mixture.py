@@ -44,7 +44,7 @@ from ._settings import (
     is_robust,
 )
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
-from .exporting import ExportMixin, kernels_of
+from .exporting import ExportMixin, whitened_kernels
 from .fitted import Fitted, parameters_of
 from .rows import (
     Training,
@@ -52,13 +52,12 @@ from .rows import (
     host_copy,
     note_preparation,
     open_training,
-    refuse_blocks,
     score_rows,
     updating,
     warn_caller,
 )
 from .saving import FileMixin, savable
-from .solving import check_inference, fit_jointly, fit_model, fitted_so_far
+from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
 
 Estimator = TypeVar("Estimator", bound=type)
 # Columns and the mixture of their features.
@@ -310,8 +309,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         X : array-like of shape (N, M)
             Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
             file, a Zarr array, an AnnData, what `open_rows` returns, or a Dask collection. Or rows whose
-            classes are known: a list of files, a folder or a pattern, each file a class, or a pair of a table
-            and its column of classes; see `open_rows`.
+            classes are known: a list of files, a folder or a pattern, each file a class; see
+            `open_rows`.
         y : array-like of shape (N,), default=None
             Class labels of any type. NaN, None and the number -1 mark rows without a label; but -1 and one
             other label are two classes, and where -1 may as well be a class it is refused. For rows in a
@@ -384,13 +383,11 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
         `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
         """
-        if len(parts) > 1 and training.n_unlabelled:
-            fits = fit_jointly(parts, training)
-        else:
-            fits = []
-            for number, (columns, model) in enumerate(parts):
-                own = training.take(columns, number)
-                fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
+        refuse_unlabelled(training.n_unlabelled, len(parts))
+        fits: list[Fitted] = []
+        for number, (columns, model) in enumerate(parts):
+            own = training.take(columns, number)
+            fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
         # A row without a value in some set still counts for its class.
         self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
 
@@ -503,38 +500,25 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """
         return score_rows(self, X, densities.class_log_likelihood)
 
-    def impute(self, X: ArrayLike, y: ArrayLike | None = None, *, n_draws: int | None = None) -> FloatArray:
-        """Return the rows with every missing value replaced by its conditional mean, or drawn.
+    def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
+        """Return the rows with every missing value replaced by its conditional mean.
 
-        The mean is over everything that is not known: the class unless `y` is given, the kernel, and the
-        value given its kernel. It minimises the expected squared error, but filled rows vary less than
-        complete ones: draw values where the spread matters. Missing values of a row are drawn together.
+        The mean is over the class unless `y` is given, the kernel, and the value given its kernel. It
+        minimises the expected squared error, but filled rows vary less than complete ones.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes, in memory if values are drawn; NaN marks a missing value.
+            Rows, of any kind that `fit` takes; NaN marks a missing value.
         y : array-like of shape (n,), default=None
             Labels, where they are known.
-        n_draws : int, default=None
-            Number C of independent copies of the rows, in which missing values are drawn from their
-            distribution given the observed ones. None takes the mean.
 
         Returns
         -------
-        ndarray of shape (n, M) or (C, n, M)
+        ndarray of shape (n, M)
             Rows, observed values untouched. Columns that are in no feature set keep their gaps.
         """
-        if n_draws is None:
-            return score_rows(self, X, densities.impute, y, on_cpu=True)
-        check_count(n_draws, "n_draws must be None or")
-        refuse_blocks(X)
-
-        def draw(model: Any, rows: np.ndarray, codes: Any = None) -> FloatArray:
-            random = check_random_state(self.random_state)
-            return densities.draw_missing(model, rows, codes, int(n_draws), random)
-
-        return score_rows(self, X, draw, y, on_cpu=True)
+        return score_rows(self, X, densities.impute, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows from the model.
@@ -740,7 +724,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
             )
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
-            "groups": [kernels_of(parameters, self.covariance_type_, columns, by_class=False)],
+            "feature_sets": [whitened_kernels(parameters, self.covariance_type_, columns, by_class=False)],
             "log_prior": safe_log(all_weights(parameters) @ self.class_prior_),
             "probabilities": "responsibilities",
             "n_hidden": parameters.tail.n_extra,

@@ -59,7 +59,7 @@ from ..io.encoding import are_numbers, feature_names
 from ..io.joined import JoinedRows
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
 from ..io.opening import encode_frame
-from ..io.preparation import OTHER, Preparation, transformer_of
+from ..io.preparation import Preparation, transformer_of
 from ..io.sources import labels_in
 from ._settings import is_robust, is_robust_fit
 
@@ -90,10 +90,8 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     """
     if type(X) is np.ndarray and type(y) in _PLAIN and type(sample_weight) in _PLAIN:
         return InMemory(estimator, X, y, sample_weight, name)
-    source = source_of(X, y)
+    source = source_of(X, y, sample_weight)
     if source is not None:
-        source = source if y is None else source.labelled(y)
-        source = source if sample_weight is None else source.weighted(sample_weight)
         return InBlocks(estimator, source, y, sample_weight, name)
     if is_blocks(X):
         if y is not None or sample_weight is not None:
@@ -268,13 +266,10 @@ class InMemory(Rows):
             classes, codes = number_labels(self.read_labels(rows.shape[0]), self.name)
         weights = self.weights(rows.shape[0])
         rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-        # A joint fit of feature sets to unlabelled rows runs on the host; so do t kernels and a background.
-        jointly = bool(getattr(estimator, "feature_sets", None)) and bool(np.any(codes < 0))
-        here = jointly or is_robust(estimator)
+        here = is_robust(estimator)
         on_device = type(rows) is not np.ndarray
         if here and (on_device or device is not None):
-            why = "Rows without a label and several feature_sets" if jointly else "t kernels or a background"
-            warn_caller(f"{why}: this fit runs on the host, not on the device.")
+            warn_caller("t kernels or a background: this fit runs on the host, not on the device.")
         if on_device:
             rows = to_numpy(rows) if here else rows
         elif device is not None and not here:
@@ -407,8 +402,6 @@ def _scale_of_frames(model: Any) -> Any:
         raise ValueError(
             f"The model compensates for spill-over, by matrices that only FCS files have. {advice}"
         )
-    if own["transform"] == OTHER:
-        raise ValueError(f"The model was fitted to rows of a transformer that it does not keep. {advice}")
     return transformer_of(own["transform"])
 
 

@@ -41,7 +41,7 @@ _CLASSES: dict[str, Any] = {}
 # Methods whose metadata a user can ask for with `set_fit_request` and the like.
 _REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
 _OUTPUTS = ("default", "pandas", "polars")
-# What scikit-learn notes in an estimator.
+# Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
 # Errors that inconsistent values may raise.
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
@@ -95,7 +95,7 @@ class FileMixin:
 
 
 def record_of(estimator: Any) -> Record:
-    """Return a fitted estimator in plain values that `estimator_of` would take; refuse one it would not."""
+    """Return a fitted estimator in plain values; refuse one that `estimator_of` would refuse."""
     name = type(estimator).__name__
     if _CLASSES.get(name) is not type(estimator):
         raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
@@ -176,7 +176,7 @@ def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Reco
 def estimator_of(record: Record) -> Any:
     """Return the estimator of a record, checked; raise an error if it is none."""
     estimator = _estimator_of(record)
-    with np.errstate(all="ignore"):  # of numbers that are then refused
+    with np.errstate(all="ignore"):  # invalid numbers are refused below
         _check(estimator)
     return estimator
 
@@ -257,14 +257,14 @@ def _check(model: Any) -> None:
 
 def _check_value(name: str, value: Any, expected: Mapping[str, Any], sizes: dict[str, int]) -> None:
     """Check type, shape and range of an attribute; `sizes` are those of the axes so far, by letter."""
-    kind, axes, bounds = expected["kind"], expected.get("axes"), expected.get("bounds")
+    kind, axes, bounds = expected["kind"], expected["axes"], expected["bounds"]
     right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
     _require(right, f"{name} is a {type(value).__name__}")
     if axes is not None:
         _check_shape(name, value, axes, sizes)
     if bounds is not None:
         _check_range(name, value, *bounds)
-    if expected.get("sums"):
+    if expected["sums"]:
         sums = np.ravel(value.sum(axis=0, dtype=np.float64))
         worst = sums[np.argmax(np.abs(sums - 1.0))]
         tolerance = 1e-4 if value.dtype == np.float32 else 1e-6
@@ -281,7 +281,7 @@ def _check_shape(name: str, array: np.ndarray, axes: str, sizes: dict[str, int])
 
 def _check_range(name: str, values: Any, lowest: float, highest: float) -> None:
     """Check that numbers are between two others, both included; NaN never is."""
-    values = np.asarray(values, dtype=np.float64)  # which has room for the bounds
+    values = np.asarray(values, dtype=np.float64)  # float32 could not hold the bounds
     for wrong in values[~((values >= lowest) & (values <= highest))][:1]:
         why = f"between {lowest:g} and {highest:g}" if np.isfinite(wrong) else "a finite number"
         raise ValueError(f"{name} has {wrong}, which is not {why}")

@@ -1,15 +1,8 @@
-"""Turn settings and training rows into a fitted mixture.
-
-With several feature sets, each has a mixture of its own, and rows without a label tie them: sets are
-independent given the class, so the class of such a row has the posterior q_j ∝ Pr(j) Π_s p_s(x_s | j). EM
-over (class, kernels) alternates between these posteriors and one pass of every set, in which the row counts
-for class j with weight q_j.
-"""
+"""Turn settings and training rows into a fitted mixture."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -18,22 +11,19 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
-from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
 from ..engine.compute.arrays import pick, to_numpy
-from ..engine.compute.blocks import Block
-from ..engine.density import class_log_likelihood
-from ..engine.em import Passes, Run, RunState, fit, regulariser_of, say_fall
+from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
 from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels, prune_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
 from ..engine.rules.variational import wishart_degrees
-from ..engine.sources import RowSource, open_source
+from ..engine.sources import RowSource
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
@@ -51,10 +41,8 @@ from ._settings import (
 )
 from .callbacks import SavedRun, saving
 from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts, WeightPosterior, fields_of
-from .rows import Training, columns_of, device_and_precision, warn_caller
+from .rows import Training, device_and_precision, warn_caller
 
-# A class this improbable changes no digit of the sums.
-_NEGLIGIBLE = 1e-12
 # Starts run together while their covariances have at most this many numbers, otherwise in several batches.
 NUMBERS_TOGETHER = 1 << 17
 # Resolution and mild prior are estimated from at most this many rows.
@@ -455,6 +443,15 @@ def check_inference(estimator: Any, *, prune: bool = False) -> None:
         )
 
 
+def refuse_unlabelled(n_rows: int, n_sets: int) -> None:
+    """Refuse rows without a label where there are several feature sets."""
+    if n_rows and n_sets > 1:
+        raise ValueError(
+            f"{n_rows} rows have no label, and {n_sets} feature sets cannot be combined with such rows: "
+            "their class depends on all sets. Leave these rows out, or fit one set."
+        )
+
+
 # ---------------------------------------------------------------- starts
 
 
@@ -634,112 +631,3 @@ def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
             f"{variance_floor}. Use a larger one (1e-6 by default), a covariance_prior or another start."
         )
     return result.best
-
-
-# ---------------------------------------------------------------- feature sets and unlabelled rows
-
-
-def fit_jointly(parts: Sequence[tuple[list[int], Any]], training: Training) -> list[Fitted]:
-    """Fit the mixtures of all feature sets, given with their columns, where some rows have no label.
-
-    Rows are in memory. The fits have a common `class_prior`.
-    """
-    settings: Settings = parts[0][1]
-    stopping, tol = check_tol(settings.tol)
-    needs = {
-        "all rows in memory": training.blocks is None,
-        "inference='em'": settings.inference == "em",
-        "a weight_prior other than 'hierarchical'": settings.weight_prior != "hierarchical",
-        "accelerate=False": not settings.accelerate,
-        "tol=tolerance": stopping == "total",
-    }
-    if not all(needs.values()):
-        raise ValueError(
-            f"{training.n_unlabelled} rows have no label, and with several feature sets such rows need "
-            f"{next(need for need, is_met in needs.items() if not is_met)}. Leave them out, or fit one set."
-        )
-    # Start from separate fits of the sets.
-    fits: list[Fitted] = []
-    for number, (columns, model) in enumerate(parts):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            fits.append(fit_model(model, training.take(columns, number), Fitted.of(model), columns))
-    X, codes, weights = training.source.start_rows()
-    weights, n_classes = np.ones(len(X)) if weights is None else weights, len(training.classes)
-    known, open_ = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
-    # Every row without a label appears once for each class; its weights change from pass to pass.
-    every = np.concatenate([known, np.repeat(open_, n_classes)])
-    every_code = np.concatenate([codes[known], np.tile(np.arange(n_classes), len(open_))])
-    rows, prior = X[every], training.class_prior
-    path: list[FloatArray] = []
-    objective = -np.inf
-    while True:
-        likelihoods = [
-            class_log_likelihood(
-                columns_of(X[open_], columns),
-                own.parameters,
-                own.covariance_type,
-                effective_n_jobs(settings.n_jobs),
-            )
-            for (columns, _), own in zip(parts, fits, strict=True)
-        ]
-        joint = np.log(prior) + sum(likelihoods)
-        evidence = logsumexp(joint, axis=1)
-        shares = weights[open_, None] * np.maximum(np.exp(joint - evidence[:, None]), _NEGLIGIBLE)
-        now = np.concatenate([weights[known], shares.ravel()])
-        of_known, log_prior, rounding = training.sizes * np.log(prior), 0.0, 0.0
-        following = []
-        for (columns, model), own, likelihood in zip(parts, fits, likelihoods, strict=True):
-            # A row without a value in this set counts in the others.
-            block = Block(columns_of(rows, columns), every_code, now).informative()
-            parameters, found, lost = _one_pass(model, own, block, columns)
-            following.append(own.with_parameters(parameters))
-            of_known = of_known + found[:-1] - (shares * likelihood).sum(axis=0)
-            log_prior, rounding = log_prior + found[-1], rounding + lost
-        path.append(np.append(of_known, weights[open_] @ evidence))
-        before, objective = objective, float(path[-1].sum() + log_prior)
-        if before - objective > rounding:
-            raise ValueError(say_fall(before, objective))
-        gain = path[-1].sum() - path[-2].sum() if len(path) > 1 else np.inf
-        converged = bool(abs(gain) < tol * weights.sum())
-        if converged or len(path) == settings.max_iter:
-            break
-        fits = following
-        sizes = training.sizes + shares.sum(axis=0)
-        prior = sizes / sizes.sum()
-    if not converged:
-        warn_caller(
-            f"EM over unlabelled rows did not converge in {len(path)} passes. Increase max_iter or tol.",
-            ConvergenceWarning,
-        )
-    # All models report the joint likelihood of rows and labels in all sets.
-    total: dict[str, Any] = {"log_likelihood": float(path[-1].sum()), "log_likelihood_path": np.array(path)}
-    common: dict[str, Any] = {"class_prior": prior, "n_iter": len(path), "converged": converged}
-    return [replace(own, **common, history=own.history and replace(own.history, **total)) for own in fits]
-
-
-def _one_pass(
-    model: Settings, fitted: Fitted, rows: Block, columns: list[int]
-) -> tuple[Parameters, FloatArray, float]:
-    """Return parameters after one pass over labelled, weighted rows, and the objective before it.
-
-    The objective is in parts (L + 1,): the log-likelihood of each class and the log-prior. The last number is
-    by how much rounding may lower their sum.
-    """
-    options, before = fitted_options(model, fitted), fitted.parameters
-    current = before.batch()
-    structure = structure_of(options.covariance_type).of(current.covariances)
-    source = open_source(rows.X, rows.y, rows.weights)
-    frame = source.summary.frame(structure, columns)
-    with Passes.over(source, current, options, frame) as passes:
-        inside = frame.enter(current, structure)
-        factor = structure.factor(inside.covariances, len(columns))
-        found, following, parts = passes.step(inside, factor)
-    if not following.usable[0] or not np.isfinite(parts).all():
-        raise ValueError(
-            f"A covariance of the features {columns} became singular, with variance_floor="
-            f"{model.variance_floor}. Use a larger one (1e-6 by default) or a covariance_prior."
-        )
-    found = with_frozen(passes.rule.freeze, passes.leave(found, current).take(0), before)
-    lost = passes.rounding(parts.sum(axis=1), inside, factor)[0]
-    return found, parts[0] - np.append(passes.volume, 0.0), float(lost)

@@ -33,7 +33,14 @@ from .rows import (
     enter,
     sent,
 )
-from .solving import best_start, evenly_spaced, options_of, start_batches, with_resolution
+from .solving import (
+    best_start,
+    evenly_spaced,
+    options_of,
+    refuse_unlabelled,
+    start_batches,
+    with_resolution,
+)
 
 
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
@@ -87,11 +94,8 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     first = not hasattr(estimator, "class_prior_")
     sizes = _sizes(batch, classes) + (0.0 if first else estimator.class_count_)
     parts = estimator._parts_to_fit(batch.X.shape[1], stream=True)
-    if len(parts) > 1 and batch.y is not None and np.any(batch.y < 0):
-        raise ValueError(
-            f"{np.sum(batch.y < 0)} rows have no label, and with several feature sets partial_fit "
-            "needs labelled rows: their class depends on all sets. Leave these rows out, or fit one set."
-        )
+    assert batch.y is not None
+    refuse_unlabelled(int(np.sum(batch.y < 0)), len(parts))
     fits: list[Fitted] = []
     for number, (columns, model) in enumerate(parts):
         own, last = _columns_of(batch, columns), Fitted.of(model)

@@ -1,18 +1,15 @@
 """Discriminative tuning of a fitted classifier, and how far held-out rows let it go.
 
-The classifier's own training rows cannot judge it. So there are three ways to find out how far to tune:
-
-- Held-out rows that are in neither the fit nor the tuning judge the classifier itself.
-- Otherwise a second classifier is fitted without the held-out rows, which judge it while it is tuned. The
-  first one is then tuned on all rows, by as many rounds.
-- Few new rows are all judged, in turn, by copies that were tuned to the others.
+A classifier's own training rows cannot judge it. Held-out rows that the user gives judge the classifier
+itself. Otherwise some rows are held out of a second fit and judge it while it is tuned; the first classifier
+is then tuned on all rows, for as many rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from numbers import Real
 from typing import Any
 
@@ -21,16 +18,13 @@ from joblib import effective_n_jobs
 
 from ..engine.compute.blocks import Block
 from ..engine.estep.gaps import has_gaps
-from ..engine.model import FloatArray
 from ..engine.refine import discriminative
-from ..engine.refine.discriminative import Judge, Labelled, Scores, Stage, score
-from ..engine.refine.temperature import log_losses
-from . import densities
+from ..engine.refine.discriminative import Judge, Labelled, Schedule
 from ._settings import check_count
-from .crossfit import N_FOLDS_TO_TUNE, refit
+from .crossfit import refit
 from .decisions import novelty_threshold
 from .fitted import Fitted
-from .holdout import rows_to_divide, single_split, stratified_folds
+from .holdout import rows_to_divide, single_split
 from .rows import enter
 from .solving import fitted_options
 
@@ -42,49 +36,10 @@ _TRADE_OFFS_OF_BATCHES = (0.001, 0.0)
 _ALL_AT_ONCE = 10_000
 # Rows of a mini-batch.
 _BATCH = 500
-# Largest number of rounds for each λ: steps of L-BFGS, or passes over mini-batches.
-_STEPS, _PASSES = 200, 20
-# Fewer held-out rows than these prefer some of many rounds by chance: then all rows are judged in turn.
-_ENOUGH_HELD_OUT = 100
-# Tuning must lower the log-loss of rows that are judged in turn by so many standard errors.
-_CLEARLY = 2.0
-
-
-@dataclass(frozen=True)
-class Plan(discriminative.Schedule):
-    """How to tune: values of λ with their largest numbers of rounds, and the rows of a mini-batch or None."""
-
-    def run(
-        self,
-        classifier: Any,
-        training: Labelled,
-        held_out: Labelled | None,
-        stages: Sequence[Stage] | None = None,
-    ) -> tuple[Any, Judge]:
-        """Return a tuned copy of the classifier's only model, and what held-out rows say of it.
-
-        Other `stages` than those of the plan may be given.
-        """
-        model = copy(classifier.models_[0])
-        fitted = Fitted.of(model)
-        assert fitted is not None
-        # Kernels move here even where the fit kept them and so had no floor.
-        options = replace(
-            fitted_options(model, fitted),
-            floor=model.variance_floor,
-            n_jobs=effective_n_jobs(classifier.n_jobs),
-        )
-        found = discriminative.tune(
-            fitted.parameters,
-            classifier.class_prior_,
-            training,
-            held_out,
-            options,
-            self if stages is None else replace(self, stages=stages),
-        )
-        if found.trade_off is not None:
-            fitted.moved(found.best).store(model)
-        return model, found
+# Largest number of steps of L-BFGS for each λ.
+_STEPS = 200
+# Largest number of passes over mini-batches for each λ.
+_PASSES = 20
 
 
 def tune(
@@ -96,42 +51,53 @@ def tune(
     validation: Any,
     max_iter: int | None,
     batch_size: int | None,
-    new_rows: bool,
 ) -> None:
     """Tune a classifier to rows, and store its model, temperature, threshold and `tuned_`."""
     training, held_out = split_rows(classifier, rows, validation, random)
-    plan = make_plan(len(training.codes), trade_off, max_iter, batch_size, random)
+    schedule = make_schedule(len(training.codes), trade_off, max_iter, batch_size, random)
     if held_out is None or isinstance(validation, (tuple, list)):
-        model, found = plan.run(classifier, training, held_out)
-    elif not new_rows:
-        model, found = _as_far_as_a_second_fit(classifier, rows, training, held_out, plan)
-    elif len(held_out.codes) >= _ENOUGH_HELD_OUT:
-        model, found = plan.run(classifier, training, held_out)
+        model, found = _tuned_model(classifier, schedule, training, held_out)
     else:
-        model, found = _if_all_rows_gain(classifier, rows, validation, plan)
+        model, found = _as_far_as_a_second_fit(classifier, schedule, rows, training, held_out)
     classifier.models_ = [model]
     if found.after is not None:
         classifier.temperature_ = found.after.temperature
     classifier.tuned_ = {
         "trade_off": found.trade_off,
-        "before": found.before and vars(found.before).copy(),
-        "after": found.after and vars(found.after).copy(),
-        "rounds": [{"trade_off": value, **vars(scores)} for value, scores in found.rounds],
+        "before": found.before and asdict(found.before),
+        "after": found.after and asdict(found.after),
+        "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in found.rounds],
     }
     if classifier.reject_below is not None:
 
         def finish(other: Any, own: Block) -> None:
             assert own.y is not None
-            other.models_ = [plan.run(other, Labelled(own.X, own.y, own.weights), None, found.stages)[0]]
+            stages = replace(schedule, stages=found.stages)
+            other.models_ = [_tuned_model(other, stages, Labelled(own.X, own.y, own.weights), None)[0]]
 
         classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows.block(), finish)
 
 
-# ---------------------------------------------------------------- who decides how far
+def _tuned_model(
+    classifier: Any, schedule: Schedule, training: Labelled, held_out: Labelled | None
+) -> tuple[Any, Judge]:
+    """Return a tuned copy of the classifier's only model, and how held-out rows judge it."""
+    model = copy(classifier.models_[0])
+    fitted = Fitted.of(model)
+    assert fitted is not None
+    # Kernels move here even where the fit kept them and so had no floor.
+    options = replace(
+        fitted_options(model, fitted), floor=model.variance_floor, n_jobs=effective_n_jobs(classifier.n_jobs)
+    )
+    prior = classifier.class_prior_
+    found = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
+    if found.trade_off is not None:
+        fitted.moved(found.best).store(model)
+    return model, found
 
 
 def _as_far_as_a_second_fit(
-    classifier: Any, rows: Labelled, training: Labelled, held_out: Labelled, plan: Plan
+    classifier: Any, schedule: Schedule, rows: Labelled, training: Labelled, held_out: Labelled
 ) -> tuple[Any, Judge]:
     """Tune to all rows as far as it helped a second fit, to the training rows alone."""
     counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
@@ -139,53 +105,11 @@ def _as_far_as_a_second_fit(
         label = classifier.classes_.tolist()[int(np.argmin(counts))]
         raise ValueError(
             f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
-            "rows of all classes, or new_rows=True if no row was in the fit."
+            "rows of all classes, or held-out rows as validation=(X, y)."
         )
-    _, found = plan.run(refit(classifier, training.block()), training, held_out)
-    model, _ = plan.run(classifier, rows, None, found.stages)
+    _, found = _tuned_model(refit(classifier, training.block()), schedule, training, held_out)
+    model, _ = _tuned_model(classifier, replace(schedule, stages=found.stages), rows, None)
     return model, found
-
-
-def _if_all_rows_gain(classifier: Any, rows: Labelled, validation: float, plan: Plan) -> tuple[Any, Judge]:
-    """Tune to all rows if copies that were tuned to some of them predict the others clearly better."""
-    before, after, rounds, stages = cross_fit(classifier, rows, validation, plan)
-    model, found = plan.run(classifier, rows, None, stages)
-    found.before, found.after, found.rounds = before, after, rounds
-    return model, found
-
-
-def cross_fit(
-    classifier: Any, rows: Labelled, validation: float, plan: Plan
-) -> tuple[Scores, Scores, list[tuple[float, Scores]], list[Stage]]:
-    """Return scores of rows before and after tuning, all rounds, and the stages to take.
-
-    Each fold of the rows, which are new to the classifier, is judged by a copy tuned to the others. Where
-    there are more errors, or the log-loss is not lower by more than two standard errors, no stage is taken;
-    otherwise those of the copy with the fewest rounds.
-    """
-    random, fitted = plan.random_state, densities.log_joint(classifier, rows.X)
-    tuned, rounds, paths = fitted.copy(), [], []
-    for others, held in stratified_folds(rows.codes, N_FOLDS_TO_TUNE, random.randint(np.iinfo(np.int32).max)):
-        other = copy(classifier)
-        try:
-            split = split_rows(classifier, rows.take(others), validation, random)
-        except ValueError:
-            continue  # too few rows are left: the held-out ones stay as they are
-        model, found = plan.run(classifier, *split)
-        other.models_ = [model]
-        rounds += found.rounds
-        paths.append(found.stages)
-        tuned[held] = densities.log_joint(other, rows.X[held])
-    before, after = score(fitted, rows), score(tuned, rows)
-    gains = log_losses(fitted, rows.codes, before.temperature) - log_losses(
-        tuned, rows.codes, after.temperature
-    )
-    weights: FloatArray = np.ones(len(gains)) if rows.weights is None else rows.weights
-    mean = before.log_loss - after.log_loss
-    error = np.sqrt(np.sum((weights * (gains - mean)) ** 2)) / weights.sum()
-    if not mean > _CLEARLY * error or after.error > before.error:
-        return before, before, rounds, []
-    return before, after, rounds, min(paths, key=lambda path: sum(n_rounds for _, n_rounds in path))
 
 
 # ---------------------------------------------------------------- rows and settings
@@ -239,10 +163,10 @@ def split_rows(
     return rows.take(training), rows.take(held)
 
 
-def make_plan(
+def make_schedule(
     n_rows: int, trade_off: Any, max_iter: Any, batch_size: Any, random: np.random.RandomState
-) -> Plan:
-    """Return how to tune to so many rows; refuse settings that make no sense."""
+) -> Schedule:
+    """Return how to tune to n rows; refuse invalid settings."""
     for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
         if count is not None:
             check_count(count, f"{name} must be", ", or None")
@@ -252,7 +176,7 @@ def make_plan(
         batch_size = None
     trade_offs = _check_trade_offs(trade_off, batch_size is not None)
     max_iter = int(max_iter or (_STEPS if batch_size is None else _PASSES))
-    return Plan([(value, max_iter) for value in trade_offs], batch_size, max_iter, random)
+    return Schedule([(value, max_iter) for value in trade_offs], batch_size, max_iter, random)
 
 
 def _check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:

@@ -1,12 +1,10 @@
-"""Cells of a study: samples opened where they are, counted, and some of their cells read."""
+"""Open samples, count their cells, and read some of them."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from ..io.preparation import AUTO
 from ..io.sources import FcsRows, is_path
 
 # Cells that choose the number of kernels and that the page draws, as many of each sample.
-SAMPLED = 20_000
+SOME_CELLS = 20_000
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,7 @@ class Origin:
     markers: tuple[str, ...]  # (M,): what to call the features; empty where they have no names
     compensate: bool
     transform: Any  # a scale, see `io.preparation`
-    warned: tuple[str, ...]  # what was warned of, such as files that were left out
-    notes: tuple[str, ...]  # what else a reader should know
+    notes: tuple[str, ...]  # what a reader should know
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,10 @@ def open_cells(
 
     This checks their values and takes some cells of every sample. Options are those of `open_rows`.
     """
-    files = files_of(samples) if is_path(samples) or isinstance(samples, list) else None
+    files = files_of(samples)
     if is_path(samples):
         files = files or [Path(samples)]
-    with progress_bar("opening", None), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with progress_bar("opening", None):
         source = samples
         if not isinstance(samples, Source):
             source = open_rows(
@@ -82,11 +78,6 @@ def open_cells(
         # Asking for the names finds files that disagree.
         names = source.feature_names
         _refuse_text(source if model is None else None)
-    for warning in caught:
-        warnings.warn(warning.message, stacklevel=3)
-    # A study does not keep the folders of its files.
-    folders = {f"{Path(file).parent}/" for file in files or ()} - {"./"}
-    warned = [reduce(lambda text, folder: text.replace(folder, ""), folders, str(w.message)) for w in caught]
     notes = []
     parts = dict(source.parts) if isinstance(source, JoinedRows) else {}
     events = [part for part in parts.values() if isinstance(part, FcsRows)]
@@ -105,10 +96,9 @@ def open_cells(
         markers=tuple(labels),
         compensate=bool(prepared["compensate"]),
         transform=prepared["transform"],
-        warned=tuple(warned),
         notes=tuple(notes),
     )
-    return Cells(source, *_sample(source, seed), origin)
+    return Cells(source, *_some_cells(source, seed), origin)
 
 
 def _refuse_text(source: Source | None) -> None:
@@ -125,15 +115,15 @@ def _refuse_text(source: Source | None) -> None:
         )
 
 
-def _sample(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, np.ndarray]:
-    """Return the number of cells of each sample, and as many cells X (n, M) of each with samples (n,)."""
+def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, np.ndarray]:
+    """Return the number of cells of each sample, and some cells X (n, M) of each with their samples (n,)."""
     random = np.random.RandomState(seed)
 
     def some(n_cells: int) -> IntArray:
-        n_each = max(1, SAMPLED // len(names))
+        n_each = max(1, SOME_CELLS // len(names))
         return random.choice(n_cells, n_each, replace=False) if n_cells > n_each else np.arange(n_cells)
 
-    if isinstance(source, JoinedRows) and source.grouped:
+    if isinstance(source, JoinedRows) and source.by_file:
         names: list[Any] = list(source.parts)
         counts = [part.n_rows for part in source.parts.values()]
         starts = np.cumsum([0, *counts[:-1]])

@@ -59,7 +59,6 @@ def compose(
     compensate: bool | str = AUTO,
     transform: Any = AUTO,
     text: Mapping[str, Any] | None = None,
-    on_error: str = "raise",
     n_kernels: int | None = None,
     criterion: str = "bic",
     n_populations: int | None = None,
@@ -83,7 +82,7 @@ def compose(
         The sample of each cell: a column of the table or of ``obs``, or an array.
     markers : sequence of str, default=None
         Columns to use, or channels of FCS files by name or marker; None uses all, but not Time.
-    compensate, transform, text, on_error : default='auto', 'auto', None, 'raise'
+    compensate, transform, text : default='auto', 'auto', None
         How files are read; see `open_rows`. By default FCS files are compensated if they have a spill-over
         matrix, and are on the scale ``arcsinh:150``.
     n_kernels : int, default=None
@@ -124,7 +123,6 @@ def compose(
         compensate=compensate,
         transform=transform,
         text=text,
-        on_error=on_error,
         seed=random_state,
     )
     search = None
@@ -266,7 +264,7 @@ class Study:
         samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
             New samples, on the scale and with the markers of this study; see `compose`.
         **reading
-            How to read them: `sample`, `compensate`, `transform`, `text`, `on_error`, as for `compose`.
+            How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
         """
         pandas()
         own = checked_mixture(self.model)
@@ -455,7 +453,7 @@ class Study:
             names=self._origin.markers or None,
             made=self.made(),
             scale=scale_in_words(self._origin.transform),
-            notes=(*self._origin.warned, *self._origin.notes),
+            notes=self._origin.notes,
         )
         if path is not None:
             with replacing(path) as file:
@@ -594,7 +592,7 @@ def _origin_of(model: Any) -> Origin:
     """Return what a mixture says about its cells."""
     prepared = {"compensate": False, "transform": "none"} | getattr(model, "preparation_", {})
     names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
-    return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], (), ())
+    return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], ())
 
 
 def _metadata_of(given: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:

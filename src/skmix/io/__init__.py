@@ -4,7 +4,6 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 """
 
 from .encoding import ColumnError
-from .fcs import Events, read_fcs
 from .joined import prepare
 from .labels import labels_like
 from .models import Record, decode, encode, read, write
@@ -15,7 +14,6 @@ from .writing import replacing, writable_folder, write_columns
 
 __all__ = [
     "ColumnError",
-    "Events",
     "Record",
     "Source",
     "TableRows",
@@ -27,7 +25,6 @@ __all__ = [
     "open_rows",
     "prepare",
     "read",
-    "read_fcs",
     "read_rows",
     "replacing",
     "source_of",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -29,81 +28,29 @@ _HEADER_BYTES = 58
 _BITS = (8, 16, 32, 64)
 
 
-@dataclass(frozen=True, eq=False)
-class Events:
-    """Events of an FCS file.
-
-    Attributes
-    ----------
-    X : ndarray of shape (n, M)
-        An event in each row, on the linear scale.
-    channels : tuple of str
-        Names of the channels ($PnN), which are the columns of X.
-    markers : tuple of str
-        What each channel measures ($PnS), empty where the file does not say.
-    """
-
-    X: NDArray[Any]
-    channels: tuple[str, ...]
-    markers: tuple[str, ...]
-
-
-def read_fcs(
-    path: str | os.PathLike[str], *, channels: Sequence[str] | None = None, compensate: bool = False
-) -> Events:
-    """Read the events of an FCS file, version 2.0, 3.0 or 3.1.
-
-    Values are on the linear scale, as the file defines it: channels on a logarithmic scale ($PnE) are
-    converted, gains ($PnG) divided out, and times are in seconds where the file has a time step.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    channels : sequence of str, default=None
-        Channels to read, in this order, each by its name ($PnN) or else its marker ($PnS). None reads all.
-    compensate : bool, default=False
-        Whether to compensate for spill-over, by the matrix in the file ($SPILLOVER or SPILL).
-
-    Returns
-    -------
-    Events
-        X is in single precision if the file is and its values are used as they are.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged, has no such channel or, to `compensate`, no matrix.
-    """
-    opened = open_fcs(Path(path))
-    columns = list(range(len(opened.channels))) if channels is None else opened.find(channels)
-    records = np.fromfile(path, opened.dtype, opened.n_rows, offset=opened.offset)
-    dtype = np.float64 if compensate or not opened.is_single(columns) else np.float32
-    X = opened.values(records, columns, np.dtype(dtype), compensate=compensate)
-    chosen = [opened.channels[column] for column in columns]
-    return Events(X, tuple(each.name for each in chosen), tuple(each.marker for each in chosen))
-
-
 def write_fcs(path: Path, original: Path, added: Mapping[str, NDArray[Any]]) -> None:
     """Write the events of an FCS file with more channels (n,), in single precision and version 3.1.
 
-    Values are those of `read_fcs`; keywords that do not describe how events are stored are kept.
+    Values are on the linear scale; keywords that do not describe how events are stored are kept.
     """
     from flowio import create_fcs
 
-    file, events = open_fcs(original), read_fcs(original)
+    file = open_fcs(original)
+    names = [channel.name for channel in file.channels]
     for name, values in added.items():
-        if name in events.channels:
+        if name in names:
             raise ValueError(f"{original} already has a channel {name!r}: give another name.")
-        if values.shape != (len(events.X),):
-            raise ValueError(f"{original} has {len(events.X)} events, but {len(values)} values of {name!r}.")
-    X = np.column_stack([events.X, *added.values()]).astype(np.float32)
+        if values.shape != (file.n_rows,):
+            raise ValueError(f"{original} has {file.n_rows} events, but {len(values)} values of {name!r}.")
+    records = np.fromfile(original, file.dtype, file.n_rows, offset=file.offset)
+    events = file.values(records, range(len(names)), np.dtype(np.float64), compensate=False)
+    X = np.column_stack([events, *added.values()]).astype(np.float32)
     # Gains and steps of time are divided out.
     stored = re.compile(r"p\d+[begrns]|datatype|timestep")
     kept = {key: value for key, value in file.keywords.items() if value.strip() and not stored.fullmatch(key)}
-    names, markers = [*events.channels, *added], [*events.markers, *("" for _ in added)]
+    markers = [*(channel.marker for channel in file.channels), *("" for _ in added)]
     with replacing(path) as target:
-        create_fcs(target, array("f", X.tobytes()), names, markers, kept)
+        create_fcs(target, array("f", X.tobytes()), [*names, *added], markers, kept)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from .encoding import Kind
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-# The first version in which all reductions take their axes as inputs, and its file version; onnxruntime has
-# read both since 2023.
-_OPERATORS, _FILE_VERSION = 18, 8
-# The same of operators for categories.
+# The first version of the operators in which all reductions take their axes as inputs.
+_OPERATORS = 18
+# Its file version; onnxruntime has read both since 2023.
+_FILE_VERSION = 8
+# Version of the operators for categories.
 _ENCODERS = 3
 # Standardised values are clipped to this magnitude, as by `FeatureMap`.
 _FARTHEST = 1e8
@@ -32,7 +33,7 @@ Features = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None, np.ndarr
 
 
 @dataclass(frozen=True)
-class Kernels:
+class WhitenedKernels:
     """Kernels of a feature set, in coordinates x' = x / scale − shift."""
 
     columns: list[int]  # m columns of X
@@ -75,9 +76,9 @@ class _Graph:
         return result
 
     def log_sum(self, values: str, *, relative: bool = False) -> tuple[str, str]:
-        """Return values minus their maximum along axis 1, and the log-sum-exp of the values.
+        """Return values minus their maximum along axis 1, and their log-sum-exp, `relative` to the maximum.
 
-        With `relative` the maximum is subtracted from the latter as well: added to 1e16 it would be lost.
+        Added to a maximum of 1e16, the logarithm of the sum would be lost.
         """
         along = np.array([1])
         largest = self.add("ReduceMax", values, along, keepdims=1)
@@ -85,37 +86,37 @@ class _Graph:
         total = self.add("Log", self.add("ReduceSum", self.add("Exp", less), along, keepdims=1))
         return less, total if relative else self.add("Add", largest, total)
 
-    def outcomes(self, rows: str, group: Kernels) -> str:
+    def outcomes(self, rows: str, kernels: WhitenedKernels) -> str:
         """Return log p(x | class) (L, n) of one feature set, or the kernels' log-densities (K, n)."""
-        own = self.add("Gather", rows, np.array(group.columns, dtype=np.int64), axis=1)
-        x = self.add("Sub", self.add("Div", own, group.scale), group.shift)
-        x = self.add("Clip", x, np.array(-group.farthest), np.array(group.farthest))
-        difference = self.add("Sub", x, group.means[:, None, :])
-        if group.whitener.ndim == 3:
-            white = self.add("MatMul", difference, np.swapaxes(group.whitener, 1, 2))
+        own = self.add("Gather", rows, np.array(kernels.columns, dtype=np.int64), axis=1)
+        x = self.add("Sub", self.add("Div", own, kernels.scale), kernels.shift)
+        x = self.add("Clip", x, np.array(-kernels.farthest), np.array(kernels.farthest))
+        difference = self.add("Sub", x, kernels.means[:, None, :])
+        if kernels.whitener.ndim == 3:
+            white = self.add("MatMul", difference, np.swapaxes(kernels.whitener, 1, 2))
         else:
-            white = self.add("Mul", difference, group.whitener[:, None, :])
+            white = self.add("Mul", difference, kernels.whitener[:, None, :])
         squares = self.add("Mul", white, white)
         distance = self.add("ReduceSum", squares, np.array([2]), keepdims=0)
-        if group.degrees is None:
+        if kernels.degrees is None:
             below = self.add("Mul", distance, np.array(0.5))
         else:
-            ratio = self.add("Add", self.add("Div", distance, group.degrees[:, None]), np.array(1.0))
-            powers = 0.5 * (group.degrees + len(group.columns))
+            ratio = self.add("Add", self.add("Div", distance, kernels.degrees[:, None]), np.array(1.0))
+            powers = 0.5 * (kernels.degrees + len(kernels.columns))
             below = self.add("Mul", self.add("Log", ratio), powers[:, None])
-        densities = self.add("Sub", group.level[:, None], below)
-        uniform = None if group.box is None else self.uniform(own, group.box)
-        if group.log_weights is None:
+        densities = self.add("Sub", kernels.level[:, None], below)
+        uniform = None if kernels.box is None else self.uniform(own, kernels.box)
+        if kernels.log_weights is None:
             return densities if uniform is None else self.add("Concat", densities, uniform, axis=0)
-        weighted = self.add("Add", densities, group.log_weights.T[:, :, None])
-        if uniform is not None and group.log_background is not None:
-            noise = self.add("Add", uniform, group.log_background[:, None, None])
+        weighted = self.add("Add", densities, kernels.log_weights.T[:, :, None])
+        if uniform is not None and kernels.log_background is not None:
+            noise = self.add("Add", uniform, kernels.log_background[:, None, None])
             weighted = self.add("Concat", weighted, noise, axis=1)
         return self.add("Squeeze", self.log_sum(weighted)[1], np.array([1]))
 
     def uniform(self, rows: str, box: np.ndarray) -> str:
         """Return the log-density (1, n) of a background that is uniform on a box (2, m), for rows (n, m)."""
-        # Of as many columns as there are rows, which is known when the graph runs.
+        # The number of rows is known only when the graph runs.
         zeros = self.add("ReduceSum", self.add("Mul", rows, np.array(0.0)), np.array([1]), keepdims=1)
         level = np.array(-np.log(box[1] - box[0]).sum())
         return self.add("Add", self.add("Transpose", zeros, perm=[1, 0]), level)
@@ -173,7 +174,7 @@ class _Graph:
         return self.add("MatMul", self.add("Sub", z, offset), matrix)
 
     def along(self, curves: np.ndarray, z: str) -> str:
-        """Return values (n, M) along piecewise linear curves (2, M, k): the sum of what each piece rises."""
+        """Return values (n, M) along piecewise linear curves (2, M, k), the sums of all rises."""
         places, values = curves
         widths, rises = np.diff(places), np.diff(values)
         passed = self.add("Sub", self.add("Unsqueeze", z, np.array([2])), places[:, :-1])
@@ -188,7 +189,7 @@ class _Graph:
     def posterior(
         self,
         rows: str,
-        groups: Sequence[Kernels],
+        feature_sets: Sequence[WhitenedKernels],
         log_prior: np.ndarray,
         temperature: float | None,
         features: Features | None,
@@ -197,12 +198,12 @@ class _Graph:
         from onnx import TensorProto
 
         found = rows if features is None else self.mapped(rows, features)
-        outcomes = [self.outcomes(found, group) for group in groups]
+        outcomes = [self.outcomes(found, kernels) for kernels in feature_sets]
         joint = reduce(lambda one, other: self.add("Add", one, other), outcomes)
         joint = self.add("Transpose", self.add("Add", joint, log_prior[:, None]), perm=[1, 0])
         gaps = self.add("IsNaN", rows)
         if features is None or features[-1] is None:
-            used = np.array(sorted(c for group in groups for c in group.columns), dtype=np.int64)
+            used = np.array(sorted(c for kernels in feature_sets for c in kernels.columns), dtype=np.int64)
             gaps = self.add("Gather", gaps, used, axis=1)
         gaps = self.add("ReduceMax", self.add("Cast", gaps, to=TensorProto.INT32), np.array([1]), keepdims=1)
         missing = self.add("Cast", gaps, to=TensorProto.BOOL)
@@ -216,7 +217,7 @@ class _Graph:
 
 
 def build_graph(
-    groups: Sequence[Kernels],
+    feature_sets: Sequence[WhitenedKernels],
     log_prior: np.ndarray,
     labels: np.ndarray | None = None,
     *,
@@ -233,14 +234,16 @@ def build_graph(
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
-    Log-densities are summed over feature sets; `log_prior` (J,) and `labels` (J,) are of the outcomes, and
-    without labels there is no such output. X and the results are of type `dtype`, everything between is
-    float64. Log-posteriors are divided by the temperature before they are normalised; `probabilities` is the
-    name of that output. The groups' columns are those of `features` of X. With `others`, further models as
-    arguments of this function, probabilities are averaged, and the density is the first one's; but with
-    `log_shares`, of all models, densities are averaged with these shares, and probabilities are the first's.
-    The last `n_hidden` outcomes of the first are left out of them. With `columns` of a table, X has those
-    that are not categories, and ``categories`` (n, Q) the others.
+    Log-densities are summed over feature sets, whose columns are those of X, or of `features` of X. The
+    outcomes have priors `log_prior` (J,) and `labels` (J,); without labels there is no such output. X and the
+    results are of type `dtype`; the graph computes in float64. Log-posteriors are divided by the temperature
+    before they are normalised; `probabilities` names that output.
+
+    `others` are further models, as arguments of this function. Probabilities are averaged over all models,
+    and the density is that of the first; but with `log_shares` (one a model), densities are averaged with
+    these shares, and probabilities are those of the first, without its last `n_hidden` outcomes.
+
+    With the `columns` of a table, X has those of numbers, and ``categories`` (n, Q) the others.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -260,8 +263,13 @@ def build_graph(
     ]
     rows = graph.add("Cast", "X", to=TensorProto.DOUBLE) if shapes["X"] else ""
     rows = rows if columns is None else graph.encoded(rows, columns)
-    first = {"groups": groups, "log_prior": log_prior, "temperature": temperature, "features": features}
-    parts = [graph.posterior(rows, **_arguments(each)) for each in (first, *others)]
+    first = {
+        "feature_sets": feature_sets,
+        "log_prior": log_prior,
+        "temperature": temperature,
+        "features": features,
+    }
+    parts = [graph.posterior(rows, *map(each.get, first)) for each in (first, *others)]
     scores, density, posterior = parts[0]
     if log_shares is not None:
         along = np.array([1])
@@ -297,11 +305,6 @@ def build_graph(
     )
     checker.check_model(model, full_check=True)
     return model
-
-
-def _arguments(model: dict[str, Any]) -> dict[str, Any]:
-    """Return what the graph of one model needs of it."""
-    return {name: model.get(name) for name in ("groups", "log_prior", "temperature", "features")}
 
 
 def _names(labels: np.ndarray) -> np.ndarray:

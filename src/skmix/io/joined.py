@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ import numpy as np
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
 from .arrow import kind_of
-from .preparation import OTHER, Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
+from .preparation import Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
 from .sources import FcsRows, Source, labels_in
 from .tables import ArrowRows, with_common_kinds
 
@@ -31,13 +30,11 @@ class JoinedRows(Source):
 
     parts: dict[str, Source]
     # Whether the label of a row is the name of its part.
-    grouped: bool
-    # An object with a method `transform`, applied to all features of the parts, or None; and which of the
-    # features are taken after it, None for all.
+    by_file: bool
+    # Scale of the features that are numbers, Arcsinh or Logicle; None for values as they are.
     transform: Any = None
-    columns: list[int] | None = None
     # Blocks that have been read, by number, without their labels.
-    held: dict[int, Block] = field(default_factory=dict)
+    cached: dict[int, Block] = field(default_factory=dict)
 
     @property
     def usual_scale(self) -> str | None:
@@ -48,19 +45,20 @@ class JoinedRows(Source):
         found = self._aligned[0].preparation
         if self.transform is None:
             return found
-        return {**(found or {}), "transform": scale_of(self.transform, self.columns)}
+        return {**(found or {}), "transform": scale_of(self.transform)}
 
     def compensated(self, wanted: bool | str) -> Self:
         parts = {name: part.compensated(wanted) for name, part in self.parts.items()}
-        return replace(self, parts=parts, held={})
+        return replace(self, parts=parts, cached={})
 
     @cached_property
     def _aligned(self) -> list[Source]:
         """The parts with the same features in the same order."""
-        wrong = next(disagreements(self.parts), None)
-        if wrong is not None:
-            raise ArgumentError("Files disagree: ", *wrong[1].parts)
-        names = _reference(self.parts).column_names
+        first, *others = self.parts.values()
+        for part in others:
+            for difference in _differences(part, first):
+                raise ArgumentError("Files disagree: ", *difference)
+        names = first.column_names
         parts = [
             part if part.column_names == names else part.select(names or []) for part in self.parts.values()
         ]
@@ -73,8 +71,7 @@ class JoinedRows(Source):
 
     @property
     def numeric(self) -> list[bool] | None:
-        own = self._aligned[0].numeric
-        return own if own is None or self.columns is None else [own[column] for column in self.columns]
+        return self._aligned[0].numeric
 
     def remarks(self) -> list[ArgumentWarning]:
         return [note for part in self._aligned for note in part.remarks()]
@@ -82,12 +79,11 @@ class JoinedRows(Source):
     @property
     def feature_names(self) -> list[str] | None:
         """Names of the features, if they have any."""
-        names = self._aligned[0].feature_names
-        return names if names is None or self.columns is None else [names[column] for column in self.columns]
+        return self._aligned[0].feature_names
 
     @property
     def n_features(self) -> int:
-        return self._aligned[0].n_features if self.columns is None else len(self.columns)
+        return self._aligned[0].n_features
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -97,22 +93,25 @@ class JoinedRows(Source):
     @property
     def has_labels(self) -> bool:
         """Whether the rows have labels."""
-        return self.grouped or super().has_labels
+        return self.by_file or super().has_labels
 
     def take(self, columns: Sequence[int]) -> Self:
-        if self.transform is None:
-            parts = (part.take(columns) for part in self._aligned)
-            return replace(self, parts=dict(zip(self.parts, parts, strict=True)), held={})
-        own = range(self.n_features) if self.columns is None else self.columns
-        return replace(self, columns=[own[column] for column in columns], held={})
+        parts = (part.take(columns) for part in self._aligned)
+        scale = self.transform
+        if scale is not None:
+            # Categories have no scale: it has parameters for the numbers alone.
+            numeric = self.numeric or [True] * self.n_features
+            numbers = np.cumsum(numeric) - 1
+            scale = transformer_of(scale_of(scale, [numbers[each] for each in columns if numeric[each]]))
+        return replace(self, parts=dict(zip(self.parts, parts, strict=True)), transform=scale, cached={})
 
     def select(self, names: Sequence[str]) -> Self:
         # The default scale is the same for every channel.
         if self.transform is None or "transform" in self.automatic:
             return replace(
-                self, parts={name: part.select(names) for name, part in self.parts.items()}, held={}
+                self, parts={name: part.select(names) for name, part in self.parts.items()}, cached={}
             )
-        # The transformer knows channels by their position.
+        # Parameters of the scale belong to channels by their position.
         known = self.feature_names or []
         missing = [name for name in names if name not in known]
         if missing:
@@ -128,12 +127,12 @@ class JoinedRows(Source):
         if self.transform is not None and "transform" not in self.automatic:
             return super().encoded(columns, missing)
         parts = {name: part.encoded(columns, missing) for name, part in self.parts.items()}
-        return replace(self, parts=parts, held={})
+        return replace(self, parts=parts, cached={})
 
     def labelled(self, y: Any) -> Self:
         """Return the rows with labels: a column of the same kind in all parts, or other values."""
         if not self._has_column(y):
-            return replace(super().labelled(y), grouped=False)
+            return replace(super().labelled(y), by_file=False)
         parts = {name: part.labelled(y) for name, part in self.parts.items()}
         (first, one), *others = ((part.name, part.table.types[y]) for part in parts.values())  # type: ignore[attr-defined]
         for other, type_ in others:
@@ -145,19 +144,19 @@ class JoinedRows(Source):
         words = [part.words for part in parts.values()]  # type: ignore[attr-defined]
         if None not in words:
             parts = {name: replace(part, words=frozenset().union(*words)) for name, part in parts.items()}  # type: ignore[call-arg]
-        return replace(self, parts=parts, held={}, label=y, labels=None, grouped=False)
+        return replace(self, parts=parts, cached={}, label=y, labels=None, by_file=False)
 
     def weighted(self, weights: Any) -> Self:
         """Return the rows with weights: a column of all parts, or other values."""
         if not self._has_column(weights):
             return super().weighted(weights)
         parts = {name: part.weighted(weights) for name, part in self.parts.items()}
-        return replace(self, parts=parts, held={}, weight=weights, weights=None)
+        return replace(self, parts=parts, cached={}, weight=weights, weights=None)
 
     def unlabelled(self) -> Self:
         """Return the rows without labels and weights."""
         parts = {name: part.unlabelled() for name, part in self.parts.items()}
-        return replace(super().unlabelled(), grouped=False, parts=parts, held={})
+        return replace(super().unlabelled(), by_file=False, parts=parts, cached={})
 
     def _has_column(self, values: Any) -> bool:
         """Return whether labels or weights are given as the name of a column."""
@@ -170,29 +169,29 @@ class JoinedRows(Source):
     def each(self) -> Iterator[tuple[str, Self]]:
         """Yield the name of each part, and its rows."""
         for name, part in self.parts.items():
-            yield name, replace(self, parts={name: part}, held={}, n_rows=part.n_rows, codes={})
+            yield name, replace(self, parts={name: part}, cached={}, n_rows=part.n_rows, codes={})
 
     def row_labels(self) -> np.ndarray:
         """Return the label (N,) of each row."""
-        if not self.grouped:
+        if not self.by_file:
             return super().row_labels()
         return np.repeat(list(self.parts), [part.n_rows for part in self.parts.values()])
 
     def _check_unchanged(self) -> None:
         # Rows in memory no longer depend on their files.
-        if not self._is_held:
+        if not self._is_cached:
             super()._check_unchanged()
 
     @property
-    def _is_held(self) -> bool:
-        return sum(len(block.X) for block in self.held.values()) == self.n_rows
+    def _is_cached(self) -> bool:
+        return sum(len(block.X) for block in self.cached.values()) == self.n_rows
 
     def read(self, *, labels: bool) -> Iterator[Block]:
-        names = np.array(list(self.parts)) if labels and self.grouped else None
-        if self._is_held and (names is not None or not labels or self.label is None):
+        names = np.array(list(self.parts)) if labels and self.by_file else None
+        if self._is_cached and (names is not None or not labels or self.label is None):
             ends = np.cumsum([part.n_rows for part in self.parts.values()])
             start = 0
-            for block in self.held.values():
+            for block in self.cached.values():
                 rows = np.arange(start, start + len(block.X))
                 start += len(block.X)
                 y = None if names is None else np.searchsorted(ends, rows, side="right")
@@ -204,7 +203,7 @@ class JoinedRows(Source):
         for block in self._spanning(labels):
             block = self._transformed(block)
             if holds:
-                self.held[block.number] = replace(block, y=None)
+                self.cached[block.number] = replace(block, y=None)
             yield replace(block, names=names)
 
     def _spanning(self, labels: bool) -> Iterator[Block]:
@@ -216,7 +215,7 @@ class JoinedRows(Source):
             for block in part.read(labels=labels):
                 has_value |= _check_finite(part, block)
                 y = None if block.y is None else labels_in(block)
-                y = np.full(len(block.X), index) if labels and self.grouped else y
+                y = np.full(len(block.X), index) if labels and self.by_file else y
                 rest = replace(block, y=y, names=None)
                 while len(rest.X):
                     n_more = min(self.chunk_rows - n_waiting, len(rest.X))
@@ -227,7 +226,7 @@ class JoinedRows(Source):
                         yield self._merged(waiting, number)
                         waiting, n_waiting, number = [], 0, number + 1
             # A row to predict may have no value, but nothing can be said about a sample without any.
-            if self.grouped and not has_value:
+            if self.by_file and not has_value:
                 raise ValueError(f"{part.name} {NO_VALUE}")
         if waiting:
             yield self._merged(waiting, number)
@@ -244,17 +243,11 @@ class JoinedRows(Source):
             return block
         numeric = self._aligned[0].numeric
         given = block.X if numeric is None else block.X[:, numeric]
-        X = np.asarray(self.transform.transform(given))
-        if X.shape != given.shape:
-            raise ValueError(
-                f"transform must keep the features: it made rows of shape {X.shape} of {given.shape}."
-            )
+        X = self.transform.transform(given)
         if numeric is not None:
-            # Categories have no scale.
-            given, X = X, block.X.astype(np.float64)
+            given, X = X, block.X.copy()
             X[:, numeric] = given
-        X = X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
-        return replace(block, X=X if self.columns is None else X[:, self.columns])
+        return replace(block, X=X)
 
 
 def joined(source: Source) -> JoinedRows:
@@ -262,7 +255,7 @@ def joined(source: Source) -> JoinedRows:
     if isinstance(source, JoinedRows):
         return source
     own = {each.name: getattr(source, each.name) for each in fields(Source)}
-    return JoinedRows(**own, parts={"": source}, grouped=False)
+    return JoinedRows(**own, parts={"": source}, by_file=False)
 
 
 def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None) -> Source:
@@ -275,17 +268,9 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     automatic = source.automatic
     if "transform" in automatic:
         check_scale_known(own, source.usual_scale)
-    if "transform" in automatic and own is not None:
-        if own["transform"] == OTHER:
-            raise ArgumentError(
-                f"The model was fitted to rows of a transformer that it does not keep: open {source.name} "
-                "by ",
-                Argument("transform", wording="open_rows(..., transform=...)"),
-                ", as for the fit.",
-            )
-        if isinstance(source, JoinedRows):
-            # The scale that files have by default gives way to that of the model.
-            source = replace(source, transform=None, columns=None, held={})
+    if "transform" in automatic and own is not None and isinstance(source, JoinedRows):
+        # The scale of the model replaces the default one of the files.
+        source = replace(source, transform=None, cached={})
     columns = (own or {}).get("columns") or dict.fromkeys(names if names is not None else ())
     if columns and (source.named or any(columns.values())):
         source = source.encoded(columns, (own or {}).get("missing", ()))
@@ -309,60 +294,36 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     return replace(source, automatic=frozenset())
 
 
-def disagreements(parts: Mapping[str, Source]) -> Iterator[tuple[str, ArgumentWarning]]:
-    """Yield the parts whose features are not those of most others, and what is wrong with them."""
-    most = _reference(parts)
-    for group, part in parts.items():
-        wrong = next(_differences(part, most), None)
-        if wrong is not None:
-            yield group, wrong
-
-
-def _reference(parts: Mapping[str, Source]) -> Source:
-    """Return the first part with the features that most parts have."""
-    features = {g: _features_of(part) for g, part in parts.items()}
-    common = Counter(features.values()).most_common(1)[0][0]
-    return next(parts[group] for group, own in features.items() if own == common)
-
-
-def _features_of(part: Source) -> int | frozenset[Any]:
-    """Return the names of a part's columns and whether they hold text, or how many columns there are."""
-    if isinstance(part, ArrowRows) and part.given is None:
-        return frozenset((name, kind is not None) for name, kind in part.found.items())
-    return part.n_features if part.column_names is None else frozenset(part.column_names)
-
-
-def _differences(part: Source, other: Source) -> Iterator[ArgumentWarning]:
+def _differences(part: Source, other: Source) -> Iterator[tuple[str, ...]]:
+    """Yield how the features of two parts differ, as parts of a message."""
     own, others = part.column_names, other.column_names
     if own is None or others is None:
         if part.named != other.named:
             has = "names" if part.named else "no names"
-            yield ArgumentWarning(f"{part.name} has {has} of features, unlike {other.name}.")
+            yield (f"{part.name} has {has} of features, unlike {other.name}.",)
         elif part.n_features != other.n_features:
-            yield ArgumentWarning(
-                f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}."
-            )
+            yield (f"{part.name} has {part.n_features} features, and {other.name} has {other.n_features}.",)
         return
     what = "channel" if isinstance(part, FcsRows) else "column"
     advice = " Choose the features with ", _COLUMNS, "."
     for name in (*others, *own):
         if name not in own:
-            yield ArgumentWarning(f"{part.name} has no {what} {name!r}, and {other.name} has one.", *advice)
+            yield f"{part.name} has no {what} {name!r}, and {other.name} has one.", *advice
         elif name not in others:
-            yield ArgumentWarning(f"{part.name} has a {what} {name!r}, and {other.name} has none.", *advice)
+            yield f"{part.name} has a {what} {name!r}, and {other.name} has none.", *advice
     if isinstance(part, ArrowRows) and isinstance(other, ArrowRows) and part.given is None:
         for name in own:
-            if {part.found[name] is None, other.found[name] is None} == {True, False}:
+            if (part.found[name] is None) != (other.found[name] is None):
                 holds = [each.holds_text(name) for each in (part, other)]
                 if None not in holds:
                     words = ["text" if text else "numbers" for text in holds]
-                    yield ArgumentWarning(
-                        f"column {name!r} holds {words[0]} in {part.name} and {words[1]} in {other.name}."
+                    yield (
+                        f"column {name!r} holds {words[0]} in {part.name} and {words[1]} in {other.name}.",
                     )
     if isinstance(part, FcsRows) and isinstance(other, FcsRows):
         if part.compensate != other.compensate:
             has_one, lacks = (part, other) if part.compensate else (other, part)
-            yield ArgumentWarning(
+            yield (
                 f"{has_one.name} has a spill-over matrix, and {lacks.name} has none: ",
                 Argument("compensate", False),
                 " leaves both as they are.",
@@ -372,28 +333,7 @@ def _differences(part: Source, other: Source) -> Iterator[ArgumentWarning]:
             theirs = markers[name]
             # Some machines write how long a file took beside its time.
             if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
-                yield ArgumentWarning(
-                    f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}."
-                )
-
-
-def check_values(part: Source, *, gaps: bool) -> None:
-    """Read all rows, and refuse infinite values, rows without a value unless `gaps`, and nothing but such."""
-    has_value, first, n_empty, start = False, 0, 0, 0
-    for block in part.read(labels=False):
-        has_value |= _check_finite(part, block)
-        empty = np.flatnonzero(np.isnan(block.X).all(axis=1))
-        if len(empty) and not n_empty:
-            first = start + int(empty[0])
-        n_empty += len(empty)
-        start += len(block.X)
-    if not has_value:
-        raise ValueError(f"{part.name} {NO_VALUE}")
-    if n_empty and not gaps:
-        raise ValueError(
-            f"Row {first} of {part.name}, counted from 0, has no value: all {part.n_features} features are "
-            f"NaN ({n_empty} such rows)."
-        )
+                yield (f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {part.name}.",)
 
 
 def _check_finite(part: Source, block: Block) -> bool:

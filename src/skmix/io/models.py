@@ -21,7 +21,7 @@ from .writing import replacing
 
 FORMAT = "skmix"
 VERSION = 1
-"""Increased when older readers would misread a file. Attributes and parameters that are new they refuse."""
+"""Increased when older readers would misread a file; they refuse unknown attributes and parameters anyway."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,6 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
         file.write(data)
 
 
-def physical_memory() -> float:
-    """Return the bytes of the machine's memory; infinite where the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):
-        return math.inf
-
-
 def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     """Return the content and arrays of a file; ValueError if it is not a model that this version can read."""
     from safetensors import SafetensorError, safe_open
@@ -67,8 +59,6 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     name = os.fspath(path)
     with open(name, "rb"):
         pass  # raises an OSError with the file's name, which safetensors' errors lack
-    if os.path.getsize(name) > physical_memory():
-        raise ValueError(f"{name} is larger than the memory of this machine.")
     try:
         # Checks that the index of arrays is valid and accounts for every byte of the file.
         with safe_open(name, framework="np") as file:
@@ -126,19 +116,16 @@ def _digest(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """Split a value into JSON content and arrays, which are named by their path in the value.
 
-    `value` may hold None, bool, int, float, str, range, NumPy scalars, arrays of numbers or strings, and
-    lists, tuples, dicts with string keys and `Record` of these. Anything else is a TypeError with its path.
+    `value` may hold None, bool, int, float, str, NumPy scalars, arrays of numbers or strings, and lists,
+    tuples, dicts with string keys and `Record` of these. A range becomes a list. Anything else is a TypeError
+    with its path.
     """
     arrays: dict[str, np.ndarray] = {}
     # An array that occurs twice is stored once. The reference prevents its id from being reused.
     stored: dict[int, tuple[np.ndarray, Any]] = {}
 
     def pack(value: Any, path: str) -> Any:
-        if (
-            value is None
-            or type(value) in (bool, int, str)
-            or (type(value) is float and math.isfinite(value))
-        ):
+        if value is None or type(value) in (bool, int, str):
             return value
         if isinstance(value, np.generic):
             return _tagged("scalar", pack_array(np.asarray(value), path))
@@ -150,12 +137,10 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
             return _tagged("record", value.kind) | {"fields": pack_fields(value.fields, path)}
         if type(value) is float:
             return value if math.isfinite(value) else _tagged("float", repr(value))
-        if type(value) is list:
+        if type(value) in (list, range):
             return pack_items(value, path)
         if type(value) is tuple:
             return _tagged("tuple", pack_items(value, path))
-        if type(value) is range:
-            return _tagged("range", [value.start, value.stop, value.step])
         if type(value) is dict:
             return _tagged("dict", pack_fields(value, path))
         raise TypeError(
@@ -212,8 +197,6 @@ def decode(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
                 return unpack(inner)[()]
             case {"is": "tuple", "of": list(items)}:
                 return tuple(unpack(item) for item in items)
-            case {"is": "range", "of": [int(start), int(stop), int(step)]}:
-                return range(start, stop, step)
             case {"is": "dict", "of": dict(fields)}:
                 return {key: unpack(value) for key, value in fields.items()}
             case {"is": "record", "of": str(kind), "fields": dict(fields)}:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import ArgumentError, ArgumentWarning, parts_of
+from .._errors import ArgumentWarning
 from .arrow import open_parquet, pyarrow, table_in_memory
 from .encoding import ColumnError, Kind, Notation
-from .joined import HELD_BYTES, JoinedRows, check_values, disagreements, joined
-from .preparation import AUTO, transformer_of
+from .joined import HELD_BYTES, JoinedRows, joined
+from .preparation import AUTO, scale_of, transformer_of
 from .sources import (
     Source,
     Values,
@@ -32,11 +31,6 @@ from .sources import (
 )
 from .tables import SUFFIXES, ArrowRows, format_of, open_columns, open_text
 
-# Smaller memory-mapped arrays are treated as arrays in memory: joblib passes such arrays to its workers.
-MAPPED_BYTES = 1 << 28
-
-_MOST_LISTED = 10
-
 
 def open_rows(
     rows: Any,
@@ -47,10 +41,8 @@ def open_rows(
     chunk_rows: int | None = None,
     compensate: bool | str = AUTO,
     transform: Any = AUTO,
-    on_error: str = "raise",
     layer: str | None = None,
     obsm: str | None = None,
-    sample_key: str | None = None,
     text: Mapping[str, Any] | None = None,
 ) -> Source:
     """Open rows that need not fit in memory, or several files of them, for `fit`, `predict` and the like.
@@ -58,11 +50,10 @@ def open_rows(
     Parameters
     ----------
     rows : path, list of paths, ndarray, table, AnnData or zarr.Array
-        A file (CSV, TSV, Parquet, FCS, .npy, NPZ), a Zarr array or its folder, an array, which may be
-        memory-mapped, a table in memory (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files,
-        the folder that has them, or a pattern such as ``"study/*.fcs"``. Each file is then a group, named
-        after it, and the groups are the labels unless others are given. A pair (rows, column) is short for
-        ``label=column``.
+        A file (CSV, TSV, Parquet, FCS, .npy, NPZ), a Zarr array or its folder, an array, a table in memory
+        (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files, the folder that has them, or a
+        pattern such as ``"study/*.fcs"``. Each file is then a group, named after it, and the groups are the
+        labels unless others are given.
     columns : sequence of str or int, default=None
         The features: names of columns or of an AnnData's variables, channels of FCS files by name ($PnN) or
         else marker ($PnS), indices where there are no names. None uses all columns except those of labels
@@ -78,20 +69,13 @@ def open_rows(
     compensate : bool or 'auto', default='auto'
         Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL). With
         'auto', a model compensates files as it was fitted, and a fit compensates those that have a matrix.
-    transform : transformer, str, None or 'auto', default='auto'
-        Changes the scale of the features as rows are read: a name (``"arcsinh:150"``, ``"logicle"``), an
-        object such as ``Arcsinh([1e5, 150])`` with a method `transform` that does not need to be fitted, or
-        is; or None for values as they are. With 'auto', a model reads files and data frames on the scale of
-        its fit, and a fit takes ``arcsinh:150`` for FCS files and the values as they are for others.
-    on_error : {'raise', 'skip'}, default='raise'
-        What to do about files of a group that cannot be read, have other features than most, an infinite
-        value or, unless there are weights, a row without any value: raise an error that names the file, at
-        the latest in a fit, or leave them out with one warning that names all of them. To skip, files are
-        read once more.
+    transform : str, Arcsinh, Logicle, None or 'auto', default='auto'
+        The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object with one parameter a
+        channel, such as ``Arcsinh([1e5, 150])``, or None for values as they are. With 'auto', a model reads
+        files and data frames on the scale of its fit, and a fit takes ``arcsinh:150`` for FCS files and the
+        values as they are for others.
     layer, obsm : str, default=None
         Which matrix of an AnnData has the rows; None for both takes ``X``.
-    sample_key : str, default=None
-        Column of an AnnData's ``obs`` with the groups.
     text : dict, default=None
         How text files are written: `header`, `sep`, `decimal`, `encoding` and `missing`, as for
         `skmix.io.read_rows`.
@@ -115,8 +99,6 @@ def open_rows(
     whole = isinstance(chunk_rows, (int, np.integer)) and not isinstance(chunk_rows, bool)
     if chunk_rows is not None and not (whole and chunk_rows >= 1):
         raise ValueError(f"chunk_rows must be None or an integer of at least 1, got {chunk_rows!r}.")
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
     if not isinstance(compensate, bool) and compensate != AUTO:
         raise ValueError(f"compensate must be True, False or 'auto', got {compensate!r}.")
     settings = {"compensate": compensate, "transform": transform}
@@ -124,29 +106,18 @@ def open_rows(
     scale = transform
     if isinstance(transform, str):
         scale = None if transform == AUTO else transformer_of(transform)
-    elif transform is not None and not hasattr(transform, "transform"):
-        raise TypeError(
-            f"transform must be an object with a method transform, a name, None or 'auto', got {transform!r}."
-        )
+    else:
+        scale_of(transform)  # refuses other transformers
     written = Notation(**(text or {}))
-    if _is_pair(rows):
-        if label is not None:
-            raise ValueError(f"Labels are given twice: by the pair (…, {rows[1]!r}) and by label={label!r}.")
-        rows, label = rows
-    if sample_key is not None and label is not None:
-        raise ValueError(f"Labels are given twice: by label={label!r} and by sample_key={sample_key!r}.")
     if _is_anndata(rows):
         source = _open_anndata(rows, layer, obsm, chunk_rows)
-        label = _of_obs(rows, label if sample_key is None else sample_key)
+        label = _of_obs(rows, label)
         weight = _of_obs(rows, weight)
-    elif layer is not None or obsm is not None or sample_key is not None:
-        raise ValueError(f"layer, obsm and sample_key are for an AnnData; got a {type(rows).__name__}.")
+    elif layer is not None or obsm is not None:
+        raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
     elif (files := files_of(rows)) is not None:
-        name = f"{len(files)} files" if isinstance(rows, list) else str(rows)
-        # A row without a value may have a weight of zero.
-        weighted = weight is not None
-        asked = compensate is True
-        source = _open_files(name, files, columns, label, chunk_rows, asked, on_error, written, weighted)
+        name = str(rows) if is_path(rows) else f"{len(files)} files"
+        source = _open_files(name, files, columns, label, chunk_rows, compensate is True, written)
     elif is_path(rows):
         source, _ = _open_file(existing(rows), label, chunk_rows, compensate is True, HELD_BYTES, written)
     elif compensate is True:
@@ -172,22 +143,17 @@ def open_rows(
     return source if weight is None else source.weighted(weight)
 
 
-def source_of(X: Any, label: Any = None) -> Source | None:
-    """Return the rows of files, an AnnData, a Zarr array or a large mapped array; None for anything else.
-
-    A `label` that is the name of a column or a path is used where rows are opened.
-    """
+def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
+    """Return the rows of files, an AnnData or a Zarr array, with labels and weights; None for other rows."""
     if isinstance(X, Source):
-        return X
-    mapped = isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None
-    if is_elsewhere(X) or is_zarr(X, "X") or (mapped and X.nbytes >= MAPPED_BYTES):
-        return open_rows(X, label=label if is_path(label) else None)
-    return None
+        X = X if label is None else X.labelled(label)
+        return X if weight is None else X.weighted(weight)
+    return open_rows(X, label=label, weight=weight) if is_elsewhere(X) or is_zarr(X, "X") else None
 
 
 def is_elsewhere(X: Any) -> bool:
-    """Return whether rows are not an array: files, a table with a column of labels, AnnData, a source."""
-    return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_pair(X) or _is_anndata(X)
+    """Return whether rows are files, an AnnData or opened already."""
+    return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_anndata(X)
 
 
 # ---------------------------------------------------------------- files
@@ -216,49 +182,25 @@ def _open_files(
     label: Any,
     chunk_rows: int | None,
     compensate: bool,
-    on_error: str,
     written: Notation,
-    weighted: bool,
 ) -> JoinedRows:
-    """Open files one after another, of which each is a group unless there are labels."""
+    """Open files one after another; each is a group unless there are labels."""
     parts: dict[str, Source] = {}
-    wrong: dict[str, tuple[str, ...]] = {}  # parts of what is said of each
     room = HELD_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
-        try:
-            part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room, written)
-            if not part.n_rows and isinstance(label, str):
-                continue  # tables are often written in parts, of which some are empty
-            if not part.n_rows:
-                raise ValueError(f"{path} is empty: it has no rows.")
-            if columns is not None:
-                part = part.chosen(columns)
-            if isinstance(part, ArrowRows) and isinstance(label, str):
-                part = part.labelled(label)
-            # Otherwise, files are checked when they are read: not all of their columns may be needed.
-            if on_error == "skip":
-                check_values(part, gaps=weighted)
-            parts[group] = part
-            room -= n_bytes
-        except (ValueError, OSError) as error:
-            if on_error == "raise":
-                raise
-            wrong[group] = parts_of(error)
-    if on_error == "skip" and parts:
-        wrong |= {group: said.parts for group, said in disagreements(parts)}
-        parts = {group: part for group, part in parts.items() if group not in wrong}
+        part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room, written)
+        if not part.n_rows and isinstance(label, str):
+            continue  # tables are often written in parts, of which some are empty
+        if not part.n_rows:
+            raise ValueError(f"{path} is empty: it has no rows.")
+        if columns is not None:
+            part = part.chosen(columns)
+        if isinstance(part, ArrowRows) and isinstance(label, str):
+            part = part.labelled(label)
+        parts[group] = part
+        room -= n_bytes
     if not parts:
-        reasons = [part for own in list(wrong.values())[:_MOST_LISTED] for part in ("\n", *own)]
-        raise ArgumentError(f"{name}: no file has rows.", *reasons)
-    if wrong:
-        reasons = [part for group, own in wrong.items() for part in (f"\n{group}: ", *own)]
-        skipped = ArgumentWarning(f"Skipped {len(wrong)} of {len(files)} files:", *reasons)
-        warnings.warn(skipped, stacklevel=3)
-    return replace(_joined(name, parts, chunk_rows), grouped=True)
-
-
-def _joined(name: str, parts: dict[str, Source], chunk_rows: int | None) -> JoinedRows:
-    """Return rows one after another."""
+        raise ValueError(f"{name}: no file has rows.")
     return JoinedRows(
         name=name,
         n_rows=sum(part.n_rows for part in parts.values()),
@@ -266,7 +208,7 @@ def _joined(name: str, parts: dict[str, Source], chunk_rows: int | None) -> Join
         named=next(iter(parts.values())).named,
         stamps={path: stamp for part in parts.values() for path, stamp in part.stamps.items()},
         parts=parts,
-        grouped=False,
+        by_file=True,
     )
 
 
@@ -326,18 +268,7 @@ def files_of(rows: Any) -> list[Path] | None:
 
 
 def _is_list(thing: Any) -> bool:
-    return isinstance(thing, list) and all(map(is_path, thing))
-
-
-def _is_pair(thing: Any) -> bool:
-    """Return whether something is rows and the name of a column."""
-    if not isinstance(thing, tuple) or not len(thing) or not all(map(is_path, thing[1:])):
-        return False
-    if len(thing) != 2 or (is_path(thing[0]) and Path(thing[1]).is_file()):
-        if all(map(is_path, thing)):
-            raise ValueError(f"Give files as a list, not as a tuple: {list(map(str, thing))[:_MOST_LISTED]}.")
-        return False
-    return isinstance(thing[1], str)
+    return isinstance(thing, (list, tuple)) and all(map(is_path, thing))
 
 
 def _arrow_table(thing: Any) -> Any:

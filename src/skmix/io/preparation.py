@@ -5,8 +5,8 @@ spill-over is removed; for tables with categories ``columns`` is what the column
 words for missing values, see `skmix.io.encoding`.
 
 A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``; for channels that differ, or other
-parameters, a dictionary of these and the ``kind``; or ``other``, which cannot be kept. Rows without a
-preparation have the values that were given.
+parameters, a dictionary of these and the ``kind``. Rows without a preparation have the values that were
+given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from .encoding import are_numbers, check_columns
 Preparation = dict[str, Any]
 AUTO = "auto"
 """A setting left open: a model takes that of its fit, and a fit the usual one for the format."""
-OTHER = "other"
 FCS_SCALE = "arcsinh:150"
 """Scale of FCS files, unless another one is chosen."""
 AUTOMATIC: Preparation = {"compensate": AUTO, "transform": AUTO}
@@ -78,8 +77,6 @@ def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     """Return the transformer of a scale, None for ``none``; raise ValueError if it is not known."""
     from .scales import Arcsinh, Logicle  # which load scikit-learn
 
-    if scale == OTHER:
-        raise ValueError("the model was fitted to rows of a transformer that it does not keep.")
     if isinstance(scale, str):
         kind, cofactor = parse_scale(scale)
         return {"arcsinh": Arcsinh(cofactor), "logicle": Logicle(), "none": None}[kind]
@@ -89,13 +86,16 @@ def transformer_of(scale: str | Mapping[str, Any]) -> Any:
 
 
 def scale_of(transformer: Any, columns: Sequence[int] | None = None) -> str | dict[str, Any]:
-    """Return the scale of a transformer, or of those features of its output that `columns` selects."""
+    """Return the scale of a transformer, for some of its channels if `columns` are given."""
     from .scales import Arcsinh, Logicle
 
     if transformer is None:
         return "none"
     if type(transformer) not in (Arcsinh, Logicle):
-        return OTHER
+        raise TypeError(
+            f"transform must be a name, Arcsinh, Logicle, None or 'auto', got {transformer!r}: apply other "
+            "transformers to the rows yourself."
+        )
     found: dict[str, Any] = {}
     for name, value in transformer.get_params().items():
         numbers = np.asarray(value, dtype=np.float64)
@@ -119,7 +119,7 @@ def scale_in_words(scale: str | Mapping[str, Any]) -> str:
 
 
 def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> Preparation | None:
-    """Return the preparation of some of the features; categories are not kept, which share features."""
+    """Return the preparation of some features, without encoded columns: their features belong together."""
     scale = preparation["transform"]
     own = {name: value for name, value in preparation.items() if name in ("compensate", "transform")}
     if not isinstance(scale, str):
@@ -128,7 +128,7 @@ def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> 
 
 
 def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -> None:
-    """Check a preparation in a model file; raise ValueError if it is none for so many features."""
+    """Check a preparation in a model file; raise ValueError if it does not fit `n_features`."""
     settings = preparation if isinstance(preparation, dict) else {}
     scale: Any = settings.get("transform")
     compensate, missing = settings.get("compensate", False), settings.get("missing", [])
@@ -141,8 +141,6 @@ def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -
     if "columns" in settings:
         check_columns(settings["columns"], names)
         n_features = sum(are_numbers(settings["columns"]))
-    if scale == OTHER:
-        return
     try:
         transformer = transformer_of(scale)
         if transformer is not None:

@@ -1,4 +1,4 @@
-"""Scales for cytometry: nearly linear around zero, logarithmic far from it, with exact inverses."""
+"""Scales for cytometry: nearly linear around zero, logarithmic far from it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import lambertw
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import validate_data
 
 FloatArray = NDArray[np.float64]
 
 _FLOATS = [np.float64, np.float32]
-# Numbers that are transformed at a time, so that what is computed between stays in the processor's cache.
+# Numbers that are transformed at a time, so that intermediate results stay in the processor's cache.
 _NUMBERS_AT_A_TIME = 1 << 15
 # After 3 steps of Halley's method the next one is below 1e-8 of the solution, for values from 1e-18 to 1e12
 # times T and any W, M and A, and convergence is cubic. The same number for all values, so that a row does not
@@ -22,10 +22,7 @@ _STEPS = 4
 
 
 class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Transforms each channel by itself; subclasses have the function and its inverse.
-
-    Nothing is learnt from rows, so that `transform` works without `fit`.
-    """
+    """Transforms each channel by itself, and learns nothing from rows: `transform` works without `fit`."""
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Check the settings against the number of channels.
@@ -52,37 +49,16 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, M)
-            NaN where X is.
+            NaN where X is; in the precision of X, computed in double precision.
         """
-        scale = self._fitted(X)
+        scale = self if "n_features_in_" in vars(self) else clone(self).fit(X)
         rows = validate_data(scale, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
-        return scale._in_parts(scale._forward, rows)
-
-    def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Return rows on the new scale as they were before.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Transformed rows; NaN where a value is missing.
-
-        Returns
-        -------
-        ndarray of shape (n, M)
-            NaN where X is.
-        """
-        scale = self._fitted(X)
-        rows = check_array(X, dtype=_FLOATS, ensure_all_finite="allow-nan")
-        if rows.shape[1] != scale.n_features_in_:
-            raise ValueError(
-                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{scale.n_features_in_} features as input."
-            )
-        return scale._in_parts(scale._backward, rows)
-
-    def _fitted(self, X: ArrayLike) -> Self:
-        """Return the transformer, or a fitted copy if it is not fitted yet."""
-        return self if "n_features_in_" in vars(self) else clone(self).fit(X)
+        found = np.empty_like(rows)
+        step = max(1, _NUMBERS_AT_A_TIME // rows.shape[1])
+        for first in range(0, len(rows), step):
+            part = slice(first, first + step)
+            found[part] = scale._forward(rows[part].astype(np.float64))
+        return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -90,15 +66,6 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags.requires_fit = False
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-    def _in_parts(self, function: Any, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return a function of rows (n, M), computed in double precision, in the rows' own."""
-        found = np.empty_like(rows)
-        step = max(1, _NUMBERS_AT_A_TIME // rows.shape[1])
-        for first in range(0, len(rows), step):
-            part = slice(first, first + step)
-            found[part] = function(rows[part].astype(np.float64))
-        return found
 
     def _of_channels(self, name: str, n_channels: int) -> FloatArray:
         """Return a parameter (M,) as finite numbers, one for each channel."""
@@ -121,9 +88,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
     def _forward(self, x: FloatArray) -> FloatArray:
-        raise NotImplementedError
-
-    def _backward(self, y: FloatArray) -> FloatArray:
+        """Return values (n, M) on the new scale."""
         raise NotImplementedError
 
 
@@ -169,9 +134,6 @@ class Arcsinh(ChannelTransformer):
 
     def _forward(self, x: FloatArray) -> FloatArray:
         return np.arcsinh(x / self.cofactor_)
-
-    def _backward(self, y: FloatArray) -> FloatArray:
-        return self.cofactor_ * np.sinh(y)
 
 
 class Logicle(ChannelTransformer):
@@ -264,10 +226,6 @@ class Logicle(ChannelTransformer):
         """
         grown, decayed = np.expm1(self._rise * u), np.expm1(-self._fall * u)
         return self._height * (grown - decayed / self._ratio**2)
-
-    def _backward(self, y: FloatArray) -> FloatArray:
-        u = y - self.zero_
-        return np.copysign(self._biexponential(np.abs(u)), u)
 
     def _forward(self, x: FloatArray) -> FloatArray:
         target = np.abs(x) / self._height

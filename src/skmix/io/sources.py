@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import tokenize
 from abc import ABC, abstractmethod
@@ -377,7 +376,7 @@ def values_of(thing: Any, name: str) -> Values:
         thing, name = zarr.open(str(path), mode="r"), str(path)
     if is_zarr(thing, name):
         return _zarr(thing)
-    array = thing if isinstance(thing, np.memmap) else np.asarray(thing)
+    array = np.asarray(thing)
     if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
         array = np.array(array.tolist())
     return Values(name, array.shape, array.dtype, partial(_rows_in_memory, array))
@@ -437,20 +436,12 @@ def _read_into(path: Path, cut: tuple[int, np.ndarray]) -> None:
 
 @lru_cache(maxsize=1)
 def _readers(process: int) -> ThreadPoolExecutor:
-    """Return the threads of a process that read pieces of a block: a copy of a process has none of them."""
+    """Return the threads of a process that read pieces of a block: a forked process needs its own."""
     return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="skmix-reader")
 
 
 def _rows_in_memory(array: Any, start: int, stop: int) -> np.ndarray:
-    """Return rows of an array; those of a mapped one as a copy, so that the pages can be released."""
-    rows = np.asarray(array[start:stop])
-    mapping = getattr(array, "_mmap", None)
-    # The pages of a copy-on-write mapping may hold changes that the file does not have.
-    if mapping is None or array.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
-        return rows
-    rows = rows.copy()
-    mapping.madvise(mmap.MADV_DONTNEED)
-    return rows
+    return np.asarray(array[start:stop])
 
 
 def _zarr(array: Any) -> Values:

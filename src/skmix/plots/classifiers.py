@@ -186,7 +186,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
     style: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 60.0, "lw": 1.0}
     panel.scatter(places[members], scores[members], label="averaged", **style)
     panel.set_xticks(range(len(names)), names)
-    panel.set(xlim=(-0.6, len(names) - 0.4), ylabel=f"held-out score ({_name_of(search.scoring)})")
+    panel.set(xlim=(-0.6, len(names) - 0.4), ylabel="minus the log-loss of held-out rows")
     panel.set_ylim(bottom - 0.05 * span, float(scores.max()) + 0.1 * span)
     panel.legend(loc="lower right", **LEGEND)
     finish(panel)
@@ -199,10 +199,6 @@ def _family(params: dict[str, Any]) -> str:
         return "feature\nsets"
     parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
     return "\n".join(part.replace(" ", "\n") for part in parts) or "features\nas they are"
-
-
-def _name_of(scoring: Any) -> str:
-    return scoring if isinstance(scoring, str) else getattr(scoring, "__name__", "score")
 
 
 def _ticks(names: list[str]) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, SharedKernelMixtureCV
-from skmix.estimators.search import _selection as module
+from skmix.engine.compute.blocks import Block
 from skmix.estimators.search import _trials
-from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._candidates import Choices, make_classifier
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import SCREENING, Trial, Trials
+from skmix.estimators.search.mixture import numbers_to_try
 
 # ---------------------------------------------------------------- trials
 
@@ -107,11 +107,11 @@ def test_settings_of_the_search_come_before_those_of_its_estimator() -> None:
 
 def test_numbers_are_tried_once_each_from_few_to_many() -> None:
     search = SharedKernelClassifierCV(n_kernels=[8, 2, 8, 4], covariance_type=["tied", "full"])
-    assert search._candidates() == ([2, 4, 8], ["tied", "full"])
-    assert SharedKernelClassifierCV(n_kernels=3, covariance_type="diag")._candidates() == ([3], ["diag"])
-    assert SharedKernelClassifierCV()._candidates() == (None, None)
+    assert search._settings_to_try() == ([2, 4, 8], ["tied", "full"])
+    assert SharedKernelClassifierCV(n_kernels=3, covariance_type="diag")._settings_to_try() == ([3], ["diag"])
+    assert SharedKernelClassifierCV()._settings_to_try() == (None, None)
     for given in (("low_rank", 2), ["tied", ("low_rank", 2)]):
-        assert SharedKernelMixtureCV(covariance_type=given)._candidates()[1][-1] == ("low_rank", 2)
+        assert SharedKernelMixtureCV(covariance_type=given)._settings_to_try()[1][-1] == ("low_rank", 2)
 
 
 # ---------------------------------------------------------------- candidates
@@ -198,7 +198,7 @@ def test_candidates_of_feature_sets() -> None:
     assert {k for (k,) in tried("n_kernels", n_train=7)} == {4, 7}
     # The prior has its rows for each feature of a set, two on average.
     (params, *_) = choices(feature_sets=sets).candidates(np.zeros((9, 4)), lambda *_: 4)
-    rows = CodedRows(np.random.default_rng(0).normal(size=(30, 4)), np.arange(3), np.arange(30) % 3)
+    rows = Block(np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3)
     made = make_classifier(SharedKernelClassifier(), {**params, "prior_rows": 4.0}, rows, 0)
     assert (made.covariance_prior[0], made.weight_prior, made.feature_sets) == (8.0, 1.0, sets)
 
@@ -213,10 +213,10 @@ def selection(
     **settings: Any,
 ) -> Selection:
     X = np.random.default_rng(0).normal(size=(n_rows, n_features))
-    rows = CodedRows(X, np.arange(n_classes), np.arange(n_rows) % n_classes, weights)
+    rows, classes = Block(X, np.arange(n_rows) % n_classes, weights), np.arange(n_classes)
     search = SharedKernelClassifierCV(**settings)
     own = SharedKernelClassifier(random_state=0) if prototype is None else prototype
-    return Selection(search, own, rows, [(rows, rows)] * n_folds, Trials(None), lambda each: each)
+    return Selection(search, own, rows, classes, [(rows, rows)] * n_folds, Trials(None), lambda each: each)
 
 
 def test_small_folds_are_screened_by_two_and_tuned_less() -> None:
@@ -260,8 +260,8 @@ def test_many_rows_without_a_trade_off_are_tuned_in_more_rounds(
     monkeypatch.setattr(
         SharedKernelClassifier, "tune", lambda *rows, **settings: given.append((rows, settings))
     )
-    codes = np.where(np.arange(n_rows) % 4 == 0, -1, chosen.rows.codes)
-    chosen.tune(SharedKernelClassifier(), replace(chosen.rows, codes=codes), trade_off)
+    codes = np.where(np.arange(n_rows) % 4 == 0, -1, chosen.rows.y)
+    chosen.tune(SharedKernelClassifier(), replace(chosen.rows, y=codes), trade_off)
     ((_, X, y), settings), labelled = given[0], codes >= 0
     assert_array_equal(X, chosen.rows.X[labelled])
     assert_array_equal(y, codes[labelled])
@@ -270,52 +270,24 @@ def test_many_rows_without_a_trade_off_are_tuned_in_more_rounds(
     assert settings["max_iter"] == n_rounds
 
 
-def test_scorers_get_labels_weights_and_the_temperature() -> None:
-    """A candidate's score is the mean over folds, by their weight, of a scorer at the common temperature."""
-    weights, seen = np.random.default_rng(1).uniform(0.5, 2.0, size=60), []
-
-    def scorer(model: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-        seen.append((model.temperature_, y, sample_weight))
-        return float(len(seen))
-
-    chosen = selection(60, 2, n_features=2, weights=weights, scoring=scorer)
-    parts = [(np.arange(20, 60), np.arange(20)), (np.arange(30), np.arange(30, 60))]
-    folds = [(chosen.rows.take(a), chosen.rows.take(b)) for a, b in parts]
-    params = chosen.candidates()[0]
-    trial = Trial("kernels", params)
-    chosen._score(trial, folds, [])
-    for (_, held), (temperature, y, sample_weight) in zip(parts, seen, strict=True):
-        assert temperature == trial.columns["temperature"] != 1.0
-        assert_array_equal(y, chosen.rows.y[held])
-        assert_array_equal(sample_weight, weights[held])
-    assert trial.split_scores == [1.0, 2.0]
-    first, second = (weights[held].sum() for _, held in parts)
-    assert trial.score == pytest.approx((first + 2.0 * second) / (first + second))
-    assert [model.temperature_ for model in trial.models] == [1.0, 1.0]
-
-
 def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Selection, "_evaluate", lambda self, trial, fitted: setattr(trial, "score", 0.0))
 
     class Model:
         n_features_in_ = 4
 
-    def tuned(prototype: Any = None, tune: Any = "auto", **changed: Any) -> list[float]:
-        chosen = selection(100, prototype=prototype, tune=tune)
+    def tuned(prototype: Any = None, **changed: Any) -> list[float]:
+        chosen = selection(100, prototype=prototype)
         params = {"n_kernels": 50, "feature_sets": None, "covariance_type": "full", **changed}
         chosen.trials.list.append(Trial("kernels", params, 1.0, models=[Model()]))
         chosen.trials.best = chosen.trials.list[0]
-        taken = chosen._tune_best()
-        assert (taken is None) == (tune in ("auto", False, None))
+        chosen._tune_best()
         return [trial.params["trade_off"] for trial in chosen.trials.list[1:]]
 
     assert tuned() == [0.1, 0.0]
     assert tuned(n_kernels=51) == []  # more than two numbers in the means for each row
     assert tuned(feature_sets=[[0, 1], [2, 3]]) == tuned(covariance_type="low_rank") == []
     assert tuned(SharedKernelClassifier(tail="t")) == []
-    assert tuned(tune=False) == tuned(tune=None) == []
-    assert tuned(tune=0.3) == [0.3]
-    assert tuned(tune=True) == list(module._TRADE_OFFS)
 
 
 # ---------------------------------------------------------------- densities
@@ -345,11 +317,7 @@ def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(("usual", "reach", "last"), [(1, 10, 40), (2, 10, 40), (3, 12, 48), (10, 40, 160)])
 def test_numbers_of_kernels_and_where_they_may_end(usual: int, reach: int, last: int) -> None:
-    numbers, found = SharedKernelMixtureCV()._numbers(1, usual, 10_000)
+    numbers, found = numbers_to_try(1, usual, 10_000)
     assert found == reach
     assert numbers[:9] == [1, 2, 3, 4, 5, 6, 7, 8, 10]
     assert numbers[-1] <= last < numbers[-1] + max(1, numbers[-1] // 4)
-    assert SharedKernelMixtureCV(strategy="prune")._numbers(1, usual, 10_000) == (
-        [max(k for k in numbers if k <= reach)],
-        np.inf,
-    )

@@ -11,8 +11,8 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 
+from skmix.engine.compute.blocks import Block
 from skmix.estimators.search import _features
-from skmix.estimators.search._base import CodedRows
 from skmix.estimators.search._features import (
     FeatureMap,
     along,
@@ -24,11 +24,6 @@ from skmix.estimators.search._features import (
 )
 
 WINE = load_wine(return_X_y=True)
-
-
-def rows_of(X: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None) -> CodedRows:
-    """Return rows X (n, M) of classes (n,)."""
-    return CodedRows(X, np.unique(codes), codes, weights)
 
 
 def power_transformer(powers: np.ndarray) -> PowerTransformer:
@@ -79,12 +74,12 @@ def test_powers_of_very_skewed_values_are_those_of_scipys_likelihood() -> None:
 
 def test_two_values_and_constants_keep_their_scale() -> None:
     X = np.column_stack([np.arange(60) % 2, np.full(60, 0.1), np.full(60, 1e9), np.zeros(60)]).astype(float)
-    found = fit_features("power", "none", rows_of(X, np.arange(60) % 3))
+    found = fit_features("power", "none", Block(X, np.arange(60) % 3))
     assert found is not None
     assert_array_equal(found.powers, 1.0)
     assert_allclose(found.transform(X)[:, 1:], 0.0, atol=1e-6)
     for reduction in ("none", "components", "discriminants"):
-        assert fit_features("power", reduction, rows_of(X[:, 1:], np.arange(60) % 3)) is None
+        assert fit_features("power", reduction, Block(X[:, 1:], np.arange(60) % 3)) is None
 
 
 # ---------------------------------------------------------------- ranks
@@ -108,7 +103,7 @@ def test_scores_are_quantiles_of_mean_ranks() -> None:
 def test_rounding_has_no_rank() -> None:
     noise = np.arange(60) % 2
     X = np.column_stack([np.arange(60.0), 1e3 + 1.2e-10 * noise])
-    found = fit_features("ranks", "none", rows_of(X, np.arange(60) % 3))
+    found = fit_features("ranks", "none", Block(X, np.arange(60) % 3))
     assert found is not None
     assert np.abs(found.transform(X)[:, 1]).max() < 1e-6
 
@@ -134,7 +129,7 @@ def test_maps_are_those_of_scikit_learn(transform: str, reduction: str) -> None:
     X, y = np.column_stack([WINE[0], np.full(178, 0.1)]), WINE[1]
     some = np.arange(178) % 2 == 0
     codes = np.where(np.arange(178) % 6 == 0, -1, y)
-    found = fit_features(transform, reduction, rows_of(X[some], codes[some]))
+    found = fit_features(transform, reduction, Block(X[some], codes[some]))
     if transform == reduction == "none":
         assert found is None
         return
@@ -162,9 +157,9 @@ def test_maps_are_those_of_scikit_learn(transform: str, reduction: str) -> None:
 def test_a_row_of_weight_two_counts_as_two(transform: str, reduction: str) -> None:
     X, y = WINE
     twice = np.arange(178) % 3 == 0
-    weighted = fit_features(transform, reduction, rows_of(X, y, np.where(twice, 2.0, 1.0)))
+    weighted = fit_features(transform, reduction, Block(X, y, np.where(twice, 2.0, 1.0)))
     both = np.concatenate([np.arange(178), np.flatnonzero(twice)])
-    repeated = fit_features(transform, reduction, rows_of(X[both], y[both]))
+    repeated = fit_features(transform, reduction, Block(X[both], y[both]))
     assert weighted is not None
     assert repeated is not None
     assert_allclose(np.abs(weighted.transform(X)), np.abs(repeated.transform(X)), rtol=1e-7, atol=1e-9)
@@ -188,7 +183,7 @@ def test_gaps_of_projected_rows_are_filled_by_least_squares() -> None:
 @pytest.mark.parametrize("reduction", ["none", "components", "standardised components", "discriminants"])
 def test_far_rows_and_gaps_have_features(transform: str, reduction: str) -> None:
     X, y = WINE
-    change = fit_features(transform, reduction, rows_of(X, y)) or FeatureMap(
+    change = fit_features(transform, reduction, Block(X, y)) or FeatureMap(
         X[0], np.full(13, 1e-20), np.ones(13), None, None, None
     )
     rows = X[:4].copy()

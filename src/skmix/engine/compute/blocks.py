@@ -42,6 +42,16 @@ class Block:
         """Return some of the features."""
         return replace(self, X=self.X[:, list(columns)])
 
+    @property
+    def row_weights(self) -> FloatArray:
+        """Weights (n,), ones if none were given."""
+        return np.ones(len(self.X)) if self.weights is None else self.weights
+
+    def labelled(self) -> Block:
+        """Return the rows of an encoded block that have a class."""
+        known = None if self.y is None else self.y >= 0
+        return self if known is None or known.all() else self.rows(np.flatnonzero(known))
+
     def coded(self, classes: np.ndarray) -> Block:
         """Return the block with labels encoded as indices into `classes`."""
         if self.y is None:

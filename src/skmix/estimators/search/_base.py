@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, Self, TypeVar
@@ -19,7 +18,7 @@ from sklearn.utils.validation import _check_n_features, check_consistent_length,
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
-from ...engine.model import FloatArray, IntArray
+from ...engine.model import IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
@@ -41,7 +40,7 @@ _PARAMETERS = """
         4000 on; rows that are alone in their class always train. Rows without a label always train.
         When to change: a splitter such as GroupKFold, where rows of one person or site must stay together.
     time_limit : float, default=None
-        After so many seconds no further candidate is tried: the best so far is fitted to all rows.
+        Seconds after which no further candidate is tried: the best so far is fitted to all rows.
         When to change: for a choice that must end; fits in progress are finished.
     device : str, default=None
         Where candidates are fitted, see `SharedKernelMixture`; None leaves it to the estimator. Under
@@ -85,67 +84,42 @@ def documented(cls: Estimator) -> Estimator:
 # ---------------------------------------------------------------- rows and folds
 
 
-@dataclass(frozen=True)
-class CodedRows:
-    """Rows in memory that have a weight, with their classes as numbers."""
-
-    X: np.ndarray  # (n, M)
-    classes: np.ndarray | None  # (L,), sorted labels; None where no labels were given
-    codes: IntArray  # (n,), places in `classes`, −1 for rows without a label; 0 without labels
-    weights: FloatArray | None = None  # (n,); None where none were given
-
-    def take(self, index: IntArray) -> CodedRows:
-        """Return some of the rows."""
-        weights = None if self.weights is None else self.weights[index]
-        return CodedRows(self.X[index], self.classes, self.codes[index], weights)
-
-    @property
-    def y(self) -> Any:
-        """Labels (n,), None for rows without one, which no class can be mistaken for; None without labels."""
-        if self.classes is None:
-            return None
-        labels, unknown = self.classes[self.codes], self.codes < 0
-        if unknown.any():
-            labels = labels.astype(object)
-            labels[unknown] = None
-        return labels
-
-    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> CodedRows:
-        """Return the rows with other features."""
-        return replace(self, X=function(self.X))
-
-    def block(self) -> Block:
-        """Return the rows with class codes as a block."""
-        return Block(self.X, self.codes, self.weights)
-
-    @property
-    def labelled(self) -> CodedRows:
-        """The rows that have a label."""
-        return self if np.all(self.codes >= 0) else self.take(np.flatnonzero(self.codes >= 0))
-
-    @property
-    def row_weights(self) -> FloatArray:
-        """Weights (n,), one where none were given."""
-        return np.ones(len(self.X)) if self.weights is None else self.weights
+Fold = tuple[Block, Block]
+"""Rows to fit candidates to, and held-out rows to judge them by; both with class codes (n,)."""
 
 
-Fold = tuple[CodedRows, CodedRows]
-"""Rows to fit candidates to, and held-out rows to judge them by."""
+def labels_of(rows: Block, classes: np.ndarray | None) -> Any:
+    """Return the labels (n,) of rows with class codes, given sorted classes (L,); None without labels.
+
+    None marks unlabelled rows; it is never a class.
+    """
+    if classes is None or rows.y is None:
+        return None
+    labels, unknown = classes[rows.y], rows.y < 0
+    if unknown.any():
+        labels = labels.astype(object)
+        labels[unknown] = None
+    return labels
 
 
-def make_folds(rows: CodedRows, cv: Any, groups: Any, kept: IntArray, seed: int) -> list[Fold]:
+def make_folds(
+    rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: IntArray, seed: int
+) -> list[Fold]:
     """Return the folds of a search; see `holdout` for the rows without a label.
 
     `kept` are the positions of the rows among those the user gave, which `groups` and a list of splits for
     `cv` refer to.
     """
-    groups = None if groups is None else np.asarray(groups)[kept]
-    if cv is None:
-        splits = default_splits(rows.codes, seed, groups)
-    else:
-        splits = splits_of(cv, rows.codes, groups, kept)
-    check_splits(splits, rows.codes, rows.classes)
-    return [(rows.take(training), rows.take(held)) for training, held in splits]
+    groups, codes = None if groups is None else np.asarray(groups)[kept], codes_of(rows)
+    splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
+    check_splits(splits, codes, classes)
+    return [(rows.rows(training), rows.rows(held)) for training, held in splits]
+
+
+def codes_of(rows: Block) -> IntArray:
+    """Return the class codes (n,) of rows, −1 for rows without a label."""
+    assert rows.y is not None
+    return rows.y
 
 
 def saved_part(estimator: Any) -> Any:
@@ -205,8 +179,8 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value. A mixture that is chosen by BIC or AIC also takes rows in files
-            and Dask collections, as `SharedKernelMixture.fit` does.
+            Rows; NaN marks a missing value. A mixture that is chosen by BIC also takes rows in files and Dask
+            collections, as `SharedKernelMixture.fit` does.
         y : array-like of shape (N,), default=None
             Class labels; -1 marks a row without a label, see `SharedKernelMixture.fit`. Without labels there
             is one class, so that a classifier needs them.
@@ -248,8 +222,13 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
     def _finish(self) -> None:
         """Note what the fit of the chosen model shows."""
 
-    def _open(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> tuple[CodedRows, np.ndarray]:
-        """Return the rows that have a weight, and their positions among those given."""
+    def _open(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> tuple[Block, np.ndarray | None, IntArray]:
+        """Return the rows that have a weight, with class codes; the classes; their positions in X.
+
+        Without labels, classes are None and all codes are 0.
+        """
         given = enter(self, X, y, sample_weight)
         values = given.values(fitting=True, on_cpu=True)
         classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
@@ -260,7 +239,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
         check_gaps(values)
         measure(values, structure_of("full"), row_weights=weights)  # refuses features that cannot be squared
-        return CodedRows(values, None if y is None else classes, codes, weights), kept
+        return Block(values, codes, weights), None if y is None else classes, kept
 
     def _prototype(self, default: Any) -> Any:
         """Return the settings that are not searched, with one seed for all candidates."""
@@ -274,13 +253,13 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
         device = prototype.device if self.device is None else self.device
-        types = self._candidates()[1] or []
+        types = self._settings_to_try()[1] or []
         low_rank = any(check_covariance_type(each)[0] == "low_rank" for each in types)
         if device_and_precision(device)[0] is not None and low_rank:
             raise ValueError("covariance_type='low_rank' runs only on the CPU: leave it or device out.")
         return prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed, warm_start=False)
 
-    def _candidates(self) -> tuple[list[int] | None, list[Any] | None]:
+    def _settings_to_try(self) -> tuple[list[int] | None, list[Any] | None]:
         """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""
         numbers = np.atleast_1d(self.n_kernels).tolist()
         if numbers != ["auto"] and not (numbers and all(type(k) is int and k > 0 for k in numbers)):
@@ -319,7 +298,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
     def _accept(self, X: Any) -> Any:
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
-        # The model would name itself; names of columns, which both have, are left to it.
+        # Check here, so that the error names the search; the model checks names of columns.
         if not (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
             X = np.asarray(X) if isinstance(X, (list, tuple)) and not is_elsewhere(X) else X
             if len(getattr(X, "shape", ())) == 2:

@@ -16,10 +16,11 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from ...engine.compute.arrays import operations_of
+from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
 from .._settings import check_covariance_type
 from ..classifier import SharedKernelClassifier
-from ._base import CodedRows
+from ._base import codes_of
 from ._features import pooled_covariance, transforms
 from ._trials import Params
 
@@ -35,9 +36,9 @@ _SHARED_FULL = (
 )
 # Kernels for each class of simpler covariances, of one class each and shared.
 _OWN_SIMPLE, _SHARED_SIMPLE = (1, 16), (64,)
-# Their prior has one strength: they have too few parameters for it to matter.
+# One prior strength: they have few parameters.
 _PRIOR_OF_SIMPLE = 0.5
-# From so many classes on, fewer kernels than classes are tried too, which then differ in their weights alone.
+# From this many classes on, fewer kernels than classes are tried too; classes then differ in weights alone.
 _MANY_CLASSES = 20
 # Kernels for each class then.
 _FEWER_THAN_CLASSES = (0.25, 0.5)
@@ -45,7 +46,7 @@ _FEWER_THAN_CLASSES = (0.25, 0.5)
 _ROWS_PER_KERNEL = 3
 # The largest number of kernels: more would take too long.
 _MOST_KERNELS = 512
-# Numbers in the means of full kernels for each row: a kernel needs rows to find its directions.
+# Largest K × M per row for full kernels, which need rows to find their directions.
 MOST_NUMBERS_A_ROW = 2
 # Tried for feature sets: kernels of each set, or of each class and set.
 _KERNELS_OF_SET, _OWN_OF_SET = (4, 8, 16), (1, 2, 4)
@@ -185,16 +186,17 @@ def _is_full(covariance_type: Any) -> bool:
 
 
 def make_classifier(
-    prototype: SharedKernelClassifier, params: Params, rows: CodedRows, seed: int
+    prototype: SharedKernelClassifier, params: Params, rows: Block, seed: int
 ) -> SharedKernelClassifier:
     """Return the unfitted classifier of a candidate; its prior and start come from complete rows."""
-    sets, own = params["feature_sets"], rows.labelled
+    sets, labelled = params["feature_sets"], rows.labelled()
     settings = {name: params[name] for name in ("n_kernels", "covariance_type", "feature_sets")}
-    n_classes = int(own.codes.max()) + 1
+    codes = codes_of(labelled)
+    n_classes = int(codes.max()) + 1
     if params["prior_rows"] is not None:
         n_features = rows.X.shape[1]
         width = n_features if sets is None else sum(map(len, sets)) / len(sets)
-        pooled = pooled_covariance(own.X, own.codes, own.weights)
+        pooled = pooled_covariance(labelled.X, codes, labelled.weights)
         if sets is None:
             # Each of m kernels of a class covers a part of its rows.
             pooled = pooled * max(1.0, params["n_kernels"] / n_classes) ** (-2.0 / n_features)
@@ -203,9 +205,9 @@ def make_classifier(
         settings["weight_prior"] = params["weight_prior"]
     if params["kernels"] == "own":
         per_class = params["n_kernels"] // n_classes
-        parts = [own.X] if sets is None else [own.X[:, columns] for columns in sets]
+        parts = [labelled.X] if sets is None else [labelled.X[:, columns] for columns in sets]
         projected = params["reduction"] != "none"
-        starts = [own_kernels(part, own.codes, per_class, seed, projected=projected) for part in parts]
+        starts = [own_kernels(part, codes, per_class, seed, projected=projected) for part in parts]
         settings |= {"n_kernels": None, "init": starts[0] if sets is None else starts}
     made: SharedKernelClassifier = clone(prototype).set_params(**settings, random_state=seed)
     return made
@@ -217,15 +219,15 @@ def own_kernels(
     """Return a start in which each class has its own kernels; EM keeps weights of zero at zero.
 
     Means are rows of the class, drawn as by k-means++; distances are in units of the features' deviations
-    unless features are projections, whose deviations mean something.
+    unless features are projections, which keep their scale.
     """
-    own = [rows[codes == c] for c in range(int(codes.max()) + 1)]
+    by_class = [rows[codes == c] for c in range(int(codes.max()) + 1)]
     if per_class == 1:
-        return {"means": np.stack([each.mean(axis=0) for each in own]), "weights": np.eye(len(own))}
+        return {"means": np.stack([each.mean(axis=0) for each in by_class]), "weights": np.eye(len(by_class))}
     deviations, random_state = rows.std(axis=0), check_random_state(seed)
     scale = np.where((deviations > 0.0) & (not projected), deviations, 1.0)
     draw_seeds, means = operations_of(rows).draw_seeds, []
-    for each in own:
+    for each in by_class:
         chances = random_state.uniform(size=min(per_class, len(each)) - 1)
         means.append(draw_seeds(each / scale, random_state.randint(len(each)), chances) * scale)
     weights = block_diag(*(np.full((len(each), 1), 1.0 / len(each)) for each in means))

@@ -12,9 +12,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import svd_flip
 
+from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
 from ..mixture import SharedKernelMixture
-from ._base import CodedRows
+from ._base import codes_of
 
 # Singular values below this share of the largest do not determine a direction.
 _LEAST_SINGULAR = 0.05
@@ -35,7 +36,7 @@ _FARTHEST = 1e8
 _POWERS = np.linspace(-4.0, 6.0, 41)
 # Rows that powers are chosen with: more do not change the choice.
 _ROWS_FOR_POWERS = 2000
-# Scores of ranks are known at so many values of a feature, and between them by lines.
+# Knots of the piecewise linear map from values to normal scores.
 _N_KNOTS = 32
 # The score of the least and of the largest value.
 _FARTHEST_SCORE = 3.0
@@ -150,8 +151,8 @@ def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
     """Return the curves (2, M, k) that make features of rows z (n, M) with weights (n,) Gaussian.
 
     A value becomes the quantile of the standard normal distribution at the share of rows below it, rows of
-    the same value counted by half. The least and the largest value of a feature are apart from the others, at
-    the ends of the curve: often they mean something else, such as none or all.
+    the same value counted by half. The least and the largest value of a feature are placed at ± 3: often they
+    mean something else, such as none or all.
     """
     curves = np.empty((2, z.shape[1], _N_KNOTS))
     for column, curve in zip(z.T, curves.swapaxes(0, 1), strict=True):
@@ -192,14 +193,14 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
     return found
 
 
-def fit_features(transform: str, reduction: str, rows: CodedRows) -> FeatureMap | None:
+def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | None:
     """Return the map fitted to complete rows; None where features stay as they are.
 
     Discriminants are of the rows that have a label, and take them for equally heavy.
     """
     if transform == reduction == "none":
         return None
-    X, codes, weights = rows.X, rows.codes, rows.row_weights
+    X, codes, weights = rows.X, codes_of(rows), rows.row_weights
     shift = np.average(X, axis=0, weights=weights)
     deviations = np.sqrt(np.average((X - shift) ** 2, axis=0, weights=weights))
     # A constant feature must not be divided by what rounding leaves of its deviation.
@@ -226,11 +227,11 @@ def fit_features(transform: str, reduction: str, rows: CodedRows) -> FeatureMap 
     scaled = features * spread
     offset = np.average(scaled, axis=0, weights=weights)
     if reduction == "discriminants":
-        own = codes >= 0
+        known = codes >= 0
         discriminants = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes with a single row
-            discriminants.fit(scaled[own], codes[own])
+            discriminants.fit(scaled[known], codes[known])
         matrix = discriminants.scalings_[:, : len(discriminants.classes_) - 1]
     else:
         matrix = principal_components(scaled - offset, weights)
@@ -272,14 +273,14 @@ def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None
     return (scatter + prior) / (max(total - len(present), 0.0) + 1.0)
 
 
-def fewer_rows(rows: CodedRows, seed: int, most: int) -> CodedRows:
-    """Return about `most` of the rows, enough to judge by: of each class its share, but not too few."""
+def fewer_rows(rows: Block, seed: int, most: int) -> Block:
+    """Return about `most` of the rows: of each class its share, but at least 100 rows or all of them."""
     if len(rows.X) <= most:
         return rows
-    random_state = check_random_state(seed)
+    random_state, codes = check_random_state(seed), codes_of(rows)
     kept = []
-    for code in np.unique(rows.codes):
-        own = np.flatnonzero(rows.codes == code)
-        size = max(round(most * len(own) / len(rows.X)), min(len(own), _FEWEST_ROWS_OF_A_CLASS))
-        kept.append(random_state.choice(own, size, replace=False))
-    return rows.take(np.sort(np.concatenate(kept)))
+    for code in np.unique(codes):
+        members = np.flatnonzero(codes == code)
+        size = max(round(most * len(members) / len(rows.X)), min(len(members), _FEWEST_ROWS_OF_A_CLASS))
+        kept.append(random_state.choice(members, size, replace=False))
+    return rows.rows(np.sort(np.concatenate(kept)))

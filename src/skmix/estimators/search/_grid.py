@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.base import _fit_context, clone
+from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from ...engine.compute.arrays import on_host
+from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
 from ..densities import n_parameters
 from ..holdout import Split
 from ..mixture import SharedKernelMixture
 from ..rows import Sender
-from ._base import CodedRows, Fold
+from ._base import Fold, labels_of
 from ._trials import Params, Trial, Trials
 
 # The least stability of a number of kernels that is taken.
@@ -26,39 +27,6 @@ _STABLE = 0.85
 _PASSES = 100
 # Candidates with smaller shares are not worth a fit.
 _LEAST_SHARE = 1e-3
-
-
-@dataclass(frozen=True)
-class Task:
-    """What candidates are judged by."""
-
-    criterion: str
-    n_classes: int
-    shape: tuple[int, int]  # numbers of rows and features
-    size: float  # number of rows, or the sum of their weights
-    rows: CodedRows | None = None  # None for BIC and AIC, which look at no rows
-    folds: list[Fold] = field(default_factory=list)  # for the log-likelihood
-    halvings: list[Split] = field(default_factory=list)  # for stability
-
-    @property
-    def held_weights(self) -> FloatArray:
-        """Weights of the held-out rows of all folds."""
-        return np.concatenate([held.row_weights for _, held in self.folds])
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Candidates: numbers of kernels from few to many, each with every kind of covariances.
-
-    After the number `reach` the search goes on only while the largest number is the best. A kind is given up
-    after more than `patience` numbers in a row that were no better than one before: cross-validation takes
-    long, and more kernels seldom help then.
-    """
-
-    numbers: list[int]
-    kinds: list[Params]
-    reach: float
-    patience: float
 
 
 @dataclass
@@ -70,39 +38,50 @@ class Scorer:
     """
 
     prototype: SharedKernelMixture
-    strategy: str
-    task: Task
+    criterion: str
     given: tuple[Any, Any, Any]
     to_device: Sender
+    n_classes: int
+    shape: tuple[int, int]  # numbers of rows and features
+    size: float  # number of rows, or the sum of their weights
+    rows: Block | None = None  # for stability
+    classes: np.ndarray | None = None  # (L,); None without labels
+    folds: list[Fold] = field(default_factory=list)  # for the log-likelihood
+    halvings: list[Split] = field(default_factory=list)  # for stability
     tried: list[tuple[Trial, FloatArray]] = field(default_factory=list)
+
+    @property
+    def held_weights(self) -> FloatArray:
+        """Weights of the held-out rows of all folds."""
+        return np.concatenate([held.row_weights for _, held in self.folds])
 
     def __call__(self, trial: Trial) -> None:
         """Fit a candidate and set its score."""
-        if self.task.folds:
+        if self.folds:
             self._by_held_out_rows(trial)
             return
-        trial.models = [self.fit_to_all_rows(trial)]
-        if self.task.criterion == "stability":
+        trial.models = [self.fit(trial, *self.given)]
+        if self.criterion == "stability":
             self._by_stability(trial)
             return
-        trial.columns = self._criterion(self.task.criterion, trial.models[0])
-        trial.score = -trial.columns[self.task.criterion]
+        trial.columns = self._bic(trial.models[0])
+        trial.score = -trial.columns["bic"]
 
     def fit(self, trial: Trial, *given: Any) -> SharedKernelMixture:
         """Return a candidate fitted to X, y and sample_weight."""
         model: SharedKernelMixture = clone(self.prototype).set_params(**trial.params)
-        return _fit_pruned(model, *given) if self.strategy == "prune" else model.fit(*given)
+        return model.fit(*given)
 
-    def fit_to_all_rows(self, trial: Trial) -> SharedKernelMixture:
-        """Return a candidate fitted to all rows."""
-        return self.fit(trial, *self.given)
+    def _fit_arguments(self, rows: Block) -> tuple[Any, Any, Any]:
+        """Return X, y and sample_weight of some of the rows."""
+        return self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
 
     def _by_held_out_rows(self, trial: Trial) -> None:
         """Set the mean log-density of held-out rows."""
-        densities, weights = [], self.task.held_weights
-        for training, held in self.task.folds:
-            model = self.fit(trial, self.to_device(training.X), training.y, training.weights)
-            densities.append(on_host(model.score_samples(self.to_device(held.X), held.y)))
+        densities, weights = [], self.held_weights
+        for training, held in self.folds:
+            model = self.fit(trial, *self._fit_arguments(training))
+            densities.append(on_host(model.score_samples(*self._fit_arguments(held)[:2])))
             trial.split_scores.append(float(np.average(densities[-1], weights=held.weights)))
         self.tried.append((trial, np.concatenate(densities)))
         trial.columns["log_likelihood"] = float(weights @ self.tried[-1][1])
@@ -110,70 +89,69 @@ class Scorer:
 
     def _by_stability(self, trial: Trial) -> None:
         """Fit a candidate to both halves of the rows, several times, and set its stability."""
-        rows = self.task.rows
+        rows = self.rows
         assert rows is not None
         agreements, X = [], self.to_device(rows.X)
-        for halves in self.task.halvings:
-            parts = [(self.to_device(half.X), half.y, half.weights) for half in map(rows.take, halves)]
-            ends = [self.fit(trial, *part) for part in parts]
-            models = [
-                likelier(own, other, part)
-                for own, other, part in zip(ends, reversed(ends), parts, strict=True)
-            ]
+        for halves in self.halvings:
+            given = [self._fit_arguments(rows.rows(half)) for half in halves]
+            first, second = (self.fit(trial, *half) for half in given)
+            models = likelier(first, second, given[0]), likelier(second, first, given[1])
             a, b = (on_host(model.predict(X)) for model in models)
             n_kernels = max(model.n_kernels_ for model in models)  # variational fits may leave some out
             trial.split_scores.append(least_stable(a, b, n_kernels, rows.row_weights))
             agreements.append(adjusted_rand_score(a, b))
         trial.score = float(np.median(trial.split_scores))
         trial.columns = {"stability": trial.score, "adjusted_rand": float(np.median(agreements))}
-        trial.columns |= self._criterion("bic", trial.models[0])
+        trial.columns |= self._bic(trial.models[0])
 
-    def _criterion(self, criterion: str, model: SharedKernelMixture) -> dict[str, float]:
-        """Return an information criterion of a model fitted to all rows, and what it is made of."""
-        free = n_parameters(model)
-        value = free * (2.0 if criterion == "aic" else np.log(self.task.size)) - 2.0 * model.log_likelihood_
-        return {criterion: value, "log_likelihood": model.log_likelihood_, "n_parameters": free}
+    def _bic(self, model: SharedKernelMixture) -> dict[str, float]:
+        """Return the BIC of a model fitted to all rows, and its two terms."""
+        free, log_likelihood = n_parameters(model), model.log_likelihood_
+        bic = free * np.log(self.size) - 2.0 * log_likelihood
+        return {"bic": bic, "log_likelihood": log_likelihood, "n_parameters": free}
 
 
 def try_grid(
-    grid: Grid, trials: Trials, evaluate: Callable[[Trial], None], best_of: Callable[[Trials], Trial]
+    trials: Trials,
+    evaluate: Callable[[Trial], None],
+    best_of: Callable[[Trials], Trial],
+    *,
+    numbers: list[int],
+    kinds: list[Params],
+    reach: float,
+    patience: float,
 ) -> Trial:
-    """Try the candidates of a grid, from few kernels to many, and return the best one."""
-    scores: list[list[float]] = [[] for _ in grid.kinds]
+    """Try each kind of covariances with numbers of kernels from few to many; return the best candidate.
 
-    def is_given_up(own: list[float]) -> bool:
-        return len(own) - int(np.argmax([*own, -np.inf])) > grid.patience
+    After the number `reach` the search goes on only while the largest number is the best. A kind is given up
+    after `patience` numbers of kernels without improvement: cross-validation takes long, and more kernels
+    seldom help then.
+    """
+    scores: list[list[float]] = [[] for _ in kinds]
 
-    for n_kernels in grid.numbers:
-        left = [(kind, own) for kind, own in zip(grid.kinds, scores, strict=True) if not is_given_up(own)]
+    def is_given_up(found: list[float]) -> bool:
+        return len(found) - int(np.argmax([*found, -np.inf])) > patience
+
+    for n_kernels in numbers:
+        left = [(kind, found) for kind, found in zip(kinds, scores, strict=True) if not is_given_up(found)]
         # The time of a pass grows with the number of kernels.
-        following = [k for k in grid.numbers if n_kernels <= k <= max(n_kernels, grid.reach)]
+        following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
         trials.plan("kernels", sum(following) * len(left), 1.0)
-        for kind, own in left:
+        for kind, found in left:
             params = {"n_kernels": n_kernels, **kind}
             trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
             if trial is not None:
-                own.append(trial.score)
-        if grid.reach <= n_kernels != best_of(trials).params["n_kernels"]:
+                found.append(trial.score)
+        if reach <= n_kernels != best_of(trials).params["n_kernels"]:
             break
     trials.check()
     return best_of(trials)
-
-
-def likeliest(trials: Trials) -> Trial:
-    """Return the trial of the highest score."""
-    return trials.best
 
 
 def largest_stable(trials: Trials) -> Trial:
     """Return the stable trial of the most kernels, or the most stable one."""
     stable = [trial for trial in trials.list if trial.score >= _STABLE]
     return max(stable, key=lambda trial: (trial.params["n_kernels"], trial.score), default=trials.best)
-
-
-@_fit_context(prefer_skip_nested_validation=True)  # which tears callbacks down
-def _fit_pruned(model: SharedKernelMixture, X: Any, y: Any, sample_weight: Any) -> SharedKernelMixture:
-    return model._fit(X, y, sample_weight, prune=True)
 
 
 # ---------------------------------------------------------------- averages
@@ -207,22 +185,19 @@ def _best_shares(logs: FloatArray, weights: FloatArray) -> FloatArray:
 # ---------------------------------------------------------------- stability
 
 
-def likelier(own: SharedKernelMixture, other: SharedKernelMixture, part: Any) -> SharedKernelMixture:
-    """Return the fit to a part of the rows, or one that starts from kernels of another, if it is likelier."""
-    moved: SharedKernelMixture = clone(own).set_params(
+def likelier(fitted: SharedKernelMixture, other: SharedKernelMixture, given: Any) -> SharedKernelMixture:
+    """Return the fit to X, y and sample_weight, or one that starts from kernels of another if it is likelier.
+
+    The objective is the lower bound where there is one.
+    """
+    moved: SharedKernelMixture = clone(fitted).set_params(
         n_kernels=None,
         init={"means": on_host(other.means_), "covariances": on_host(other.covariances_)},
         n_init=1,
-        covariance_prior=getattr(own, "covariance_prior_", own.covariance_prior),
+        covariance_prior=getattr(fitted, "covariance_prior_", fitted.covariance_prior),
     )
-    moved.fit(*part)
-    return max(own, moved, key=_reached)
-
-
-def _reached(model: SharedKernelMixture) -> float:
-    """Return the objective of a fit."""
-    found: Any = getattr(model, "lower_bound_", model.log_likelihood_)
-    return float(found)
+    moved.fit(*given)
+    return max(fitted, moved, key=lambda model: getattr(model, "lower_bound_", model.log_likelihood_))
 
 
 def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:

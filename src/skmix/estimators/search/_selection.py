@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 from sklearn import config_context
-from sklearn.metrics import check_scoring
 
 from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
@@ -23,32 +21,32 @@ from .._settings import check_covariance_type, check_feature_sets, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import novelty_threshold
 from ..rows import Sender
-from ._base import CodedRows, Fold
+from ._base import Fold, codes_of, labels_of
 from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
 from ._trials import SCREENING, Params, Trial, Trials
 
-# Candidates are first compared on one fold with about so many of its rows.
+# Candidates are first compared on one fold with about this many of its rows.
 _ROWS_TO_SCREEN = 2000
-# From so many folds on, which are small, two of them screen candidates and one candidate less is tuned.
+# From this many folds on, which are small, two of them screen candidates and one candidate less is tuned.
 _MANY_FOLDS = 5
-# So many candidates are compared on all folds.
+# Number of candidates that are compared on all folds.
 _KEPT = 12
-# So many ways to make features are kept.
+# Number of feature maps that are kept.
 _KEPT_FEATURES = 3
-# Candidates that compare ways to make features: whose kernels, how many for each class, and covariances.
+# Candidates that compare feature maps: whose kernels, how many for each class, and covariances.
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
-# More kernels of a kind are tried until so many numbers in a row were worse.
+# More kernels of a kind are tried until this many numbers in a row were worse.
 _WORSE_NUMBERS = 2
-# So many of the best candidates are tuned for classification.
+# Number of candidates that are tuned for classification.
 _TUNED = 3
 # Shares of the likelihood in tuning, each from the model that EM found.
 _TRADE_OFFS = (0.1, 0.0)
 # Rounds of tuning. All of them are taken, so that folds and the final fit do the same.
 _ROUNDS = 20
-# From so many rows on the likelihood is not needed to hold them back, and more rounds pay.
+# From this many rows on, tuning overfits little without the likelihood, and more rounds pay.
 _MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
-# Tuning takes about as many times as long as the fit, which matters for the time left that is shown.
+# Tuning takes about this many times as long as the fit; the progress display counts it so.
 _WORK_OF_TUNING = 2
 # A probability of zero counts as this.
 _SMALLEST = np.finfo(np.float64).tiny
@@ -59,8 +57,8 @@ class Member(NamedTuple):
 
     classifier: SharedKernelClassifier
     features: FeatureMap | None
-    rows: CodedRows
-    filled: CodedRows  # without missing values
+    rows: Block
+    filled: Block  # without missing values
 
 
 @dataclass
@@ -69,13 +67,13 @@ class Selection:
 
     search: Any
     prototype: Any
-    rows: CodedRows
+    rows: Block
+    classes: np.ndarray  # (L,)
     folds: list[Fold]
     trials: Trials
     to_device: Sender
 
     def __post_init__(self) -> None:
-        self._scorer = check_scoring(self.prototype, scoring=self.search.scoring)
         self._mapped = cache(self._map)
         self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
 
@@ -94,8 +92,9 @@ class Selection:
             trials.add("kernels", params, self._evaluate)
         self._screened_models.clear()
         trials.check()
-        tuned = self._tune_best()
-        return self._members() if tuned is None else [tuned]
+        if self.search.tune == "auto":
+            self._tune_best()
+        return self._members()
 
     def _plan(self, candidates: list[Params]) -> None:
         """Tell the progress display how much there is to do; work is in rows that are fitted."""
@@ -103,14 +102,9 @@ class Selection:
         if len(candidates) > _KEPT:
             plan(SCREENING, len(candidates), self._n_screened)
         plan("kernels", min(len(candidates), _KEPT), n_fitted)
-        if self.search.tune is not None and self.search.tune is not False:
+        if self.search.tune == "auto":
             plan("tuning", self._n_tuned * len(_TRADE_OFFS), _WORK_OF_TUNING * n_fitted)
         plan("members", self.search.n_members, len(self.rows.X))
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return int(self.rows.codes.max()) + 1
 
     @property
     def _many_folds(self) -> bool:
@@ -156,7 +150,7 @@ class Selection:
         seen = set()
         for params in candidates:
             features = params["transform"], params["reduction"]
-            kind = params["kernels"], params["n_kernels"] // self.n_classes, params["covariance_type"]
+            kind = params["kernels"], params["n_kernels"] // len(self.classes), params["covariance_type"]
             if (features, kind) in seen or (kind not in _PROBES and features in best):
                 continue
             seen.add((features, kind))
@@ -169,7 +163,7 @@ class Selection:
     def candidates(self) -> list[Params]:
         """Return the settings of all candidates, simple ones first."""
         search, prototype = self.search, self.prototype
-        numbers, types = search._candidates()
+        numbers, types = search._settings_to_try()
         sets = search.feature_sets
         if sets is not None:
             names = getattr(search, "feature_names_in_", None)
@@ -179,7 +173,7 @@ class Selection:
             types,
             search.kernels,
             sets,
-            n_classes=self.n_classes,
+            n_classes=len(self.classes),
             n_train=min((len(training.X) for training, _ in self.folds), default=0),
             has_prior=prototype.covariance_prior != "auto",
             spreads_weights=prototype.inference != "em" or prototype.weight_prior is not None,
@@ -193,7 +187,7 @@ class Selection:
         change = fit_features(transform, reduction, training)
         if change is None:
             return training, held
-        return training.map(change.transform), held.map(change.transform)
+        return mapped(training, change.transform), mapped(held, change.transform)
 
     def _width(self, transform: str, reduction: str) -> int:
         """Return how many features a map makes; all of them where it cannot be fitted."""
@@ -237,72 +231,55 @@ class Selection:
                 on_host(model.predict_log_proba(self.to_device(rows.X)))
                 for model, rows in zip(trial.models, held, strict=True)
             ]
-        codes = np.concatenate([rows.codes for rows in held])
+        codes = np.concatenate([codes_of(rows) for rows in held])
         weights = np.concatenate([rows.row_weights for rows in held])
         temperature, _ = least_log_loss(np.concatenate(logs), codes, weights)
         trial.columns["temperature"] = temperature
-        for model, rows, log in zip(trial.models, held, logs, strict=True):
-            if self.search.scoring == "neg_log_loss":
-                score = -np.average(log_losses(log, rows.codes, temperature), weights=rows.weights)
-            else:
-                weighted = rows.weights is not None and "sample_weight" in signature(self._scorer).parameters
-                given = {"sample_weight": rows.weights} if weighted else {}
-                model.temperature_ = temperature
-                score = self._scorer(model, rows.X, rows.y, **given)
-                model.temperature_ = 1.0
-            trial.split_scores.append(float(score))
+        for rows, log in zip(held, logs, strict=True):
+            loss = np.average(log_losses(log, codes_of(rows), temperature), weights=rows.weights)
+            trial.split_scores.append(-float(loss))
         sizes = [rows.row_weights.sum() for rows in held]
         trial.score = float(np.average(trial.split_scores, weights=sizes))
         trial.probabilities = softmax(np.concatenate(logs) / temperature, axis=1)
 
-    def _fit(self, params: Params, rows: CodedRows) -> SharedKernelClassifier:
+    def _fit(self, params: Params, rows: Block) -> SharedKernelClassifier:
         """Return a candidate fitted to rows without missing values."""
         model = make_classifier(self.prototype, params, rows, self.prototype.random_state)
-        return model.fit(self.to_device(rows.X), rows.y, rows.weights)
+        return model.fit(self.to_device(rows.X), labels_of(rows, self.classes), rows.weights)
 
-    def tune(
-        self, model: SharedKernelClassifier, rows: CodedRows, trade_off: float
-    ) -> SharedKernelClassifier:
+    def tune(self, model: SharedKernelClassifier, rows: Block, trade_off: float) -> SharedKernelClassifier:
         """Tune a fitted classifier on the labelled rows, for a fixed number of rounds."""
-        own, many = rows.labelled, trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
+        labelled, many = rows.labelled(), trade_off == 0.0 and len(self.rows.X) >= _MANY_ROWS
         return model.tune(
-            own.X,
-            own.y,
+            labelled.X,
+            labels_of(labelled, self.classes),
             trade_off=trade_off,
-            sample_weight=own.weights,
+            sample_weight=labelled.weights,
             validation=None,
             max_iter=_ROUNDS_WITH_MANY if many else _ROUNDS,
             random_state=model.random_state,
         )
 
-    def _tune_best(self) -> Trial | None:
-        """Tune the best candidates; return the best of these if the user asked for tuning, else None."""
-        tune = self.search.tune
-        automatic = isinstance(tune, str)
-        if tune is None or tune is False:
-            return None
+    def _tune_best(self) -> None:
+        """Tune the best candidates, unless they have too many parameters or cannot be tuned."""
         best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
-        tried = []
         # A list: trials drop their models as soon as others are better.
-        for params, models in [(t.params, t.models) for t in best[: self._n_tuned if automatic else 1]]:
+        for params, models in [(t.params, t.models) for t in best[: self._n_tuned]]:
             low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
             unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
             n_numbers = params["n_kernels"] * models[0].n_features_in_
-            if automatic and (unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X)):
+            if unsuited or n_numbers > MOST_NUMBERS_A_ROW * len(self.rows.X):
                 continue
             evaluate = partial(self._evaluate, fitted=models)
-            for trade_off in _TRADE_OFFS if automatic or tune is True else (float(tune),):
-                tried.append(self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate))
-        if automatic:
-            return None
-        return max(filter(None, tried), key=lambda trial: trial.score, default=self.trials.best)
+            for trade_off in _TRADE_OFFS:
+                self.trials.add("tuning", {**params, "trade_off": trade_off}, evaluate)
 
     def _members(self) -> list[Trial]:
         """Return the trials to average, the best first."""
         best, most = self.trials.best, self.search.n_members
-        if most == 1 or self.search.scoring != "neg_log_loss":
+        if most == 1:
             return [best]
-        codes = np.concatenate([held.codes for _, held in self.folds])
+        codes = np.concatenate([codes_of(held) for _, held in self.folds])
         weights = np.concatenate([held.row_weights for _, held in self.folds])
         others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
         return members_of([best, *others], codes, weights, most)
@@ -315,14 +292,14 @@ class Selection:
         `given` are X, y and sample_weight as the user gave them, for members whose features stay as they are.
         """
         self.trials.plan("members", len(chosen), len(self.rows.X))
-        complete, members = self.rows.map(filler(self.rows.X, self.prototype.random_state)), []
+        complete, members = mapped(self.rows, filler(self.rows.X, self.prototype.random_state)), []
         for number, trial in enumerate(chosen):
             params, data = trial.params, given
             change = fit_features(params["transform"], params["reduction"], complete)
             rows, filled = self.rows, complete
             if change is not None:
-                rows, filled = rows.map(change.transform), complete.map(change.transform)
-                data = self.to_device(rows.X), rows.y, rows.weights
+                rows, filled = mapped(rows, change.transform), mapped(complete, change.transform)
+                data = self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
             seed = self.prototype.random_state + number
             classifier = make_classifier(self.prototype, params, filled, seed).fit(*data)
             if params["trade_off"] is not None:
@@ -339,15 +316,18 @@ class Selection:
     def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
         """Return the log-density below which a share of new rows lies; groups (N,) are held out whole."""
         if params["trade_off"] is None:
-            return novelty_threshold(member.classifier, share, member.rows.block(), groups=groups)
-        labelled = member.filled.codes >= 0
+            return novelty_threshold(member.classifier, share, member.rows, groups=groups)
 
-        def finish(other: SharedKernelClassifier, own: Block) -> None:
-            assert own.y is not None
-            self.tune(other, CodedRows(own.X, self.rows.classes, own.y, own.weights), params["trade_off"])
+        def finish(other: SharedKernelClassifier, rows: Block) -> None:
+            self.tune(other, rows, params["trade_off"])
 
-        groups = None if groups is None else groups[labelled]
-        return novelty_threshold(member.classifier, share, member.filled.labelled.block(), finish, groups)
+        groups = None if groups is None else groups[codes_of(member.filled) >= 0]
+        return novelty_threshold(member.classifier, share, member.filled.labelled(), finish, groups)
+
+
+def mapped(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:
+    """Return the rows with other features."""
+    return replace(rows, X=function(rows.X))
 
 
 def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: int) -> list[Trial]:
@@ -372,5 +352,5 @@ def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: 
     rise = losses(total, len(chosen)) - losses(right[0], 1)
     mean, size = np.average(rise, weights=weights), weights.sum()
     error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
-    # One error in as many rows, which these happen not to have, would cost more.
+    # Allow for one error that these rows happen not to show.
     return trials[:1] if mean > max(error, np.log(size) / size) else [trials[i] for i in chosen]

@@ -78,7 +78,7 @@ class Trials:
             self.report(message, share=self._share())
 
     def _share(self) -> float | None:
-        """Return the share of the work that is done, or of the time if that is more; None if unknown."""
+        """Return the share of work or of the time limit, whichever is larger; None if unknown."""
         passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
         if self._stage not in self._planned:
             return min(passed, 1.0) if passed else None

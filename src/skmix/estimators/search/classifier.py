@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from numbers import Integral, Real
+from numbers import Integral
 from operator import add
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
@@ -25,7 +25,7 @@ from ..rows import enter, sender
 from ..saving import savable
 from ._base import Search, delegated, documented, make_folds
 from ._features import FeatureMap, filler
-from ._selection import Selection
+from ._selection import Selection, mapped
 from ._trials import Params, Trial, Trials
 
 # Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
@@ -66,19 +66,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         Sets of independent features, see `SharedKernelClassifier`. With them features are not transformed,
         and 4, 8 and 16 kernels are tried for each set.
         When to change: where sets of features are known to be independent within the classes.
-    tune : {'auto', False} or float, default='auto'
+    tune : {'auto', False}, default='auto'
         Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto' does
-        so where held-out rows are predicted better; a number is the share of the likelihood, and always used,
-        for a single model.
+        so where held-out rows are predicted better.
         When to change: False where densities matter as well: tuning gives them up for the classes.
     n_members : int, default=8
         How many fitted models have their probabilities averaged, unless that predicts held-out rows clearly
-        worse; 1 is the best candidate alone, and so is any `scoring` but the log-loss.
+        worse; 1 is the best candidate alone.
         When to change: 1 for a single model that can be looked at, and smaller files.
-    scoring : str or callable, default='neg_log_loss'
-        What is maximised: the name of a scorer of scikit-learn, or a callable ``scorer(estimator, X, y)``,
-        which gets weights if it takes a `sample_weight`. The log-loss is that at the best temperature.
-        When to change: 'accuracy' or another, if probabilities do not matter; they are then worse.
     {parameters}
 
     Attributes
@@ -100,7 +95,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         own), `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows for each feature),
         `weight_prior`, `feature_sets` and `trade_off`.
     best_score_ : float
-        Its score on held-out rows; NaN where no row could be held out.
+        Its score, minus the log-loss of held-out rows at the best temperature; NaN where no row could be held
+        out.
     {results}
 
     Notes
@@ -128,9 +124,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         "estimator": [SharedKernelClassifier, None],
         "kernels": [StrOptions({"auto", "shared", "own"})],
         "feature_sets": [list, tuple, None],
-        "tune": [StrOptions({"auto"}), "boolean", Interval(Real, 0, None, closed="left"), None],
+        "tune": [StrOptions({"auto"}), Options(bool, {False})],
         "n_members": [Interval(Integral, 1, None, closed="left")],
-        "scoring": [str, callable],
     }
     classifiers_: list[SharedKernelClassifier]
     feature_maps_: list[Any]
@@ -143,9 +138,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         covariance_type: str | Sequence[str] = "auto",
         kernels: str = "auto",
         feature_sets: Sequence[Sequence[int | str]] | None = None,
-        tune: str | bool | float | None = "auto",
+        tune: str | bool = "auto",
         n_members: int = 8,
-        scoring: Any = "neg_log_loss",
         cv: Any = None,
         time_limit: float | None = None,
         device: str | None = None,
@@ -159,7 +153,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self.feature_sets = feature_sets
         self.tune = tune
         self.n_members = n_members
-        self.scoring = scoring
         self.cv = cv
         self.time_limit = time_limit
         self.device = device
@@ -167,8 +160,8 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         self.random_state = random_state
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
-        rows, kept = self._open(X, y, sample_weight)
-        classes = np.asarray(rows.classes)
+        rows, classes, kept = self._open(X, y, sample_weight)
+        assert classes is not None
         if len(classes) < 2:
             label = classes.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
@@ -185,10 +178,10 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         # Candidates need no threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
-        for training, held in make_folds(rows, self.cv, groups, kept, prototype.random_state):
+        for training, held in make_folds(rows, classes, self.cv, groups, kept, prototype.random_state):
             fill = filler(training.X, prototype.random_state)
-            folds.append((training.map(fill), held.map(fill)))
-        selection = Selection(self, prototype, rows, folds, trials, sender(prototype, X))
+            folds.append((mapped(training, fill), mapped(held, fill)))
+        selection = Selection(self, prototype, rows, classes, folds, trials, sender(prototype, X))
         chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
         if rejects:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import reduce
 from numbers import Integral
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,29 +18,28 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, safe_log
-from ...engine.model import FloatArray
+from ...engine.model import FloatArray, IntArray
 from ...engine.structures import STRUCTURES
 from .._settings import check_count, is_wide
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
 from ..rows import OF_ROWS, enter, note_rows, open_training, sender, warn_caller
 from ..saving import savable
-from ._base import CodedRows, Search, delegated, documented, make_folds
-from ._grid import Grid, Scorer, Task, average, largest_stable, likeliest, try_grid
+from ._base import Search, codes_of, delegated, documented, make_folds
+from ._grid import Scorer, average, largest_stable, try_grid
 from ._trials import Params, Trial, Trials
 
-# The numbers of kernels reach this many for each class, and go on as far again while the largest is the best.
+# Numbers of kernels reach this many for each class, and up to four times as many while the largest is best.
 _KERNELS_PER_CLASS = 4
 # They reach at least this number. More classes than this are samples or sites, which share kernels.
 _FEWEST_TO_REACH = 10
 # Strengths of the prior on covariances. Only a weak one lets kernels be narrow in some of the features.
 _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
-# A kind of covariances is given up after more than so many numbers of kernels that were no better than one
-# before.
-_IN_VAIN = 3
+# A kind of covariances is given up after this many numbers of kernels without improvement.
+_PATIENCE = 3
 # Settings of fits unless an estimator is given: one start may miss what the next number of kernels finds.
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
-# The same by stability: a start that misses the best fit to a half looks like an unstable kernel.
+# The same by stability. Many starts: a poor local optimum would look unstable.
 MANY_STARTS: Params = {"init": "k-means", "n_init": 10, "tol": 1e-3}
 # Random halvings of the rows.
 _N_HALVINGS = 5
@@ -71,11 +70,11 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         Covariance types to try; 'auto' is full, tied, diag and spherical, by stability full alone. For more
         than 500 features that are also more than the rows it is diag and spherical, with a warning.
         When to change: one type, if you know it: the search takes a fraction of the time.
-    criterion : {'auto', 'log_likelihood', 'bic', 'aic', 'stability'}, default='auto'
+    criterion : {'auto', 'log_likelihood', 'bic', 'stability'}, default='auto'
         What candidates are compared by: the log-density of held-out rows, each in its own class, for the best
-        density; the Bayesian information criterion, for the number of clusters; Akaike's criterion; or the
-        stability of kernels as clusters. 'auto' is the log-density, and BIC for rows in files or Dask
-        collections, for pruning, and where no class has two rows.
+        density; the Bayesian information criterion, for the number of clusters; or the stability of kernels
+        as clusters. 'auto' is the log-density, and BIC for rows in files or Dask collections and where no
+        class has two rows.
 
         'stability' fits both halves of the rows, divided at random five times or `cv` times, and compares the
         kernels of both fits as clusters of all rows by their Jaccard index. The largest number of kernels is
@@ -88,11 +87,6 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         in the average of all candidates, and always the best. 1 is the best candidate alone, and so is any
         other criterion.
         When to change: 1 for a single mixture whose kernels are what you want.
-    strategy : {'grid', 'prune'}, default='grid'
-        'grid' fits every candidate. 'prune' starts with `n_kernels`, removes those that do not explain enough
-        rows for their parameters (Figueiredo & Jain, 2002), then the lightest one by one, and takes the
-        number of the lowest BIC, or of the highest bound of a variational fit.
-        When to change: 'prune' where many numbers of kernels would have to be fitted.
     {parameters}
 
     Attributes
@@ -123,8 +117,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         **Search._parameter_constraints,
         "estimator": [SharedKernelMixture, None],
         "n_members": [Interval(Integral, 1, None, closed="left")],
-        "criterion": [StrOptions({"auto", "bic", "aic", "log_likelihood", "stability"})],
-        "strategy": [StrOptions({"grid", "prune"})],
+        "criterion": [StrOptions({"auto", "bic", "log_likelihood", "stability"})],
     }
 
     def __init__(
@@ -135,7 +128,6 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         covariance_type: str | Sequence[str] = "auto",
         criterion: str = "auto",
         n_members: int = 8,
-        strategy: str = "grid",
         cv: Any = None,
         time_limit: float | None = None,
         device: str | None = None,
@@ -147,7 +139,6 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.covariance_type = covariance_type
         self.criterion = criterion
         self.n_members = n_members
-        self.strategy = strategy
         self.cv = cv
         self.time_limit = time_limit
         self.device = device
@@ -157,108 +148,91 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         settings = MANY_STARTS if self.criterion == "stability" else SEVERAL_STARTS
         prototype = self._prototype(SharedKernelMixture(**settings))
-        task = self._open_task(prototype, X, y, sample_weight, groups)
-        grid = self._grid(prototype, task)
-        scorer = Scorer(prototype, self.strategy, task, (X, y, sample_weight), sender(prototype, X))
-        stability = task.criterion == "stability"
+        scorer = self._scorer(prototype, (X, y, sample_weight), groups)
+        grid = self._grid(scorer)
+        stability = scorer.criterion == "stability"
         # Which candidate is the best by stability is known at the end.
-        trials.n_kept = len(grid.numbers) * len(grid.kinds) if stability else 1
-        best = try_grid(grid, trials, scorer, largest_stable if stability else likeliest)
+        trials.n_kept = len(grid["numbers"]) * len(grid["kinds"]) if stability else 1
+        best = try_grid(trials, scorer, largest_stable if stability else attrgetter("best"), **grid)
         members, shares = [best], np.ones(1)
-        if task.folds and np.isfinite(best.score):
-            members, shares = average(scorer.tried, task.held_weights, self.n_members)
+        if scorer.folds and np.isfinite(best.score):
+            members, shares = average(scorer.tried, scorer.held_weights, self.n_members)
             for trial in trials.list:
                 trial.columns["share"] = sum(
                     share for each, share in zip(members, shares, strict=True) if each is trial
                 )
-        self.mixtures_ = [(each.models or [scorer.fit_to_all_rows(each)])[0] for each in members]
+        self.mixtures_ = [(each.models or [scorer.fit(each, *scorer.given)])[0] for each in members]
         self.shares_ = shares
         return best
 
-    def _open_task(self, prototype: Any, X: Any, y: Any, sample_weight: Any, groups: Any) -> Task:
-        """Return the criterion, the size of the problem, and the rows that the criterion needs."""
-        criterion = self.criterion
+    def _scorer(self, prototype: SharedKernelMixture, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
+        """Return what judges candidates by the criterion, with the rows that it needs."""
+        criterion, to_device = self.criterion, sender(prototype, given[0])
         if criterion == "auto":
-            in_blocks = not enter(self, X).is_in_memory
-            criterion = "bic" if in_blocks or self.strategy == "prune" else "log_likelihood"
-        if groups is not None and criterion in ("bic", "aic"):
-            raise ValueError(
-                f"groups are used by cross-validation only; criterion={criterion!r} is of fits to all rows. "
-                "Leave out groups, or use criterion='log_likelihood'."
-            )
-        if criterion in ("bic", "aic"):
-            # The number of rows is all that these criteria need, wherever the rows are.
-            training = open_training(clone(prototype), X, y, sample_weight)
-            summary, n_classes = training.source.summary, len(training.classes)
-            shape = summary.n_rows, training.n_features
-            return Task(criterion, n_classes, shape, float(summary.sizes.sum()))
-        rows, kept = self._open(X, y, sample_weight)
-        task = Task(
-            criterion, int(rows.codes.max()) + 1, rows.X.shape, float(rows.row_weights.sum()), rows=rows
-        )
+            criterion = "log_likelihood" if enter(self, given[0]).is_in_memory else "bic"
+        if criterion == "bic":
+            if groups is not None:
+                raise ValueError(
+                    "groups are used by cross-validation only; criterion='bic' is of fits to all rows. Leave "
+                    "out groups, or use criterion='log_likelihood'."
+                )
+            # The number of rows is all that BIC needs, wherever the rows are.
+            training = open_training(clone(prototype), *given)
+            summary = training.source.summary
+            shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
+            return Scorer(prototype, criterion, given, to_device, len(training.classes), shape, size)
+        rows, classes, kept = self._open(*given)
+        size, n_classes = float(rows.row_weights.sum()), int(codes_of(rows).max()) + 1
+        scorer = Scorer(prototype, criterion, given, to_device, n_classes, rows.X.shape, size, rows, classes)
         if criterion == "stability":
-            halvings = self._halvings(rows, groups, prototype.random_state)
-            return replace(task, halvings=halvings)
-        folds = make_folds(rows, self.cv, groups, kept, prototype.random_state)
-        if folds:
-            return replace(task, folds=folds)
-        if self.criterion == "auto":
-            return replace(task, criterion="bic", rows=None)
-        raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
+            scorer.halvings = self._halvings(codes_of(rows), groups, prototype.random_state)
+            return scorer
+        scorer.folds = make_folds(rows, classes, self.cv, groups, kept, prototype.random_state)
+        if not scorer.folds and self.criterion != "auto":
+            raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
+        return scorer
 
-    def _halvings(self, rows: CodedRows, groups: Any, seed: int) -> list[Split]:
+    def _halvings(self, codes: IntArray, groups: Any, seed: int) -> list[Split]:
         """Return row numbers of both halves, several times; every class is halved."""
-        if self.strategy == "prune":
-            raise ValueError("criterion='stability' compares numbers of kernels: use strategy='grid'.")
         if groups is not None:
             raise ValueError(
                 "criterion='stability' halves the rows of each class at random: leave out groups."
             )
         if not isinstance(self.cv, Integral | None):
             raise ValueError(f"criterion='stability' takes the number of halvings for cv, got {self.cv!r}.")
-        return random_halves(rows.codes, _N_HALVINGS if self.cv is None else int(self.cv), seed)
+        return random_halves(codes, _N_HALVINGS if self.cv is None else int(self.cv), seed)
 
-    def _grid(self, prototype: SharedKernelMixture, task: Task) -> Grid:
-        """Return the numbers of kernels and the kinds of covariances to try."""
-        numbers, types = self._candidates()
-        (n_rows, n_features), stability = task.shape, task.criterion == "stability"
+    def _grid(self, scorer: Scorer) -> dict[str, Any]:
+        """Return the numbers of kernels and the kinds of covariances to try, as arguments of `try_grid`."""
+        numbers, types = self._settings_to_try()
+        (n_rows, n_features), stability = scorer.shape, scorer.criterion == "stability"
+        prototype = scorer.prototype
         if types is None and is_wide(n_rows, n_features):
             types = ["diag", "spherical"]
             warn_caller(
                 f"{n_rows} rows have {n_features} features: covariance_type='auto' tries only 'diag' and "
-                "'spherical', without correlations inside kernels. Set covariance_type to choose.",
-                UserWarning,
+                "'spherical', without correlations inside kernels. Set covariance_type to choose."
             )
         reach = np.inf
         if numbers is None:
-            first, usual = 1, min(task.n_classes, _FEWEST_TO_REACH)
+            first, usual = 1, min(scorer.n_classes, _FEWEST_TO_REACH)
             if stability:
                 # Every fit has half of the rows.
                 n_rows, usual = n_rows // 2, 1
             elif prototype.init == "class":
-                first = usual = task.n_classes
-            numbers, reach = self._numbers(first, usual, n_rows // (n_features + 1))
+                first = usual = scorer.n_classes
+            numbers, reach = numbers_to_try(first, usual, n_rows // (n_features + 1))
         kinds: list[Params] = [
             {"covariance_type": name} for name in types or (["full"] if stability else STRUCTURES)
         ]
-        if task.folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
+        if scorer.folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
             kinds = [
                 {**kind, "covariance_prior": prior}
                 for kind in kinds
                 for prior in _PRIORS.get(kind["covariance_type"], ("auto",))
             ]
-        patience = _IN_VAIN if task.folds and np.isfinite(reach) else np.inf
-        return Grid(numbers, kinds, reach, patience)
-
-    def _numbers(self, first: int, usual: int, most: int) -> tuple[list[int], float]:
-        """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
-        reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * usual)
-        numbers = [first]
-        while (following := numbers[-1] + max(1, numbers[-1] // 4)) <= min(_KERNELS_PER_CLASS * reach, most):
-            numbers.append(following)
-        if self.strategy == "prune":
-            return [max(k for k in numbers if k <= reach)], np.inf
-        return numbers, reach
+        patience = _PATIENCE if scorer.folds and np.isfinite(reach) else np.inf
+        return {"numbers": numbers, "kinds": kinds, "reach": reach, "patience": patience}
 
     @property
     def best_estimator_(self) -> SharedKernelMixture:
@@ -329,3 +303,12 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         order = random_state.permutation(n_samples)
         X, labels = (np.concatenate(parts)[order] for parts in zip(*drawn, strict=True))
         return X, labels
+
+
+def numbers_to_try(first: int, usual: int, most: int) -> tuple[list[int], int]:
+    """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
+    reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * usual)
+    numbers = [first]
+    while (following := numbers[-1] + max(1, numbers[-1] // 4)) <= min(_KERNELS_PER_CLASS * reach, most):
+        numbers.append(following)
+    return numbers, reach
