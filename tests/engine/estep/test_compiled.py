@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -369,8 +371,14 @@ def test_blocks_do_not_depend_on_other_starts(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_compiled_code_is_kept_by_the_digest_of_all_sources() -> None:
+    """That is of the files with compiled functions, and of those whose constants they use."""
     from skmix.engine.compute import simd
 
+    engine = Path(simd.__file__).parents[1]
+    compile_code = {
+        path for path in engine.rglob("*.py") if re.search(r"^@(jit|inner)$", path.read_text(), re.M)
+    }
+    assert compile_code < {engine / name for name in simd.SOURCES}
     for function in (compiled._work, *simd._unrolled(1)):
         assert function.__qualname__.endswith(simd._version())
 

@@ -958,15 +958,6 @@ def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Wor
     return out
 
 
-def find_likeliest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
-    """Return the most likely kernel of each row under one start."""
-    near = bool(_are_near(kernels, kernels.means)[0])
-    sizes, model = prepare(rows, kernels, kernels.means, near=near)
-    found = Likeliest.empty(sizes.n_rows)
-    run(pool, sizes.n_blocks, Job.of(rows, sizes, model)._replace(likeliest=found))
-    return found
-
-
 def run(pool: Workers, n_tasks: int, job: Job) -> None:
     """Do all tasks of a job on all threads."""
     sizes, counter = job.sizes, np.zeros(1, dtype=np.int64)

@@ -41,7 +41,7 @@ from .weights import (
 # The default prior on covariances is worth this many rows more than their dimension (Fraley & Raftery, 2007).
 _COVARIANCE_ROWS = 2.0
 # A kernel that explains less than this many rows is superfluous.
-_FEWEST_ROWS = 1.0
+_LEAST_EXPLAINED = 1.0
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ class Variational:
         # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
         n_owners = n_kernels if structure.wishart(n_features).shared else 1
         left = prior.covariance_rows - n_owners * prior.mean_rows
-        none = constant(np.zeros, n_features, example=origins)
-        bare = Regulariser(
-            none, None, left, constant(_no_covariance, structure, n_features, example=origins), 1.0
+        no_floor, no_covariance = (
+            constant(np.zeros, shape, example=origins) for shape in (n_features, prior.covariance.shape)
         )
+        bare = Regulariser(no_floor, None, left, no_covariance, 1.0)
         covariances, next_factor = structure.update((mass, offset, second), bare)
         concentration = previous.concentration
         if concentration is not None:
@@ -124,11 +124,6 @@ class Variational:
     def finish(self, parameters: Parameters) -> Parameters:
         """Return point estimates with expected weights."""
         return point_estimate(parameters, self.prior)
-
-
-def _no_covariance(structure: Structure, n_features: int) -> FloatArray:
-    """Return a covariance of zero, (M, M) or (M,) as by `Structure.common`."""
-    return structure.common(np.zeros(n_features))
 
 
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
@@ -229,14 +224,9 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
 
 def _log_scale(degrees: FloatArray, wishart: Wishart) -> FloatArray:
     """Return E log|Λ| − log|W| of Wishart matrices with these degrees of freedom."""
-    places: FloatArray = constant(_halves, wishart.dimension, example=degrees)
-    found: FloatArray = namespace(degrees).sum(digamma(0.5 * degrees[..., None] - places), axis=-1)
+    less = constant(np.arange, float(wishart.dimension), example=degrees)
+    found: FloatArray = namespace(degrees).sum(digamma(0.5 * (degrees[..., None] - less)), axis=-1)
     return found + wishart.dimension * math.log(2.0)
-
-
-def _halves(count: int) -> FloatArray:
-    """Return 0, ½, 1, … of that count."""
-    return 0.5 * np.arange(float(count))
 
 
 def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
@@ -249,7 +239,7 @@ def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     xp = namespace(counts)
     known, places = is_known(counts)[:, None, None], constant(np.arange, counts.shape[1], example=counts)
     needed = xp.any(xp.argmax(counts, axis=1)[:, None, :] == places[:, None], axis=-1)
-    alive = (xp.sum(counts, axis=-1) >= _FEWEST_ROWS) | needed
+    alive = (xp.sum(counts, axis=-1) >= _LEAST_EXPLAINED) | needed
     concentration, _ = _concentration(prior, parameters.concentration)
     weights = xp.where(known, counts + concentration, parameters.weights)
     weights = xp.where(alive[..., None], weights, 0.0)

@@ -27,7 +27,7 @@ from ..estep.masked import Patterns
 from ..estep.terms import log_mix, moved
 from ..model import (
     FARTHEST,
-    NEAR,
+    MODEL_RANGE,
     Factor,
     FloatArray,
     Frame,
@@ -86,11 +86,11 @@ class DeviceRows(ArrayRows):
         X, xp = self.X, namespace(self.X)
         frame, inside = self._entered(parameters, structure)
         scale, shift = self.to_device(frame.scale), self.to_device(frame.shift)
-        parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= NEAR, axis=1) for cut in chunks(X)]
+        parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= MODEL_RANGE, axis=1) for cut in chunks(X)]
         is_near = np.concatenate([to_numpy(part) for part in parts])
         results, numbers = [], []
         # Rows near the model are evaluated from expanded terms, whatever the others are.
-        for index, bound in ((np.flatnonzero(is_near), NEAR), (np.flatnonzero(~is_near), FARTHEST)):
+        for index, bound in ((np.flatnonzero(is_near), MODEL_RANGE), (np.flatnonzero(~is_near), FARTHEST)):
             if not len(index):
                 continue
             some = X if len(index) == len(X) else pick(X, index)
