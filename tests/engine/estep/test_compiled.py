@@ -217,7 +217,7 @@ def test_kernels_far_from_the_origin_keep_their_digits(covariance_type: str, n_f
         assert_array_equal(arrays_of(found)[name], value)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
 @pytest.mark.parametrize("n_features", [5, 33])
 def test_bits_do_not_depend_on_threads_or_on_other_starts(covariance_type: str, n_features: int) -> None:
     rows, kernels = problem(covariance_type, n_features, n_rows=9000, n_starts=6, n_classes=2)

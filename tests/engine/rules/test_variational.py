@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Prior, Status
-from skmix.engine.rules.variational import expected_weights, point_estimate
+from skmix.engine.rules.variational import point_estimate
 from skmix.engine.structures import structure_of
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -75,21 +74,6 @@ def log_joint_evidence(
 
 
 @each_type
-def test_with_one_kernel_the_bound_is_the_evidence(covariance_type: str) -> None:
-    random = np.random.default_rng(5)
-    X, classes = random_rows(random, 25, 2, 3)
-    X = 40.0 + X * [0.1, 3.0, 20.0]
-    if covariance_type == "spherical":
-        X = 40.0 + (X - 40.0).mean(axis=1, keepdims=True) + random.normal(size=X.shape)
-    scale = random_covariances(random, 1, 3)[0]
-    start = stack([random_model(random, 1, 2, 3, covariance_type)])
-    options = variational(covariance_type, max_iter=2, covariance_prior_scale=scale)
-    result = fit(X, classes, start, options)
-    expected = log_joint_evidence(X, classes, np.zeros(25, dtype=np.int64), 1, covariance_type, scale)
-    assert_allclose(result.objective, expected, rtol=1e-12)
-
-
-@each_type
 def test_between_distant_kernels_the_bound_is_the_evidence_of_the_assignment(covariance_type: str) -> None:
     random = np.random.default_rng(6)
     n_rows, n_kernels = 40, 3
@@ -106,43 +90,6 @@ def test_between_distant_kernels_the_bound_is_the_evidence_of_the_assignment(cov
     assert_allclose(result.objective, expected, rtol=1e-8)
     assert result.counts is not None
     assert_allclose(result.counts[0].sum(axis=1), np.bincount(kernels), rtol=1e-12)
-
-
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_the_expected_logarithm_is_that_of_a_gaussian_with_another_weight(covariance_type: str) -> None:
-    # By Monte Carlo: precisions, means and weights are drawn from the posterior.
-    random = np.random.default_rng(8)
-    n_draws, n_features = 20_000, 2
-    counts = np.array([[[1.5, 0.2], [4.0, 2.0]]])
-    structure = structure_of(covariance_type)
-    prior = Prior(2, 0.7, 0.3, 4.5, np.eye(n_features))
-    found = expected_weights(counts, structure, prior)[0]
-    covariance = random_covariances(random, 1, n_features)[0]
-    if covariance_type == "diag":
-        covariance = np.diag(np.diagonal(covariance))
-    elif covariance_type == "spherical":
-        covariance = 1.3 * np.eye(n_features)
-    mean, x = np.array([0.5, -1.0]), np.array([1.0, 0.4])
-    rows = counts[0].sum(axis=1)
-    for k, c in itertools.product(range(2), range(2)):
-        degrees = 4.5 + (rows.sum() if covariance_type == "tied" else rows[k])
-        if covariance_type in ("full", "tied"):
-            scale = np.linalg.inv(degrees * covariance)
-            precisions = stats.wishart(degrees, scale).rvs(n_draws, random_state=random)
-        elif covariance_type == "diag":
-            variances = random.gamma(degrees / 2, 2 / degrees, size=(n_draws, 2)) / np.diagonal(covariance)
-            precisions = variances[..., None] * np.eye(2)
-        else:
-            drawn = random.gamma(degrees, 1 / degrees, size=n_draws) / covariance[0, 0]
-            precisions = drawn[:, None, None] * np.eye(2)
-        spread = np.linalg.cholesky(np.linalg.inv(precisions)) / math.sqrt(0.3 + rows[k])
-        means = mean + (spread @ random.normal(size=(n_draws, 2, 1)))[..., 0]
-        away = x - means
-        logs = 0.5 * np.linalg.slogdet(precisions)[1] - math.log(2 * math.pi)
-        logs -= 0.5 * np.einsum("ni,nij,nj->n", away, precisions, away)
-        logs += np.log(random.dirichlet(0.7 + counts[0, :, c], size=n_draws)[:, k])
-        expected = np.log(found[k, c]) + stats.multivariate_normal(mean, covariance).logpdf(x)
-        assert abs(logs.mean() - expected) < 4.0 * logs.std() / math.sqrt(n_draws)
 
 
 @each_type
