@@ -9,17 +9,27 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from libraries import needs_torch, torch
 from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
 from skmix.engine.compute import threads
-from skmix.engine.compute.threads import Workspace, aligned, workers
+from skmix.engine.compute.threads import ProcessSetting, Workspace, aligned, workers
+
+
+def setting_of(now: list[str]) -> ProcessSetting:
+    """Return a setting whose value is the only one of a list."""
+
+    def change(value: str) -> Callable[[], None]:
+        before, now[0] = now[0], value
+        return lambda: now.__setitem__(0, before)
+
+    return ProcessSetting(change)
 
 
 def blas_threads() -> list[int]:
@@ -36,16 +46,6 @@ def test_answers_come_in_the_order_of_the_tasks(n_jobs: int, n_tasks: int) -> No
 
     with workers(n_jobs) as pool:
         assert list(pool.map(work, range(n_tasks))) == [task * task for task in range(n_tasks)]
-
-
-def test_one_job_works_in_the_callers_thread_and_more_do_not() -> None:
-    caller = threading.get_ident()
-    with workers(1) as pool:
-        assert set(pool.map(lambda _: threading.get_ident(), range(5))) == {caller}
-    with workers(2) as pool:
-        seen = set(pool.map(lambda _: threading.get_ident(), range(50)))
-    assert caller not in seen
-    assert 1 <= len(seen) <= 2
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
@@ -120,16 +120,8 @@ def test_memory_is_used_again() -> None:
     assert not np.shares_memory(large, workspace.array("total", (10, 20)))
     larger = workspace.array("values", (100, 20))
     assert larger.shape == (100, 20)
-    assert larger.flags.c_contiguous
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 1000])
-def test_memory_begins_at_a_cache_line(size: int) -> None:
-    for _ in range(5):
-        memory = aligned(size)
-        assert memory.shape == (size,)
-        assert memory.dtype == np.float64
-        assert memory.ctypes.data % 64 == 0 or size == 0
+    # It begins at a cache line.
+    assert {array.ctypes.data % 64 for array in (large, larger, aligned(7))} == {0}
 
 
 @pytest.mark.parametrize(("n_jobs", "n_tasks", "expected"), [(1, 5, 1), (3, 5, 3), (3, 2, 2), (2, 1, 1)])
@@ -232,64 +224,60 @@ def test_fits_in_several_threads_are_those_of_one() -> None:
             assert set(callers.map(fit, range(8))) == {expected}
 
 
-@needs_torch
-def test_threads_of_other_precision_wait_for_each_other() -> None:
-    from skmix.engine.compute.torch import _products
-
-    before, seen, inside = torch.get_float32_matmul_precision(), [], threading.Event()
+def test_threads_that_need_another_value_of_a_setting_wait_for_each_other() -> None:
+    now, seen, inside = ["before"], [], threading.Event()
+    setting = setting_of(now)
 
     def other() -> None:
-        with _products.of("high"):
-            seen.append(torch.get_float32_matmul_precision())
+        with setting.of("other"):
+            seen.append(now[0])
 
-    with _products.of("highest"):
+    with setting.of("ours"):
         thread = threading.Thread(target=other)
         thread.start()
         inside.wait(0.05)
-        # A thread of the same precision goes on at once.
-        with _products.of("highest"):
-            assert torch.get_float32_matmul_precision() == "highest"
+        # A thread that needs the same value goes on at once.
+        with setting.of("ours"):
+            assert now == ["ours"]
         assert not seen
     thread.join(timeout=600)
-    assert seen == ["high"]
-    assert torch.get_float32_matmul_precision() == before
+    assert seen == ["other"]
+    assert now == ["before"]
 
 
-@needs_torch
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_does_not_wait_for_the_precision_of_threads_it_lacks() -> None:
-    from skmix.engine.compute.torch import _products
-
-    before, inside, done = torch.get_float32_matmul_precision(), threading.Event(), threading.Event()
+def test_a_forked_process_does_not_wait_for_threads_it_lacks() -> None:
+    now, inside, done = ["before"], threading.Event(), threading.Event()
+    setting = setting_of(now)
 
     def other() -> None:
-        with _products.of("high"):
+        with setting.of("other"):
             inside.set()
             done.wait(600)
+
+    def begins_anew(now_before: str) -> int:
+        # A child that waited would never end.
+        signal.alarm(20)
+        alone = now == [now_before]
+        with setting.of("ours"), setting.of("ours"):
+            own = now == ["ours"]
+        return 0 if alone and own and now == [now_before] else 1
 
     thread = threading.Thread(target=other)
     thread.start()
     inside.wait(600)
     child = os.fork()
     if child == 0:
-        # Without this, a child that waits would never end.
-        signal.alarm(20)
-        alone = torch.get_float32_matmul_precision() == before
-        with _products.of("highest"):
-            own = torch.get_float32_matmul_precision() == "highest"
-        os._exit(0 if alone and own and torch.get_float32_matmul_precision() == before else 1)
+        os._exit(begins_anew("before"))
     status = os.waitpid(child, 0)[1]
     done.set()
     thread.join(timeout=600)
     assert status == 0
     # A process that leaves the body it was forked in needs nobody to let it in again.
-    with _products.of("high"):
+    with setting.of("other"):
         child = os.fork()
     if child == 0:
-        signal.alarm(20)
-        with _products.of("highest"), _products.of("highest"):
-            own = torch.get_float32_matmul_precision() == "highest"
-        os._exit(0 if own and torch.get_float32_matmul_precision() == before else 1)
+        os._exit(begins_anew("before"))
     assert os.waitpid(child, 0)[1] == 0
-    assert torch.get_float32_matmul_precision() == before
+    assert now == ["before"]

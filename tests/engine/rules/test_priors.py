@@ -78,6 +78,6 @@ def test_the_resolution_is_a_floor_in_the_units_of_the_data() -> None:
     X = np.random.default_rng(0).normal(size=(200, 3)) * np.array([0.03, 1.0, 500.0])
     start = Parameters(np.ones((1, 1, 1)), X.mean(axis=0)[None, None], X.var(axis=0)[None, None])
     resolution = X.var(axis=0) * np.array([2.0, 0.5, 3.0])
-    options = Options(covariance_type="diag", floor=0.0, max_iter=1, tol=0.0, resolution=resolution)
+    options = Options(covariance_type="diag", floor=0.7, max_iter=1, tol=0.0, resolution=resolution)
     found = fit(X, None, start, options).parameters.covariances[0, 0]
     assert_allclose(found, X.var(axis=0) * np.array([2.0, 1.0, 3.0]), rtol=1e-6)
