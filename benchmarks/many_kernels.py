@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skmix
 from skmix.engine.em import Run
-from skmix.engine.estep import memory
+from skmix.engine.sources import memory
 from skmix.io import replacing
 from skmix.paper.harness import processor
 

@@ -201,7 +201,8 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
     model = fitted(open_rows(tmp_path / "t.csv", label="group", transform="arcsinh:150"))
     expected = composition(model, open_rows(tmp_path / "t.csv", label="group"))["proportion"]
     several = dask.from_pandas(frame, npartitions=2)
-    for given in ((frame, groups), (several, groups), ((frame.assign(group=groups), "group"),)):
+    opened = open_rows(frame.assign(group=groups), label="group")
+    for given in ((frame, groups), (several, groups), (opened,)):
         assert_allclose(composition(model, *given)["proportion"], expected, rtol=1e-9)
     assert_allclose(
         model.score_samples(several).compute(), model.score_samples(tmp_path / "t.csv"), rtol=1e-9
@@ -211,15 +212,11 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
     assert model.partial_fit(frame, groups).preparation_ == {"transform": "arcsinh:150"}
     assert np.abs(model.means_).max() < 10.0
     # What a frame cannot be prepared by is refused.
-    for preparation, words in (
-        ({"compensate": True, "transform": "none"}, "compensates for spill-over, by matrices that only FCS"),
-        ({"transform": "other"}, "a transformer that it does not keep"),
-    ):
-        model.preparation_ = preparation
-        for given in (frame, several):
-            with pytest.raises(ValueError, match=words):
-                model.score_samples(given)
-        assert len(model.predict(open_rows(frame, compensate=False, transform=None))) == 400
+    model.preparation_ = {"compensate": True, "transform": "none"}
+    for given in (frame, several):
+        with pytest.raises(ValueError, match="compensates for spill-over, by matrices that only FCS"):
+            model.score_samples(given)
+    assert len(model.predict(open_rows(frame, compensate=False, transform=None))) == 400
 
 
 def test_rows_of_a_data_frame_are_drawn_on_the_scale_of_the_model(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from oracles import (
 )
 
 from skmix.engine import density as conditional
-from skmix.engine.estep.gaps import marginal
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.structures import structure_of
 from skmix.engine.structures.linalg import invert_lower, whiten_batch
@@ -66,7 +65,7 @@ def test_condition_is_the_textbook_formula(
         as_full(found.covariances, covariance_type, 4, len(gaps)), covariances, rtol=1e-8, atol=1e-11
     )
     assert found.covariances.shape == structure_of(covariance_type).shape(4, len(gaps))
-    known = marginal(model, seen, structure_of(covariance_type))
+    known = conditional.marginal(model, seen, structure_of(covariance_type))
     expected = [responsibilities(x[None, seen], np.array([c]), known, covariance_type)[0] for c in range(3)]
     assert_allclose(found.weights, np.transpose(expected), rtol=1e-8, atol=1e-300)
 

@@ -24,7 +24,7 @@ from skmix.engine.sources.blocks import BlockRows
 from skmix.engine.sources.streamed import StreamedRows
 
 X, Y = random_rows(np.random.default_rng(0), 200, 2, 3)
-KINDS = ["array", "gaps", "blocks", "tensor", "masked", "streamed"]
+KINDS = ["array", "gaps", "blocks", "tensor", "streamed"]
 
 
 def source_of(kind: str) -> Any:
@@ -34,8 +34,7 @@ def source_of(kind: str) -> Any:
     if kind in ("blocks", "streamed"):
         blocks = open_rows(X, label=Y, chunk_rows=60).coded(np.arange(2))
         return BlockRows(blocks) if kind == "blocks" else StreamedRows(blocks, "cpu")
-    rows = gappy if kind in ("gaps", "masked") else X
-    return open_source(torch.as_tensor(rows) if kind in ("tensor", "masked") else rows, Y)
+    return open_source(torch.as_tensor(X) if kind == "tensor" else gappy if kind == "gaps" else X, Y)
 
 
 def broken(kind: Any, after: int) -> Any:

@@ -22,7 +22,7 @@ from oracles import (
 )
 
 from skmix.engine import starts
-from skmix.engine.estep import memory, reference
+from skmix.engine.estep import reference
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Result, Status
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
@@ -134,10 +134,10 @@ def test_compiled_blocks_of_any_size_give_the_same(covariance_type: str, n_featu
     X, classes = random_rows(random, 1500, 3, n_features)
     models = stack([random_model(random, 4, 3, n_features, covariance_type) for _ in range(3)])
     options = Options(covariance_type=covariance_type, max_iter=3, tol=0.0)
-    with mock.patch.object(memory, "_WORTH_COMPILING", 1 << 60):
+    with mock.patch.object(reference, "_WORTH_COMPILING", 1 << 60):
         expected = fit(X, classes, models, options)
     small = mock.patch.object(compiled, "_SMALLEST_BLOCK", block)
-    with mock.patch.object(memory, "_WORTH_COMPILING", 0), small:
+    with mock.patch.object(reference, "_WORTH_COMPILING", 0), small:
         found = fit(X, classes, models, options)
     assert_same_fit(found, expected)
 

@@ -14,7 +14,6 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
-from skmix.engine.estep import memory
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.tails import Background, StudentT
 
@@ -102,7 +101,7 @@ def test_models_too_large_to_be_kept_have_the_same_densities(
 ) -> None:
     X, _, model = problem("full", kind)
     expected = density.class_log_likelihood(X, model, "full")
-    monkeypatch.setattr(memory, "_CACHED", 0)
+    monkeypatch.setattr("skmix.engine.density._CACHED", 0)
     assert_array_equal(density.class_log_likelihood(X, model, "full"), expected)
 
 
@@ -174,31 +173,6 @@ def test_drawn_rows_have_the_distribution_of_their_kernel(covariance_type: str, 
             away = own - model.means[k]
             squares = np.einsum("nd,de,ne->n", away, np.linalg.inv(full[k]), away) / 3.0
             assert_drawn(squares, stats.f(3, degrees[k]) if kind == "t" else stats.chi2(3, scale=1.0 / 3.0))
-
-
-@each_type
-@each_tail
-def test_gaps_that_are_drawn(covariance_type: str, kind: str) -> None:
-    """Of a t kernel, those of its conditional t distribution; of the background, uniform ones."""
-    _, _, model = problem(covariance_type, kind)
-    X, n = np.array([[np.nan, 1.5, np.nan], [np.nan, np.nan, np.nan]]), 3000
-    full = as_full(model.covariances, covariance_type, 4, 3)
-    for k in (0, 2) if kind == "t" else (0, 2, 4):
-        kernels = np.full((n, 2), k)
-        drawn = density.draw_missing(X, kernels, model, covariance_type, np.random.RandomState(k))
-        assert_array_equal(drawn[:, 0, 1], 1.5)
-        for j in (0, 2):
-            if k == 4:
-                expected = alone = stats.uniform(BOX[0, j], BOX[1, j] - BOX[0, j])
-            else:
-                slope = full[k, j, 1] / full[k, 1, 1]
-                away, degrees = 1.5 - model.means[k, 1], DEGREES[k] if kind == "t" else np.inf
-                wide = (degrees + away**2 / full[k, 1, 1]) / (degrees + 1.0) if kind == "t" else 1.0
-                left = wide * (full[k, j, j] - slope * full[k, j, 1])
-                expected = stats.t(degrees + 1.0, model.means[k, j] + slope * away, np.sqrt(left))
-                alone = stats.t(degrees, model.means[k, j], np.sqrt(full[k, j, j]))
-            assert_drawn(drawn[:, 0, j], expected)
-            assert_drawn(drawn[:, 1, j], alone)
 
 
 def test_indices_are_chosen_by_their_probabilities() -> None:

@@ -166,8 +166,8 @@ def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
         ({"tol": 0.5}, (X, Y), r"it has tol=0\.0001, this one tol=0\.5"),
         ({}, (X[:, :1], Y), "n_features 2, these 1"),
         ({}, (X, np.array(["a", "b", "c"])[Y]), r"classes=\['0', '1', '2'\], this one classes=\['a'"),
-        ({}, (X[1:], Y[1:]), r"sizes \[80.0, 60.0, 60.0\], these \[79.0"),
-        ({}, (X + 1e-3, Y), "another mean or spread"),
+        ({}, (X[1:], Y[1:]), r"class sizes \[80.0, 60.0, 60.0\], these \[79.0"),
+        ({}, (X + 1e-3, Y), "its rows have origin"),
     ]:
         other = clone(mixture).set_params(**change)
         if given[0].shape[1] == 1:

@@ -177,17 +177,6 @@ def test_methods_of_rows_in_memory_compute_nothing_behind_the_callers_back(estim
     assert vars(model) == before
 
 
-def test_a_transform_is_lazy_whatever_output_is_asked_for():
-    mixture = SharedKernelMixture(3, init={"means": CENTRES}, tol=0.1).set_output(transform="pandas")
-    (rows,) = lazily(X)
-    for lazy in (mixture.fit_transform(rows), mixture.transform(X=rows)):
-        assert isinstance(lazy, da.Array)
-        np.testing.assert_allclose(lazy.compute(), mixture.predict_proba(X), rtol=1e-9, atol=1e-12)
-    table = mixture.transform(X)
-    assert isinstance(table, pd.DataFrame)
-    assert table.columns.tolist() == mixture.get_feature_names_out().tolist()
-
-
 def test_columns_of_text_are_refused():
     table = pd.DataFrame(X, columns=["u", "v", "w"]).assign(tree=Y)
     model = SharedKernelMixture(2, random_state=0, tol=0.1).fit(table)

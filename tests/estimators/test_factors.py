@@ -72,11 +72,6 @@ def test_a_given_start_has_factors_too() -> None:
     assert fitted(init={"means": first.means_}).covariances_.shape == (4, 6, 3)
 
 
-def test_streams_are_refused() -> None:
-    with pytest.raises(AttributeError, match="partial_fit"):
-        SharedKernelMixture(2, covariance_type="low_rank").partial_fit(rows()[0])
-
-
 def test_shrinkage_helps_where_rows_are_few() -> None:
     X, y = load_wine(return_X_y=True)
     own = np.concatenate([np.flatnonzero(y == c)[:12] for c in range(3)])

@@ -18,7 +18,7 @@ from skmix import (
     open_rows,
 )
 from skmix.io import ColumnError
-from skmix.io import sources as source_module
+from skmix.io import readers as reader_module
 
 RANDOM = np.random.default_rng(0)
 NAMES = np.array(["ash", "elm", "oak"])[RANDOM.integers(0, 3, 500)]
@@ -32,7 +32,7 @@ SETTINGS = {"n_kernels": 4, "random_state": 0, "tol": 1e-3}
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Return X, y and weights of the same rows, as `fit` takes them, and X as the file orders its columns."""
     kind = request.param
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 3000)
     if kind == "npy":
         np.save(tmp_path / "rows.npy", X)
         np.save(tmp_path / "labels.npy", NAMES)

@@ -278,15 +278,6 @@ def test_searches(tmp_path: Path) -> None:
     assert_array_equal(load(tmp_path / "search.skmix").score_samples(NEW), search.score_samples(NEW))
 
 
-def test_streams_and_tuning_are_for_gaussian_kernels() -> None:
-    with pytest.raises(AttributeError, match="partial_fit") as caught:
-        SharedKernelMixture(3, tail="t").partial_fit(X)
-    assert "partial_fit is for Gaussian kernels" in str(caught.value)
-    classifier = SharedKernelClassifier(3, tail="background", tol=1.0, random_state=0).fit(X, Y)
-    with pytest.raises(ValueError, match="tune is for Gaussian kernels"):
-        classifier.tune(X, Y)
-
-
 def test_a_constant_feature_has_a_background_of_one_unit() -> None:
     X = np.column_stack([np.random.default_rng(0).normal(size=50), np.full(50, 3.0)])
     model = SharedKernelMixture(1, tail="background", random_state=0).fit(X)

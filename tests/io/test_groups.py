@@ -16,7 +16,7 @@ from scipy import sparse
 
 from skmix import SharedKernelMixture, open_rows
 from skmix.features import Arcsinh
-from skmix.io import joined, source_of
+from skmix.io import source_of, sources
 
 RANDOM = np.random.default_rng(0)
 SIZES = {"a": 70, "b": 1, "c": 129}
@@ -142,7 +142,7 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
     with pytest.raises(ValueError, match=r"a\.npy has changed"):
         gathered(coded.take([0]))
     study(tmp_path, ".npy")
-    monkeypatch.setattr(joined, "HELD_BYTES", X.nbytes - 1)
+    monkeypatch.setattr(sources, "CACHED_BYTES", X.nbytes - 1)
     streamed = open_rows(files).coded(np.array(list(SIZES)))
     gathered(streamed)
     os.truncate(files[0], 200)
@@ -154,7 +154,7 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
 def test_large_text_files_are_read_from_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, n_copies: int
 ) -> None:
-    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", room)
+    monkeypatch.setattr("skmix.io.opening.CACHED_BYTES", room)
     monkeypatch.setattr("skmix.io.text._BLOCK_BYTES", 1500)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -172,7 +172,7 @@ def test_a_copy_without_a_place_names_the_folder(tmp_path: Path, monkeypatch: py
     """Files may not be larger than some bytes, as where the disk is full after them."""
     resource = pytest.importorskip("resource", reason="this system does not limit files")
     files = study(tmp_path / "rows", ".csv")
-    monkeypatch.setattr("skmix.io.opening.HELD_BYTES", 1000)
+    monkeypatch.setattr("skmix.io.opening.CACHED_BYTES", 1000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
     (tmp_path / "copies").mkdir()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -341,13 +341,14 @@ def test_rows_are_transformed_as_they_are_read(tmp_path: Path) -> None:
         (source.take([1, 0]).take([1]), [0]),
         (source.take([1, 0]).select(CHANNELS[:1]), [0]),
         (source.select(CHANNELS[::-1]), [1, 0]),
+        (open_rows(files, columns=CHANNELS[:1], transform=Arcsinh(2.0)).select(CHANNELS[:1]), [0]),
         (open_rows(files, columns=CHANNELS[::-1], transform=Arcsinh([5.0, 2.0])), [1, 0]),
     ):
         assert_allclose(gathered(chosen)[0], expected[:, columns], rtol=1e-14)
         assert chosen.feature_names == [CHANNELS[column] for column in columns]
     assert_array_equal(gathered(source)[1], Y)
-    with pytest.raises(ValueError, match=r"was opened with the features \['B530-A'\], without 'FSC-A'"):
-        open_rows(files, columns=["B530-A"], transform=Arcsinh()).select(CHANNELS)
+    with pytest.raises(ValueError, match=r"was opened with the features \['FSC-A', 'B530-A'\], without 'G1'"):
+        source.select(["G1"])
     with pytest.raises(TypeError, match="transform must be a name, Arcsinh"):
         open_rows(files, transform=np.arcsinh)
 

@@ -16,8 +16,7 @@ from documented import assert_defaults
 from skmix import io, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.io import Source, source_of
-from skmix.io import sources as source_module
-from skmix.io import tables as table_module
+from skmix.io import readers as reader_module
 from skmix.io.sources import read_ahead
 
 X = np.random.default_rng(0).normal(size=(1000, 3))
@@ -61,16 +60,16 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path, dtype: str, order: str
 def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Read small files in one thread or several; return the sizes of the pieces."""
     sizes: list[int] = []
-    read_into = source_module._read_into
+    read_into = reader_module._read_into
 
     def noted(path: Path, cut: tuple[int, np.ndarray]) -> None:
         sizes.append(len(cut[1]))
         read_into(path, cut)
 
-    monkeypatch.setattr(source_module, "_read_into", noted)
+    monkeypatch.setattr(reader_module, "_read_into", noted)
     if request.param == "many threads":
-        monkeypatch.setattr(source_module, "_MOST_READERS", 4)
-        monkeypatch.setattr(source_module, "_READER_BYTES", 500)
+        monkeypatch.setattr(reader_module, "_MOST_READERS", 4)
+        monkeypatch.setattr(reader_module, "_READER_BYTES", 500)
     return sizes
 
 
@@ -80,7 +79,7 @@ def test_threads_read_the_same_rows(tmp_path: Path, readers: list[int], order: s
     read, _, _ = gathered(open_rows(tmp_path / "rows.npy", chunk_rows=201))
     assert np.array_equal(read, X)
     whole = 201 * 8 * (3 if order == "C" else 1)
-    assert (max(readers) < whole) is (source_module._READER_BYTES == 500)
+    assert (max(readers) < whole) is (reader_module._READER_BYTES == 500)
     assert sum(readers) == X.nbytes
 
 
@@ -227,8 +226,7 @@ def test_blocks_have_as_many_rows_as_fit(tmp_path: Path, monkeypatch: pytest.Mon
     else:
         rows = X.astype(kind)
     for n_fitting, n_rows in ((300, 300), (400, 400), (10, 256)):
-        for module in (source_module, table_module):
-            monkeypatch.setattr(module, "BLOCK_BYTES", n_fitting * WIDTHS[kind])
+        monkeypatch.setattr(reader_module, "BLOCK_BYTES", n_fitting * WIDTHS[kind])
         assert open_rows(rows).chunk_rows == n_rows
         assert open_rows(rows, chunk_rows=np.int64(7)).chunk_rows == 7  # type: ignore[arg-type]
     assert [len(block.X) for block in open_rows(rows, chunk_rows=400).blocks()] == [400, 400, 200]
@@ -284,7 +282,8 @@ def test_files_that_change_between_passes_are_told(tmp_path: Path, what: str) ->
 def test_a_file_that_shrinks_during_a_pass_is_told(tmp_path: Path, readers: list[int], order: str) -> None:
     path = tmp_path / "rows.npy"
     np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
-    blocks = open_rows(path, chunk_rows=100).read(labels=False)
+    (reader,) = open_rows(path).readers.values()
+    blocks = reader.read(100)
     next(blocks)
     os.truncate(path, 2000)
     with pytest.raises(ValueError, match=r"rows\.npy became shorter while it was being read"):
@@ -354,7 +353,7 @@ def columns_of(rows: np.ndarray, **more: object) -> dict[str, object]:
 def test_a_folder_of_parquet_files_is_read_in_order(
     pa, tmp_path: Path, chunk_rows: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 7200)
+    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 7200)
     write(pa, tmp_path / "parts" / "2.parquet", columns_of(X[400:], label=NAMES[400:]))
     write(pa, tmp_path / "parts" / "1.parquet", columns_of(X[:400], label=NAMES[:400]))
     write(pa, tmp_path / "parts" / "3.parquet", columns_of(X[:0], label=NAMES[:0]))
@@ -512,7 +511,7 @@ def test_zarr_arrays_and_their_folders(
         assert np.array_equal(gathered(source)[0], X)
         assert np.array_equal(gathered(source)[1], Y)
     # About 300 rows would fit into a block, but a chunk that is cut would be read twice.
-    monkeypatch.setattr(source_module, "BLOCK_BYTES", 300 * X[0].nbytes)
+    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 300 * X[0].nbytes)
     assert [len(block.X) for block in open_rows(group["rows"]).blocks()] == [260, 260, 260, 220]
     assert repr(source).startswith("<1000 rows of the Zarr array")
     group["rows"].resize((900, 3))

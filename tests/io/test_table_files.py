@@ -448,7 +448,7 @@ def test_rows_in_blocks_are_written_in_any_way(tmp_path: Path) -> None:
     rows = open_rows(tmp_path / "t.csv", label="art", text=text)
     assert rows.feature_names == ["größe", "b"]
     assert rows.row_labels().tolist() == ["ä", "ö"]
-    assert_array_equal(next(rows.read(labels=False)).X, [[1.5, np.nan], [np.nan, 2.0]])
+    assert_array_equal(next(rows.blocks()).X, [[1.5, np.nan], [np.nan, 2.0]])
 
 
 def test_categories_are_encoded() -> None:
@@ -526,8 +526,8 @@ def test_categories_have_no_scale(tmp_path: Path) -> None:
     for files in (path, [path]):
         opened = open_rows(files, transform="arcsinh:5")
         assert opened.preparation == found.preparation
-        assert_allclose(next(opened.read(labels=False)).X, expected)
-        assert_allclose(next(opened.take([3, 2]).read(labels=False)).X, np.array(expected)[:, [3, 2]])
+        assert_allclose(next(opened.blocks()).X, expected)
+        assert_allclose(next(opened.take([3, 2]).blocks()).X, np.array(expected)[:, [3, 2]])
 
 
 def test_numbers_may_be_categories(tmp_path: Path) -> None:

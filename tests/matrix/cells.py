@@ -269,6 +269,7 @@ def quiet() -> Iterator[None]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         warnings.filterwarnings("ignore", ".* have no group")
+        warnings.filterwarnings("ignore", ".*: this fit runs on the host, not on the device")
         yield
 
 

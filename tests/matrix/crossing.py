@@ -50,7 +50,7 @@ _REFUSED: list[tuple[*tuple[Values, ...], str]] = [
     (("weight_prior", "hierarchical"), ("freeze", "weights"), "freeze"),
     (("weight_prior", "hierarchical"), ("stopping", "per-class"), "tol="),
     (("shift", True), ("inference", "variational"), "variational"),
-    (("shift", True), ("tail", TAILS), "t kernels or a background"),
+    (("shift", True), ("tail", TAILS), "group_shift=.* cannot be combined with tail="),
     (("shift", True), ("stopping", "per-class"), "tol="),
     (("shift", True), ("labels", "unlabelled"), "every row needs its group"),
     (("shift", True), ("rows", "streamed"), "streamed to a device"),

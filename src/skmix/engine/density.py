@@ -7,24 +7,31 @@ decides whether compiled code is worth loading.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
-from .compute.arrays import like, namespace, safe_log
+from .compute.arrays import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .compute.threads import Workers, workers
-from .estep.completion import conditional
-from .estep.gaps import group_rows, marginal
+from .estep import device, gaps, reference
+from .estep.completion import given
+from .estep.coverage import DEVICE
+from .estep.gaps import group_rows
+from .estep.reference import TILE, Kernels, Rows, native, worth_compiling
+from .estep.terms import log_mix
 from .estep.terms import log_sum as log_sum
-from .model import FloatArray, IntArray, Parameters
+from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
 from .rules.likelihood import all_weights
-from .sources import open_array
 from .structures import Structure, structure_of
+from .tails import Tail, tail_of
 
+# Largest model, in numbers, that is cached once it is prepared for scoring.
+_CACHED = 1 << 17
 # Largest array of values predicted by all kernels.
 _CHUNK = 1 << 20
-# Numbers in the matrices of a row up to which products are too small for BLAS to use threads: limiting them
-# would take as long as the row.
+# Numbers in the matrices of a row up to which BLAS uses one thread anyway: limiting it would take as long as
+# the row.
 _SMALL = 1 << 10
 
 
@@ -38,34 +45,126 @@ def log_normalise(log_joint: FloatArray) -> FloatArray:
     return relative - xp.log(xp.sum(xp.exp(relative), axis=1, keepdims=True))
 
 
-def evaluate(
+def kernel_log_densities(
     X: np.ndarray,
     parameters: Parameters,
     covariance_type: str,
-    n_jobs: int,
+    n_jobs: int = 1,
     weights: FloatArray | None = None,
 ) -> FloatArray:
-    """Return log-densities of kernels, shape (N, K), or of mixtures with weights (K, L); see `ArrayRows`."""
-    rows, structure = open_array(X), structure_of(covariance_type)
-    rows.check_covered(parameters, structure)
+    """Return log N(x_n; μ_k, P_k), shape (N, K), or the logarithms (N, L) of mixtures with weights (K, L).
+
+    Where values are missing the density is that of the observed ones, and 1 if there are none. Complete rows
+    of a tensor are evaluated on its device.
+    """
+    structure, some_missing = structure_of(covariance_type), has_gaps(X)
+    if not is_numpy(X):
+        if some_missing:
+            return like(kernel_log_densities(to_numpy(X), parameters, covariance_type, n_jobs, weights), X)
+        DEVICE.check(structure, parameters.tail)
+        return device.log_densities(X, parameters, structure, weights)
+    score = _with_gaps if some_missing else _complete
+    kernels, scale, shift = _prepare(parameters, structure)
+    rows = Rows(native(X), None, None, scale, shift)
     if X.shape[0] == 1 and max(X.shape[1] ** 2, math.prod(parameters.weights.shape)) <= _SMALL:
-        return rows.log_densities(parameters, structure, Workers(1), weights)
+        return score(rows, kernels, parameters, weights, Workers(1))
     with workers(n_jobs) as pool:
-        return rows.log_densities(parameters, structure, pool, weights)
+        return score(rows, kernels, parameters, weights, pool)
 
 
-def kernel_log_densities(
-    X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
+def _complete(
+    rows: Rows, kernels: Kernels, parameters: Parameters, weights: FloatArray | None, pool: Workers
 ) -> FloatArray:
-    """Return the kernels' log-densities, shape (N, K)."""
-    return evaluate(X, parameters, covariance_type, n_jobs)
+    """Return log-densities (N, K) of complete rows, or of mixtures (N, L)."""
+    n_rows = len(rows.X)
+    if worth_compiling(n_rows, *parameters.means.shape):
+        from .estep import compiled
+
+        return compiled.evaluate(rows, kernels, weights, pool)
+    out = np.empty((n_rows, kernels.means.shape[1] if weights is None else weights.shape[1]))
+    for a, values in reference.tiles(rows, kernels):
+        part = values if weights is None else log_mix(values, weights)
+        n = min(part.shape[1], n_rows - a)
+        out[a : a + n] = part[:, :n].T
+    return out
+
+
+def _with_gaps(
+    rows: Rows, kernels: Kernels, parameters: Parameters, weights: FloatArray | None, pool: Workers
+) -> FloatArray:
+    """Return log-densities (N, K) of the rows' observed values, or of mixtures (N, L)."""
+    missing = np.isnan(rows.X)
+    out = np.zeros((len(rows.X), kernels.means.shape[1] if weights is None else weights.shape[1]))
+    whole = np.flatnonzero(~missing.any(axis=1))
+    if len(whole):
+        out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, parameters, weights, pool)
+    covariances = np.asarray(parameters.covariances, dtype=np.float64)[None]
+    inside = replace(
+        parameters.batch(),
+        means=kernels.means,
+        covariances=kernels.structure.rescale(covariances, rows.scale),
+    )
+    index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
+    for some, values in gaps.log_densities(rows, index, kernels, inside, pool):
+        for a in range(0, len(some), TILE):
+            own, tile = some[a : a + TILE], values[:, a : a + TILE]
+            found = tile if weights is None else log_mix(reference.padded(tile), weights)
+            out[own] = found[:, : len(own)].T
+    return out
+
+
+def _prepare(parameters: Parameters, structure: Structure) -> tuple[Kernels, FloatArray, FloatArray]:
+    """Prepare one model for rows times a scale (M,) less a shift (M,). Small ones are cached."""
+    means = np.asarray(parameters.means, dtype=np.float64)
+    covariances = np.asarray(parameters.covariances, dtype=np.float64)
+    tail = parameters.tail.of_kernels().map(lambda array: np.asarray(array, dtype=np.float64))
+    if means.size + covariances.size > _CACHED:
+        return _scaled(means, covariances, tail, structure)
+    numbers = means.tobytes(), means.shape, covariances.tobytes(), covariances.shape
+    of_tail = tuple((name, array.tobytes()) for name, array in tail.to_dict().items())
+    return _prepare_cached(*numbers, of_tail, structure.name)
+
+
+@lru_cache(maxsize=4)
+def _prepare_cached(
+    means: bytes,
+    shape: tuple[int, ...],
+    covariances: bytes,
+    covariances_shape: tuple[int, ...],
+    of_tail: tuple[tuple[str, bytes], ...],
+    name: str,
+) -> tuple[Kernels, FloatArray, FloatArray]:
+    """Prepare the model of these numbers; bytes, so that a model changed in place is prepared again."""
+    arrays = np.frombuffer(means).reshape(shape), np.frombuffer(covariances).reshape(covariances_shape)
+    tail = tail_of({name: np.frombuffer(array) for name, array in of_tail})
+    return _scaled(*arrays, tail, structure_of(name))
+
+
+def _scaled(
+    means: FloatArray, covariances: FloatArray, tail: Tail, structure: Structure
+) -> tuple[Kernels, FloatArray, FloatArray]:
+    """Return kernels in units that are powers of two, so that squares neither overflow nor underflow.
+
+    They are about the centre of the means, where the digits of differences matter.
+    """
+    scale = scale_of(means, covariances, structure)
+    means = means / scale
+    shift = np.clip(means.mean(axis=0), -FARTHEST, FARTHEST)
+    inside = Parameters(
+        np.ones((1, len(means), 1)),
+        (means - shift)[None],
+        structure.rescale(covariances[None], 1.0 / scale),
+        tail=tail.take(None),
+    )
+    kernels = Kernels.of(inside, structure.factor(inside.covariances, means.shape[1]), structure)
+    return replace(kernels, constants=kernels.constants - np.log(scale).sum()), 1.0 / scale, shift
 
 
 def class_log_likelihood(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return log p(x_n | class j), shape (N, L)."""
-    mixed = evaluate(X, parameters, covariance_type, n_jobs, parameters.weights)
+    mixed = kernel_log_densities(X, parameters, covariance_type, n_jobs, parameters.weights)
     return parameters.tail.mix(mixed, X)
 
 
@@ -73,15 +172,10 @@ def all_log_densities(
     X: np.ndarray, parameters: Parameters, covariance_type: str, n_jobs: int = 1
 ) -> FloatArray:
     """Return the kernels' log-densities (N, K), or (N, K + 1) with that of the background last."""
-    found = evaluate(X, parameters, covariance_type, n_jobs)
+    found = kernel_log_densities(X, parameters, covariance_type, n_jobs)
     if not parameters.tail.n_extra:
         return found
     return np.concatenate([found, parameters.tail.log_densities(X)], axis=1)
-
-
-def all_log_weights(parameters: Parameters) -> FloatArray:
-    """Return the log-weights (K, L), or (K + 1, L), that belong to `all_log_densities`."""
-    return safe_log(all_weights(parameters))
 
 
 def log_responsibilities(
@@ -93,13 +187,13 @@ def log_responsibilities(
 ) -> FloatArray:
     """Return the logarithms of w_nk given each row's class (N,), shape (N, K). Equation (E)."""
     densities = all_log_densities(X, parameters, covariance_type, n_jobs)
-    found = log_normalise(densities + like(all_log_weights(parameters).T[classes], densities))
+    found = log_normalise(densities + like(safe_log(all_weights(parameters)).T[classes], densities))
     return found[:, : parameters.means.shape[0]]
 
 
 def most_likely_kernel(X: np.ndarray, parameters: Parameters, covariance_type: str) -> IntArray:
     """Return the kernel of largest responsibility (N,) under the first class."""
-    joint = evaluate(X, parameters, covariance_type, 1) + safe_log(parameters.weights[:, 0])
+    joint = kernel_log_densities(X, parameters, covariance_type) + safe_log(parameters.weights[:, 0])
     return joint.argmax(axis=1)
 
 
@@ -112,13 +206,23 @@ def averaged_log_responsibilities(
     """
     densities = all_log_densities(X, parameters, covariance_type, n_jobs)
     per_class = class_log_likelihood(X, parameters, covariance_type, n_jobs)
-    log_weights = like(all_log_weights(parameters), densities)
+    log_weights = like(safe_log(all_weights(parameters)), densities)
     xp = namespace(densities)
     averaged = xp.full_like(densities, -np.inf)
     for c in range(per_class.shape[1]):
         own = densities + log_weights[:, c] - per_class[:, c, None] + log_posterior[:, c, None]
         averaged = xp.logaddexp(averaged, own)
     return log_normalise(averaged)[:, : parameters.means.shape[0]]
+
+
+def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
+    """Return the parameters of the marginal density of some features."""
+    return replace(
+        parameters,
+        means=parameters.means[..., columns],
+        covariances=structure.marginal(parameters.covariances, columns),
+        tail=parameters.tail.marginal(columns),
+    )
 
 
 def condition(
@@ -134,42 +238,16 @@ def condition(
     rows[:, columns] = values
     weights = np.exp(log_responsibilities(rows, np.arange(n_classes), parameters, covariance_type)).T
     structure = structure_of(covariance_type)
-    slopes, covariances = conditional(structure, parameters.covariances[None], columns, n_features)
-    gaps = np.setdiff1d(np.arange(n_features), columns)
+    factor, slopes, covariances = next(given(structure, parameters.covariances[None], [columns], n_features))
+    others = np.setdiff1d(np.arange(n_features), columns)
     deviation = values - parameters.means[:, columns]
-    means = parameters.means[:, gaps] + (slopes[0] @ deviation[..., None])[..., 0]
+    means = parameters.means[:, others] + (slopes[0] @ deviation[..., None])[..., 0]
     if parameters.tail.weighted:
-        scales = _scales(values[None], columns, parameters, structure)[0]
-        covariances = structure.widened(covariances, scales)
-    weights, tail = parameters.tail.conditional(weights, parameters.weights, columns, gaps)
+        distances = structure.distances(factor.whitener, deviation[None, ..., None])[0].T
+        widening = parameters.tail.widening(distances, len(columns))[0]
+        covariances = structure.widened(covariances, widening)
+    weights, tail = parameters.tail.conditional(weights, parameters.weights, columns, others)
     return Parameters(weights, means, covariances[0], tail=tail)
-
-
-def _scales(
-    values: FloatArray, columns: IntArray, parameters: Parameters, structure: Structure
-) -> FloatArray:
-    """Return the factors (n, K) of the kernels' covariances given values (n, O) of `columns` (O,)."""
-    if not (len(columns) and parameters.tail.weighted):
-        return np.ones((len(values), len(parameters.means)))
-    part = marginal(parameters, columns, structure)
-    whitener = structure.factor(part.covariances[None], len(columns)).whitener
-    distances = structure.distances(whitener, values.T - part.means[None, ..., None])[0].T
-    return parameters.tail.widening(distances, len(columns))
-
-
-def _incomplete(
-    X: np.ndarray, parameters: Parameters, covariance_type: str
-) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]]:
-    """Yield for each pattern of gaps: rows, known columns, gaps, slopes (K, G, O), remaining covariances."""
-    structure = structure_of(covariance_type)
-    n_kernels, n_features = parameters.means.shape
-    for index, columns in group_rows(X):
-        if len(columns) == n_features:
-            continue
-        gaps = np.setdiff1d(np.arange(n_features), columns)
-        slopes, covariances = conditional(structure, parameters.covariances[None], columns, n_features)
-        slopes = np.broadcast_to(slopes[0], (n_kernels, len(gaps), len(columns)))
-        yield index, columns, gaps, slopes, covariances
 
 
 def fill_means(
@@ -179,48 +257,20 @@ def fill_means(
 
     `responsibilities` (N, K) are those given the observed values, without that of a background.
     """
-    filled = X.astype(np.float64)
+    filled, n_features = X.astype(np.float64), X.shape[1]
     left = 1.0 - responsibilities.sum(axis=1)
     step = max(1, _CHUNK // parameters.means.size)
-    for index, columns, gaps, slopes, _ in _incomplete(X, parameters, covariance_type):
+    patterns = [(index, known) for index, known in group_rows(X) if len(known) < n_features]
+    structure, covariances = structure_of(covariance_type), parameters.covariances[None]
+    regressions = given(structure, covariances, [known for _, known in patterns], n_features)
+    for (index, known), (_, slopes, _) in zip(patterns, regressions, strict=True):
+        others = np.setdiff1d(np.arange(n_features), known)
         for start in range(0, len(index), step):
             rows = index[start : start + step]
-            deviation = filled[np.ix_(rows, columns)] - parameters.means[:, None, columns]
-            predicted = parameters.means[:, None, gaps] + deviation @ np.swapaxes(slopes, 1, 2)
+            deviation = filled[np.ix_(rows, known)] - parameters.means[:, None, known]
+            predicted = parameters.means[:, None, others] + deviation @ slopes[0].mT
             found = np.einsum("nk,knd->nd", responsibilities[rows], predicted)
-            filled[np.ix_(rows, gaps)] = parameters.tail.expected(found, left[rows], gaps)
-    return filled
-
-
-def draw_missing(
-    X: np.ndarray,
-    kernels: IntArray,
-    parameters: Parameters,
-    covariance_type: str,
-    random_state: np.random.RandomState,
-) -> FloatArray:
-    """Return C copies (C, N, M) of rows X (N, M) whose missing values, NaN, are drawn.
-
-    `kernels` (C, N) is the kernel of each row and copy, K for the background.
-    """
-    structure, n_kernels = structure_of(covariance_type), len(parameters.means)
-    filled = np.tile(X.astype(np.float64), (len(kernels), 1, 1))
-    for index, columns, gaps, slopes, covariances in _incomplete(X, parameters, covariance_type):
-        roots = np.linalg.cholesky(structure.to_full(covariances, len(parameters.means), len(gaps))[0])
-        chosen = kernels[:, index]
-        drawn = random_state.standard_normal((*chosen.shape, len(gaps)))
-        known = X[np.ix_(index, columns)].astype(np.float64)
-        scales = _scales(known, columns, parameters, structure)
-        for k in np.unique(chosen):
-            own = np.nonzero(chosen == k)
-            if k == n_kernels:
-                drawn[own] = parameters.tail.draw(len(own[0]), gaps, random_state)
-                continue
-            wide = parameters.tail.stretch(k, len(own[1]), random_state, len(columns))
-            drawn[own] *= np.sqrt(scales[own[1], k, None]) * wide
-            deviation = known[own[1]] - parameters.means[k, columns]
-            drawn[own] = drawn[own] @ roots[k].T + deviation @ slopes[k].T + parameters.means[k, gaps]
-        filled[:, index[:, None], gaps] = drawn
+            filled[np.ix_(rows, others)] = parameters.tail.expected(found, left[rows], others)
     return filled
 
 
@@ -246,7 +296,7 @@ def draw(
     for k in np.unique(kernels):
         own = kernels == k
         if k == n_kernels:
-            X[own] = parameters.tail.draw(int(own.sum()), slice(None), random_state)
+            X[own] = parameters.tail.draw(int(own.sum()), random_state)
             continue
         # One dense matrix at a time: with many features, all of them may not fit in memory.
         one = structure.take_kernels(parameters.covariances[None], np.array([[k]]))

@@ -183,13 +183,11 @@ class Tail(Record):
         """Add the background's part to expected values (n, G); `left` (n,) is its probability."""
         return filled
 
-    def stretch(
-        self, kernel: int, n_rows: int, random_state: np.random.RandomState, n_known: int = 0
-    ) -> FloatArray | float:
+    def stretch(self, kernel: int, n_rows: int, random_state: np.random.RandomState) -> FloatArray | float:
         """Draw the factors (n, 1) that turn Gaussian deviations into the kernel's."""
         return 1.0
 
-    def draw(self, n_rows: int, columns: IntArray | slice, random_state: np.random.RandomState) -> FloatArray:
+    def draw(self, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
         """Draw rows (n, M) of the background."""
         raise NotImplementedError("only a background draws rows")
 
@@ -271,10 +269,8 @@ class StudentT(Tail):
     ) -> tuple[FloatArray, Tail]:
         return weights, StudentT(self.degrees + len(columns))
 
-    def stretch(
-        self, kernel: int, n_rows: int, random_state: np.random.RandomState, n_known: int = 0
-    ) -> FloatArray:
-        degrees = self.degrees[kernel] + n_known
+    def stretch(self, kernel: int, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
+        degrees = self.degrees[kernel]
         return np.sqrt(degrees / random_state.chisquare(degrees, size=n_rows))[:, None]
 
 
@@ -367,8 +363,8 @@ class Background(Tail):
     def expected(self, filled: FloatArray, left: FloatArray, columns: IntArray) -> FloatArray:
         return filled + left[:, None] * self.box[:, columns].mean(axis=0)
 
-    def draw(self, n_rows: int, columns: IntArray | slice, random_state: np.random.RandomState) -> FloatArray:
-        low, high = self.box[:, columns]
+    def draw(self, n_rows: int, random_state: np.random.RandomState) -> FloatArray:
+        low, high = self.box
         return random_state.uniform(low, high, size=(n_rows, len(low)))
 
 

@@ -1,6 +1,7 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task, each of its passes a subtask; with several feature sets, each set is a task between.
+A fit is a task and each of its passes a subtask; with several feature sets, each set is a task of its own,
+below the fit and above its passes.
 After a pass, callbacks may ask for an estimator that is fitted as far as the pass has come.
 """
 
@@ -51,7 +52,7 @@ class Report(Protocol):
     """A function to call after each step."""
 
     def __call__(self, message: str, *, share: float | None = None) -> None:
-        """Show a message, and the share of the work that is done where steps do not tell it."""
+        """Show a message, and the share of the work that is done, if steps differ in work."""
 
 
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
@@ -63,12 +64,9 @@ watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None
 def watched_by(watcher: Watcher) -> Iterator[None]:
     """Report the progress of all fits in the body to a watcher.
 
-    Parameters
-    ----------
-    watcher : callable
-        Called with the title and the number of steps of what begins, None if it is unknown. It returns a
-        context that yields a function to call after each step with a message. Where the work of steps
-        differs, the function also gets the `share` that is done, from 0 to 1.
+    It is called with the title and the number of steps of what begins, None if it is unknown, and returns a
+    context that yields a function to call after each step with a message. If steps differ in work, the
+    function also gets the `share` that is done, from 0 to 1.
     """
     before = watcher_of_fits.set(watcher)
     try:
@@ -91,31 +89,46 @@ def _unseen(message: str, *, share: float | None = None) -> None:
 
 
 class Monitor:
-    """Calls the callbacks of an estimator while `n_models` models are fitted, in at most `max_iter` passes.
+    """Calls the callbacks of an estimator while its `n_parts` mixtures are fitted.
 
-    X, y and sample_weight are as given to `fit`; `max_iter` is None where it is unknown.
+    X, y and sample_weight are as given to `fit`; `path` is the file of a `Checkpoint`, if there is one.
     """
 
     def __init__(
-        self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_models: int, max_iter: int | None
+        self, estimator: Any, X: Any, y: Any, sample_weight: Any, n_parts: int, path: Path | None
     ) -> None:
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         self._given = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-        self._grouped, self._max_iter = n_models > 1, max_iter
+        self._several, self._max_iter = n_parts > 1, estimator.max_iter
+        self._path: Path | None = path
+        self._written: list[Path] = []
         self._fit: Any = None
         if getattr(estimator, "_skl_callbacks", None) and hasattr(estimator, "_init_callback_context"):
-            self._fit = estimator._init_callback_context(max_subtasks=n_models if self._grouped else max_iter)
+            n_tasks = n_parts if self._several else self._max_iter
+            self._fit = estimator._init_callback_context(max_subtasks=n_tasks)
             self._fit.call_on_fit_task_begin(**self._given)
 
-    @contextmanager
-    def model(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
-        """Yield a function to call after each pass of one model.
+    def part(
+        self, number: int, attributes: Callable[..., dict[str, Any]] | None, n_rows: float
+    ) -> dict[str, Any]:
+        """Return the arguments of `fit_model` that watch and save the passes of one mixture.
 
         `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
         best start; `n_rows` is the number of rows, or the sum of their weights.
         """
+        path, watching = self._path, None
+        if path is not None:
+            path = Path(f"{path}.{number}") if self._several else path
+            self._written.append(path)
+        if self._fit is not None or watcher_of_fits.get() is not None:
+            watching = self._passes(attributes, n_rows)
+        return {"watching": watching, "path": path}
+
+    @contextmanager
+    def _passes(self, attributes: Callable[..., dict[str, Any]] | None, n_rows: float) -> Iterator[Any]:
+        """Yield a function to call after each pass of one mixture."""
         task = self._fit
-        if task is not None and self._grouped:
+        if task is not None and self._several:
             task = task.subcontext("feature set", max_subtasks=self._max_iter)
             task.call_on_fit_task_begin(**self._given)
         best, since = float("nan"), time.monotonic()
@@ -151,9 +164,11 @@ class Monitor:
             task.call_on_fit_task_end(**self._given)
 
     def close(self) -> None:
-        """End the task of the fit."""
+        """End the task of the fit, and remove its checkpoints."""
         if self._fit is not None:
             self._fit.call_on_fit_task_end(**self._given)
+        for path in self._written:
+            path.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -215,7 +230,7 @@ class SavedRun:
     """The passes of one model's fit in a file: arrays and plain values, nothing that could run.
 
     The file says which fit it belongs to, by the settings of the model, the frame of the rows, and the labels
-    and sizes (L,) of the classes. `prior` are rows and covariance of the prior that shrinks, found
+    and sizes (L,) of the classes. `prior` is the learnt prior on covariances, rows and covariance, found
     before the first pass that is saved.
     """
 
@@ -228,7 +243,7 @@ class SavedRun:
             "n_features": str(len(frame.scale)),
             "classes": str([str(label) for label in classes.tolist()]),
         }
-        self._rows = {"sizes": np.asarray(sizes), "scale": frame.scale, "shift": frame.shift}
+        self._rows = {"class sizes": np.asarray(sizes), "units": frame.scale, "origin": frame.shift}
         self._run: Run | None = None
         self._written = time.monotonic()
 
@@ -282,11 +297,9 @@ class SavedRun:
             theirs, ours = settings.get(name), self._settings.get(name)
             if theirs != ours:
                 return f"it has {name}={theirs}, this one {name}={ours}"
-        if not np.allclose(rows["sizes"], self._rows["sizes"], rtol=_TOLERANCE):
-            return f"its classes have sizes {rows['sizes'].tolist()}, these {self._rows['sizes'].tolist()}"
-        for name in ("scale", "shift"):
-            if not np.allclose(rows[name], self._rows[name], rtol=_TOLERANCE, atol=_TOLERANCE):
-                return "its rows have another mean or spread than these"
+        for name, ours in self._rows.items():
+            if not np.allclose(rows[name], ours, rtol=_TOLERANCE, atol=_TOLERANCE):
+                return f"its rows have {name} {rows[name].tolist()}, these {ours.tolist()}"
         return ""
 
 

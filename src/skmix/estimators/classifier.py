@@ -21,27 +21,16 @@ from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
 from . import decisions, densities, streams, tuning
-from ._settings import (
-    check_distribution,
-    check_feature_sets,
-    is_robust,
-    prior_of_columns,
-)
+from ._settings import check_distribution, check_feature_sets, is_robust, prior_of_columns
 from .exporting import whitened_kernels
-from .fitted import Fitted, FittedClassifier
+from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
-from .rows import (
-    Training,
-    computed,
-    enter,
-    score_rows,
-    updating,
-)
+from .rows import Training, computed, enter, score_rows, updating
 from .saving import savable
 
 
 def _of_its_model(name: str, *, alone: bool = True) -> Any:
-    """Return a property that is that of the model; with feature sets, of the first one or none."""
+    """Return a property that reads an attribute of the only model; of the first one unless `alone`."""
 
     def get(self: Any) -> Any:
         models = getattr(self, "models_", ())
@@ -75,8 +64,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         the paper's maximum-likelihood rule.
         When to change: where classes will not be as frequent as in the training rows.
     reject_below : float, default=None
-        A share of rows, between 0 and 1: `threshold_` is the log-density log p(x) that this share of new rows
-        of the same kind is below, as found from held-out rows (up to ten further fits).
+        A share of rows, between 0 and 1: `threshold_` is the quantile of log p(x) at this share, estimated
+        from held-out rows (up to ten further fits).
         When to change: where rows may come that belong to none of the classes.
     outlier_label : default=None
         What `predict` returns for rows below `threshold_`; needs `reject_below`, and must be of the kind of
@@ -234,9 +223,9 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             parts.append((columns, model))
         return parts
 
-    def _store(
+    def _record(
         self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
-    ) -> None:
+    ) -> FitRecord:
         for (_, model), fitted in zip(parts, fits, strict=True):
             own = fitted.class_prior if prior is None else prior
             replace(fitted, class_count=sizes, class_prior=own).store(model)
@@ -245,13 +234,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             class_prior = np.full(len(sizes), 1.0 / len(sizes))
         elif self.priors is not None:
             class_prior = check_distribution(self.priors, (len(sizes),), "priors")
-        FittedClassifier(
+        return FittedClassifier(
             models=[model for _, model in parts],
             feature_sets=[columns for columns, _ in parts],
             class_prior=class_prior,
             temperature=1.0,
             threshold=-np.inf,
-        ).store(self)
+        )
 
     def _check_classes(self, classes: np.ndarray) -> None:
         decisions.check_outlier_label(self.outlier_label, classes, rejects=self.reject_below is not None)
@@ -356,7 +345,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             other rows for its temperature.
         max_iter : int, default=None
             Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
-            with Adam's steps, by default 20, which shrink to nothing over the passes.
+            by Adam with a step size that decays to zero, by default 20.
         batch_size : int, default=None
             Rows of a mini-batch; N or more take L-BFGS over all of them. None is 500 where there are more
             than 10 000 rows, and all of them otherwise.

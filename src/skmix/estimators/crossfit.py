@@ -1,8 +1,7 @@
 """Cross-fitting: how a model treats rows that it has not seen.
 
-A model describes its own training rows better than new ones, the more so the fewer rows it has for its
-parameters. So a threshold, or the number of rounds to tune, is read off rows that were held out of a fit with
-the same settings.
+A model describes its own training rows better than new ones. So a threshold, or the number of rounds to tune,
+comes from rows that were held out of a fit with the same settings.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .rows import Training, sent, warn_caller
 _N_FOLDS = 10
 # Folds where every fit is tuned, which takes many times as long.
 _N_FOLDS_TO_TUNE = 4
-# So many held-out rows are enough, and no further fold is fitted.
+# Stop after this many held-out rows.
 _ENOUGH = 2000
 
 
@@ -41,24 +40,11 @@ def held_out_densities(
 ) -> tuple[FloatArray, FloatArray | None]:
     """Return log p(x), shape (n,), of rows by fits that have not seen them, and the rows' weights (n,).
 
-    Parameters
-    ----------
-    estimator : fitted estimator
-        It may be a search that averages mixtures, whose shares stay as they are.
-    rows : Block
-        Its training rows, with class codes (N,).
-    finish : callable, default=None
-        Changes each fit, given the rows it was fitted to.
-    groups : ndarray of shape (N,), default=None
-        Groups of the rows, which are held out whole.
+    `estimator` is fitted to the rows, which have class codes; it may be a search that averages mixtures and
+    keeps their shares. `finish` changes each fit, given its rows. Groups (N,) are held out whole.
 
-    Returns
-    -------
-    densities : ndarray of shape (n,)
-        A fold without which the model cannot be fitted is left out. If that is every fold, these are the
-        densities of all rows by the estimator itself, with a warning.
-    weights : ndarray of shape (n,) or None
-        Weights of the same rows.
+    A fold is skipped if the remaining rows cannot be fitted. If that is every fold, a warning says so, and
+    the densities are those of all rows by the estimator itself.
     """
     densities, seen, error = [], np.empty(0, dtype=np.int64), ""
     members, shares = getattr(estimator, "mixtures_", [estimator]), getattr(estimator, "shares_", np.ones(1))
@@ -100,7 +86,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     Without `n_kernels`, it has the default number for these rows.
     """
     other = clone(estimator)
-    vars(other).pop("_skl_callbacks", None)
+    other.set_callbacks()
     other.n_features_in_ = estimator.n_features_in_
     if getattr(estimator, "feature_sets", None) is not None:
         # By index: rows have no names here.

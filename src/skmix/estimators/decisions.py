@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -47,12 +46,13 @@ def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArra
     return least_log_loss(log_joints, codes, weights, lowest=0.0)[0]
 
 
-# Kinds of labels, and the wording of each in errors.
-_KINDS: tuple[tuple[type, str], ...] = (
-    (str, "a string"),
-    (Integral, "an integer"),
-    (Real, "a number"),
-)
+# Kinds of labels by NumPy's code of a dtype, as errors name them.
+_KINDS = {"U": "a string", "b": "a boolean", "i": "an integer", "u": "an integer", "f": "a number"}
+
+
+def kind_of_labels(labels: Any) -> str:
+    """Return the kind of labels of any type; an empty text for one that is not named."""
+    return _KINDS.get(np.asarray(np.asarray(labels).tolist()).dtype.kind, "")
 
 
 def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> None:
@@ -70,15 +70,10 @@ def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> No
     known = classes.tolist()
     if label in known:
         raise ValueError(f"outlier_label={label!r} is one of the classes: {known[:10]}.")
-    fits, wanted = True, ""
-    if all(isinstance(each, bool) for each in known):
-        fits, wanted = False, "None, since truth values leave no third one"
-    else:
-        # Labels of several kinds, or of one that is not listed, are of dtype object, which holds anything.
-        for kind, words in _KINDS:
-            if all(isinstance(each, kind) for each in known):
-                fits, wanted = isinstance(label, kind) and not isinstance(label, bool), words
-                break
+    wanted, kind = kind_of_labels(classes), kind_of_labels(label)
+    fits = wanted in ("", kind) or (wanted, kind) == ("a number", "an integer")
+    if wanted == "a boolean":
+        fits, wanted = False, "None, since booleans have no third value"
     if not fits:
         raise ValueError(
             f"outlier_label must be {wanted}, as the labels are {classes.dtype} ({known[:3]} …), "
@@ -100,7 +95,7 @@ def threshold_of(classifier: Any, training: Training) -> float:
     """Return the log-density below which `reject_below` of new rows lie, or of their weight.
 
     It comes from held-out rows. Where only a sample of the rows is in memory, it is the quantile of the
-    sample's own densities, which so many rows hardly raise.
+    sample's own densities: with this many rows, overfitting hardly raises it.
     """
     rows, codes, weights = training.source.start_rows()
     if training.blocks is not None and rows.shape[0] < training.source.summary.n_rows:
@@ -134,11 +129,11 @@ def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None
     order = np.argsort(log_densities)
     weights = np.ones(len(order)) if weights is None else weights[order]
     reached = np.cumsum(weights)
-    # Weights may be shares of all rows, and then one more row counts as an average one.
+    # Weights may be shares of all rows: then a new row has the mean weight.
     one = min(1.0, reached[-1] / len(order))
     rank = share * (reached[-1] / one + 1.0)
     whole, part = np.floor(rank), rank % 1.0
-    # The first rows that reach the ranks, but for rounding of the sums.
+    # First rows whose cumulative weight reaches each rank, up to rounding.
     places = np.searchsorted(reached / one * (1.0 + 1e-12), [whole, whole + 1.0])
     low, high = log_densities[order[np.minimum(places, len(order) - 1)]]
     with np.errstate(divide="ignore"):

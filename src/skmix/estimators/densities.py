@@ -21,7 +21,6 @@ from sklearn.base import clone
 
 from ..engine import density
 from ..engine.compute.arrays import Array, like, namespace, pick, to_numpy
-from ..engine.estep import gaps
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.refine.shrink import are_separate
 from ..engine.structures import structure_of
@@ -255,7 +254,7 @@ def marginal(model: Any, features: Sequence[int | str]) -> Any:
         kept = [at[column] for column in chosen if column in at]
         if kept:
             structure = structure_of(part.covariance_type_)
-            parameters = gaps.marginal(part._parameters, np.array(kept), structure)
+            parameters = density.marginal(part._parameters, np.array(kept), structure)
             parts.append((part, [columns[d] for d in kept], kept, parameters))
     return _derive(model, chosen, parts, model.class_prior_)
 

@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from numbers import Integral, Real
-from pathlib import Path
-from types import MethodType
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -25,27 +23,21 @@ from sklearn.base import (
 )
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
-from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
-from ..engine.compute.dask import is_collection
+from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
 from . import densities, streams
-from ._settings import (
-    check_count,
-    check_covariance_type,
-    covariance_type_of,
-    freeze_of,
-    is_robust,
-)
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
+from ._settings import check_count, covariance_type_of, freeze_of
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path
 from .exporting import ExportMixin, whitened_kernels
-from .fitted import Fitted, parameters_of
+from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import (
     Training,
     computed,
@@ -93,8 +85,8 @@ _PARAMETERS = """
         When to change: raise it if a ConvergenceWarning says that the fit was stopped.
     tol : float or ('per-class', float), default=1e-4
         The fit stops when the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
-        rule: a class latches when the log-likelihood of its rows changes by less than 0.1, and the fit ends
-        when all classes have latched.
+        rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes by less
+        than 0.1; the fit ends when all classes have converged.
         When to change: lower it to compare parameters between fits, raise it for a quick look.
     variance_floor : float, default=1e-6
         Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
@@ -179,8 +171,8 @@ _FITTED = """
         each class. Its sum is α.
     lower_bound_ : float
         Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
-        parameters integrated out. Of EM with hierarchical weights only these are, and a prior on covariances
-        is added up to a constant. The start with the highest is kept.
+        parameters integrated out. In EM with hierarchical weights, only the weights are integrated out, and
+        a prior on covariances is added up to a constant. The start with the highest bound is kept.
     lower_bound_path_ : ndarray of shape (n_iter,)
         Where there is a bound: its value after each pass.
     weight_concentration_ : ndarray of shape (K, L)
@@ -202,46 +194,14 @@ _FITTED = """
 
 
 def documented(cls: Estimator) -> Estimator:
-    """Insert into the docstrings of an estimator what it has in common with others."""
+    """Insert the parameters and attributes that estimators have in common into a docstring."""
     for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED)):
         cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
     return cls
 
 
-class _IfStreams:
-    """A method of estimators that can add up the statistics of batches; the error of others says why.
-
-    It is scikit-learn's `available_if`, which hides the reason.
-    """
-
-    def __init__(self, method: Any) -> None:
-        self._method, self.__doc__ = method, method.__doc__
-
-    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
-        if estimator is None:
-            return self._method
-        _check_streams(estimator)
-        return MethodType(self._method, estimator)
-
-
-def _check_streams(estimator: Any) -> None:
-    if estimator.inference == "variational":
-        raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
-    if getattr(estimator, "group_shift", None) is not None:
-        raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
-    if is_robust(estimator):
-        raise AttributeError(
-            "partial_fit is for Gaussian kernels without a background: use tail=None, or fit."
-        )
-    if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
-        raise AttributeError(
-            "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
-            "else in each batch. Use fit, with blocks of rows if there are many."
-        )
-
-
 class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
-    """Methods of a mixture, or of a product of mixtures of disjoint features; each has its own parameters."""
+    """Methods of a mixture, and of a product of mixtures of disjoint features. Subclasses have parameters."""
 
     n_features_in_: int
     classes_: np.ndarray
@@ -277,28 +237,33 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return tags
 
     def _parts(self) -> list[Part]:
-        """Return the columns and the mixture of each part of the model; a mixture is its own only part."""
+        """Return the columns and the mixture of each part of the model; a mixture is its only part."""
         return [(list(range(self.n_features_in_)), self)]
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
         return [(list(range(n_features)), self)]
 
-    def _store(
+    def _record(
         self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
-    ) -> None:
-        """Store the fits of all parts; sizes (L,), and the prior (L,) unless it was learnt, are of all."""
+    ) -> FitRecord:
+        """Return the record of all parts, whose own fits are stored in their mixtures.
+
+        Sizes (L,) of the classes, and their prior (L,) unless it was learnt, are those of all rows: a row
+        without a value in some part still counts for its class.
+        """
         prior = fits[0].class_prior if prior is None else prior
-        replace(fits[0], class_count=sizes, class_prior=prior).store(self)
+        return replace(fits[0], class_count=sizes, class_prior=prior)
 
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
         """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
         columns, model = part
-        estimator, fitted = copy(self), fitted_so_far(model, training, parameters, log_likelihood)
-        estimator._store([(columns, copy(model))], [fitted], training.sizes, None)
-        return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+        fitted, rows = fitted_so_far(model, training, parameters, log_likelihood), RowsOfFit.of(self)
+        assert rows is not None
+        record = self._record([(columns, copy(model))], [fitted], training.sizes, None)
+        return rows.attributes() | record.attributes()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
@@ -324,12 +289,8 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         estimator
             The fitted estimator.
         """
-        return self._fit(X, y, sample_weight)
-
-    def _fit(self, X: Any, y: Any, sample_weight: Any, *, prune: bool = False) -> Self:
-        """Fit; with `prune`, from `n_kernels` down to as many as pay for their parameters."""
-        check_inference(self, prune=prune)
-        # Reading the rows may take long, so a checkpoint that cannot be written is refused first.
+        check_inference(self)
+        # Refuse a checkpoint that cannot be written before reading the rows, which may take long.
         path = checkpoint_path(self)
         with updating(self, X):
             training = open_training(self, X, y, sample_weight)
@@ -340,56 +301,33 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
                 raise ArgumentError(kernels, f" is more than the {n_rows} rows there are: use fewer kernels.")
             self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
-            monitor: Monitor | None = None
-            written: list[Path] = []
-            if getattr(self, "_skl_callbacks", None) or watcher_of_fits.get():
-                monitor = Monitor(self, X, y, sample_weight, len(parts), None if prune else self.max_iter)
             for columns, model in parts:
-                covariance_type = covariance_type_of(model, training.source.summary.n_rows, len(columns))
+                covariance_type = covariance_type_of(model, n_rows, len(columns))
                 if model.covariance_type == "auto" and covariance_type != "full":
                     warn_caller(
-                        f"{training.source.summary.n_rows} rows have {len(columns)} features: "
-                        f"covariance_type='auto' takes {covariance_type!r}, without correlations inside "
-                        "kernels. Set covariance_type to choose.",
-                        UserWarning,
+                        f"{n_rows} rows have {len(columns)} features: covariance_type='auto' takes "
+                        f"{covariance_type!r}, without correlations inside kernels. Set covariance_type to "
+                        "choose."
                     )
-
-            def ways(number: int, own: Training) -> dict[str, Any]:
-                """Return how to fit the model of a feature set: who watches, and what is written."""
-                own_path, watching = path, None
-                if path is not None:
-                    own_path = path if len(parts) == 1 else Path(f"{path}.{number}")
-                    written.append(own_path)
-                if monitor is not None:
-                    so_far = partial(self._attributes_so_far, parts[0], training)
-                    watching = monitor.model(so_far if len(parts) == 1 else None, own.source.summary.total)
-                return {"watching": watching, "path": own_path, "prune": prune}
-
-            self._fit_parts(parts, training, ways)
+            monitor = Monitor(self, X, y, sample_weight, len(parts), path)
+            self._fit_parts(parts, training, monitor)
             self._after_fit(training)
-            if monitor is not None:
-                monitor.close()
-        for checkpoint in written:
-            checkpoint.unlink(missing_ok=True)
+            monitor.close()
         return self
 
-    def _fit_parts(
-        self,
-        parts: list[Part],
-        training: Training,
-        ways: Callable[[int, Training], dict[str, Any]] = lambda *_: {},
-    ) -> None:
-        """Fit the model of each feature set, and store all of them.
-
-        `ways` returns further arguments of `fit_model`, given the number of a set and its rows.
-        """
+    def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
+        """Fit the mixture of each part, and store all of them."""
         refuse_unlabelled(training.n_unlabelled, len(parts))
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
-            own = training.take(columns, number)
-            fits.append(fit_model(model, own, Fitted.of(model), columns, **ways(number, own)))
-        # A row without a value in some set still counts for its class.
-        self._store(parts, fits, training.sizes, None if training.n_unlabelled else training.class_prior)
+            rows = training.take(columns, number)
+            watched: dict[str, Any] = {}
+            if monitor is not None:
+                so_far = partial(self._attributes_so_far, parts[0], training) if len(parts) == 1 else None
+                watched = monitor.part(number, so_far, rows.source.summary.total)
+            fits.append(fit_model(model, rows, Fitted.of(model), columns, **watched))
+        prior = None if training.n_unlabelled else training.class_prior
+        self._record(parts, fits, training.sizes, prior).store(self)
 
     def _check_classes(self, classes: np.ndarray) -> None:
         """Check settings that depend on the labels (L,) of the classes."""
@@ -405,7 +343,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """Learn a class from its rows."""
         streams.add_class(self, rows, label, streams.place_of_label(self.classes_, label))
 
-    @_IfStreams
+    @available_if(streams.check_streams)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self,
@@ -418,9 +356,10 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     ) -> Self:
         """Update the model with one batch of a stream.
 
-        The first batch makes a model as `fit` does, with a little more care; it should have some twenty rows
-        for each kernel. Every further one moves the average statistics of a row, by a share that falls with
-        the number of batches.
+        The first batch makes a model as `fit` does, with a weak prior on covariances; it should have some
+        twenty rows for each kernel. Every further one moves the average statistics of a row, by a share that
+        falls with the number of batches. Batches need EM, ``tail=None``, no `group_shift`, and covariances
+        other than 'low_rank'.
 
         Parameters
         ----------
@@ -486,18 +425,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return self
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x | class j) for each row and class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            Log-densities, columns in the order of `classes_`; with feature sets, summed over them.
-        """
+        """Return log p(x | class j), shape (n, L), of rows X (n, M); with feature sets, summed over them."""
         return score_rows(self, X, densities.class_log_likelihood)
 
     def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
@@ -521,21 +449,9 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return score_rows(self, X, densities.impute, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
-        """Draw rows from the model.
+        """Draw rows X (n, M) and their labels y (n,) from the model.
 
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number n of rows.
-        label : default=None
-            Class to draw from; None draws classes by `class_prior_`.
-
-        Returns
-        -------
-        X : ndarray of shape (n, M)
-            Rows; columns that are in no feature set are NaN.
-        y : ndarray of shape (n,)
-            Their labels.
+        Classes are drawn by `class_prior_` unless a label is given. Columns in no feature set are NaN.
         """
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
@@ -550,37 +466,19 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     def marginal(self, features: Sequence[int | str]) -> Self:
         """Return the model of some features, whatever the values of the others.
 
-        Parameters
-        ----------
-        features : sequence of int or str
-            Columns by index or name, in the order that the new model is to have.
-
-        Returns
-        -------
-        estimator
-            A fitted estimator of the same kind, without attributes that describe training rows, such as
-            `log_likelihood_`. A classifier keeps its temperature and loses its threshold.
+        Features are columns by index or name, in the order of the new model. It has no attributes that
+        describe training rows, such as `log_likelihood_`. A classifier keeps its temperature and loses its
+        threshold.
         """
         check_is_fitted(self)
         return densities.marginal(host_copy(self), features)
 
     def condition(self, given: Mapping[int | str, float]) -> Self:
-        """Return the model of the other features, given values of some.
+        """Return the model of the other features, given values of some by column index or name.
 
         Every class's weights become its responsibilities for the given values, and `class_prior_` becomes the
         posterior of the class: predictions of the new model for the other features are those of this one for
-        complete rows.
-
-        Parameters
-        ----------
-        given : mapping from int or str to float
-            Known values by column index or name. At least one feature must be left.
-
-        Returns
-        -------
-        estimator
-            A fitted estimator of the same kind over the other features, in their order, without attributes
-            that describe training rows, such as `log_likelihood_`.
+        complete rows. The new model has no attributes that describe training rows.
         """
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
@@ -731,21 +629,7 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         }
 
     def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
-        """Return the kernel that each row most probably came from.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
-        groups : array-like of shape (n,), default=None
-            Their classes: with them, the weights, and the means where there are shifts, are those of the
-            class; without, probabilities are averaged over the classes.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Numbers of kernels, lines of `means_`.
-        """
+        """Return the kernel (n,) that each row of X (n, M) most probably came from; see `predict_proba`."""
         return score_rows(self, X, densities.most_likely_kernel, groups, name="groups")
 
     def predict_proba(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
@@ -756,7 +640,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` takes.
         groups : array-like of shape (n,), default=None
-            Their classes, as in `predict`.
+            Their classes: with them, the weights, and the means where there are shifts, are those of the
+            class; without, probabilities are averaged over the classes.
 
         Returns
         -------
@@ -777,36 +662,12 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         return score_rows(self, X, densities.responsibilities)
 
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the log-density of each row.
+        """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes. A row without any value has a log-density of 0.
-        y : array-like of shape (n,), default=None
-            Labels: with them, log p(x | y); without, log p(x) under `class_prior_`.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            Log-densities.
+        A row without any value has a log-density of 0.
         """
         return score_rows(self, X, densities.log_density, y)
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
         """Return the mean log-density of the rows; see `score_samples`."""
         return float(np.mean(self._scores(X, y)))
-
-
-def _lazy(method: Any) -> Any:
-    """Return a method that `set_output` leaves alone for Dask collections, which it would compute."""
-
-    @wraps(method)
-    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        return (method.__wrapped__ if is_collection(X) else method)(self, X, *args, **kwargs)
-
-    return call
-
-
-SharedKernelMixture.transform = _lazy(SharedKernelMixture.transform)  # type: ignore[method-assign]
-SharedKernelMixture.fit_transform = _lazy(SharedKernelMixture.fit_transform)

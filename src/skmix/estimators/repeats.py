@@ -18,8 +18,8 @@ from .mixture import SharedKernelMixture
 from .rows import open_training
 from .solving import fitted_so_far, options_of, start_batches
 
-# The engine divides its work by the number of starts. It is told this number, however many there are, so that
-# the bits of a fit do not depend on how many others run beside it.
+# The engine divides its work by the number of starts. Always pass the same number, so that the bits of a fit
+# do not depend on how many others run beside it.
 _STARTS = 100
 
 
@@ -31,7 +31,7 @@ def fit_each(
 ) -> list[SharedKernelMixture]:
     """Fit a mixture once from the start of each random state, all of them as one batch.
 
-    Several times as fast as one fit after the other where rows are few. Bitwise, a fit is the same alone and
+    With few rows this is several times as fast as one fit after the other. A fit has the same bits alone and
     in any batch.
 
     Parameters

@@ -35,6 +35,7 @@ from sklearn.utils.validation import (
 from .. import _version
 from ..engine.compute.arrays import (
     Array,
+    has_gaps,
     is_device_array,
     is_numpy,
     like,
@@ -48,7 +49,6 @@ from ..engine.compute.arrays import (
 )
 from ..engine.compute.blocks import Block, Blocks, is_blocks, is_missing
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
-from ..engine.estep.gaps import has_gaps
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
@@ -56,7 +56,6 @@ from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, prepare, source_of
 from ..io.encoding import are_numbers, feature_names
-from ..io.joined import JoinedRows
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
 from ..io.opening import encode_frame
 from ..io.preparation import Preparation, transformer_of
@@ -266,19 +265,21 @@ class InMemory(Rows):
             classes, codes = number_labels(self.read_labels(rows.shape[0]), self.name)
         weights = self.weights(rows.shape[0])
         rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-        here = is_robust(estimator)
-        on_device = type(rows) is not np.ndarray
-        if here and (on_device or device is not None):
-            warn_caller("t kernels or a background: this fit runs on the host, not on the device.")
+        on_device, why = type(rows) is not np.ndarray, None
+        if on_device or device is not None:
+            robust = "t kernels or a background" if is_robust(estimator) else None
+            why = robust or ("Missing values" if has_gaps(rows) else None)
         if on_device:
-            rows = to_numpy(rows) if here else rows
-        elif device is not None and not here:
+            rows = rows if why is None else to_numpy(rows)
+        elif device is not None and why is None:
             if not fits_on(rows, device):
                 return _streamed(estimator, rows, classes, None if y is None else codes, weights, device)
             rows = send(rows, device)
         source = open_source(rows, None if y is None else codes, weights)
         if source.summary.gaps:
             check_gaps(rows)
+        if why is not None:
+            warn_of_host(why)
         return Training(source, classes, preparation=preparation, is_raw=is_frame(self.X))
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
@@ -289,7 +290,7 @@ class InMemory(Rows):
         if device is not None:
             if not fits_on(rows, device):
                 return InBlocks(model, open_rows(rows), on_host(self.y), None, self.name).scores(function)
-            rows = send(rows, device)
+            rows = _send_complete(rows, device)
         codes = () if self.y is None else (given.codes(rows.shape[0]),)
         result = function(model, rows, *codes)
         return result if type(result) is np.ndarray and home is None else _in_kind(result, home)
@@ -445,7 +446,7 @@ class InBlocks(Rows):
             for block in blocks:
                 stop = start + len(block.X)
                 block.check()
-                given = [model, block.X if device is None else send(block.X, device)]
+                given = [model, block.X if device is None else _send_complete(block.X, device)]
                 if self.y is not None:
                     given.append(code_labels(labels_in(block), model.classes_, len(block.X), name=self.name))
                 part = on_host(function(*given))
@@ -549,6 +550,9 @@ def _in_blocks(
 ) -> Training:
     """Return rows in blocks whose labels are the `names` (L,) of the classes (L,)."""
     coded, summary = blocks.coded(names), found.coded(names)
+    if device is not None and summary.gaps:
+        warn_of_host("Missing values")
+        device = None
     source = BlockRows(coded, summary, seed) if device is None else StreamedRows(coded, device, summary, seed)
     return Training(source, classes, coded)
 
@@ -572,7 +576,7 @@ def _first_empty(blocks: Blocks) -> str:
     """Return which row of which file is the first without a value; there is one."""
     if not isinstance(blocks, Source):
         return "A row of X"
-    first, name = 0, blocks.name
+    first = 0
     with closing(blocks.blocks()) as each:
         for block in each:
             empty = np.isnan(block.X).all(axis=1)
@@ -582,11 +586,7 @@ def _first_empty(blocks: Blocks) -> str:
                 first += int(empty.argmax())
                 break
             first += len(block.X)
-    for part in blocks.parts.values() if isinstance(blocks, JoinedRows) else ():
-        if first < part.n_rows:
-            name = part.name
-            break
-        first -= part.n_rows
+    name, first = blocks.located(first)
     return f"Row {first} of {name}, counted from 0,"
 
 
@@ -811,6 +811,11 @@ def weighted_rows(
     return pick(rows, kept), classes[present], codes, weights[kept]
 
 
+def warn_of_host(reason: str) -> None:
+    """Warn that a fit runs on the host although it has a device."""
+    warn_caller(f"{reason}: this fit runs on the host, not on the device.")
+
+
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn as if from the innermost line that is neither ours nor scikit-learn's."""
     level, frame = 2, sys._getframe(1)
@@ -861,15 +866,19 @@ def sender(estimator: Any, X: Any) -> Sender:
 
 
 def fits_on(rows: np.ndarray, device: str) -> bool:
-    """Return whether a device has room for rows; complete ones among those with gaps are there twice."""
-    room = room_on(device)
-    return 2 * rows.nbytes <= room or (rows.nbytes <= room and not has_gaps(rows))
+    """Return whether a device has room for rows."""
+    return rows.nbytes <= room_on(device)
 
 
 def sent(model: Any, rows: Any) -> Array:
-    """Return NumPy rows on the model's device, if it has one; other rows as they are."""
+    """Return complete NumPy rows on the model's device, if it has one; other rows as they are."""
     device = device_and_precision(model.device)[0]
-    return rows if device is None or not is_numpy(rows) else send(rows, device)
+    return rows if device is None or not is_numpy(rows) else _send_complete(rows, device)
+
+
+def _send_complete(rows: np.ndarray, device: str) -> Array:
+    """Return complete rows on a device; rows with missing values stay on the host."""
+    return rows if has_gaps(rows) else send(rows, device)
 
 
 def _device_of_scores(model: Any) -> str | None:

@@ -18,7 +18,7 @@ from ..engine import starts
 from ..engine.compute.arrays import pick, to_numpy
 from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
 from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status
-from ..engine.refine.prune import living_kernels, prune_kernels
+from ..engine.refine.prune import living_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import price_of_kernel, with_frozen
@@ -61,26 +61,11 @@ def fit_model(
     *,
     watching: AbstractContextManager[Any] | None = None,
     path: Path | None = None,
-    prune: bool = False,
 ) -> Fitted:
     """Fit a mixture to training rows of its features.
 
-    Parameters
-    ----------
-    model : Settings
-        The parameters of the mixture.
-    training : Training
-        Rows and classes.
-    last : Fitted, default=None
-        The previous fit, from which a warm start goes on.
-    columns : list of int, default=None
-        Numbers of the features, for error messages.
-    watching : context manager, default=None
-        Yields what to call after each pass.
-    path : Path, default=None
-        File of a checkpoint, which is resumed if it exists.
-    prune : bool, default=False
-        Whether to start with `n_kernels` and remove those that do not pay for their parameters.
+    A warm start goes on from the `last` fit. Errors name features by `columns`, their numbers in all rows.
+    `watching` yields what to call after each pass, and `path` is the file of a checkpoint.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
@@ -92,24 +77,21 @@ def fit_model(
     options = options_of(model, n_features, covariance_type)
     frame = summary.frame(structure, columns)
     saved, resume = None, None
-    if path is not None and not prune:
+    if path is not None:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
     last = last if _goes_on(model, training, structure, last) else None
-    # With callbacks, and when pruning, all starts run together.
-    apart = path is None and watching is None and not prune
+    # With callbacks, all starts run together.
+    apart = path is None and watching is None
     batches = start_batches(model, training, frame, structure, last, NUMBERS_TOGETHER if apart else None)
     batches = (with_tails(model, batch, source) for batch in batches)
     given = next(batches)
     X, _, weights = _some_rows(training)
     options, floor = with_resolution(model, options, X, weights, frame)
     prior = None
-    chooses = isinstance(model.covariance_prior, str) and options.inference == "em"
-    if chooses and not (prune or options.freeze):
+    if isinstance(model.covariance_prior, str) and options.inference == "em" and options.freeze is None:
         prior = _default_prior(model, training, given, options, frame, last, floor, saved, resume)
-        if prior is not None:
-            rows, scale = prior.covariance_prior
-            options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
+    options = _with_prior(options, prior)
     log_volume = float(summary.observed.sum(axis=0) @ np.log(frame.scale))
     with saving(saved) if saved else nullcontext(), watching or nullcontext() as report:
 
@@ -120,20 +102,24 @@ def fit_model(
                 saved(run)
 
         callback = None if apart else after_pass
-
-        def from_starts(batch: Parameters) -> Result:
-            if prune:
-                return prune_kernels(source, batch, options, frame=frame, callback=callback)
-            return fit(source, batch, options, frame=frame, callback=callback, resume=resume)
-
-        best, status, reached = _best_result(from_starts(batch) for batch in chain([given], batches))
+        best, status, reached = _best_result(
+            fit(source, batch, options, frame=frame, callback=callback, resume=resume)
+            for batch in chain([given], batches)
+        )
     # Restore frozen parameters, which the change of coordinates has rounded.
     best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
-    found = _fitted(model, best, status, reached, training, prune)
-    found = replace(found, prior=prior, floor=floor)
+    found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)
     if model.group_shift is None:
         return found
     return _shift_groups(model, training, found, best.parameters.take(best.best), options, frame)
+
+
+def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
+    """Return options with a learnt prior on covariances, if there is one."""
+    if prior is None:
+        return options
+    rows, scale = prior.covariance_prior
+    return replace(options, covariance_prior=rows, covariance_prior_scale=scale)
 
 
 def _shift_groups(
@@ -378,68 +364,54 @@ def with_tails(model: Settings, start: Parameters, source: RowSource) -> Paramet
 
 def fitted_options(model: Settings, fitted: Fitted) -> Options:
     """Return the engine's options for a fitted mixture, with its default prior and floor."""
-    options = options_of(model, fitted.means.shape[1], fitted.covariance_type)
-    if fitted.prior is not None:
-        rows, scale = fitted.prior.covariance_prior
-        options = replace(options, covariance_prior=rows, covariance_prior_scale=scale)
+    options = _with_prior(options_of(model, fitted.means.shape[1], fitted.covariance_type), fitted.prior)
     return replace(options, resolution=None if fitted.floor is None else fitted.floor.variance_floor)
 
 
-def check_inference(estimator: Any, *, prune: bool = False) -> None:
+# Settings that cannot be combined unless one of them has its default value.
+_APART = (
+    ("tail", "inference"),
+    ("tail", "accelerate"),
+    ("tail", "device"),
+    ("inference", "accelerate"),
+    ("inference", "freeze"),
+    ("inference", "tol"),
+    ("weight_prior", "accelerate"),
+    ("weight_prior", "tol"),
+    ("group_shift", "inference"),
+    ("group_shift", "tail"),
+    ("group_shift", "tol"),
+)
+
+
+def check_inference(estimator: Any) -> None:
     """Refuse settings that cannot be combined."""
-    freeze, (stopping, _) = freeze_of(estimator), check_tol(estimator.tol)
     check_covariance_type(estimator.covariance_type)
-    if is_robust(estimator):
-        what = f"tail={estimator.tail!r}"
-        for name, default in (("inference", "em"), ("accelerate", False), ("device", None)):
-            value = getattr(estimator, name)
-            if value != default:
-                raise ValueError(f"{what} cannot be combined with {name}={value!r}: leave it at {default!r}.")
-        if estimator.tail == "background" and freeze == "weights":
-            raise ValueError(
-                f"{what} cannot be combined with freeze='weights': the background's weight would stay."
-            )
+    check_tail(estimator.tail)
     variational, hierarchical = estimator.inference == "variational", estimator.weight_prior == "hierarchical"
-    for given, what, fits in (
-        (estimator.accelerate, "accelerate=True", False),
-        (freeze is not None, f"freeze={freeze!r}", freeze == "kernels"),
-        (stopping != "total", f"tol={estimator.tol!r}", False),
-    ):
-        if given and variational:
-            raise ValueError(f"{what} is for EM and cannot be combined with inference='variational'.")
-        if given and hierarchical and not fits:
+    freeze, per_class = freeze_of(estimator), check_tol(estimator.tol)[0] == "per-class"
+    settings = {
+        "tail": estimator.tail,
+        "inference": "variational" if variational else None,
+        "accelerate": estimator.accelerate or None,
+        "device": estimator.device,
+        "freeze": freeze,
+        "tol": estimator.tol if per_class else None,
+        "weight_prior": "hierarchical" if hierarchical else None,
+        "group_shift": getattr(estimator, "group_shift", None),
+    }
+    learnt = ["weight_prior"] + (["tail"] if estimator.tail == "background" else [])
+    # Weights that are frozen cannot be learnt.
+    frozen = [("freeze", name) for name in learnt if freeze == "weights"]
+    for one, other in (*_APART, *frozen):
+        if settings[one] is not None and settings[other] is not None:
             raise ValueError(
-                f"{what} cannot be combined with weight_prior='hierarchical', whose weights have a posterior."
+                f"{one}={settings[one]!r} cannot be combined with {other}={settings[other]!r}: leave one out."
             )
-    group_shift = getattr(estimator, "group_shift", None)
-    if group_shift is not None:
-        for wrong, what in (
-            (variational, "inference='variational'"),
-            (is_robust(estimator), "t kernels or a background"),
-            (stopping != "total", f"tol={estimator.tol!r}"),
-            (prune, "pruning"),
-        ):
-            if wrong:
-                raise ValueError(
-                    f"group_shift={group_shift!r} cannot be combined with {what}: use one of them."
-                )
-    if prune and hierarchical:
-        raise ValueError(
-            "Pruning takes the last weight of a kernel away, and weight_prior='hierarchical' returns it: use "
-            "one of them."
-        )
-    if variational or hierarchical:
-        return
-    weight_prior = estimator.weight_prior or 1.0
-    if weight_prior < 1.0:
+    if not (variational or hierarchical) and (estimator.weight_prior or 1.0) < 1.0:
         raise ValueError(
             f"weight_prior={estimator.weight_prior} must be at least 1 for EM, whose weights would become "
             "negative; inference='variational' takes any positive number."
-        )
-    if prune and weight_prior > 1.0:
-        raise ValueError(
-            f"Pruning takes the last weight of a kernel away, and weight_prior={estimator.weight_prior} "
-            "returns it: use one of them."
         )
 
 
@@ -534,10 +506,10 @@ def _goes_on(model: Settings, training: Training, structure: Structure, last: Fi
 def default_kernels(training: Training, structure: Structure, *, shared: bool) -> IntArray:
     """Return the default number (L,) of kernels of each class, or (1,) of all where they are shared.
 
-    It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. A class has at
-    most one kernel for M + 1 of its rows and 50 in all, and at least one. Classes with different numbers
-    would compete on unequal terms. Shared kernels are as many as one class of all rows would have. Weights of
-    rows are relative: neither small nor large ones change their number.
+    It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. All classes
+    get the same number, so that none is favoured: at least one, at most 50, and at most one kernel for M + 1
+    rows of the class. Shared kernels are as many as one class of all rows would have. Only the proportions of
+    row weights matter.
     """
     summary, n_features = training.source.summary, training.n_features
     rows = training.sizes * (summary.n_rows / summary.total)
@@ -577,13 +549,13 @@ def fitted_so_far(
 
 
 def _fitted(
-    model: Settings, result: Result, status: IntArray, reached: FloatArray, training: Training, prune: bool
+    model: Settings, result: Result, status: IntArray, reached: FloatArray, training: Training
 ) -> Fitted:
     """Return the best start of a fit, with the status and log-likelihood (n_init,) of all."""
     best = best_start(result, model.variance_floor, len(status))
     parameters = result.parameters.take(best)
     structure = structure_of(covariance_type_of(model, training.source.summary.n_rows, training.n_features))
-    if prune or model.inference == "variational":
+    if model.inference == "variational":
         parameters = living_kernels(parameters, structure)
     found = fitted_so_far(model, training, parameters, float(result.log_likelihood[best].sum()))
     assert found.history is not None

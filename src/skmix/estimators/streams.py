@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import on_host, pick, to_numpy
+from ..engine.compute.arrays import has_gaps, is_numpy, on_host, pick, to_numpy
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.em import fit
 from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
@@ -22,16 +22,18 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
-from ._settings import Settings, check_covariance_type, covariance_type_of
-from .decisions import quantile
+from ._settings import Settings, check_covariance_type, covariance_type_of, is_robust
+from .decisions import kind_of_labels, quantile
 from .densities import log_density
 from .fitted import Fitted, Floor, History, Shifts, fields_of
 from .rows import (
     Training,
     check_gaps,
     columns_of,
+    device_and_precision,
     enter,
     sent,
+    warn_of_host,
 )
 from .solving import (
     best_start,
@@ -41,6 +43,24 @@ from .solving import (
     start_batches,
     with_resolution,
 )
+
+
+def check_streams(estimator: Any) -> bool:
+    """Return True if an estimator can add up the statistics of batches; raise an AttributeError otherwise."""
+    if estimator.inference == "variational":
+        raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
+    if getattr(estimator, "group_shift", None) is not None:
+        raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
+    if is_robust(estimator):
+        raise AttributeError(
+            "partial_fit is for Gaussian kernels without a background: use tail=None, or fit."
+        )
+    if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
+        raise AttributeError(
+            "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
+            "else in each batch. Use fit, with blocks of rows if there are many."
+        )
+    return True
 
 
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
@@ -53,6 +73,9 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
     known, codes = _read_labels(estimator, on_host(given.y), on_host(classes), n_rows, first)
     if first:
         check_gaps(rows if weights is None else pick(rows, weights > 0))
+    on_device = not is_numpy(rows) or device_and_precision(estimator.device)[0] is not None
+    if on_device and has_gaps(rows):
+        warn_of_host("Missing values")
     rows = sent(estimator, rows)
     # In later batches, rows without any value are dropped.
     return Block(rows, codes, weights).informative(), known
@@ -101,14 +124,13 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         own, last = _columns_of(batch, columns), Fitted.of(model)
         if last is None and not own.X.shape[0]:
             raise ValueError(f"The first batch has no value in feature set {number}, {columns}.")
-        fits.append(
-            _absorb(model, last, own, classes, float(decay)) if last is None or own.X.shape[0] else last
-        )
+        has_rows = last is None or own.X.shape[0]
+        fits.append(_absorb(model, last, own, classes, sizes, float(decay)) if has_rows else last)
     # Recent batches count more in a stream's priors; the set with the fewest gaps has the best estimate.
     streaming = [each for each in fits if each.stream is not None]
     if streaming:  # otherwise no row has a value in any set
         best = max(streaming, key=lambda each: (each.stream or {})["n_rows"])
-        estimator._store(parts, fits, sizes, best.class_prior)
+        estimator._record(parts, fits, sizes, best.class_prior).store(estimator)
 
 
 def threshold_of_batch(estimator: Any, rows: Block) -> float:
@@ -121,9 +143,16 @@ def _columns_of(rows: Block, columns: list[int]) -> Block:
     return replace(rows, X=columns_of(rows.X, columns)).informative()
 
 
-def _absorb(model: Settings, last: Fitted | None, batch: Block, classes: np.ndarray, decay: float) -> Fitted:
-    """Return a mixture after one more batch; the first one has no last fit."""
-    covariance_type, sizes = covariance_type_of(model, *batch.X.shape), _sizes(batch, classes)
+def _absorb(
+    model: Settings,
+    last: Fitted | None,
+    batch: Block,
+    classes: np.ndarray,
+    class_count: FloatArray,
+    decay: float,
+) -> Fitted:
+    """Return a mixture after one more batch; the first batch has no last fit."""
+    covariance_type = covariance_type_of(model, *batch.X.shape)
     if model.covariance_type == "auto" and last is not None:
         covariance_type = last.covariance_type
     options, structure = options_of(model, batch.X.shape[1], covariance_type), structure_of(covariance_type)
@@ -140,7 +169,6 @@ def _absorb(model: Settings, last: Fitted | None, batch: Block, classes: np.ndar
                 "partial_fit is for Gaussian kernels without a background, and this model was fitted with t "
                 "kernels or a background: fit it again."
             )
-        sizes = sizes + last.class_count
         if last.stream is not None:
             past = Running.from_dict(last.stream)
         else:
@@ -159,7 +187,7 @@ def _absorb(model: Settings, last: Fitted | None, batch: Block, classes: np.ndar
     return Fitted(
         classes=classes,
         class_prior=found.class_prior,
-        class_count=sizes,
+        class_count=class_count,
         covariance_type=covariance_type,
         converged=False,
         n_iter=running.n_batches,
@@ -218,7 +246,7 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(classes))
     starts = next(start_batches(beginner, own, frame, structure_of(options.covariance_type)))
-    # With few rows a kernel may collapse onto some of them, and the stream would never free it again.
+    # With few rows a kernel may collapse onto some of them, and later batches would not undo it.
     careful = replace(options, covariance_prior=options.covariance_prior or own.n_features + 2.0)
     result = fit(own.source, starts, careful, frame=frame)
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
@@ -251,11 +279,10 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
                 f"No row of class {label!r} has a value in feature set {number}, columns {columns}."
             )
         fits.append(_insert(model, last, own, label, place))
-    # A row without a value in some set still counts for its class.
     last = Fitted.of(parts[0][1])
     assert last is not None
     prior, sizes = _with_class(last, new, place)
-    estimator._store(parts, fits, sizes, prior)
+    estimator._record(parts, fits, sizes, prior).store(estimator)
 
 
 def _insert(model: Settings, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
@@ -344,9 +371,9 @@ def place_of_label(classes: np.ndarray, label: Any) -> int:
         raise ValueError(f"label must be a single value, got an array of shape {new.shape}.")
     if is_missing(np.array([label], dtype=object)).any():
         raise ValueError(f"label is {label!r}, which marks rows without a label. Give the class a name.")
-    kinds = [{"U": "text", "S": "text", "O": "text"}.get(a.dtype.kind, "number") for a in (new, classes)]
-    if kinds[0] != kinds[1]:
-        raise ValueError(f"label {label!r} is a {kinds[0]}, but the labels {classes.tolist()} are not.")
+    is_text = [kind_of_labels(each) == "a string" for each in (new, classes)]
+    if is_text[0] != is_text[1]:
+        raise ValueError(f"label {label!r} is not of the kind of the labels {classes.tolist()}.")
     if label in classes.tolist():
         raise ValueError(f"label {label!r} is known already: {classes.tolist()}.")
     return int(np.searchsorted(classes, label))

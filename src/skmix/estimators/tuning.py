@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from joblib import effective_n_jobs
 
+from ..engine.compute.arrays import has_gaps
 from ..engine.compute.blocks import Block
-from ..engine.estep.gaps import has_gaps
 from ..engine.refine import discriminative
 from ..engine.refine.discriminative import Judge, Labelled, Schedule
 from ._settings import check_count

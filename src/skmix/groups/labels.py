@@ -14,9 +14,7 @@ from ..engine.compute.blocks import is_missing
 from ..estimators import SharedKernelMixture
 from ..estimators.rows import host_copy
 from ..io import Source, source_of
-from ..io.fcs import write_fcs
-from ..io.joined import JoinedRows
-from ..io.sources import FcsRows
+from ..io.fcs import FcsReader, write_fcs
 from ..io.writing import check_writable, write_columns
 from .populations import Populations, checked_mixture, in_memory
 
@@ -187,21 +185,20 @@ def _into_files(
     model: Any, source: Source | None, folder: Path, name: str, populations: Populations | None
 ) -> None:
     """Write copies of FCS files, with one more channel, into a folder."""
-    parts = dict(source.each()) if isinstance(source, JoinedRows) else {"": source}
     files = {}
-    for group, rows in parts.items():
-        part = rows.parts[group] if isinstance(rows, JoinedRows) else rows
-        if not isinstance(part, FcsRows):
-            what = "these rows are in memory" if part is None else f"{part.name} is not an FCS file"
+    for group, rows in {"": None}.items() if source is None else source.each():
+        reader = None if rows is None else rows.readers[group]
+        if not isinstance(reader, FcsReader):
+            what = "these rows are in memory" if reader is None else f"{reader.name} is not an FCS file"
             raise ValueError(
                 f"target {str(folder)!r} is a folder, for copies of FCS files; {what}. Give the name of a "
                 "table, such as labels.csv or labels.parquet."
             )
         # Names of samples differ; files in several folders may have the same name.
-        target = folder / f"{group or part.path.stem}.fcs"
+        target = folder / f"{group or reader.path.stem}.fcs"
         if source is not None and source.comes_from(target):
             raise ValueError(f"{target} is one of the files that are read: give another folder.")
-        files[target] = (part.path, rows)
+        files[target] = (reader.path, rows)
     for target, (path, rows) in files.items():
         labels, _ = _predicted(model, rows, populations, probabilities=False)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,10 @@ from ..engine.model import FloatArray, IntArray
 from ..estimators.callbacks import progress_bar
 from ..estimators.rows import with_features_of
 from ..io import Source, open_rows
-from ..io.joined import JoinedRows
+from ..io.fcs import FcsReader
 from ..io.opening import files_of
 from ..io.preparation import AUTO
-from ..io.sources import FcsRows, is_path
+from ..io.readers import is_path
 
 # Cells that choose the number of kernels and that the page draws, as many of each sample.
 SOME_CELLS = 20_000
@@ -79,8 +79,7 @@ def open_cells(
         names = source.feature_names
         _refuse_text(source if model is None else None)
     notes = []
-    parts = dict(source.parts) if isinstance(source, JoinedRows) else {}
-    events = [part for part in parts.values() if isinstance(part, FcsRows)]
+    events = [reader for reader in source.readers.values() if isinstance(reader, FcsReader)]
     prepared = {"compensate": False, "transform": "none"} | (source.preparation or {})
     if model is None and markers is None and any(len(e.feature_names) < len(e.file.channels) for e in events):
         notes.append("The channel Time is left out.")
@@ -91,7 +90,7 @@ def open_cells(
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
     ]
     origin = Origin(
-        files=tuple(Path(part.name).name for part in parts.values()) if files is not None else (),
+        files=() if files is None else tuple(Path(reader.name).name for reader in source.readers.values()),
         column=sample if isinstance(sample, str) else None,
         markers=tuple(labels),
         compensate=bool(prepared["compensate"]),
@@ -123,9 +122,9 @@ def _some_cells(source: Source, seed: int) -> tuple[dict[Any, int], FloatArray, 
         n_each = max(1, SOME_CELLS // len(names))
         return random.choice(n_cells, n_each, replace=False) if n_cells > n_each else np.arange(n_cells)
 
-    if isinstance(source, JoinedRows) and source.by_file:
-        names: list[Any] = list(source.parts)
-        counts = [part.n_rows for part in source.parts.values()]
+    if source.by_file:
+        names: list[Any] = list(source.readers)
+        counts = [reader.n_rows for reader in source.readers.values()]
         starts = np.cumsum([0, *counts[:-1]])
         taken = [start + some(count) for start, count in zip(starts, counts, strict=True)]
     elif not source.has_labels:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError
 from ..engine.compute import how_to_install
+from ..engine.compute.blocks import Block
+from .arrow import stamp
+from .preparation import AUTO, FCS_SCALE, Preparation, features_of
+from .readers import Reader, rows_in_block, rows_of_npy
 from .writing import replacing
 
 FloatArray = NDArray[np.float64]
@@ -294,3 +298,99 @@ def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
     else:
         factor /= float(text.get(f"p{n}g", "").strip() or 1.0) or 1.0
     return Channel(name, text.get(f"p{n}s", "").strip(), mask, rate, factor)
+
+
+# ---------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FcsReader(Reader):
+    """The events of an FCS file; features are channels or, where they were chosen by marker, markers."""
+
+    path: Path
+    file: FcsFile
+    # Names of the features.
+    chosen: list[str]
+    compensate: bool = False
+    # None for single precision if no feature has more.
+    precision: np.dtype[Any] | None = None
+
+    what = "channel"
+    usual_scale = FCS_SCALE
+
+    @property
+    def feature_names(self) -> list[str]:
+        return self.chosen
+
+    @property
+    def preparation(self) -> Preparation | None:
+        return {"compensate": self.compensate, "transform": "none"}
+
+    def compensated(self, wanted: bool | str) -> Self:
+        if wanted is True:
+            assert self.file.spilling  # the property checks the matrix
+        return replace(
+            self, compensate=wanted is True or (wanted == AUTO and self.file.spillover is not None)
+        )
+
+    @cached_property
+    def _columns(self) -> list[int]:
+        return self.file.find(self.chosen)
+
+    @property
+    def markers(self) -> list[str]:
+        """What each feature measures, empty where the file does not say."""
+        return [self.file.channels[column].marker for column in self._columns]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows, float64 or float32."""
+        single = not self.compensate and self.file.is_single(self._columns)
+        return self.precision or np.dtype(np.float32 if single else np.float64)
+
+    def take(self, columns: Sequence[int]) -> Self:
+        names = [self.chosen[column] for column in columns]
+        return replace(self, chosen=names, precision=self.dtype)
+
+    def select(self, names: Sequence[str]) -> Self:
+        self.file.find(names)
+        return replace(self, chosen=list(names), precision=None)
+
+    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
+        yield from super().differences(other)
+        if not isinstance(other, FcsReader):
+            return
+        if self.compensate != other.compensate:
+            has_one, lacks = (self, other) if self.compensate else (other, self)
+            yield (
+                f"{has_one.name} has a spill-over matrix, and {lacks.name} has none: ",
+                Argument("compensate", False),
+                " leaves both as they are.",
+            )
+        markers = dict(zip(other.feature_names, other.markers, strict=True))
+        for name, mine in zip(self.feature_names, self.markers, strict=True):
+            theirs = markers[name]
+            # Some machines write how long a file took beside its time.
+            if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
+                yield (f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {self.name}.",)
+
+    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+        file = self.file
+        for start in range(0, file.n_rows, n_rows):
+            stop = min(start + n_rows, file.n_rows)
+            records = rows_of_npy(self.path, file.offset, (file.n_rows,), file.dtype, False, start, stop)
+            yield Block(file.values(records, self._columns, self.dtype, compensate=self.compensate))
+
+
+def open_events(path: Path) -> FcsReader:
+    """Open an FCS file; Time is not a feature unless it is chosen."""
+    file = open_fcs(path)
+    return FcsReader(
+        name=str(path),
+        n_rows=file.n_rows,
+        block_rows=rows_in_block(file.dtype.itemsize + 8 * len(file.channels)),
+        stamps={path: stamp(path)},
+        path=path,
+        file=file,
+        chosen=features_of([channel.name for channel in file.channels]),
+    )

@@ -269,7 +269,7 @@ def build_graph(
         "temperature": temperature,
         "features": features,
     }
-    parts = [graph.posterior(rows, *map(each.get, first)) for each in (first, *others)]
+    parts = [graph.posterior(rows, **{name: each.get(name) for name in first}) for each in (first, *others)]
     scores, density, posterior = parts[0]
     if log_shares is not None:
         along = np.array([1])

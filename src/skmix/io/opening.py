@@ -15,10 +15,10 @@ import numpy as np
 from .._errors import ArgumentWarning
 from .arrow import open_parquet, pyarrow, table_in_memory
 from .encoding import ColumnError, Kind, Notation
-from .joined import HELD_BYTES, JoinedRows, joined
+from .fcs import open_events
 from .preparation import AUTO, scale_of, transformer_of
-from .sources import (
-    Source,
+from .readers import (
+    Reader,
     Values,
     existing,
     is_path,
@@ -26,10 +26,10 @@ from .sources import (
     is_zarr_folder,
     not_fcs,
     open_array,
-    open_events,
     values_of,
 )
-from .tables import SUFFIXES, ArrowRows, format_of, open_columns, open_text
+from .sources import CACHED_BYTES, Source
+from .tables import SUFFIXES, format_of, open_columns, open_text
 
 
 def open_rows(
@@ -109,35 +109,42 @@ def open_rows(
     else:
         scale_of(transform)  # refuses other transformers
     written = Notation(**(text or {}))
-    if _is_anndata(rows):
-        source = _open_anndata(rows, layer, obsm, chunk_rows)
-        label = _of_obs(rows, label)
-        weight = _of_obs(rows, weight)
-    elif layer is not None or obsm is not None:
+    files = None if _is_anndata(rows) else files_of(rows)
+    if (layer is not None or obsm is not None) and not _is_anndata(rows):
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
-    elif (files := files_of(rows)) is not None:
-        name = str(rows) if is_path(rows) else f"{len(files)} files"
-        source = _open_files(name, files, columns, label, chunk_rows, compensate is True, written)
+    if files is not None:
+        readers = _open_files(files, label, compensate is True, written)
     elif is_path(rows):
-        source, _ = _open_file(existing(rows), label, chunk_rows, compensate is True, HELD_BYTES, written)
+        readers = {"": _open_file(existing(rows), label, compensate is True, CACHED_BYTES, written)[0]}
     elif compensate is True:
         raise not_fcs(f"A {type(rows).__name__}")
+    elif _is_anndata(rows):
+        readers = {"": _open_anndata(rows, layer, obsm)}
+        label, weight = _of_obs(rows, label), _of_obs(rows, weight)
     elif (table := _arrow_table(rows)) is not None:
-        source = open_columns(table_in_memory(table, "the table"), chunk_rows)
+        readers = {"": open_columns(table_in_memory(table, "the table"))}
     else:
-        source = open_array(values_of(rows, "X"), chunk_rows)
-    if not source.n_rows:
-        raise ValueError(f"{source.name} is empty: it has no rows.")
+        readers = {"": open_array(values_of(rows, "X"))}
+    name = next((reader.name for reader in readers.values()), "")
+    if files is not None:
+        name = str(rows) if is_path(rows) else f"{len(files)} files"
+    if not any(reader.n_rows for reader in readers.values()):
+        raise ValueError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
+    source = Source(
+        name=name,
+        readers=readers,
+        chunk_rows=int(chunk_rows or min(reader.block_rows for reader in readers.values())),
+        by_file=files is not None,
+    )
     if columns is not None:
         source = source.chosen(columns)
-    if is_path(rows) or _is_list(rows) or (hasattr(rows, "columns") and not _is_anndata(rows)):
+    if is_path(rows) or files is not None or (hasattr(rows, "columns") and not _is_anndata(rows)):
         source = replace(source, automatic=frozenset(automatic))
     if "compensate" in source.automatic:
         source = source.compensated(AUTO)
     if "transform" in source.automatic and source.usual_scale is not None:
         scale = transformer_of(source.usual_scale)
-    if scale is not None:
-        source = replace(joined(source), transform=scale)
+    source = replace(source, transform=scale)
     if label is not None:
         source = source.labelled(label)
     return source if weight is None else source.weighted(weight)
@@ -159,57 +166,33 @@ def is_elsewhere(X: Any) -> bool:
 # ---------------------------------------------------------------- files
 
 
-def _open_file(
-    path: Path, label: Any, chunk_rows: int | None, compensate: bool, room: int, written: Notation
-) -> tuple[Source, int]:
+def _open_file(path: Path, label: Any, compensate: bool, room: int, written: Notation) -> tuple[Reader, int]:
     """Open a file, and return how many bytes of it stay in memory, at most `room`."""
     kind = format_of(path)
     if kind == "fcs":
-        return open_events(path, chunk_rows, compensate), 0
+        return open_events(path).compensated(compensate), 0
     if compensate:
         raise not_fcs(str(path))
     if kind == "parquet":
-        return open_columns(open_parquet(path), chunk_rows), 0
+        return open_columns(open_parquet(path)), 0
     if kind in ("text", "npz"):
-        return open_text(path, label if isinstance(label, str) else None, chunk_rows, room, written)
-    return open_array(values_of(path, "X"), chunk_rows), 0
+        return open_text(path, label if isinstance(label, str) else None, room, written)
+    return open_array(values_of(path, "X")), 0
 
 
-def _open_files(
-    name: str,
-    files: Sequence[Path],
-    columns: Sequence[int | str] | None,
-    label: Any,
-    chunk_rows: int | None,
-    compensate: bool,
-    written: Notation,
-) -> JoinedRows:
-    """Open files one after another; each is a group unless there are labels."""
-    parts: dict[str, Source] = {}
-    room = HELD_BYTES
+def _open_files(files: Sequence[Path], label: Any, compensate: bool, written: Notation) -> dict[str, Reader]:
+    """Open files by the names of their groups."""
+    readers: dict[str, Reader] = {}
+    room = CACHED_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
-        part, n_bytes = _open_file(existing(path), label, chunk_rows, compensate, room, written)
-        if not part.n_rows and isinstance(label, str):
-            continue  # tables are often written in parts, of which some are empty
-        if not part.n_rows:
-            raise ValueError(f"{path} is empty: it has no rows.")
-        if columns is not None:
-            part = part.chosen(columns)
-        if isinstance(part, ArrowRows) and isinstance(label, str):
-            part = part.labelled(label)
-        parts[group] = part
+        reader, n_bytes = _open_file(existing(path), label, compensate, room, written)
         room -= n_bytes
-    if not parts:
-        raise ValueError(f"{name}: no file has rows.")
-    return JoinedRows(
-        name=name,
-        n_rows=sum(part.n_rows for part in parts.values()),
-        chunk_rows=chunk_rows or min(part.chunk_rows for part in parts.values()),
-        named=next(iter(parts.values())).named,
-        stamps={path: stamp for part in parts.values() for path, stamp in part.stamps.items()},
-        parts=parts,
-        by_file=True,
-    )
+        if reader.n_rows:
+            readers[group] = reader
+        # Tables are often written in parts, of which some are empty.
+        elif not isinstance(label, str):
+            raise ValueError(f"{path} is empty: it has no rows.")
+    return readers
 
 
 def _names_of(files: Sequence[Path]) -> list[str]:
@@ -312,9 +295,9 @@ def encode_frame(
             "are encoded."
         )
     table = table_in_memory(arrow, "X")
-    rows = open_columns(replace(table, place="row {}".format), max(1, table.n_rows))
+    rows = open_columns(replace(table, place="row {}".format))
     rows = rows if columns is None else rows.encoded(columns, missing)
-    blocks = [block.X for block in rows.read(labels=False)]
+    blocks = [block.X for block in rows.read(max(1, table.n_rows))]
     X = np.concatenate(blocks) if blocks else np.empty((0, rows.n_features))
     return np.ascontiguousarray(X, dtype=np.float64), rows.kinds, rows.remarks()
 
@@ -323,7 +306,7 @@ def _is_anndata(thing: Any) -> bool:
     return all(hasattr(type(thing), name) for name in ("obs", "obsm", "var_names", "layers"))
 
 
-def _open_anndata(adata: Any, layer: str | None, obsm: str | None, chunk_rows: int | None) -> Source:
+def _open_anndata(adata: Any, layer: str | None, obsm: str | None) -> Reader:
     if layer is not None and obsm is not None:
         raise ValueError(f"Give layer={layer!r} or obsm={obsm!r}, not both.")
     chosen, where = (layer, "layers") if obsm is None else (obsm, "obsm")
@@ -343,7 +326,7 @@ def _open_anndata(adata: Any, layer: str | None, obsm: str | None, chunk_rows: i
             "The AnnData has two variables of the same name: call adata.var_names_make_unique()."
         )
     values = Values(name, matrix.shape, np.dtype(matrix.dtype), partial(_rows_of_matrix, matrix))
-    return open_array(values, chunk_rows, names)
+    return open_array(values, names)
 
 
 def _rows_of_matrix(matrix: Any, start: int, stop: int) -> np.ndarray:

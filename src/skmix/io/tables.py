@@ -42,10 +42,10 @@ from .encoding import (
     texts_of,
     without_constants,
 )
-from .fcs import MAGIC
+from .fcs import MAGIC, open_events
 from .labels import as_integers, reader_of
 from .preparation import Preparation, features_of, resolved, transformer_of
-from .sources import BLOCK_BYTES, NPY_DAMAGE, NamedRows, Source, open_array, open_events, values_of
+from .readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
 from .text import TextFile
 
 FloatArray = NDArray[np.float64]
@@ -100,18 +100,18 @@ def open_table(path: Path, notation: Notation) -> TextFile | Table:
     if len(values.shape) == 1:
         read = values.read
         matrix = replace(values, shape=(*values.shape, 1), read=lambda a, b: read(a, b)[:, None])
-        return as_table(open_array(matrix, None), ["column"])
-    rows = open_array(values, None)
+        return as_table(open_array(matrix), ["column"])
+    rows = open_array(values)
     return as_table(rows, [f"column_{i}" for i in range(1, rows.n_features + 1)])
 
 
-def as_table(rows: Source, names: Sequence[str]) -> Table:
+def as_table(rows: Reader, names: Sequence[str]) -> Table:
     """Return rows of numbers as a table of columns with these names."""
     import pyarrow as pa
 
     def batches(n_rows: int, columns: list[str]) -> Iterator[Any]:
         chosen = rows.take([names.index(name) for name in columns])
-        for block in chosen.read(labels=False):
+        for block in chosen.read(n_rows):
             yield pa.RecordBatch.from_arrays(list(map(pa.array, np.ascontiguousarray(block.X.T))), columns)
 
     dtype = pa.from_numpy_dtype(rows.dtype)
@@ -210,34 +210,35 @@ def check_named(names: Sequence[str], positions: Mapping[str, int]) -> None:
 # ---------------------------------------------------------------- tables in blocks
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ArrowRows(NamedRows):
-    """The rows of a table: a Parquet file, a text file that was read, or a frame in memory."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TableReader(Reader):
+    """The features of a table: a Parquet file, a text file that was read, or a frame in memory."""
 
     table: Table
+    # The columns of features; None for all.
+    columns: list[str] | None = None
     # What the columns of features hold, if that is known, as from a model; and words for missing values.
     given: dict[str, Kind] | None = None
     missing: Sequence[str] = ()
     # Features to take among those of the columns; None for all.
     taken: list[int] | None = None
-    # The distinct labels of a text file, as text.
-    words: frozenset[str] | None = None
+    # None for single precision if no feature has more.
+    precision: np.dtype[Any] | None = None
     # Unknown categories by column, with the number of their rows.
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
+
+    is_table = True
 
     @cached_property
     def column_names(self) -> list[str]:
         """Names of the columns that features are made of."""
-        names = self.columns if self.given is None else list(self.given)
-        if names is None:
-            excluded = (self.label, self.weight)
-            names = [name for name in self.table.types if name not in excluded]
+        if self.given is not None:
+            return list(self.given)
+        names = list(self.table.types) if self.columns is None else self.columns
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
-        self._check_present(names)
-        if self.given is None:
-            check_named(names, {name: i for i, name in enumerate(self.table.types)})
-        return list(names)
+        check_named(names, {name: i for i, name in enumerate(self.table.types)})
+        return names
 
     @property
     def notation(self) -> Notation:
@@ -250,15 +251,14 @@ class ArrowRows(NamedRows):
         """What the columns of features hold by themselves, also those of one category."""
         with naming(self.name, self.notation):
             types = {name: self.table.types[name] for name in self.column_names}
-            batches = partial(self.table.batches, self.chunk_rows)
+            batches = partial(self.table.batches, self.block_rows)
             return find_kinds(types, batches, self.notation, self.table.place)
 
-    def holds_text(self, name: str) -> bool | None:
+    def _holds_text(self, name: str) -> bool | None:
         """Return whether a column of features holds categories, None if it has no value."""
-        kind = self.found[name]
-        if kind is not None:
+        if self.found[name] is not None:
             return True
-        columns = (batch.column(name) for batch in self.table.batches(self.chunk_rows, [name]))
+        columns = (batch.column(name) for batch in self.table.batches(self.block_rows, [name]))
         return False if any(column.null_count < len(column) for column in columns) else None
 
     @cached_property
@@ -312,45 +312,34 @@ class ArrowRows(NamedRows):
         self._check_present(names)
         return replace(self, columns=list(names), given=None, taken=None, precision=None)
 
+    def without(self, names: set[str | None]) -> Self:
+        if self.columns is not None or self.given is not None or names.isdisjoint(self.table.types):
+            return self
+        return replace(self, columns=[name for name in self.table.types if name not in names])
+
     def encoded(self, columns: Mapping[str, Kind], missing: Sequence[str] = ()) -> Self:
-        """Return the rows with the features of columns whose kinds are known."""
         self._check_present(list(columns))
         return replace(self, given=dict(columns), missing=missing, taken=None, precision=None, unknown={})
 
     def remarks(self) -> list[ArgumentWarning]:
-        """Return notes on values that became missing as rows were read."""
         return Encoder(self.kinds, self.notation, self.table.place, self.unknown).notes(self.kinds)
 
-    def unlabelled(self) -> Self:
-        """Return the rows without labels and weights; their columns do not become features."""
-        aside = self.label is not None or self.weight is not None
-        return replace(super().unlabelled(), columns=self.column_names if aside else self.columns, words=None)
+    def type_of(self, column: str) -> Any:
+        """Return the Arrow type of a column."""
+        self._check_present([column])
+        return self.table.types[column]
 
-    def labelled(self, y: Any) -> Self:
-        """Return the rows with labels: a column, or other values."""
-        if not isinstance(y, str):
-            return super().labelled(y)
-        rule = "labels must be whole numbers, strings or booleans"
-        name = self._checked(y, ("boolean", "number", "text"), rule)
-        words = None
-        if self.table.notation is not None and kind_of(self.table.types[name]) == "text":
-            columns = (batch.column(name) for batch in self.table.batches(self.chunk_rows, [name]))
-            distinct = (texts_of(each.unique(), self.notation.words).to_pylist() for each in columns)
-            words = frozenset(word for each in distinct for word in each if word is not None)
-        return replace(self, label=name, labels=None, words=words)
+    def label_words(self, column: str) -> frozenset[str] | None:
+        """Return the distinct labels of a column of a text file, as text; None where they have a type."""
+        if not self._is_written(column):
+            return None
+        columns = (batch.column(column) for batch in self.table.batches(self.block_rows, [column]))
+        distinct = (texts_of(each.unique(), self.notation.words).to_pylist() for each in columns)
+        return frozenset(word for each in distinct for word in each if word is not None)
 
-    def weighted(self, weights: Any) -> Self:
-        """Return the rows with weights: a column, or other values."""
-        if not isinstance(weights, str):
-            return super().weighted(weights)
-        return replace(self, weight=self._checked(weights, NUMERIC, "weights must be numbers"), weights=None)
-
-    def _checked(self, name: str, kinds: Sequence[str], rule: str) -> str:
-        """Return the name of a column, which must be of one of these kinds."""
-        self._check_present([name])
-        if kind_of(self.table.types[name]) not in kinds:
-            raise ValueError(f"Column {name!r} of {self.name} is of type {self.table.types[name]}; {rule}.")
-        return name
+    def _is_written(self, column: str) -> bool:
+        """Return whether a column has text of a text file, which may be numbers."""
+        return self.table.notation is not None and kind_of(self.table.types[column]) == "text"
 
     def _check_present(self, names: Sequence[str]) -> None:
         missing = [name for name in names if name not in self.table.types]
@@ -359,11 +348,10 @@ class ArrowRows(NamedRows):
             hint = " Values in folder names (Hive partitioning) are not read: write them into the files."
             raise ValueError(
                 f"{self.name} has no column {listed([repr(name) for name in missing], 5)}; "
-                f"there are {listed(self.table.names, 20)}.{hint if in_folders else ''}"
+                f"there are {listed(list(self.table.types), 20)}.{hint if in_folders else ''}"
             )
 
-    def read(self, *, labels: bool) -> Iterator[Block]:
-        label = self.label if labels else None
+    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
         kinds, taken = self.kinds, self.taken
         if taken is not None:
             owners = [name for name, kind in kinds.items() for _ in feature_names({name: kind})]
@@ -371,71 +359,78 @@ class ArrowRows(NamedRows):
             kept = [feature for feature, owner in enumerate(owners) if owner in kinds]
             taken = [kept.index(feature) for feature in taken]
         encoder = Encoder(kinds, self.notation, self.table.place, self.unknown)
-        columns = list(dict.fromkeys(name for name in (*kinds, label, self.weight) if name))
-        full = (batch for batch in self.table.batches(self.chunk_rows, columns) if batch.num_rows)
-        for number, batch in enumerate(full):
+        columns = list(dict.fromkeys(name for name in (*kinds, label, weight) if name))
+        for batch in self.table.batches(n_rows, columns):
             with naming(self.name, self.notation):
                 X = encoder.features({name: batch.column(name) for name in kinds}, batch.num_rows, self.dtype)
-            y, names = (None, None) if label is None else self._labels(batch.column(label))
+            y, names = (None, None) if label is None else self._labels(batch.column(label), label)
             weights = None
-            if self.weight is not None:
-                weights = np.asarray(numbers_of(batch.column(self.weight)), dtype=np.float64)
-            yield Block(X if taken is None else X[:, taken], y, weights, number, names)
+            if weight is not None:
+                weights = np.asarray(numbers_of(batch.column(weight)), dtype=np.float64)
+            yield Block(X if taken is None else X[:, taken], y, weights, names=names)
 
-    def _labels(self, column: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    def _labels(self, column: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
         """Return a column's labels (n,) and None; of text or with nulls, indices into names (C,), and these.
 
-        Whole numbers are integers. Labels of a text file are what all of them are together.
+        Whole numbers are integers; labels of a text file are still text.
         """
         import pyarrow as pa
 
-        if self.words is not None:
+        if self._is_written(name):
             column = texts_of(column, self.notation.words)
         if not pa.types.is_dictionary(column.type):
             if kind_of(column.type) != "text" and not column.null_count:
                 return as_integers(column.to_numpy(zero_copy_only=False)), None
             column = column.dictionary_encode()
         known = column.dictionary.to_pylist()
-        if self.words is not None:
-            read = reader_of(self.words, str(self.label))
-            known = [read(word) for word in known]
         if not column.null_count:
             names = np.array(known, dtype=None if known else "<U1")
             return column.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
         indices = column.indices.cast(pa.int64()).fill_null(len(known))
         return indices.to_numpy(zero_copy_only=False), np.array([*known, None], dtype=object)
 
+    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
+        yield from super().differences(other)
+        if not isinstance(other, TableReader) or self.given is not None:
+            return
+        for name in self.column_names:
+            if (self.found[name] is None) != (other.found[name] is None):
+                holds = [each._holds_text(name) for each in (self, other)]
+                if None not in holds:
+                    words = ["text" if text else "numbers" for text in holds]
+                    yield (
+                        f"column {name!r} holds {words[0]} in {self.name} and {words[1]} in {other.name}.",
+                    )
 
-def with_common_kinds(parts: Sequence[ArrowRows]) -> list[ArrowRows]:
-    """Return tables of the same columns with the same features, those of the categories of all."""
-    if any(part.given is not None for part in parts):
-        return list(parts)
-    union: dict[str, Kind] = {}
-    for name in parts[0].column_names:
-        own = [kind for part in parts if (kind := part.found[name]) is not None]
-        union[name] = sorted({*chain.from_iterable(own)}) if own else None
-    if not any(union.values()):
-        return list(parts)
-    kinds = without_constants(union)[0]
-    check_unambiguous(kinds)
-    return [replace(part, given=kinds) for part in parts]
+    @classmethod
+    def with_common_features(cls, readers: list[Any]) -> list[Any]:
+        """Return tables of the same columns with the same features, those of the categories of all."""
+        if len(readers) == 1 or any(reader.given is not None for reader in readers):
+            return readers
+        union: dict[str, Kind] = {}
+        for name in readers[0].column_names:
+            own = [kind for reader in readers if (kind := reader.found[name]) is not None]
+            union[name] = sorted({*chain.from_iterable(own)}) if own else None
+        if not any(union.values()):
+            return readers
+        kinds = without_constants(union)[0]
+        check_unambiguous(kinds)
+        return [replace(reader, given=kinds) for reader in readers]
 
 
-def open_columns(table: Table, chunk_rows: int | None) -> ArrowRows:
-    """Return the rows of a table."""
-    return ArrowRows(
+def open_columns(table: Table) -> TableReader:
+    """Return the reader of a table."""
+    return TableReader(
         name=table.name,
         n_rows=table.n_rows,
-        chunk_rows=int(chunk_rows or max(256, BLOCK_BYTES // (8 * max(1, len(table.types))))),
+        block_rows=rows_in_block(8 * max(1, len(table.types))),
         stamps=table.stamps,
         origin=table.origin,
         table=table,
     )
 
 
-def open_text(
-    path: Path, label: str | None, chunk_rows: int | None, room: int, notation: Notation
-) -> tuple[ArrowRows, int]:
+def open_text(path: Path, label: str | None, room: int, notation: Notation) -> tuple[TableReader, int]:
     """Open a text or NPZ file, which is read once; return its bytes in memory, too, at most `room`."""
     with naming(str(path), notation):
         opened = open_table(path, notation)
@@ -445,7 +440,7 @@ def open_text(
         table = opened.columns(list(positions), [] if label is None else [label], room)
         if not table.n_rows:
             raise ValueError("it has column names but no rows.")
-    return open_columns(table, chunk_rows), table.n_bytes
+    return open_columns(table), table.n_bytes
 
 
 # ---------------------------------------------------------------- tables in memory
@@ -702,7 +697,7 @@ def _copy_of(source: str | os.PathLike[str] | BinaryIO) -> Spool | None:
 
 def _fcs(path: Path, preparation: Preparation | None, features: Collection[str]) -> tuple[Table, Preparation]:
     """Open an FCS file; its channels go by their names, or by their markers where features do."""
-    rows = open_events(path, None, False)
+    rows = open_events(path)
     own = resolved(preparation, rows.file.spillover is not None)
     assert own is not None
     channels = rows.file.channels

@@ -229,15 +229,15 @@ def test_threads_that_need_another_value_of_a_setting_wait_for_each_other() -> N
     setting = setting_of(now)
 
     def other() -> None:
-        with setting.of("other"):
+        with setting.to("other"):
             seen.append(now[0])
 
-    with setting.of("ours"):
+    with setting.to("ours"):
         thread = threading.Thread(target=other)
         thread.start()
         inside.wait(0.05)
         # A thread that needs the same value goes on at once.
-        with setting.of("ours"):
+        with setting.to("ours"):
             assert now == ["ours"]
         assert not seen
     thread.join(timeout=600)
@@ -252,7 +252,7 @@ def test_a_forked_process_does_not_wait_for_threads_it_lacks() -> None:
     setting = setting_of(now)
 
     def other() -> None:
-        with setting.of("other"):
+        with setting.to("other"):
             inside.set()
             done.wait(600)
 
@@ -260,7 +260,7 @@ def test_a_forked_process_does_not_wait_for_threads_it_lacks() -> None:
         # A child that waited would never end.
         signal.alarm(20)
         alone = now == [now_before]
-        with setting.of("ours"), setting.of("ours"):
+        with setting.to("ours"), setting.to("ours"):
             own = now == ["ours"]
         return 0 if alone and own and now == [now_before] else 1
 
@@ -275,7 +275,7 @@ def test_a_forked_process_does_not_wait_for_threads_it_lacks() -> None:
     thread.join(timeout=600)
     assert status == 0
     # A process that leaves the body it was forked in needs nobody to let it in again.
-    with setting.of("other"):
+    with setting.to("other"):
         child = os.fork()
     if child == 0:
         os._exit(begins_anew("before"))

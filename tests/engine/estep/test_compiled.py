@@ -57,7 +57,6 @@ def problem(
         random.uniform(0.5, 2.0, size=n_rows) if weighted else None,
         np.full(n_features, 0.5),
         0.1 * random.normal(size=n_features),
-        1e100,
     )
     factor = structure.factor(covariances, n_features)
     parameters = Parameters(weights, means, covariances)
@@ -321,7 +320,7 @@ def test_kernels_that_become_narrow_in_one_pass_keep_their_digits(covariance_typ
     covariances = structure.from_full(np.tile(0.05 * np.eye(4), (1, 3, 1, 1)))
     parameters = Parameters(np.full((1, 3, 1), 1.0 / 3.0), centres[None] + 0.05, covariances)
     kernels = Kernels.of(parameters, structure.factor(covariances, 4), structure)
-    rows = Rows(X, None, None, np.ones(4), np.zeros(4), 1e100)
+    rows = Rows(X, None, None, np.ones(4), np.zeros(4))
     origins = centres[None] if given else kernels.means
     with workers(1) as pool:
         found = compiled.expect(rows, kernels, origins, pool)

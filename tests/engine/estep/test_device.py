@@ -389,64 +389,6 @@ def test_terms_are_kept_once_and_dropped_when_chunks_change(
     assert rows.assumed[2] > before[2]
 
 
-@needs_torch
-def test_rows_with_gaps_tell_what_is_assumed_of_complete_ones() -> None:
-    X, _, _ = clusters()
-    X[::3, 1] = np.nan
-    rows = open_source(torch.as_tensor(X))
-    structure = structure_of("full")
-    frame = rows.summary.frame(structure)
-    found = starts.uniform(1, 3, 1, 4, structure, np.random.RandomState(0))
-    inside = frame.enter(found, structure).map(rows.to_device)
-    factor = structure.factor(inside.covariances, 4)
-    rows.expect(inside, factor, Setting(frame, structure, Workers(1)))
-    complete = rows._parts[1]
-    assert complete is not None
-    complete._framed._drop_terms()
-    assert rows.assumed == complete.assumed
-    assert rows.assumed[2] > 0
-
-
-@each_library
-@pytest.mark.parametrize(
-    ("covariance_type", "chunk"),
-    [("full", 1 << 20), ("full", 1 << 10), ("tied", 1 << 10), ("diag", 1 << 20), ("spherical", 1 << 10)],
-)
-def test_hundreds_of_patterns_of_gaps(
-    library: str, covariance_type: str, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    random = np.random.default_rng(0)
-    X, y, weights = random.normal(size=(180, 8)), random.integers(0, 3, 180), random.uniform(0.5, 2.0, 180)
-    X = np.where(random.uniform(size=X.shape) < 0.4, np.nan, X @ random.normal(size=(8, 8)))
-    X[np.isnan(X).all(axis=1), 0] = 0.0
-    assert len(np.unique(np.isnan(X), axis=0)) > 100
-    structure = structure_of(covariance_type)
-    frame = open_source(X).summary.frame(structure)
-    found = starts.uniform(2, 4, 3, 8, structure, np.random.RandomState(0))
-    monkeypatch.setattr(operations_of(LIBRARIES[library](X)), "chunk", chunk)
-    results = []
-    for rows in (X, LIBRARIES[library](X)):
-        source = open_source(rows, y, weights)
-        inside = frame.enter(found, structure).map(source.to_device)
-        factor = structure.factor(inside.covariances, 8)
-        # About the means, and about other origins for some kernels.
-        kernels, origins = np.arange(8).reshape(2, 4) % 3 == 0, to_numpy(inside.means) + 0.5
-        centres = like(kernels, rows), like(origins, rows)
-        setting = Setting(frame, structure, Workers(1))
-        for given in ({}, {"centres": centres}, {"moments": False}):
-            results.append(source.expect(inside, factor, setting, **given)[0].map(to_numpy))
-    for ours, theirs in zip(results[:3], results[3:], strict=True):
-        assert_allclose(theirs.log_likelihood, ours.log_likelihood, rtol=1e-10)
-    for ours, theirs in zip(results[:2], results[3:5], strict=True):
-        assert_allclose(theirs.mass, ours.mass, rtol=1e-9, atol=1e-9)
-        assert_allclose(theirs.first, ours.first, rtol=1e-9, atol=1e-9)
-        second = [each.second for each in (ours, theirs)]
-        # Only their sums are defined.
-        second = [each.sum(axis=1) if structure.shared else each for each in second]
-        second = [each.sum(axis=-1) if structure.isotropic else each for each in second]
-        assert_allclose(second[1], second[0], rtol=1e-9, atol=1e-8)
-
-
 @each_library
 @pytest.mark.parametrize("spare", [0, 1 << 40])
 def test_a_device_without_memory_gets_smaller_chunks(

@@ -11,18 +11,17 @@ import pytest
 from calls import fit
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from libraries import LIBRARIES, needs_torch, torch
+from libraries import LIBRARIES, needs_torch
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows, stack
 from scipy.stats import multivariate_normal
 
 from skmix.engine import density as scoring
-from skmix.engine.compute.arrays import operations_of, to_numpy
+from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.compute.threads import Workers
 from skmix.engine.estep import gaps as gaps_module
 from skmix.engine.estep.gaps import group_rows
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
-from skmix.engine.sources.device import MaskedRows
 from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
@@ -209,27 +208,16 @@ def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
     assert_array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]])
     assert_array_equal(rows.codes, [0, 1, 0])
     assert_array_equal(rows.weights, [1.0, 3.0, 4.0])
-    if torch is not None:
-        there = MaskedRows(torch.as_tensor(X), np.array([0, 1, 1, 0])).take([0, 1])
-        assert_array_equal(np.asarray(there.X), rows.X)
-        assert_array_equal(there.codes, rows.codes)
 
 
 @each_type
-@pytest.mark.parametrize(
-    ("library", "chunk"),
-    [("numpy", 1), *(pytest.param("torch", chunk, marks=needs_torch) for chunk in (1, 1 << 20))],
-)
-def test_gaps_are_scored_by_the_marginal(
-    covariance_type: str, library: str, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a device, patterns of different sizes are padded to one, and rows come back in their order."""
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=needs_torch)])
+def test_gaps_are_scored_by_the_marginal(covariance_type: str, library: str) -> None:
+    """Those of a tensor on the host; the result is a tensor."""
     random, X, classes, model = problem(3, covariance_type, n_rows=40)
     gappy = with_gaps(random, X)
     gappy[0], gappy[1:4] = [np.nan, 1.0, np.nan], X[1:4]
     there = LIBRARIES.get(library, np.asarray)(gappy)
-    monkeypatch.setattr(operations_of(there), "chunk", chunk, raising=False)
-    monkeypatch.setattr("skmix.engine.estep.masked._FEWEST_ROWS", 2)
     full, expected = as_full(model.covariances, covariance_type, 4, 3), np.empty((40, 4))
     for (n, x), k in product(enumerate(gappy), range(4)):
         seen = ~np.isnan(x)

@@ -37,8 +37,8 @@ _WIDE = 24
 _PIECE = 128
 # The CPU, and memory of the CPU that a CUDA device reads, as DLPack numbers them.
 _ON_CPU = (1, 3)
-# Fields of records that are not arrays.
-_PLAIN = (int, float, str, type(None))
+# Rows that are searched for missing values at a time.
+_SCANNED = 1 << 13
 
 Some = TypeVar("Some", bound="Record")
 
@@ -58,6 +58,14 @@ def _torch_namespace() -> Any:
     from array_api_compat import torch
 
     return torch
+
+
+def has_gaps(X: Array) -> bool:
+    """Return whether any value of X (N, M) is missing."""
+    if not is_numpy(X):
+        xp = namespace(X)
+        return bool(xp.any(xp.isnan(xp.sum(X, axis=0))) and xp.any(xp.isnan(X)))
+    return any(bool(np.isnan(X[a : a + _SCANNED]).any()) for a in range(0, len(X), _SCANNED))
 
 
 def device_of(array: Array) -> Any:
@@ -311,13 +319,11 @@ class Record:
         """Apply a function to the arrays of this record and of others of the same kind; the rest stays."""
 
         def combined(own: Any, *rest: Any) -> Any:
-            if isinstance(own, _PLAIN):
-                return own
             if isinstance(own, Record):
                 return own._combine(function, *rest)
             if isinstance(own, tuple):
                 return tuple(map(combined, own, *rest))
-            return function(own, *rest)
+            return function(own, *rest) if hasattr(own, "ndim") and not isinstance(own, float) else own
 
         fields = [vars(record).values() for record in (self, *others)]
         return type(self)(*map(combined, *fields))

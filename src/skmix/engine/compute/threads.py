@@ -123,25 +123,24 @@ def _limit_this_thread() -> None:
 
 
 class ProcessSetting:
-    """A setting of the whole process: the first body that needs it sets it, the last one restores it.
+    """A setting of the whole process, changed while anyone needs it and restored after the last.
 
     Threads that need the same value share it; a thread that needs another one waits until they are done.
 
     Parameters
     ----------
     change : callable
-        Sets a value and returns the function that restores the previous one.
+        Takes a value, sets it, and returns a function that restores the one before.
     """
 
     def __init__(self, change: Callable[[Any], Callable[[], object]]) -> None:
-        self._change = change
-        self._restore: Callable[[], object] = lambda: None
+        self._change, self._value, self._restore = change, None, lambda: None
         self._begin()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
     def _begin(self) -> None:
-        self._free, self._users, self._value = threading.Condition(), 0, None
+        self._changed, self._users = threading.Condition(), 0
 
     def _after_fork(self) -> None:
         """Restore the setting in a forked process: the threads that would do so are not there."""
@@ -150,11 +149,11 @@ class ProcessSetting:
         self._begin()
 
     @contextmanager
-    def of(self, value: Any) -> Iterator[None]:
+    def to(self, value: Any) -> Iterator[None]:
         """Set the value in the body."""
-        free = self._free
-        with free:
-            free.wait_for(lambda: not self._users or self._value == value)
+        changed = self._changed
+        with changed:
+            changed.wait_for(lambda: not self._users or self._value == value)
             if not self._users:
                 self._value, self._restore = value, self._change(value)
             self._users += 1
@@ -162,22 +161,25 @@ class ProcessSetting:
             yield
         finally:
             # A process that was forked in the body has begun anew.
-            if self._free is free:
-                with free:
+            if self._changed is changed:
+                with changed:
                     self._users -= 1
                     if not self._users:
                         self._restore()
-                        free.notify_all()
+                        changed.notify_all()
 
 
-_blas_threads = ProcessSetting(
-    lambda number: _controller().limit(limits=number, user_api="blas").restore_original_limits
-)
+def _limit_blas(n_threads: int) -> Callable[[], object]:
+    limits: Any = _controller().limit(limits=n_threads, user_api="blas")
+    return limits.restore_original_limits
+
+
+_blas_threads = ProcessSetting(_limit_blas)
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
-    """Limit BLAS to one thread in the body, for the whole process."""
-    return _blas_threads.of(1)
+    """Limit BLAS to one thread in the body, and while any other fit runs."""
+    return _blas_threads.to(1)
 
 
 @contextmanager

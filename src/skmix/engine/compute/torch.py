@@ -23,35 +23,28 @@ Array = Any
 # From tensors to tensors, on one device.
 Work = Callable[[list[Array]], list[Array]]
 
-# Numbers in a chunk's expanded rows and joint densities: enough to keep a device busy in little memory.
+# Numbers in a chunk's expanded rows and joint densities: enough to keep an accelerator busy.
 _CHUNK_ON_ACCELERATOR = 1 << 27
+# The same on a CPU: few enough to stay in its cache.
 _CHUNK_ON_CPU = 1 << 20
 # Logarithms relative to the largest whose exponentials are zero.
 _LOWEST_LOG = {torch.float64: -600.0, torch.float32: -80.0}
-# Memory of a device that is left for the work on rows: at least so many bytes,
+# Fewest bytes of a device's memory that are left for the work on rows.
 _WORK_BYTES = 1 << 32
-# or this share of what is free.
+# Smallest share of a device's free memory that is left for the work on rows.
 _WORK_SHARE = 0.1
-# The first two calls are for warm-up; the third is captured.
+# The first two calls warm up; the third is captured.
 _CALLS_BEFORE_CAPTURE = 3
 # Bytes up to which an array is copied by way of pinned memory, which PyTorch never returns to the system.
 _MOST_PINNED = 1 << 26
-# Steps of the matrix sign that enlarge eigenvalues: 3.44^26 = 1e14 is the largest ratio that they resolve.
+# Steps of the matrix sign that enlarge eigenvalues: they resolve ratios up to 3.44^26 = 1e14.
 _GROWING_STEPS = 26
 # Steps of the matrix sign that square its errors.
 _SQUARING_STEPS = 6
 
 
 def send(X: np.ndarray, device: str) -> Array:
-    """Return rows (n, M) as a tensor on a device.
-
-    Raises
-    ------
-    ValueError
-        If the device does not exist or cannot compute in float64.
-    MemoryError
-        If the rows do not fit.
-    """
+    """Return rows (n, M) as a tensor on a device; refuse rows that do not fit."""
     place = _place(device)
     values = np.ascontiguousarray(X if X.flags.writeable else X.copy())
     try:
@@ -101,7 +94,7 @@ class TorchOperations:
         self._constant = lru_cache(maxsize=256)(
             lambda make, arguments: torch.as_tensor(make(*arguments), device=device)
         )
-        # The constants used since `held` was set, by work that is captured.
+        # Constants used during a capture; the graph keeps them alive.
         self.held: list[Array] | None = None
 
     def constant(self, make: Callable[..., np.ndarray], arguments: tuple[Any, ...]) -> Array:
@@ -113,8 +106,8 @@ class TorchOperations:
 
     def from_numpy(self, values: np.ndarray, dtype: Any = None) -> Array:
         """Return values on the device. The host does not wait until the device has done its work so far."""
-        # A captured graph would read the pinned memory again when it is used for something else. A copy that
-        # is waited for cannot be captured: the capture fails, and the pass runs without a graph.
+        # Replays of a graph would read pinned memory that is used for something else by then. A copy that is
+        # waited for makes the capture fail, and the pass runs without a graph.
         capturing = self._cuda and torch.cuda.is_current_stream_capturing()
         if not self._cuda or capturing or values.nbytes > _MOST_PINNED:
             return torch.asarray(values, dtype=dtype, device=self.device)
@@ -205,7 +198,7 @@ class TorchOperations:
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error means that the device is out of memory.
 
-        Not while work is captured, which needs memory of its own: the same work may fit without a capture.
+        During a capture it does not: a graph needs memory of its own, so the work may fit without one.
         """
         return self.held is None and isinstance(error, (torch.OutOfMemoryError, MemoryError))
 
@@ -217,7 +210,7 @@ class TorchOperations:
     def capture(self, work: Work) -> Callable[[list[Array], Hashable], list[Array]]:
         """Return work that never synchronises as a CUDA graph, for repeated calls with the same shapes.
 
-        It takes the arrays, and a key for everything else that the work depends on.
+        The graph takes the arrays, and a key for everything else that the work depends on.
         """
         return _Graph(work, self) if self._cuda else lambda arrays, key: work(arrays)
 
@@ -229,26 +222,25 @@ class TorchOperations:
         if name == "float64":
             yield
             return
-        with _products.of("high" if name == "tf32" else "highest"):
+        with _products.to("high" if name == "tf32" else "highest"):
             yield
 
 
-def _set_product_precision(precision: str) -> Callable[[], object]:
-    """Set the precision of float32 matrix products, and return a function that restores the previous one."""
+def _set_products(precision: str) -> Callable[[], object]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     return partial(torch.set_float32_matmul_precision, before)
 
 
-# PyTorch has one precision of products for the whole process.
-_products = ProcessSetting(_set_product_precision)
+# The precision of float32 matrix products.
+_products = ProcessSetting(_set_products)
 
 
 def raise_by_products(matrices: Array) -> Array:
     """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one.
 
-    max(A, 1) = ½ (A + 1 + |A − 1|), and |B| = B sign(B) by an iteration of matrix products. On a device these
-    are many times faster than eigenvectors, and the host need not wait for them.
+    max(A, 1) = ½ (A + 1 + |A − 1|), and |B| = B sign(B), where the sign comes from an iteration of matrix
+    products. On a device these are many times faster than eigenvectors, and the host need not wait for them.
     """
     eye = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
     above = matrices - eye
@@ -271,9 +263,7 @@ class _Graph:
 
     def __init__(self, work: Work, operations: TorchOperations) -> None:
         self._work, self._operations = work, operations
-        self._constants: list[
-            Any
-        ] = []  # what the graph reads besides its inputs must live as long as it does
+        self._constants: list[Array] = []  # the graph reads them, so they must live as long as it does
         self._key: Hashable = None
         self._calls = 0
         self._graph: Any = None

@@ -7,7 +7,7 @@ weights. The matrix of tests crosses all that is declared here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
 from ..tails import Tail
@@ -21,11 +21,21 @@ class Coverage:
     tails: frozenset[str] = frozenset({"t", "background"})
     gaps: bool = False  # whether values may be missing
 
-    def lacks(self, structure: Structure, tail: Tail) -> str | None:
-        """Return what the E-step does not cover, in words; None if it covers the model."""
+    def lacks(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> str | None:
+        """Return what the E-step does not cover, in words; None if it covers the model and the rows."""
+        if gaps and not self.gaps:
+            return "missing values"
         if structure.name not in self.structures:
             return f"covariance_type={structure.name!r}"
         return None if tail.name is None or tail.name in self.tails else tail.words
+
+    def check(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> None:
+        """Refuse what the E-step on a device, the only one that users choose, does not cover."""
+        lacking = self.lacks(structure, tail, gaps=gaps)
+        if lacking is not None:
+            raise ValueError(
+                f"Passes on a device do not cover {lacking}: give X as a NumPy array and leave device out."
+            )
 
 
 # The reference, and compiled code that takes differences from means.
@@ -40,5 +50,3 @@ POOLED_PRODUCTS = Coverage(frozenset({"tied"}), frozenset())
 SKIPPING = Coverage(frozenset({"full"}), frozenset())
 # Complete rows on a device.
 DEVICE = Coverage(frozenset(STRUCTURES), frozenset())
-# Rows with gaps on a device.
-DEVICE_GAPS = replace(DEVICE, gaps=True)

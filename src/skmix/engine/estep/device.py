@@ -27,16 +27,28 @@ from ..compute.arrays import (
     namespace,
     occurs,
     operations_of,
+    pick,
     replaced,
     sent_once,
     take,
     to_numpy,
     where,
 )
-from ..model import FARTHEST, BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Statistics
+from ..model import (
+    FARTHEST,
+    MODEL_RANGE,
+    BoolArray,
+    Factor,
+    FloatArray,
+    Frame,
+    IntArray,
+    Parameters,
+    Statistics,
+    frame_of,
+)
 from ..structures import Structure
 from ..tails import NONE
-from .terms import finite_log
+from .terms import finite_log, log_mix
 
 Result = TypeVar("Result")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
@@ -49,6 +61,8 @@ _FEWEST_ROWS = 64
 _ROUND = 256
 # Rows of one product of second moments.
 _PIECE = 1024
+# Rows whose distance from a model is found at a time.
+_SCANNED = 1 << 20
 # Terms are padded to a multiple of this, so that matrix products can load whole vectors.
 _PADDING = 8
 # A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
@@ -446,3 +460,39 @@ class FramedRows:
         """Return the first and the last class with rows in start … stop − 1."""
         first, last = np.searchsorted(self._order.bounds, [start, stop - 1], side="right") - 1
         return int(first), int(last)
+
+
+def log_densities(
+    X: Array, parameters: Parameters, structure: Structure, weights: FloatArray | None = None
+) -> Array:
+    """Return the kernels' log-densities (N, K) of complete rows X (N, M), or of mixtures with weights (K, L).
+
+    Parameters are those of one model, in the coordinates of the rows.
+    """
+    xp, n_features = namespace(X), X.shape[1]
+    frame = frame_of(parameters, structure)
+    unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
+    inside = frame.enter(unweighted, structure).map(lambda array: as_float64(array, X))
+    scale, shift = as_float64(frame.scale, X), as_float64(frame.shift, X)
+    cuts = [slice(a, a + _SCANNED) for a in range(0, len(X), _SCANNED)]
+    parts = [xp.all(xp.abs(X[cut] / scale - shift) <= MODEL_RANGE, axis=1) for cut in cuts]
+    is_near = np.concatenate([to_numpy(part) for part in parts])
+    results, numbers = [], []
+    # Rows near the model are evaluated from expanded terms, whatever the others are.
+    for index, bound in ((np.flatnonzero(is_near), MODEL_RANGE), (np.flatnonzero(~is_near), FARTHEST)):
+        if not len(index):
+            continue
+        some = X if len(index) == len(X) else pick(X, index)
+        framed = replace(frame, bound=np.full(n_features, bound))
+        rows = FramedRows(some, order_by_class(some, None, 1, None), framed, structure)
+        prepared = prepare(inside, structure, rows.bounds)
+        level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
+
+        def reduced(values: Array, level: float = level) -> Array:
+            own = values[0] + level
+            return own.T if weights is None else log_mix(own, weights).T
+
+        results += rows.map_joints(prepared, reduced)
+        numbers.append(index)
+    found = xp.concat(results)
+    return found if len(numbers) == 1 else pick(found, np.argsort(np.concatenate(numbers)))

@@ -11,47 +11,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import pairwise
 
 import numpy as np
 
-from ..compute.arrays import is_numpy, join, namespace
+from ..compute.arrays import join
 from ..compute.threads import Workers, can_compile
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures import Structure
 from ..structures.linalg import INFLATED
-from . import completion, memory, reference
+from . import completion, reference
 from .reference import HELD, TILE, Kernels, Rows
-from .terms import log_mix, share
+from .terms import share
 
-_CHUNK = 1 << 13
 # Patterns from which on compiled code is faster: NumPy takes about half a millisecond for each.
 _MANY_PATTERNS = 32
 # Up to this many features, rows are completed as if low-rank covariances were full.
 _LARGEST_FULL = 64
 
 
-def has_gaps(X: np.ndarray) -> bool:
-    """Return whether any value of X (N, M) is missing."""
-    if not is_numpy(X):
-        xp = namespace(X)
-        return bool(xp.any(xp.isnan(xp.sum(X, axis=0))) and xp.any(xp.isnan(X)))
-    return any(bool(np.isnan(X[a : a + _CHUNK]).any()) for a in range(0, len(X), _CHUNK))
-
-
 def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield (rows, columns) for each pattern of gaps: its rows and its observed features."""
-    for rows, seen in group_patterns(~np.isnan(X)):
-        yield rows, np.flatnonzero(seen)
+    order = _by_pattern(X)
+    seen = ~np.isnan(X[order])
+    for a, b in pairwise(_first_rows(seen)):
+        yield order[a:b], np.flatnonzero(seen[a])
 
 
-def group_patterns(observed: BoolArray) -> Iterator[tuple[IntArray, BoolArray]]:
-    """Yield (rows, features) for each row that occurs in `observed` (N, M): where, and which are observed."""
-    packed = np.packbits(observed, axis=1)
-    patterns, pattern_of = np.unique(packed, axis=0, return_inverse=True)
-    order = np.argsort(pattern_of.ravel(), kind="stable")
-    bounds = np.searchsorted(pattern_of.ravel()[order], np.arange(len(patterns) + 1))
-    for pattern, a, b in zip(patterns, bounds[:-1], bounds[1:], strict=True):
-        yield order[a:b], np.unpackbits(pattern, count=observed.shape[1]).astype(bool)
+def _by_pattern(X: np.ndarray) -> IntArray:
+    """Return the numbers (n,) of rows X (n, M), ordered by their patterns of gaps."""
+    patterns = np.unique(np.packbits(~np.isnan(X), axis=1), axis=0, return_inverse=True)[1]
+    return np.argsort(patterns.ravel(), kind="stable")
+
+
+def _first_rows(seen: BoolArray) -> IntArray:
+    """Return the first row (P + 1,) of each of P patterns, and the end, of ordered rows `seen` (n, M)."""
+    first = np.flatnonzero(np.append(True, np.any(seen[1:] != seen[:-1], axis=1)))
+    return np.append(first, len(seen))
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,7 @@ def chunk_size(n_kernels: int, n_features: int) -> int:
 
 def chunks_of(rows: Rows, index: IntArray, size: int) -> list[Chunk]:
     """Return the rows with those numbers, in chunks of up to `size`."""
-    patterns = np.unique(np.packbits(np.isnan(rows.X[index]), axis=1), axis=0, return_inverse=True)[1]
-    index = index[np.argsort(patterns.ravel(), kind="stable")]
+    index = index[_by_pattern(rows.X[index])]
     return [_chunk(rows, index[a : a + size]) for a in range(0, len(index), size)]
 
 
@@ -108,21 +103,21 @@ def _chunk(rows: Rows, index: IntArray) -> Chunk:
     x = np.ascontiguousarray(replace(rows, X=rows.X[index]).cut(0, len(index)).T)
     seen = ~np.isnan(x)
     x[~seen] = 0.0
-    first = np.flatnonzero(np.append(True, np.any(seen[1:] != seen[:-1], axis=1)))
-    patterns = seen[first]
+    first = _first_rows(seen)
+    patterns = seen[first[:-1]]
     return Chunk(
         index,
         x,
         seen,
         None if rows.codes is None else rows.codes[index],
         None if rows.weights is None else rows.weights[index],
-        np.append(first, len(index)),
+        first,
         np.argsort(~patterns, axis=1, kind="stable"),
         patterns.sum(axis=1),
     )
 
 
-def complete(
+def completed(
     chunk: Chunk, parameters: Parameters, factor: Factor, structure: Structure, compiles: bool, moments: bool
 ) -> Completed:
     """Complete the rows of a chunk; `factor` is that of the covariances of all features."""
@@ -191,7 +186,7 @@ def _complete_compiled(
 
     (n_starts, n_kernels, n_features), n_rows = parameters.means.shape, len(chunk.x)
     covariances = parameters.covariances
-    # Vectors hold any kernels, but if covariances are shared, those of one start.
+    # A vector may mix kernels of several starts, unless covariances are tied.
     n_sets, of_set = (n_starts, n_kernels) if structure.shared else (1, n_starts * n_kernels)
     padded = -(-of_set // LANES) * LANES
     kernels = np.arange(n_sets)[:, None] * of_set + np.minimum(np.arange(padded), of_set - 1)
@@ -239,7 +234,6 @@ def _complete_compiled(
 
 
 def expect(
-    complete: Rows | None,
     chunks: list[Chunk],
     parameters: Parameters,
     factor: Factor,
@@ -248,30 +242,20 @@ def expect(
     *,
     moments: bool,
 ) -> Statistics:
-    """Do the E-step of complete rows and chunks of others, with moments about `origins` (R, K, M)."""
+    """Do the E-step of chunks of rows, with moments about `origins` (R, K, M)."""
     structure, (_, n_kernels, n_features) = setting.structure, origins.shape
     many = sum(len(chunk.n_known) for chunk in chunks) >= _MANY_PATTERNS
     compiles = (setting.compiles or many) and can_compile()
     exact = compiles & (structure.inflation(parameters.covariances, factor) <= INFLATED)
-    longest = max((len(chunk.x) for chunk in chunks), default=1)
-    together = max(1, HELD // (n_kernels * n_features * longest))
+    together = max(1, HELD // (n_kernels * n_features * max(len(chunk.x) for chunk in chunks)))
     found, order = [], []
     for fast in (True, False):
         starts = np.flatnonzero(exact == fast)
         for own in (starts[a : a + together] for a in range(0, len(starts), together)):
-            part, about = parameters.take(own), origins[own]
+            part = parameters.take(own)
             kernels = Kernels.of(part, factor.take(own), structure)
-            work = partial(_expect_chunk, kernels, part, about, compiles=fast, with_moments=moments)
-            sums = setting.pool.map(work, chunks)
-            if complete is None:
-                total = next(sums)
-            else:
-                total, _ = memory.expect(
-                    complete, kernels, about, replace(setting, skips=False), moments=moments
-                )
-            for each in sums:
-                total.add(each)
-            found.append(total)
+            work = partial(_expect_chunk, kernels, part, origins[own], compiles=fast, with_moments=moments)
+            found.append(reduce(Statistics.plus, setting.pool.map(work, chunks)))
             order.append(own)
     return found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
 
@@ -287,7 +271,7 @@ def _expect_chunk(
 ) -> Statistics:
     """Do the E-step of a chunk, with moments about `origins` (R, K, M)."""
     structure, tail, (n_starts, n_kernels, _) = kernels.structure, kernels.tail, kernels.means.shape
-    done = complete(chunk, parameters, kernels.factor, structure, compiles, with_moments)
+    done = completed(chunk, parameters, kernels.factor, structure, compiles, with_moments)
     constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
     values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
     codes = np.zeros(len(chunk.x), dtype=np.int64) if chunk.codes is None else chunk.codes
@@ -312,44 +296,23 @@ def _expect_chunk(
 
 
 def log_densities(
-    X: np.ndarray, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None
-) -> FloatArray:
-    """Return log-densities (N, K) of the rows' observed values, or mixtures with weights (K, L)."""
-    (n_kernels, n_features), missing = parameters.means.shape, np.isnan(X)
-    out = np.zeros((len(X), n_kernels if weights is None else weights.shape[1]))
-    whole = np.flatnonzero(~missing.any(axis=1))
-    if len(whole):
-        out[whole] = memory.log_densities(X[whole], parameters, structure, pool, weights)
-    kernels, rows, inside = memory.prepare_model(X, parameters, structure)
-    size = chunk_size(n_kernels, n_features) // TILE * TILE
-    chunks = chunks_of(rows, np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)), size)
-    # The model decides alone: the bits of a row's density do not depend on the other rows.
-    fast = can_compile() and bool(structure.inflation(inside.covariances, kernels.factor)[0] <= INFLATED)
+    rows: Rows, index: IntArray, kernels: Kernels, parameters: Parameters, pool: Workers
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield numbers (n,) and log-densities (K, n), of their observed values, of rows with those numbers.
+
+    `kernels` and `parameters` (1, …) are one model in the rows' frame; densities are those outside of it.
+    """
+    (_, n_kernels, n_features), structure = parameters.means.shape, kernels.structure
+    chunks = chunks_of(rows, index, chunk_size(n_kernels, n_features) // TILE * TILE)
+    # Decide by the model only, so that a row's bits do not depend on other rows.
+    inflation = structure.inflation(parameters.covariances, kernels.factor)[0]
+    fast = can_compile() and bool(inflation <= INFLATED)
 
     def score(chunk: Chunk) -> FloatArray:
-        done = complete(chunk, inside, kernels.factor, structure, fast, moments=False)
+        done = completed(chunk, parameters, kernels.factor, structure, fast, moments=False)
         constants = kernels.tail.log_peaks(done.log_determinants, chunk.n_known)
         constants = chunk.to_rows(constants + chunk.logs(np.log(rows.scale)))
         return kernels.tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))[0][0]
 
     for chunk, values in zip(chunks, pool.map(score, chunks), strict=True):
-        out[chunk.index] = (values if weights is None else _mixed(values, weights)).T
-    return out
-
-
-def _mixed(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return log-mixtures (L, n) of log-densities (K, n); a row's bits do not depend on the others."""
-    n = values.shape[1]
-    values = values[:, np.minimum(np.arange(-(-n // TILE) * TILE), n - 1)]
-    tiles = [log_mix(np.ascontiguousarray(values[:, a : a + TILE]), weights) for a in range(0, n, TILE)]
-    return np.concatenate(tiles, axis=1)[:, :n]
-
-
-def marginal(parameters: Parameters, columns: IntArray, structure: Structure) -> Parameters:
-    """Return the parameters of the marginal density of some features."""
-    return replace(
-        parameters,
-        means=parameters.means[..., columns],
-        covariances=structure.marginal(parameters.covariances, columns),
-        tail=parameters.tail.marginal(columns),
-    )
+        yield chunk.index, values

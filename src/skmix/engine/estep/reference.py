@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from ..compute.arrays import join, safe_log
-from ..model import Factor, FloatArray, IntArray, Parameters, Statistics
+from ..compute.arrays import Record, join, safe_log
+from ..compute.threads import can_compile
+from ..model import FARTHEST, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import NONE, Tail
 from .terms import share
@@ -22,6 +24,14 @@ from .terms import share
 HELD = 1 << 17
 # Rows of a log-density's matrix product: the rounding of a row depends on this size, not on the other rows.
 TILE = 64
+# Operations of a pass from which on compiled code pays: loading it takes as long as about a hundred passes.
+_WORTH_COMPILING = 1 << 21
+
+
+def worth_compiling(n_rows: int, n_kernels: int, n_features: int) -> bool:
+    """Return whether a pass over that many rows and kernels, of all starts, should run in compiled code."""
+    # Whitening and moments take M² operations, an exponential and what is around it about 20.
+    return n_rows * n_kernels * (n_features**2 + 20) >= _WORTH_COMPILING and can_compile()
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class Rows:
     weights: FloatArray | None  # (N,): positive; None when all are one
     scale: FloatArray  # (M,)
     shift: FloatArray  # (M,)
-    limit: float  # values beyond ± limit are clipped, so that their squares stay finite
+    limit: ClassVar[float] = FARTHEST  # values beyond ± limit are clipped, so that their squares stay finite
 
     @cached_property
     def scatter(self) -> FloatArray:
@@ -54,8 +64,13 @@ class Rows:
         return np.clip(x, -self.limit, self.limit, out=x)
 
 
+def native(X: np.ndarray) -> np.ndarray:
+    """Return rows of float64 or float32 numbers in the processor's order of bytes."""
+    return X if X.dtype in (np.float64, np.float32) and X.dtype.isnative else X.astype(np.float64)
+
+
 @dataclass(frozen=True)
-class Kernels:
+class Kernels(Record):
     """The kernels of R starts, in the same frame."""
 
     structure: Structure
@@ -76,25 +91,8 @@ class Kernels:
         log_weights = safe_log(parameters.weights)
         return cls(structure, parameters.means, factor, constants, log_weights, tail, outside)
 
-    def take(self, starts: slice | IntArray) -> Kernels:
-        """Return some of the starts."""
-        return Kernels(
-            self.structure,
-            self.means[starts],
-            self.factor.take(starts),
-            self.constants[starts],
-            self.log_weights[starts],
-            self.tail.take(starts),
-            None if self.log_outside is None else self.log_outside[starts],
-        )
 
-
-def log_densities(x: FloatArray, kernels: Kernels) -> FloatArray:
-    """Return the kernels' log-densities, shape (R, K, n), of rows x (M, n)."""
-    return _with_precisions(x, kernels)[0]
-
-
-def _with_precisions(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
+def log_densities(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray | None]:
     """Return log-densities (R, K, n) of rows x (M, n), and the rows' precisions if the tail weights them."""
     distances = kernels.structure.distances(kernels.factor.whitener, x - kernels.means[..., None])
     return kernels.tail.at_distances(distances, kernels.constants[..., None], len(x))
@@ -114,15 +112,10 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
     n_starts, n_kernels, n_features = kernels.means.shape
     # The sizes of chunks depend on one start, so that a start does not depend on the others.
     chunk = max(TILE, HELD // (n_kernels * n_features))
-    group = max(1, HELD // (n_kernels * n_features * max(1, min(chunk, len(rows.X)))))
-    if n_starts <= group:
-        return _expect(rows, kernels, origins, chunk, with_moments)
-    parts = [slice(a, a + group) for a in range(0, n_starts, group)]
-    return join([_expect(rows, kernels.take(s), origins[s], chunk, with_moments) for s in parts])
-
-
-def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_moments: bool) -> Statistics:
-    n_starts, n_kernels, _ = kernels.means.shape
+    batch = max(1, HELD // (n_kernels * n_features * max(1, min(chunk, len(rows.X)))))
+    if n_starts > batch:
+        cuts = [slice(a, a + batch) for a in range(0, n_starts, batch)]
+        return join([expect(rows, kernels.take(s), origins[s], with_moments=with_moments) for s in cuts])
     n_classes = kernels.log_weights.shape[-1]
     likelihood, mass = np.zeros((n_starts, n_classes)), np.zeros((n_starts, n_kernels, n_classes))
     first = np.zeros_like(kernels.means)
@@ -131,7 +124,7 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
     for a in range(0, len(rows.X), chunk):
         x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
-        values, precisions = _with_precisions(x, kernels)
+        values, precisions = log_densities(x, kernels)
         found = share(
             values + kernels.log_weights[..., codes],
             None if kernels.log_outside is None else kernels.log_outside[:, codes],
@@ -153,12 +146,15 @@ def _expect(rows: Rows, kernels: Kernels, origins: FloatArray, chunk: int, with_
 
 
 def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
-    """Yield the first row and the log-densities (K, n) of tiles of rows, under one start.
+    """Yield the first row and the log-densities (K, 64) of tiles of rows, under one start.
 
-    The last tile is padded to 64 rows as well: a row's bits must not depend on the other rows.
+    The last tile is padded: a row's bits must not depend on the other rows.
     """
     for a in range(0, len(rows.X), TILE):
-        x = rows.cut(a, a + TILE)
-        if x.shape[1] < TILE:
-            x = x.take(np.minimum(np.arange(TILE), x.shape[1] - 1), axis=1)
-        yield a, log_densities(x, kernels)[0]
+        yield a, log_densities(padded(rows.cut(a, a + TILE)), kernels)[0][0]
+
+
+def padded(columns: FloatArray) -> FloatArray:
+    """Return an array (…, n) of up to 64 columns with the last one repeated, (…, 64)."""
+    n = columns.shape[1]
+    return columns if n == TILE else columns.take(np.minimum(np.arange(TILE), n - 1), axis=1)

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..compute.arrays import Array, namespace
-from ..compute.threads import Workers, one_blas_thread
+from ..compute.threads import one_blas_thread
 from ..estep.coverage import COMPLETE, Coverage
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
-from ..structures import Structure
 from .summary import Summary, summarise
 
-# Kernels (R, K) whose moments to take about given points (R, K, M).
+# Mask (R, K) of recentred kernels, and their origins (R, K, M).
 Centres = tuple[BoolArray, FloatArray]
 # One pass: from parameters and their factor to the next ones, and the log-likelihood (R, C) of the first.
 Step = Callable[[Parameters, Factor], tuple[Parameters, Factor, FloatArray]]
@@ -68,14 +67,6 @@ class RowSource(ABC):
         """Return an equivalent pass that may be faster on these rows."""
         return step
 
-    def check_covered(self, parameters: Parameters, structure: Structure) -> None:
-        """Refuse a model that passes over these rows do not cover."""
-        lacking = self.covers.lacks(structure, parameters.tail)
-        if lacking is not None:
-            raise ValueError(
-                f"Passes on a device do not cover {lacking}: give X as a NumPy array and leave device out."
-            )
-
     def clear_cache(self) -> None:  # noqa: B027
         """Free the memory cached between passes."""
 
@@ -120,13 +111,3 @@ class ArrayRows(RowSource):
         if self.codes is None:
             return np.zeros(self.X.shape[0], dtype=np.int64)
         return np.where(self.codes < 0, n_classes - 1, self.codes)
-
-    @abstractmethod
-    def log_densities(
-        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
-    ) -> Array:
-        """Return log N(x_n; μ_k, P_k), shape (N, K), of one model, or of their mixtures with weights (K, L).
-
-        Parameters are in the coordinates of the rows. Where values are missing the density is that of the
-        observed ones, and 1 if there are none. Blocks are scored as arrays, one by one.
-        """

@@ -1,10 +1,10 @@
-"""Rows on a device, complete or with gaps: PyTorch tensors."""
+"""Complete rows on a device: PyTorch tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 
@@ -15,32 +15,14 @@ from ..compute.arrays import (
     namespace,
     occurs,
     operations_of,
-    pick,
     recorded,
     to_numpy,
 )
-from ..compute.threads import Workers
-from ..estep import masked
-from ..estep.coverage import DEVICE, DEVICE_GAPS
+from ..estep.coverage import DEVICE
 from ..estep.device import Assumed, FramedRows, order_by_class, prepare
-from ..estep.masked import Patterns
-from ..estep.terms import log_mix, moved
-from ..model import (
-    FARTHEST,
-    MODEL_RANGE,
-    Factor,
-    FloatArray,
-    Frame,
-    IntArray,
-    Parameters,
-    Setting,
-    Statistics,
-    frame_of,
-)
-from ..structures import Structure
+from ..model import Factor, FloatArray, Parameters, Setting, Statistics
 from ..tails import Tail
-from .base import ArrayRows, Centres, Step, origins_of
-from .summary import chunks
+from .base import ArrayRows, Centres, Step
 
 
 class DeviceRows(ArrayRows):
@@ -79,41 +61,6 @@ class DeviceRows(ArrayRows):
             self._framed = rows = FramedRows(self.X, order, *given)
         return rows
 
-    def log_densities(
-        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
-    ) -> Array:
-        """Evaluate the kernels, on the device of the rows; see `ArrayRows`."""
-        X, xp = self.X, namespace(self.X)
-        frame, inside = self._entered(parameters, structure)
-        scale, shift = self.to_device(frame.scale), self.to_device(frame.shift)
-        parts = [xp.all(xp.abs(X[cut, :] / scale - shift) <= MODEL_RANGE, axis=1) for cut in chunks(X)]
-        is_near = np.concatenate([to_numpy(part) for part in parts])
-        results, numbers = [], []
-        # Rows near the model are evaluated from expanded terms, whatever the others are.
-        for index, bound in ((np.flatnonzero(is_near), MODEL_RANGE), (np.flatnonzero(~is_near), FARTHEST)):
-            if not len(index):
-                continue
-            some = X if len(index) == len(X) else pick(X, index)
-            order = order_by_class(some, None, 1, None)
-            rows = FramedRows(some, order, replace(frame, bound=np.full(X.shape[1], bound)), structure)
-            prepared = prepare(inside, structure, rows.bounds)
-            level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
-
-            def reduced(values: Array, level: float = level) -> Array:
-                own = values[0] + level
-                return own.T if weights is None else log_mix(own, weights).T
-
-            results += rows.map_joints(prepared, reduced)
-            numbers.append(index)
-        found = xp.concat(results)
-        return found if len(numbers) == 1 else pick(found, np.argsort(np.concatenate(numbers)))
-
-    def _entered(self, parameters: Parameters, structure: Structure) -> tuple[Frame, Parameters]:
-        """Return the frame of one model, and its parameters (1, …) there with weights of one."""
-        frame = frame_of(parameters, structure)
-        unweighted = replace(parameters.batch(), weights=np.ones((1, len(parameters.means), 1)))
-        return frame, frame.enter(unweighted, structure).map(self.to_device)
-
     def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""
         return as_float64(array, self.X)
@@ -130,78 +77,6 @@ class DeviceRows(ArrayRows):
     def clear_cache(self) -> None:
         """Free the memory cached between passes."""
         self._framed = None
-
-
-class MaskedRows(DeviceRows):
-    """Rows of a tensor with missing values, NaN; each row has at least one value."""
-
-    covers = DEVICE_GAPS
-    # The number of classes, the complete rows and their numbers, and the other rows.
-    _parts: tuple[int, DeviceRows | None, IntArray, list[Patterns]] | None = None
-
-    def take(self, columns: Sequence[int]) -> MaskedRows:
-        """Return some of the features, of the rows with a value in any of them."""
-        X = self.X[:, list(columns)]
-        seen = np.flatnonzero(~to_numpy(X.isnan().all(dim=1)))
-        return MaskedRows(pick(X, seen), *self.of_rows(seen))
-
-    def expect(
-        self,
-        parameters: Parameters,
-        factor: Factor,
-        setting: Setting,
-        centres: Centres | None = None,
-        moments: bool = True,
-    ) -> tuple[Statistics, Array]:
-        """Do the E-step; see `RowSource`."""
-        _, complete, _, patterns = self._grouped(parameters.weights.shape[-1])
-        origins, parts = origins_of(parameters, centres), []
-        about = None if centres is None else origins
-        if complete is not None:
-            found, own = complete.expect(parameters, factor, setting, centres, moments)
-            parts.append(moved(found, own, origins, setting.structure) if moments else found)
-        with operations_of(self.X).precision(setting.precision):
-            for some in patterns:
-                parts += masked.expect(self.X, some, parameters, setting, about, moments)
-        return reduce(Statistics.plus, parts), origins
-
-    def log_densities(
-        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
-    ) -> Array:
-        """Evaluate the kernels, at the observed values of each row; see `ArrayRows`."""
-        frame, inside = self._entered(parameters, structure)
-        _, complete, index, patterns = self._grouped(1)
-        results, numbers = [], []
-        if complete is not None:
-            results.append(complete.log_densities(parameters, structure, pool, weights))
-            numbers.append(index)
-        for some in patterns:
-            for rows, values in masked.log_densities(self.X, some, inside, structure, frame):
-                results.append((values if weights is None else log_mix(values, weights)).T)
-                numbers.append(rows)
-        return pick(namespace(self.X).concat(results), np.argsort(np.concatenate(numbers)))
-
-    def _grouped(self, n_classes: int) -> tuple[int, DeviceRows | None, IntArray, list[Patterns]]:
-        """Return the parts of the rows, cached."""
-        if self._parts is None or self._parts[0] != n_classes:
-            seen = ~to_numpy(self.X.isnan())
-            whole, complete = np.flatnonzero(seen.all(axis=1)), None
-            if len(whole):
-                complete = DeviceRows(pick(self.X, whole), *self.of_rows(whole))
-                complete.keeps_terms = self.keeps_terms
-            patterns = masked.group(self.X, seen, self.codes_within(n_classes), self.weights)
-            self._parts = n_classes, complete, whole, patterns
-        return self._parts
-
-    @property
-    def assumed(self) -> Assumed:
-        """What an optimistic pass assumes of the complete rows."""
-        complete = None if self._parts is None else self._parts[1]
-        return super().assumed if complete is None else complete.assumed
-
-    def clear_cache(self) -> None:
-        """Free the memory cached between passes."""
-        self._parts = None
 
 
 class OptimisticStep:

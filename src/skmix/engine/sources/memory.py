@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from ..compute.threads import Workers
-from ..estep import gaps, memory
-from ..estep.coverage import GAPS
+from ..compute.threads import can_compile
+from ..estep import gaps, reference
+from ..estep.coverage import GAPS, SKIPPING
 from ..estep.gaps import Chunk
-from ..estep.reference import Kernels, Rows
+from ..estep.reference import Kernels, Rows, native
 from ..model import Factor, FloatArray, Frame, Parameters, Setting, Statistics
-from ..structures import Structure
 from .base import ArrayRows, Centres, origins_of
+
+# Kernels from which on passes try to skip irrelevant ones.
+_MANY_KERNELS = 256
 
 
 class MemoryRows(ArrayRows):
     """Complete rows in a NumPy array."""
 
-    _seen: tuple[Frame, int, Rows] | None = None
-    _grouping: Any = None  # how rows are grouped around many kernels
+    _seen: tuple[Frame, int, Rows] | None = None  # frame, number of classes, rows in the frame
+    _grouping: Any = None  # rows by home kernel, kept between passes that skip kernels
     scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
     def take(self, columns: Sequence[int]) -> MemoryRows:
@@ -40,30 +42,43 @@ class MemoryRows(ArrayRows):
         centres: Centres | None = None,
         moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
-        """Do the E-step; see `RowSource`."""
-        n_classes, origins = parameters.weights.shape[-1], origins_of(parameters, centres)
-        if self._seen is None or self._seen[0] is not setting.frame or self._seen[1] != n_classes:
-            rows = memory.in_frame(self.X, setting.frame, self.codes_within(n_classes), self.weights)
-            self._seen, self._grouping = (setting.frame, n_classes, rows), None
-            if self.scatter is not None and self.scatter[0] is setting.frame:
-                vars(rows)["scatter"] = self.scatter[1]
-        rows = self._seen[2]
-        kernels = Kernels.of(parameters, factor, setting.structure)
-        found, self._grouping = memory.expect(
-            rows, kernels, origins, setting, self._grouping, moments=moments
-        )
+        """Do the E-step by the first code that covers the model; see `RowSource`."""
+        origins, kernels = origins_of(parameters, centres), Kernels.of(parameters, factor, setting.structure)
+        rows, (n_starts, n_kernels, _) = self._rows_in(setting.frame, parameters), kernels.means.shape
+        if not setting.compiles or not can_compile():
+            return reference.expect(rows, kernels, origins, with_moments=moments), origins
+        if (
+            setting.skips
+            and n_starts == 1
+            and n_kernels >= _MANY_KERNELS
+            and SKIPPING.lacks(kernels.structure, kernels.tail) is None
+        ):
+            from ..estep import nearby
+
+            found, self._grouping = nearby.expect(
+                rows, kernels, origins, setting.pool, self._grouping, with_moments=moments
+            )
+            return found, origins
+        from ..estep import compiled
+
+        found = compiled.expect(rows, kernels, origins, setting.pool, with_moments=moments)
         if "scatter" in vars(rows):
             self.scatter = setting.frame, rows.scatter
         return found, origins
 
-    def log_densities(
-        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
-    ) -> FloatArray:
-        """Evaluate the kernels; see `ArrayRows`."""
-        return memory.log_densities(self.X, parameters, structure, pool, weights)
+    def _rows_in(self, frame: Frame, parameters: Parameters) -> Rows:
+        """Return the rows in a frame, cached, with codes of the classes of the parameters."""
+        n_classes = parameters.weights.shape[-1]
+        if self._seen is None or self._seen[0] is not frame or self._seen[1] != n_classes:
+            codes = self.codes_within(n_classes)
+            rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+            if self.scatter is not None and self.scatter[0] is frame:
+                vars(rows)["scatter"] = self.scatter[1]
+            self._seen, self._grouping = (frame, n_classes, rows), None
+        return self._seen[2]
 
     def clear_cache(self) -> None:
-        """Forget the rows in the frame."""
+        """Free the rows in the frame."""
         self._seen = self._grouping = self.scatter = None
 
 
@@ -71,8 +86,8 @@ class GapRows(ArrayRows):
     """Rows with missing values, NaN; each row has at least one value."""
 
     covers = GAPS
-    # The setting, the numbers of classes and of rows in a chunk, the complete rows and the others.
-    _cached: tuple[Setting, tuple[int, int], Rows | None, list[Chunk]] | None = None
+    # The frame, the numbers of classes and of rows in a chunk, the complete rows and the others.
+    _cached: tuple[Frame, tuple[int, int], MemoryRows | None, list[Chunk]] | None = None
 
     def take(self, columns: Sequence[int]) -> GapRows:
         """Return some of the features, of the rows with a value in any of them."""
@@ -93,26 +108,27 @@ class GapRows(ArrayRows):
             factor = setting.structure.factor(parameters.covariances, self.n_features)
         origins = origins_of(parameters, centres)
         sizes = parameters.weights.shape[-1], gaps.chunk_size(*origins.shape[1:])
-        if self._cached is None or self._cached[0] is not setting or self._cached[1] != sizes:
-            self._cached = setting, sizes, *self._parts(setting, *sizes)
+        if self._cached is None or self._cached[0] is not setting.frame or self._cached[1] != sizes:
+            self._cached = setting.frame, sizes, *self._parts(setting.frame, *sizes)
         _, _, complete, chunks = self._cached
-        return gaps.expect(complete, chunks, parameters, factor, setting, origins, moments=moments), origins
+        found = None
+        if complete is not None:
+            alone = replace(setting, skips=False)
+            found = complete.expect(parameters, factor, alone, centres, moments)[0]
+        if chunks:
+            others = gaps.expect(chunks, parameters, factor, setting, origins, moments=moments)
+            found = others if found is None else found.plus(others)
+        assert found is not None
+        return found, origins
 
-    def _parts(self, setting: Setting, n_classes: int, size: int) -> tuple[Rows | None, list[Chunk]]:
+    def _parts(self, frame: Frame, n_classes: int, size: int) -> tuple[MemoryRows | None, list[Chunk]]:
         """Return the complete rows, and the others in chunks of that size."""
-        rows = memory.in_frame(self.X, setting.frame, self.codes_within(n_classes), self.weights)
-        full, complete = ~np.isnan(self.X).any(axis=1), None
-        if full.any():
-            codes = None if rows.codes is None else rows.codes[full]
-            weights = None if rows.weights is None else rows.weights[full]
-            complete = replace(rows, X=rows.X[full], codes=codes, weights=weights)
-        return complete, gaps.chunks_of(rows, np.flatnonzero(~full), size)
-
-    def log_densities(
-        self, parameters: Parameters, structure: Structure, pool: Workers, weights: FloatArray | None = None
-    ) -> FloatArray:
-        """Evaluate the kernels, at the observed values of each row; see `ArrayRows`."""
-        return gaps.log_densities(self.X, parameters, structure, pool, weights)
+        is_complete = ~np.isnan(self.X).any(axis=1)
+        full = np.flatnonzero(is_complete)
+        complete = MemoryRows(self.X[full], *self.of_rows(full)) if len(full) else None
+        codes = self.codes_within(n_classes)
+        rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+        return complete, gaps.chunks_of(rows, np.flatnonzero(~is_complete), size)
 
     def clear_cache(self) -> None:
         """Free the rows in the frame."""

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ..compute.arrays import Array, as_float64, like, room_on, send, to_numpy
 from ..compute.blocks import Block, Blocks
-from ..estep.coverage import DEVICE_GAPS
+from ..estep.coverage import DEVICE
 from ..estep.device import prepare
 from ..model import Factor, Parameters, Setting
 from .base import Centres, Step
-from .blocks import BlockRows, Expected, add
-from .device import DeviceRows, MaskedRows
+from .blocks import BlockRows, Expected
+from .device import DeviceRows
 from .summary import Summary
 
 # Rows of this many bytes are sent and worked on at a time: the work takes milliseconds, so that what the host
@@ -32,9 +31,9 @@ _BESIDE = 24
 
 
 class StreamedRows(BlockRows):
-    """Rows in blocks, with encoded labels, worked on by the PyTorch device of that name."""
+    """Complete rows in blocks, with encoded labels, worked on by the PyTorch device of that name."""
 
-    covers = DEVICE_GAPS
+    covers = DEVICE
 
     def __init__(self, blocks: Blocks, device: str, summary: Summary | None = None, seed: int = 0) -> None:
         super().__init__(blocks, summary, seed)
@@ -70,18 +69,13 @@ class StreamedRows(BlockRows):
         moments: bool = True,
     ) -> Expected:
         """Do the E-step; see `RowSource`."""
-        if self.summary.gaps:
-            arguments = parameters, factor, setting, centres, moments
-            found: Expected | None = reduce(add, (rows.expect(*arguments) for rows in self._pieces()), None)
-            assert found is not None
-            return found
         n_classes, total, before = parameters.weights.shape[-1], None, None
         for rows in self._pieces():
             framed = rows.framed(setting, n_classes)
             if total is None:
                 prepared = prepare(parameters, setting.structure, framed.bounds, factor)
                 prepared = prepared if centres is None else prepared.recentre(*centres)
-            # Launched, but not waited for.
+            # Enqueue; do not wait.
             own = framed.collect(prepared, moments=moments, others=before)
             total, before = own if total is None else total.plus(own), framed
         assert total is not None
@@ -111,10 +105,9 @@ class StreamedRows(BlockRows):
 
     def _informative(self) -> Iterator[Block]:
         """Yield the blocks without rows of weight zero or without any value."""
-        some_empty = self.summary.gaps or self.summary.n_empty > 0
         with closing(self.blocks.blocks()) as blocks:  # type: ignore[attr-defined]
             for block in blocks:
-                yield block.informative() if some_empty else block.weighted()
+                yield block.informative() if self.summary.n_empty else block.weighted()
 
     def _send(self, parts: list[Block]) -> DeviceRows:
         """Send rows with their classes and weights; they stay while there is room."""
@@ -124,18 +117,16 @@ class StreamedRows(BlockRows):
 
         columns = ([getattr(part, name) for part in parts] for name in ("X", "y", "weights"))
         X, codes, weights = map(joined, columns)
-        rows = (MaskedRows if self.summary.gaps else DeviceRows)(like(X, self._example), codes, weights)
-        # Memory is for rows.
+        rows = DeviceRows(like(X, self._example), codes, weights)
+        # Leave the memory to rows.
         rows.keeps_terms = False
         n_bytes = X.nbytes + len(X) * _BESIDE
-        # Complete rows among those with gaps are copied on the device.
-        n_bytes *= 2 if self.summary.gaps else 1
         assert self._room is not None
         if n_bytes <= self._room:
             self._resident.append(rows)
             self._room -= n_bytes
         else:
-            # Those that stay are the first ones.
+            # Keep a prefix of the rows.
             self._room = 0.0
         return rows
 

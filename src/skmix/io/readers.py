@@ -1,0 +1,403 @@
+"""Readers: the rows of an array or a file, of one format each."""
+
+from __future__ import annotations
+
+import os
+import tokenize
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from .._errors import Argument, ArgumentError, ArgumentWarning
+from ..engine.compute import how_to_install
+from ..engine.compute.blocks import Block
+from .arrow import Stamp, stamp
+from .preparation import Preparation
+
+# Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
+# and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
+# to clear, and reading a cached file would take twice as long.
+BLOCK_BYTES = 1 << 24
+# Threads that read a block of a .npy file: from the system's cache, one thread copies slower than a device
+# takes rows.
+_MOST_READERS = min(8, os.cpu_count() or 1)
+# Fewest bytes for each of these threads.
+_READER_BYTES = 1 << 21
+# What NumPy raises for damaged files, beside ValueError.
+NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
+
+COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
+
+
+def rows_in_block(n_bytes: int) -> int:
+    """Return the default number of rows in a block, for rows of so many bytes."""
+    return max(256, BLOCK_BYTES // n_bytes)
+
+
+def not_fcs(name: str) -> ArgumentError:
+    """Return the error for other rows that are to be compensated."""
+    compensate = Argument("compensate", True)
+    return ArgumentError(
+        compensate, f" needs FCS files, which hold their spill-over matrix. {name} is not one."
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reader(ABC):
+    """The features of one file or array; labels, weights and scales are those of the `Source`."""
+
+    name: str
+    n_rows: int
+    # Default number of rows in a block.
+    block_rows: int
+    # State of the files when they were opened.
+    stamps: dict[Path, Stamp] = field(default_factory=dict)
+    # Source file; not needed after opening.
+    origin: Path | None = None
+
+    # What columns are called in errors.
+    what: ClassVar[str] = "column"
+    # Whether columns may hold labels and weights.
+    is_table: ClassVar[bool] = False
+    # The scale that a fit takes unless one is chosen; None for values as they are.
+    usual_scale: ClassVar[str | None] = None
+
+    @property
+    @abstractmethod
+    def feature_names(self) -> list[str] | None:
+        """Names of the features, if they have any."""
+
+    @property
+    def column_names(self) -> list[str] | None:
+        """Names of the columns that features are made of, if they have any."""
+        return self.feature_names
+
+    @property
+    def named(self) -> bool:
+        """Whether features can be selected by name."""
+        return True
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether reading costs next to nothing."""
+        return False
+
+    @property
+    def n_features(self) -> int:
+        """Number M of features."""
+        return len(self.feature_names or ())
+
+    @property
+    def numeric(self) -> list[bool] | None:
+        """Which features (M,) are numbers and no categories; None where all are."""
+        return None
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the rows, float64 or float32."""
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """What is done to the values as they are read; None for rows as they are stored."""
+        return None
+
+    @abstractmethod
+    def take(self, columns: Sequence[int]) -> Self:
+        """Return a reader of some of the features, in the same precision."""
+
+    @abstractmethod
+    def select(self, names: Sequence[str]) -> Self:
+        """Return a reader of the columns of these names, in this order."""
+
+    @abstractmethod
+    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+        """Yield blocks of at most so many rows, in order, with columns of labels and weights if asked."""
+
+    def without(self, names: set[str | None]) -> Self:
+        """Return a reader without these columns, unless they were selected."""
+        return self
+
+    def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
+        """Return a reader of columns whose kinds are known, see `skmix.io.encoding`."""
+        if all(kind is None for kind in columns.values()):
+            return self.select(list(columns))
+        raise ValueError(
+            f"The model has features made of categories, but {self.name} has columns of numbers without "
+            "names: give the path of a table, or a data frame."
+        )
+
+    def compensated(self, wanted: bool | str) -> Self:
+        """Return a reader with or without compensation for spill-over, 'auto' where there is a matrix."""
+        if wanted is True:
+            raise not_fcs(self.name)
+        return self
+
+    def remarks(self) -> list[ArgumentWarning]:
+        """Return notes on values that became missing as rows were read."""
+        return []
+
+    def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
+        """Yield how the features differ from those of another reader, as parts of a message."""
+        if self.named != other.named:
+            has = "names" if self.named else "no names"
+            yield (f"{self.name} has {has} of features, unlike {other.name}.",)
+            return
+        if not self.named:
+            if self.n_features != other.n_features:
+                yield (
+                    f"{self.name} has {self.n_features} features, and {other.name} has {other.n_features}.",
+                )
+            return
+        own, others = self.column_names or [], other.column_names
+        for name in (*others, *own):
+            if (name in own) != (name in others):
+                has, unlike = ("a", "none") if name in own else ("no", "one")
+                yield (
+                    f"{self.name} has {has} {self.what} {name!r}, and {other.name} has {unlike}. Choose the "
+                    "features with ",
+                    COLUMNS,
+                    ".",
+                )
+
+    @classmethod
+    def with_common_features(cls, readers: list[Any]) -> list[Any]:
+        """Return readers of the same columns with the same features."""
+        return readers
+
+
+# ---------------------------------------------------------------- arrays, .npy files and Zarr
+
+
+@dataclass(frozen=True)
+class Values:
+    """An array of one or two dimensions that is read by rows; `name` is for errors."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    # Returns rows start … stop − 1 as an array in memory.
+    read: Callable[[int, int], np.ndarray]
+    stamps: dict[Path, Stamp] = field(default_factory=dict)
+    # Rows of a storage chunk: ranges that begin at multiples of it are read fastest.
+    unit: int = 1
+
+    def rows(self, first: int, n_rows: int) -> Values:
+        """Return some consecutive rows."""
+        return replace(self, shape=(n_rows, *self.shape[1:]), read=partial(_rows_after, self.read, first))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatrixReader(Reader):
+    """The rows of a matrix; `columns` are its features."""
+
+    values: Values
+    columns: list[int]
+    # Names of all columns of the matrix, if they have any.
+    names: list[str] | None = None
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        return None if self.names is None else [self.names[column] for column in self.columns]
+
+    @property
+    def named(self) -> bool:
+        return self.names is not None
+
+    @property
+    def n_features(self) -> int:
+        return len(self.columns)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
+
+    @property
+    def in_memory(self) -> bool:
+        return not self.stamps
+
+    def take(self, columns: Sequence[int]) -> Self:
+        return replace(self, columns=[self.columns[column] for column in columns])
+
+    def select(self, names: Sequence[str]) -> Self:
+        if self.names is None:
+            raise ValueError(f"{self.name} has no feature names; select columns by index.")
+        place = {name: column for column, name in enumerate(self.names)}
+        missing = [name for name in names if name not in place]
+        if missing:
+            raise ValueError(
+                f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
+                f"its features are {self.names[:20]}."
+            )
+        return replace(self, columns=[place[name] for name in names])
+
+    def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
+        everything = self.columns == list(range(self.values.shape[1]))
+        for start in range(0, self.n_rows, n_rows):
+            X = self.values.read(start, min(start + n_rows, self.n_rows))
+            X = X if everything else X[:, self.columns]
+            yield Block(X.astype(self.dtype, copy=False))
+
+
+def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixReader:
+    """Open a matrix, whose columns may have names."""
+    if len(values.shape) != 2:
+        raise ValueError(f"{values.name} has shape {values.shape}; expected two dimensions (rows, features).")
+    if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
+        raise ValueError(
+            f"{values.name} is of type {values.dtype}; features must be numbers of at most 64 bits."
+        )
+    n_rows, n_features = values.shape
+    if not n_rows or not n_features:
+        raise ValueError(f"{values.name} is empty: its shape is {values.shape}.")
+    fitting = rows_in_block(n_features * max(4, values.dtype.itemsize))
+    return MatrixReader(
+        name=values.name,
+        n_rows=n_rows,
+        block_rows=values.unit * max(1, fitting // values.unit),
+        stamps=values.stamps,
+        values=values,
+        columns=list(range(n_features)),
+        names=None if names is None else list(names),
+    )
+
+
+def values_of(thing: Any, name: str) -> Values:
+    """Return the values of a path, a Zarr array or anything array-like; `name` is for errors."""
+    if is_path(thing):
+        path = existing(thing)
+        if not path.is_dir():
+            return _npy(path)
+        if not is_zarr_folder(path):
+            raise ValueError(f"{path} is a folder, but not a Zarr array.")
+        try:
+            import zarr
+        except ImportError:
+            raise ImportError(f"Zarr arrays need zarr: {how_to_install('zarr')}") from None
+        thing, name = zarr.open(str(path), mode="r"), str(path)
+    if is_zarr(thing, name):
+        return _zarr(thing)
+    array = np.asarray(thing)
+    if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
+        array = np.array(array.tolist())
+    return Values(name, array.shape, array.dtype, partial(_rows_in_memory, array))
+
+
+def _npy(path: Path) -> Values:
+    with open(path, "rb") as file:
+        start = file.read(6)
+    if start != np.lib.format.MAGIC_PREFIX:
+        raise ValueError(f"{path} is not a .npy file: it begins with {start!r}. Write it with numpy.save.")
+    try:
+        mapped = np.load(path, mmap_mode="r")
+    except (ValueError, *NPY_DAMAGE) as error:
+        raise ValueError(f"{path} cannot be read as a .npy file: {error}") from None
+    transposed = mapped.ndim == 2 and not mapped.flags.c_contiguous
+    read = partial(rows_of_npy, path, mapped.offset, mapped.shape, mapped.dtype, transposed)
+    return Values(str(path), mapped.shape, mapped.dtype, read, {path: stamp(path)})
+
+
+def rows_of_npy(
+    path: Path,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    transposed: bool,
+    start: int,
+    stop: int,
+) -> np.ndarray:
+    """Return rows of a file by reading it: pages of a memory map would count as memory of the process."""
+    width = 1 if transposed else int(np.prod(shape[1:]))
+    values = np.empty((shape[1] if transposed else 1, (stop - start) * width), dtype)
+    cuts = []
+    for column, part in enumerate(values.view(np.uint8)):
+        place = offset + (column * shape[0] + start * width) * dtype.itemsize
+        n_cuts = max(1, min(_MOST_READERS, len(part) // _READER_BYTES))
+        step = max(1, -(-len(part) // n_cuts))
+        cuts += [(place + a, part[a : a + step]) for a in range(0, len(part), step)]
+    if values.nbytes < 2 * _READER_BYTES:
+        for cut in cuts:
+            _read_into(path, cut)
+    else:
+        list(_readers(os.getpid()).map(partial(_read_into, path), cuts))
+    return np.ascontiguousarray(values.T) if transposed else values.reshape(stop - start, *shape[1:])
+
+
+def _read_into(path: Path, cut: tuple[int, np.ndarray]) -> None:
+    """Read as many bytes of a file, from a place on, as the memory (n,) has."""
+    (place, memory), n_read = cut, 0
+    with open(path, "rb", buffering=0) as file:
+        file.seek(place)
+        while n_read < len(memory):
+            n_more = file.readinto(memory[n_read:].data)
+            if not n_more:
+                raise ValueError(f"{path} became shorter while it was being read.")
+            n_read += n_more
+
+
+@lru_cache(maxsize=1)
+def _readers(process: int) -> ThreadPoolExecutor:
+    """Return the threads of a process that read pieces of a block: a forked process needs its own."""
+    return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="skmix-reader")
+
+
+def _rows_after(read: Callable[[int, int], np.ndarray], first: int, start: int, stop: int) -> np.ndarray:
+    return read(first + start, first + stop)
+
+
+def _rows_in_memory(array: Any, start: int, stop: int) -> np.ndarray:
+    return np.asarray(array[start:stop])
+
+
+def _zarr(array: Any) -> Values:
+    stored = getattr(array, "shards", None) or array.chunks
+    stamps: dict[Path, Stamp] = {}
+    # These detect arrays that are replaced or resized, but not rewritten chunks.
+    root = getattr(array.store_path.store, "root", None)
+    if root is not None:
+        folder = Path(root) / array.store_path.path
+        stamps = {path: stamp(path) for name in ("zarr.json", ".zarray") if (path := folder / name).exists()}
+    return Values(
+        f"the Zarr array {array.store_path}",
+        tuple(int(n) for n in array.shape),
+        np.dtype(array.dtype),
+        partial(_rows_in_memory, array),
+        stamps,
+        int(stored[0]) if stored else 1,
+    )
+
+
+# ---------------------------------------------------------------- what is what
+
+
+def is_path(thing: Any) -> bool:
+    """Return whether something is a path."""
+    return isinstance(thing, (str, os.PathLike))
+
+
+def existing(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file or folder that exists."""
+    found = Path(path)
+    if not found.exists():
+        raise FileNotFoundError(f"There is no file or folder {path}.")
+    return found
+
+
+def is_zarr_folder(path: Path) -> bool:
+    """Return whether a folder is a Zarr array, or a group of them."""
+    return any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup"))
+
+
+def is_zarr(thing: Any, name: str) -> bool:
+    """Return whether something is a Zarr array, without importing zarr; groups of them are refused."""
+    if type(thing).__module__.split(".")[0] != "zarr":
+        return False
+    if hasattr(type(thing), "array_keys"):
+        raise ValueError(f"{name} is a Zarr group of {sorted(thing.array_keys())}. Give one of its arrays.")
+    return hasattr(thing, "chunks")
