@@ -205,8 +205,8 @@ class Passes:
     def leave(self, parameters: Parameters, starts: Parameters) -> Parameters:
         """Return parameters of the frame in the data's coordinates; they began at the starts."""
         found = self.frame.leave(parameters, self.structure)
-        # A background stays where it was, to the last bit, or rows on the sides of its box would be outside.
-        return replace(found, tail=found.tail.at_place_of(starts.tail))
+        # Keep the background's box bit for bit: rounding could put rows on its edge outside.
+        return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
 
     def expect(
         self,

@@ -383,8 +383,11 @@ class FramedRows:
         n_kernels, n_features = prepared.means.shape[1:]
         places = self._places(self.delicate, n_kernels)
         means = take(prepared.means.reshape(-1, n_features), places, axis=0).to(self._type)
-        whiteners: Array = self.structure.whiteners_of(prepared.factor, self.delicate)
-        whiteners = whiteners.to(self._type)
+        whiteners = prepared.factor.whitener
+        shared = whiteners.shape[1] < n_kernels  # by all kernels of a start
+        kernels = [(r, 0) for r, _ in self.delicate] if shared else self.delicate
+        own_places = self._places(kernels, whiteners.shape[1])
+        whiteners = take(whiteners.reshape(-1, *whiteners.shape[2:]), own_places, axis=0).to(self._type)
         parts, most = [], max(1, self._operations.chunk // (x.shape[0] * x.shape[1]))
         for a in range(0, len(means), most):
             difference, own = x - means[a : a + most, :, None], whiteners[a : a + most]

@@ -350,7 +350,7 @@ class Homes:
         order, n_kernels = np.lexsort((key, self.home)), len(self.always)
         start, block = np.empty(len(key) + 1, np.int64), np.empty(n_kernels + 1, np.int64)
         count = _cut(order, self.home, key, n_kernels, tile, start, block)
-        self.tiles = Tiles.none()._replace(order=order, start=start[: count + 1].copy(), block=block)
+        self.tiles = Tiles(order, start[: count + 1].copy(), block)
         return self.tiles
 
     def give_up(self) -> None:
@@ -379,8 +379,7 @@ def expect(
     if homes.wait:
         homes.wait -= 1
         return dense(), homes
-    job = Job.of(rows, *compiled.prepare(rows, kernels, origins, near=False))
-    job = job._replace(with_moments=with_moments)
+    job = compiled.prepare(rows, kernels, origins, near=False)._replace(with_moments=with_moments)
     geometry = _geometry(kernels, job, pool, homes.always)
     tiles, size = homes.tiles, job.sizes.tile
     if tiles is None:

@@ -17,12 +17,6 @@ class Diagonal(Structure):
     triangular = False
     pools_as: str | None = "diag"
 
-    def n_second(self, n_features: int) -> int:
-        return n_features
-
-    def n_parameters(self, n_kernels: int, n_features: int) -> int:
-        return n_kernels * n_features
-
     def rows_wanted(self, n_features: int) -> float:
         return 0.0
 

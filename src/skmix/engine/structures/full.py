@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..compute.arrays import Array, constant, namespace, pick, take
+from ..compute.arrays import Array, constant, namespace, take
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .linalg import (
     compiles,
@@ -60,7 +59,7 @@ class Structure:
 
     def n_second(self, n_features: int) -> int:
         """Return S."""
-        return n_features * (n_features + 1) // 2
+        return len(self.pairs(n_features)[0])
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
@@ -239,12 +238,6 @@ class Structure:
     def wishart(self, n_features: int) -> Wishart:
         """Return the distribution of precisions in variational fits; raise if none is conjugate."""
         return Wishart(n_features, shared=self.shared)
-
-    def whiteners_of(self, factor: Factor, kernels: Sequence[tuple[int, int]]) -> FloatArray:
-        """Return the whiteners (q, …) of q kernels, given as (start, kernel)."""
-        shape = factor.whitener.shape
-        flat = namespace(factor.whitener).reshape(factor.whitener, (-1, *shape[2:]))
-        return pick(flat, [r * shape[1] + min(k, shape[1] - 1) for r, k in kernels])
 
     def from_root(self, root: FloatArray) -> FloatArray:
         """Return the covariances whose whiteners have these inverses."""
