@@ -134,7 +134,8 @@ class ProcessSetting:
     """
 
     def __init__(self, change: Callable[[Any], Callable[[], object]]) -> None:
-        self._change, self._value, self._restore = change, None, lambda: None
+        self._change, self._value = change, None
+        self._restore: Callable[[], object] = lambda: None
         self._begin()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..compute.arrays import Array, constant, namespace, take
@@ -25,16 +23,6 @@ ROWS_PER_NUMBER = 3.0
 
 # Mass (R, K), offsets of the means (R, K, M) and second-order sums (R, K, S or more) of `Structure.update`.
 Triple = tuple[FloatArray, FloatArray, FloatArray]
-
-
-@dataclass(frozen=True)
-class Wishart:
-    """The Wishart distribution of the precisions of a structure, in variational fits."""
-
-    dimension: int  # size of the matrices: M, or 1 if features are independent
-    copies: int = 1  # number of independent matrices in a precision
-    repeats: int = 1  # how often each occurs in a precision: each row counts as that many observations
-    shared: bool = False  # whether all kernels have the same precision
 
 
 class Structure:
@@ -234,10 +222,6 @@ class Structure:
         """Return −ν/2 Σ (log|P| + tr(Σ₀P⁻¹)), (R,): the inverse-Wishart prior, up to a constant."""
         terms = factor.log_determinant + self.trace(factor, regulariser.prior_covariance)
         return -0.5 * regulariser.prior_rows * namespace(terms).sum(terms, axis=-1)
-
-    def wishart(self, n_features: int) -> Wishart:
-        """Return the distribution of precisions in variational fits; raise if none is conjugate."""
-        return Wishart(n_features, shared=self.shared)
 
     def from_root(self, root: FloatArray) -> FloatArray:
         """Return the covariances whose whiteners have these inverses."""
