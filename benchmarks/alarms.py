@@ -1,4 +1,4 @@
-"""False alarms of `unusual_samples`, counted by studies, and the unusual groups that it finds.
+"""False alarms of `Study.unusual`, counted by studies, and the unusual groups that it finds.
 
 A study has some groups whose shares are drawn from one Dirichlet distribution, with populations that are
 equally large on average. An alarm is any group that is called unusual at level 0.05.
@@ -7,7 +7,7 @@ equally large on average. An alarm is any group that is called unusual at level 
   size, and the engine judges them. One group may have a population that the others lack (10 % of its rows),
   or three times its share of a population of 4 %.
 - Whole: rows are drawn from Gaussian kernels 6 standard deviations apart, a mixture is fitted, from a start
-  at the true kernels, and `unusual_samples` is called.
+  at the true kernels, and `Study.unusual` is called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
 from skmix.engine.model import FloatArray
-from skmix.groups import judging, unusual_samples
+from skmix.groups import Study, judging
 from skmix.io import replacing
 
 LEVEL, NEW, RARE = 0.05, 0.1, 0.04
@@ -76,7 +76,7 @@ def verdicts(
         counts = random.multinomial(n_rows, own).astype(float)
         errors = np.full(n_groups, n_rows**-0.5)
         away = errors * random.normal(size=n_groups) + 0.05 * random.normal(size=n_groups)
-        values = judging.Values(away, errors, np.ones(n_groups), np.zeros(n_groups))
+        values = judging.Residuals(away, errors, np.ones(n_groups), np.zeros(n_groups))
         found.append(judging.judge(counts, values, of_fit, LEVEL).p_adjusted <= LEVEL)
     return np.array(found)
 
@@ -84,7 +84,7 @@ def verdicts(
 def whole(
     n_groups: int, n_rows: int, concentration: float, n_parts: int, weight_prior: str | None, n_studies: int
 ) -> FloatArray:
-    """Return which groups (S, L) of some studies `unusual_samples` calls unusual."""
+    """Return which groups (S, L) of some studies `Study.unusual` calls unusual."""
     random, found = np.random.default_rng([n_groups, n_rows, int(concentration), n_parts]), []
     means = np.column_stack([6.0 * np.arange(n_parts), np.zeros(n_parts)])
     start = {"means": means, "covariances": np.tile(np.eye(2), (n_parts, 1, 1))}
@@ -96,7 +96,7 @@ def whole(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, np.repeat(np.arange(n_groups), n_rows))
-        found.append(unusual_samples(model, level=LEVEL)["unusual"].to_numpy())
+        found.append(Study(model).unusual(level=LEVEL)["unusual"].to_numpy())
     return np.array(found)
 
 

@@ -29,7 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
 from skmix.engine.model import FloatArray, IntArray
-from skmix.groups import compare, composition, unusual_samples
+from skmix.groups import Study
 from skmix.io import replacing
 
 SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])
@@ -110,10 +110,10 @@ def coverage(
         model, order = fit(*draw_rows(shares, sizes, gap, random, shift), gap, **settings)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".* have no intervals")
-            old.append(covered(composition(model), shares, order))
-            new.append(
-                covered(composition(model, *draw_rows(later, sizes, gap, random, shift)), later, order)
-            )
+            study = Study(model)
+            old.append(covered(study.proportions, shares, order))
+            X, y = draw_rows(later, sizes, gap, random, shift)
+            new.append(covered(study.proportions_of(X, sample=y), later, order))
         true.append(shares)
     hits, share, size = np.array(old), np.array(true), np.array(sizes)
     bounds = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -142,7 +142,7 @@ def _mean(hits: FloatArray) -> float | None:
 
 
 def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
-    """Return how often `compare` finds differences, true and false ones, and covers them."""
+    """Return how often `Study.compare` finds differences, true and false ones, and covers them."""
     n_side, size = 8, 500
     shift = np.array([-0.1, 0.0, 0.1, 0.0, 0.0])
     found: dict[str, Any] = {"gap": gap, "groups": n_side, "rows": size}
@@ -154,7 +154,7 @@ def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
             shares[:n_side] = np.maximum(shares[:n_side] + change, LEAST)
             shares /= shares.sum(axis=1, keepdims=True)
             model, order = fit(*draw_rows(shares, (size,) * (2 * n_side), gap, random), gap)
-            table = compare(model, range(n_side), range(n_side, 2 * n_side)).iloc[order]
+            table = Study(model).compare(range(n_side), range(n_side, 2 * n_side)).iloc[order]
             hits.append((table["lower"] <= change) & (change <= table["upper"]))
             called = table["q_value"].to_numpy() <= 0.05
             false.append(np.sum(called & (change == 0)) / max(1, called.sum()))
@@ -166,7 +166,7 @@ def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
 
 
 def unusual(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
-    """Return how often `unusual_samples` calls usual and unusual groups so."""
+    """Return how often `Study.unusual` calls usual and unusual groups so."""
     sizes = (1000,) * 20
     found: dict[str, Any] = {"gap": gap, "groups": len(sizes), "rows": sizes[0]}
     for name in ("none", "tripled", "foreign"):
@@ -180,7 +180,7 @@ def unusual(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
             if name == "foreign":
                 X[:50, 1] += 8.0
             model, _ = fit(X, y, gap)
-            called = unusual_samples(model)["unusual"].to_numpy()
+            called = Study(model).unusual()["unusual"].to_numpy()
             usual.append(called[1:].mean())
             odd.append(called[0])
         found[name] = {"usual": float(np.mean(usual)), "first": float(np.mean(odd))}

@@ -132,13 +132,8 @@ def compare(n_features: int, n_rows: int, distance: float, seed: int, *, small: 
         "three": misclassified(known.predict(X_new), y_new),
         "true": float(np.mean(own[new] != y_new)),
     }
-    ways: dict[str, dict[str, Any]] = {
-        "entropy": {},
-        "overlap": {"criterion": "overlap"},
-        "given": {"n_populations": 3},
-    }
-    for name, settings in ways.items():
-        populations = merge_kernels(model, **settings)
+    for name, n_populations in (("entropy", None), ("given", 3)):
+        populations = merge_kernels(model, n_populations=n_populations)
         found[name] = misclassified(populations.predict(model, X_new), y_new)
         found[f"{name}_populations"] = len(populations)
     return found
@@ -147,18 +142,7 @@ def compare(n_features: int, n_rows: int, distance: float, seed: int, *, small: 
 def measure_merging(small: bool, n_repeats: int) -> list[dict[str, Any]]:
     """Merge kernels into populations, and print how many rows are misclassified."""
     table = Table(title="misclassified new rows, mean (largest), in %, and mean number of populations found")
-    titles = (
-        "features",
-        "rows",
-        "distance",
-        "kernels",
-        "BIC",
-        "K = 3",
-        "entropy",
-        "overlap",
-        "G = 3",
-        "true",
-    )
+    titles = ("features", "rows", "distance", "kernels", "BIC", "K = 3", "entropy", "G = 3", "true")
     for title in titles:
         table.add_column(title, justify="right")
     results = []
@@ -166,11 +150,10 @@ def measure_merging(small: bool, n_repeats: int) -> list[dict[str, Any]]:
         n_rows = 600 if small else full
         runs = [compare(n_features, n_rows, distance, seed, small=small) for seed in range(n_repeats)]
         results.append({"features": n_features, "rows": n_rows, "distance": distance, "runs": runs})
-        names = ("bic", "three", "entropy", "overlap", "given", "true")
+        names = ("bic", "three", "entropy", "given", "true")
         errors = {name: np.array([run[name] for run in runs]) for name in names}
         shown = {name: f"{100 * e.mean():.1f} ({100 * e.max():.1f})" for name, e in errors.items()}
-        for name in ("entropy", "overlap"):
-            shown[name] += f" {np.mean([run[f'{name}_populations'] for run in runs]):.1f}"
+        shown["entropy"] += f" {np.mean([run['entropy_populations'] for run in runs]):.1f}"
         kernels = np.mean([run["kernels"] for run in runs])
         table.add_row(f"{n_features}", f"{n_rows}", f"{distance:g}", f"{kernels:.1f}", *shown.values())
     Console(width=150).print(table)

@@ -467,19 +467,21 @@ def densities() -> str:
 
 
 def populations() -> str:
-    """Return shares of misclassified rows by kernels, and by populations made of them in several ways."""
+    """Return shares of misclassified rows by kernels, and by populations made of them."""
     names = {
-        "bic": "BIC's kernels", "three": "three kernels", "entropy": "entropy", "overlap": "overlap",
-        "given": "three by entropy",
-    }  # fmt: skip
+        "bic": "BIC's kernels",
+        "three": "three kernels",
+        "entropy": "merged",
+        "given": "merged to 3",
+    }
     rows = []
     for case in read("populations.json")["merging"]:
         runs, cells = case["runs"], []
         for name in names:
             errors = [100 * run[name] for run in runs]
             cell = f"{sum(errors) / len(errors):.1f} ({max(errors):.1f})"
-            if name in ("entropy", "overlap"):
-                cell += f", {sum(run[f'{name}_populations'] for run in runs) / len(runs):.1f}"
+            if name == "entropy":
+                cell += f", {sum(run['entropy_populations'] for run in runs) / len(runs):.1f}"
             cells.append(cell)
         kernels = sum(run["kernels"] for run in runs) / len(runs)
         setting = [f"{case[name]}" for name in ("features", "rows", "distance")]

@@ -15,12 +15,13 @@ import pandas as pd
 
 from skmix import compose
 from skmix.features import Arcsinh
-from skmix.groups import draw_populations
+from skmix.plots import draw_kernels
 
 # %%
 # One file for each sample, with the intensities of four markers. Treatment doubles the share of cytotoxic
 # (CD8) T cells. Monocytes are not Gaussian: their CD14 is skewed.
 MARKERS = ["CD3", "CD4", "CD8", "CD14"]
+COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#332288"]
 CELLS = {
     "helper": ([4.5, 4.5, 0.8, 0.6], 40.0),
     "cytotoxic": ([4.4, 0.7, 5.0, 0.6], 12.0),
@@ -57,26 +58,33 @@ difference = study.compare(treated, control)
 print(difference.round(4))
 
 # %%
-# Left: cells drawn from the model, in the colours of their populations. Middle: the composition of each
-# sample, with 95 % intervals. Right: the differences and their intervals.
+# Left: cells drawn from the model, and kernels in the colours of their populations. Middle: the composition
+# of each sample, with 95 % intervals. Right: the differences and their intervals.
 figure, (left, middle, right) = plt.subplots(
     1, 3, figsize=(13, 4.2), layout="constrained"
 )
 cells = study.model.sample(2000)[0]
-draw_populations(study.model, study.populations, cells, left, features=("CD8", "CD4"))
+left.plot(cells[:, 2], cells[:, 1], ".", color="0.75", ms=3)
+draw_kernels(
+    study.model,
+    axes=left,
+    features=("CD8", "CD4"),
+    colours=study.populations.of_kernels,
+    n_std=2.0,
+)
 left.set(
     xlabel="CD8",
     ylabel="CD4",
     title=f"{study.model.n_kernels_} kernels, {len(difference)} populations",
 )
-left.legend(title="population")
-lines, _ = left.get_legend_handles_labels()
-for (number, own), line in zip(shares.groupby("population"), lines, strict=True):
+for number, own in shares.groupby("population"):
     errors = [own["proportion"] - own["lower"], own["upper"] - own["proportion"]]
     place = np.arange(12) + 0.12 * number
+    left.plot([], [], color=COLOURS[number], label=number)
     middle.errorbar(
-        own["proportion"], place, xerr=errors, fmt="o", ms=4, color=line.get_color()
+        own["proportion"], place, xerr=errors, fmt="o", ms=4, color=COLOURS[number]
     )
+left.legend(title="population")
 middle.set(
     yticks=np.arange(12),
     yticklabels=study.samples,

@@ -9,8 +9,7 @@ samples are compared, and a sample that does not belong is found.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skmix import SharedKernelMixture
-from skmix.groups import compare, composition, plot_proportions, unusual_samples
+from skmix import SharedKernelMixture, Study
 
 # %%
 # Six controls and six treated samples: the treatment raises the third population at the cost of the first.
@@ -34,21 +33,22 @@ model.fit(np.concatenate(X), y)
 
 # %%
 # Proportions with their intervals. They are wider than those of counts, since populations overlap.
-table = composition(model)
+study = Study(model)
+table = study.proportions
 print(table[table["sample"] == "control 1"].round(3).to_string(index=False))
 
 # %%
 # The two sets, as samples of two kinds of patients, say: means over samples, and differences.
 control = [name for name in names if name.startswith("control") and name != "control 4"]
 treated = [name for name in names if name.startswith("treated")]
-print(compare(model, treated, control).round(4).to_string(index=False))
+print(study.compare(treated, control).round(4).to_string(index=False))
 
 # %%
 # Which samples differ from the others? With two sets, each is compared with samples of both, so that an
 # unusual one must stand out from all.
-unusual = unusual_samples(model)
+unusual = study.unusual()
 columns = ["kernel", "proportion", "usual_proportion", "p_adjusted", "unusual"]
 print(unusual[["sample", *columns]].round(4).to_string(index=False))
 
-plot_proportions(table, unusual)
+study.plot()
 plt.show()

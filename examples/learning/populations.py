@@ -10,7 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmix import SharedKernelMixture, SharedKernelMixtureCV
-from skmix.groups import draw_populations, merge_kernels, plot_merges
+from skmix.groups import merge_kernels, plot_merges
+from skmix.plots import draw_kernels
 
 # %%
 # Three populations: one bent, one skewed, one even. BIC chooses the number of kernels.
@@ -61,7 +62,11 @@ for k in range(model.n_kernels_):
 left.set_title(f"{model.n_kernels_} kernels as clusters")
 plot_merges(populations, middle)
 middle.set_title("merges")
-draw_populations(model, populations, X, right)
+for population in np.unique(found):
+    right.plot(
+        *X[found == population].T, "o", color=colours[population], ms=3, alpha=0.35
+    )
+draw_kernels(model, axes=right, colours=populations.of_kernels, n_std=2.0)
 right.set_title(f"{len(populations)} populations")
 for axes in (left, right):
     axes.set(xticks=[], yticks=[])

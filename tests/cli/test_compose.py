@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from skmix import SharedKernelClassifier, SharedKernelMixture, Study, compose, load, open_rows
 from skmix.cli import app
 from skmix.features import Arcsinh, Logicle
-from skmix.groups import composition, merge_kernels
-from skmix.groups.proportions import FEWEST_SAMPLES
+from skmix.groups import merge_kernels
+from skmix.groups.judging import FEWEST_SAMPLES
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
 SHARES = {"a": [0.6, 0.3, 0.1], "b": [0.5, 0.4, 0.1], "c": [0.1, 0.1, 0.8]}
@@ -214,7 +214,7 @@ def test_a_model_of_python_remembers_its_scale(tmp_path: Path) -> None:
         result = run(*files, "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
         assert f"transform {scale}" in result.stdout
         found = pd.read_csv(tmp_path / "t.csv")["proportion"]
-        assert_allclose(found, composition(mixture, rows)["proportion"])
+        assert_allclose(found, Study(mixture).proportions_of(rows)["proportion"])
     # Of rows in memory, nobody knows what was done to them.
     mixture.fit(pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)).save(tmp_path / "m")
     result = run(*files, "--model", tmp_path / "m", code=1)

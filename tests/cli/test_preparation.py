@@ -15,9 +15,9 @@ from commands import run, said
 from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
+from skmix import SharedKernelMixture, SharedKernelMixtureCV, Study, load, open_rows
 from skmix.features import Arcsinh, Logicle
-from skmix.groups import composition, merge_kernels, unusual_samples, write_labels
+from skmix.groups import merge_kernels
 
 flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 
@@ -85,7 +85,7 @@ def test_a_fit_is_that_of_the_command_line(files: list[Path], tmp_path: Path, wa
         assert here.feature_names_in_.tolist() == stored.feature_names_in_.tolist()
         assert here.preparation_ == stored.preparation_
         assert_array_equal(here.means_, stored.means_)
-        found = composition(here, populations=merge_kernels(here))
+        found = Study(here, merge_kernels(here)).proportions
         assert_allclose(found["proportion"], table["proportion"], rtol=1e-12)
 
 
@@ -116,15 +116,16 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     for given in (files, [str(file) for file in files], files[0].parent, open_rows(files)):
         assert_array_equal(model.predict(given), model.predict(expected))
         assert_allclose(model.score_samples(given), model.score_samples(expected), rtol=1e-3)
-        found = composition(model, given)["proportion"]
-        assert_allclose(found, composition(model, expected, groups)["proportion"], rtol=1e-5)
+        found = Study(model).proportions_of(given)["proportion"]
+        ours = Study(model).proportions_of(expected.labelled(groups))["proportion"]
+        assert_allclose(found, ours, rtol=1e-5)
     assert_array_equal(model.predict(files[3]), model.predict(expected)[600:800])
-    write_labels(model, files, tmp_path / "labels.csv", populations=merged)
+    Study(model, merged).label_cells(tmp_path / "labels.csv", files)
     labels = pd.read_csv(tmp_path / "labels.csv")
     assert_array_equal(labels["population"], merged.predict(model, expected, groups=groups))
     # And so does the command line.
     run("compose", *files, "--model", path, "--table", tmp_path / "t.csv")
-    own = composition(model, files, populations=None if way == "per channel" else merged)["proportion"]
+    own = Study(model, None if way == "per channel" else merged).proportions_of(files)["proportion"]
     assert_allclose(pd.read_csv(tmp_path / "t.csv")["proportion"], own, rtol=1e-12)
     run("predict", path, files[3], "-o", tmp_path / "p.csv")
     table = pd.read_csv(tmp_path / "p.csv")
@@ -199,11 +200,10 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
     groups = np.repeat(["a", "b"], 200)
     frame.assign(group=groups).to_csv(tmp_path / "t.csv", index=False)
     model = fitted(open_rows(tmp_path / "t.csv", label="group", transform="arcsinh:150"))
-    expected = composition(model, open_rows(tmp_path / "t.csv", label="group"))["proportion"]
-    several = dask.from_pandas(frame, npartitions=2)
-    opened = open_rows(frame.assign(group=groups), label="group")
-    for given in ((frame, groups), (several, groups), (opened,)):
-        assert_allclose(composition(model, *given)["proportion"], expected, rtol=1e-9)
+    study, several = Study(model), dask.from_pandas(frame, npartitions=2)
+    expected = study.proportions_of(open_rows(tmp_path / "t.csv", label="group"))["proportion"]
+    for given, sample in ((frame, groups), (frame.assign(group=groups), "group")):
+        assert_allclose(study.proportions_of(given, sample=sample)["proportion"], expected, rtol=1e-9)
     assert_allclose(
         model.score_samples(several).compute(), model.score_samples(tmp_path / "t.csv"), rtol=1e-9
     )
@@ -221,18 +221,14 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
 
 def test_rows_of_a_data_frame_are_drawn_on_the_scale_of_the_model(tmp_path: Path) -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
-    from skmix.groups import draw_populations
     from skmix.plots import plot_projections
-    from skmix.report.model_page import checked_rows
 
     frame = pd.DataFrame(events(0.3, 5)[:, :2], columns=NAMES[:2])
     frame.to_csv(tmp_path / "t.csv", index=False)
     model = fitted(open_rows(tmp_path / "t.csv", transform="arcsinh:150"))
-    assert_allclose(checked_rows(model, frame), np.arcsinh(frame / 150.0), rtol=1e-9)
-    for draw in (plot_projections, partial(draw_populations, populations=merge_kernels(model))):
-        panel = np.ravel(draw(model, X=frame))[0]
-        assert panel.get_xlim()[1] < 20.0
-        pyplot.close(panel.figure)
+    panel = plot_projections(model, X=frame)[0]
+    assert panel.get_xlim()[1] < 20.0
+    pyplot.close(panel.figure)
 
 
 def test_a_table_that_skmix_fits_is_prepared_as_in_python(files: list[Path], tmp_path: Path) -> None:
@@ -273,9 +269,8 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
         for using in (
             model.predict,
             model.score_samples,
-            partial(composition, model),
-            partial(unusual_samples, model),
-            lambda rows: write_labels(model, rows, tmp_path / "labels.csv"),
+            Study(model).apply_to,
+            partial(Study(model).label_cells, tmp_path / "labels.csv"),
         ):
             with pytest.raises(ValueError, match=words):
                 using(rows)

@@ -47,6 +47,8 @@ def test_rows_whose_nearest_kernel_has_no_weight_in_a_class(covariance_type: str
     found = scoring.class_log_likelihood(X, model, covariance_type)
     assert np.isfinite(found).all()
     assert_allclose(found, expected, rtol=1e-10)
+    w = np.exp(scoring.log_responsibilities(X, np.array([0, 1, 0, 1, 0]), model, covariance_type))
+    assert_array_equal(w, np.eye(3)[[0, 1, 0, 1, 0]])
 
 
 def test_subnormal_likelihoods_keep_their_digits() -> None:
@@ -58,17 +60,6 @@ def test_subnormal_likelihoods_keep_their_digits() -> None:
     assert 315.0 < gaps.max() < 330.0
     expected = oracles.class_log_likelihood(X, model)
     assert_allclose(scoring.class_log_likelihood(X, model, "full"), expected, rtol=1e-14)
-
-
-@each_type
-def test_responsibilities_with_zero_weights(covariance_type: str) -> None:
-    X, classes, model = problem(covariance_type, n_kernels=3, n_classes=3)
-    model = replace(model, weights=np.array([[1.0, 0.0, 0.4], [0.0, 1.0, 0.6], [0.0, 0.0, 0.0]]))
-    found = np.exp(scoring.log_responsibilities(X, classes, model, covariance_type))
-    assert_array_equal(found[classes == 0], [[1.0, 0.0, 0.0]] * (classes == 0).sum())
-    assert_array_equal(found[classes == 1], [[0.0, 1.0, 0.0]] * (classes == 1).sum())
-    assert_allclose(found.sum(axis=1), 1.0, rtol=1e-12)
-    assert_array_equal(found[:, 2], 0.0)
 
 
 @each_type
@@ -157,24 +148,13 @@ def test_a_model_changed_in_place_is_prepared_anew(covariance_type: str) -> None
         )
 
 
-@each_type
-def test_far_rows_are_as_exact_as_near_ones(covariance_type: str) -> None:
-    """Just inside and outside the distance up to which log-densities are expanded."""
-    X, _, model = problem(covariance_type)
-    X = np.concatenate([X * factor for factor in (1.0, 5.0, 20.0, 1e5)])
-    assert_allclose(
-        scoring.kernel_log_densities(X, model, covariance_type),
-        oracles.kernel_log_densities(X, model, covariance_type),
-        rtol=1e-10,
-    )
-
-
 @each_library
 def test_far_rows_on_a_device_are_those_of_numpy(library: str) -> None:
     """Near and far rows are evaluated apart there, and come back in their order."""
     X, classes, model = problem("full")
     X[::3] *= 1e4
     X[1::10] *= 1e120
+    X[2::20] *= 5.0
     there = LIBRARIES[library](X)
     for got, expected in (
         (scoring.class_log_likelihood(rows, model, "full") for rows in (there, X)),

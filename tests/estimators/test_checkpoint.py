@@ -9,7 +9,6 @@ from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.estimators import Checkpoint, callbacks
-from skmix.io import read
 
 RNG = np.random.default_rng(2)
 X = np.concatenate(
@@ -196,13 +195,6 @@ def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(ValueError, match="truncated or damaged"):
         mixture.fit(X, Y)
-
-
-def test_the_file_holds_plain_values(passes, tmp_path):
-    path = tmp_path / "fit.skmix"
-    interrupted(path, passes)
-    _, arrays = read(path)
-    assert any(array.shape == (1, 3, 2) for array in arrays.values())
 
 
 def test_a_lost_scheduler_names_the_checkpoint_and_the_fit_goes_on(tmp_path, mortal_cluster):

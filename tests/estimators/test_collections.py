@@ -33,7 +33,6 @@ X = CENTRES[np.searchsorted(["ash", "beech", "oak"], Y)] + RNG.normal(size=(180,
 START = {"means": X[[0, 50, 100, 130, 170]]}
 GAPPY = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 GAPPY[np.isnan(GAPPY).all(axis=1)] = 0.0
-WEIGHTS = RNG.integers(0, 4, len(X)).astype(float)
 
 
 def lazily(*arrays, chunk=40):
@@ -53,12 +52,6 @@ def assert_same(model, other):
 
 @pytest.mark.usefixtures("client")
 class TestOnACluster:
-    def test_with_gaps_weights_and_rows_without_a_label(self):
-        mixture = SharedKernelMixture(5, init=START, tol=1e-2)
-        codes = np.where(np.arange(len(Y)) % 5 == 0, -1, np.searchsorted(["ash", "beech", "oak"], Y))
-        given = GAPPY, codes, WEIGHTS
-        assert_same(clone(mixture).fit(*lazily(*given)), clone(mixture).fit(*given))
-
     @pytest.mark.parametrize("kind", ["object", "category", "Int64", "array"])
     def test_missing_labels_mark_rows_without_one(self, kind):
         codes = np.searchsorted(["ash", "beech", "oak"], Y)

@@ -1,4 +1,4 @@
-"""Edges: failing fits with callbacks, gaps in blocks, streams, joint fits, scores of searches."""
+"""Edges: failing fits with callbacks, gaps in blocks, streams, scores of searches."""
 
 from __future__ import annotations
 
@@ -41,22 +41,27 @@ def test_batches_without_a_value_in_a_group_change_nothing_there() -> None:
     assert np.any(groups.models_[1].means_ != before[1])
 
 
-def test_a_stream_refuses_settings_that_the_model_does_not_have() -> None:
+@pytest.mark.parametrize(
+    ("settings", "label", "message"),
+    [
+        ({"feature_sets": [[1], [0]]}, None, r"feature_sets is now \[\[1\], \[0\]\].*use fit"),
+        ({"covariance_type": "diag"}, None, r"covariance_type is now 'diag'.*use fit"),
+        ({"covariance_type": "tied"}, 9, r"covariance_type is now 'tied'.*'full': use fit"),
+        ({"weight_prior": 0.5}, None, r"weight_prior=0\.5 must be at least 1 for EM"),
+        ({"weight_prior": 0.5}, 9, r"weight_prior=0\.5 must be at least 1 for EM"),
+        ({}, float("nan"), "label is nan"),
+    ],
+)
+def test_a_batch_or_a_new_class_that_does_not_suit_the_fit_is_refused(
+    settings: dict[str, Any], label: Any, message: str
+) -> None:
     X, y = sample()
-    groups = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match=r"feature_sets is now \[\[1\], \[0\]\].*use fit"):
-        groups.set_params(feature_sets=[[1], [0]]).partial_fit(X, y)
-    mixture = SharedKernelMixture(2, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match=r"covariance_type is now 'diag'.*use fit"):
-        mixture.set_params(covariance_type="diag").partial_fit(X, y)
-    with pytest.raises(ValueError, match="label is nan"):
-        mixture.set_params(covariance_type="full").add_class(X, float("nan"))
-
-
-def test_rows_of_a_stream_without_labels_belong_to_no_class() -> None:
-    X, y = sample()
-    mixture = SharedKernelMixture(2, random_state=0).fit(X, y)
-    assert_array_equal(mixture.partial_fit(X[60:]).class_count_, [60, 60])
+    model = (
+        SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y).set_params(**settings)
+    )
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(X, y) if label is None else model.add_class(X[:20], label)
+    assert model.classes_.tolist() == [0, 1]
 
 
 def test_the_reported_start_is_the_best_also_after_it_has_converged() -> None:
@@ -77,34 +82,6 @@ def test_the_reported_start_is_the_best_also_after_it_has_converged() -> None:
     assert all(totals.shape == (8,) for totals in seen)
     best = np.array([totals.max() for totals in seen])
     assert np.all(np.diff(best) > -1e-8)
-
-
-def test_frozen_kernels_keep_their_bits_when_groups_are_fitted_together() -> None:
-    X, y = sample()
-    labels = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
-    starts = [
-        {
-            "means": X[[5, 100]][:, [g]],
-            "covariances": np.full((2, 1, 1), 0.7),
-            "weights": np.full((2, 2), 0.5),
-            "freeze": "kernels",
-        }
-        for g in range(2)
-    ]
-    model = SharedKernelClassifier(2, feature_sets=[[0], [1]], init=starts, tol=1e-3)
-    for start, part in zip(starts, model.fit(X, labels).models_, strict=True):
-        assert_array_equal(part.means_, start["means"])
-        assert_array_equal(part.covariances_, start["covariances"])
-
-
-def test_a_joint_fit_leaves_other_files_alone(tmp_path: Any) -> None:
-    X, y = sample()
-    labels = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
-    other = tmp_path / "c.skmix.0"
-    other.write_text("something else")
-    model = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0, tol=1e-2)
-    model.set_callbacks(Checkpoint(tmp_path / "c.skmix")).fit(X, labels)
-    assert other.read_text() == "something else"
 
 
 @pytest.mark.parametrize(
@@ -148,32 +125,6 @@ def test_a_stream_goes_on_with_the_settings_of_its_classifier() -> None:
     for part, variance in zip(model.models_, (2.0, 5.0), strict=True):
         assert part.covariance_prior[0] == 7.0
         assert_array_equal(part.covariance_prior[1], [[variance]])
-
-
-def test_streams_and_new_classes_refuse_a_weight_prior_that_em_cannot_have() -> None:
-    X, y = sample()
-    with pytest.raises(ValueError, match=r"weight_prior=0\.5 must be at least 1 for EM"):
-        SharedKernelMixture(5, weight_prior=0.5, random_state=0).partial_fit(X)
-    model = SharedKernelMixture(2, random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match=r"weight_prior=0\.5 must be at least 1 for EM"):
-        model.set_params(weight_prior=0.5).add_class(X[:20], 9)
-    assert model.classes_.tolist() == [0, 1]
-
-
-def test_a_new_class_needs_the_covariances_that_were_fitted() -> None:
-    X, y = sample()
-    model = SharedKernelClassifier(3, random_state=0).fit(X, y).set_params(covariance_type="tied")
-    with pytest.raises(ValueError, match=r"covariance_type is now 'tied'.*'full': use fit"):
-        model.add_class(X[:20], 9)
-
-
-@pytest.mark.parametrize(
-    "groups", [[{0}, {1}], [[0], (i for i in [1])], [[0], {1: "b"}]], ids=["sets", "generators", "dicts"]
-)
-def test_feature_sets_have_an_order(groups: Any) -> None:
-    X, y = sample()
-    with pytest.raises(ValueError, match=r"feature set [01] must be a list of columns"):
-        SharedKernelClassifier(2, feature_sets=groups).fit(X, y)
 
 
 def test_feature_sets_may_be_arrays() -> None:

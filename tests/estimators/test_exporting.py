@@ -7,12 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture
+from skmix.estimators.search._features import FeatureMap
 
-TYPES = ["full", "tied", "diag", "spherical"]
+pytest.importorskip("onnx", reason="onnx is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+TYPES = ["full", "tied", "diag", "spherical", ("low_rank", 2)]
+SEED = {"random_state": 0}
 
 
 def rows(n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -27,61 +34,112 @@ X, Y = rows(300, 0)
 NEW = rows(200, 1)[0]
 
 
-@pytest.fixture(scope="module")
-def runtime() -> Any:
-    pytest.importorskip("onnx", reason="onnx is not installed")
-    return pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+def run(model: Any, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what a model computes, by the names of its outputs."""
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, inputs), strict=True))
 
 
-def run(runtime: Any, model: Any, X: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what a model computes of rows, by the names of its outputs."""
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return dict(
-        zip([output.name for output in session.get_outputs()], session.run(None, {"X": X}), strict=True)
-    )
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("groups", [None, [[0, 2], [3]], [[3, 1, 0, 2]]])
-@pytest.mark.parametrize("covariance_type", TYPES)
-def test_labels_and_probabilities_of_classifiers(
-    covariance_type: str, groups: Any, dtype: type, runtime: Any
-) -> None:
-    labels = np.array(["one", "zwei", "três"])[Y]
-    model = SharedKernelClassifier(
-        5, covariance_type=covariance_type, feature_sets=groups, random_state=0
-    ).fit(X, labels)
-    new = NEW.astype(dtype)
-    out = run(runtime, model.to_onnx(dtype=dtype), new)
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        *(({"covariance_type": kind, "feature_sets": [[0, 2], [3]]}, np.float64) for kind in TYPES[:4]),
+        *(({"covariance_type": kind}, np.float32) for kind in TYPES),
+        ({"feature_sets": [[3, 1, 0, 2]]}, np.float64),
+        ({"tail": ("t", 3.0), "feature_sets": [[0, 2], [3, 1]], "tol": 0.01}, np.float64),
+        ({"tail": "background", "tol": 0.01}, np.float64),
+    ],
+)
+def test_labels_and_probabilities_of_classifiers(options: dict[str, Any], dtype: Any) -> None:
+    model = SharedKernelClassifier(5, **options, **SEED).fit(X, np.array(["one", "zwei", "três"])[Y])
+    model.calibrate(X, np.array(["one", "zwei", "três"])[Y])  # sets a temperature
+    new, double = NEW.astype(dtype), dtype is np.float64
+    out = run(model.to_onnx(dtype=dtype), X=new)
     assert list(out) == ["label", "probabilities", "log_density"]
     expected = model.predict_proba(new)
     assert np.mean(expected.max(axis=1) < 0.99) > 0.05, "the classes should overlap"
     assert out["label"].tolist() == model.predict(new).tolist()
     assert out["probabilities"].dtype == out["log_density"].dtype == dtype
-    np.testing.assert_allclose(
-        out["probabilities"], expected, rtol=0, atol=1e-12 if dtype is np.float64 else 1e-7
-    )
-    np.testing.assert_allclose(
-        out["log_density"], model.score_samples(new), rtol=1e-12 if dtype is np.float64 else 1e-6
-    )
+    assert_allclose(out["probabilities"], expected, rtol=0, atol=1e-12 if double else 1e-7)
+    assert_allclose(out["log_density"], model.score_samples(new), rtol=1e-12 if double else 1e-6)
 
 
 @pytest.mark.parametrize("covariance_type", TYPES)
-def test_responsibilities_of_mixtures(covariance_type: str, runtime: Any) -> None:
-    model = SharedKernelMixture(4, covariance_type=covariance_type, random_state=0).fit(X, Y)
-    out = run(runtime, model.to_onnx(), NEW)
+def test_responsibilities_of_mixtures(covariance_type: Any) -> None:
+    """tests/matrix exports mixtures of other tails and priors."""
+    model = SharedKernelMixture(4, covariance_type=covariance_type, **SEED).fit(X, Y)
+    out = run(model.to_onnx(), X=NEW)
     assert list(out) == ["responsibilities", "log_density"]
-    np.testing.assert_allclose(out["responsibilities"], model.transform(NEW), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(out["log_density"], model.score_samples(NEW), rtol=1e-12)
+    assert_allclose(out["responsibilities"], model.transform(NEW), rtol=0, atol=1e-12)
+    assert_allclose(out["log_density"], model.score_samples(NEW), rtol=1e-12)
 
 
-@pytest.mark.parametrize("covariance_type", TYPES)
-def test_components_of_the_drop_in(covariance_type: str, runtime: Any) -> None:
-    model = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(X)
-    out = run(runtime, model.to_onnx(), NEW)
-    np.testing.assert_array_equal(out["label"], model.predict(NEW))
-    np.testing.assert_allclose(out["probabilities"], model.predict_proba(NEW), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(out["log_density"], model.score_samples(NEW), rtol=1e-12)
+def test_components_of_the_drop_in() -> None:
+    model = GaussianMixture(4, **SEED).fit(X)
+    out = run(model.to_onnx(), X=NEW)
+    assert_array_equal(out["label"], model.predict(NEW))
+    assert_allclose(out["probabilities"], model.predict_proba(NEW), rtol=0, atol=1e-12)
+    assert_allclose(out["log_density"], model.score_samples(NEW), rtol=1e-12)
+
+
+# ---------------------------------------------------------------- features of searches
+
+POWERS = np.array([1.0, 0.0, 2.0, 0.4])
+# The first has a piece without width, and none of them has slope one.
+CURVES = np.array(
+    [
+        [[-1.0, 0.0, 0.0, 1.5], [-2.0, -1.0, 1.0, 2.0], [-0.5, 0.1, 0.2, 0.3], [-3.0, 0.0, 1.0, 3.0]],
+        [[-2.0, 0.0, 0.0, 1.0], [-1.0, 0.0, 0.1, 3.0], [0.0, 0.2, 1.2, 1.3], [-1.0, 0.5, 1.0, 9.0]],
+    ]
+)
+PROJECTION = (np.array([0.5, -1.0, 0.0, 2.0]), np.random.default_rng(1).normal(size=(4, 2)))
+UNITS = (X.mean(axis=0), X.std(axis=0))
+MAPS = {
+    "units": FeatureMap(*UNITS, np.ones(4), None, None, None),
+    "powers": FeatureMap(*UNITS, POWERS, None, None, None),
+    "curves": FeatureMap(*UNITS, np.ones(4), CURVES, None, None),
+    "projection": FeatureMap(*UNITS, np.ones(4), None, *PROJECTION),
+    "everything": FeatureMap(*UNITS, POWERS, CURVES, *PROJECTION),
+}
+
+
+def members(*maps: FeatureMap | None) -> SharedKernelClassifierCV:
+    """Return a search whose members see rows through these maps."""
+    search = SharedKernelClassifierCV(n_kernels=2, time_limit=0, **SEED).fit(X, Y)
+    search.feature_maps_ = [None if each is None else tuple(each) for each in maps]
+    inputs = [X if each is None else each.transform(X) for each in maps]
+    search.classifiers_ = [SharedKernelClassifier(2 + i, **SEED).fit(own, Y) for i, own in enumerate(inputs)]
+    return search
+
+
+@pytest.mark.parametrize("names", [*([name] for name in MAPS), [None, "powers", "projection"]])
+def test_features_are_standardised_bent_projected_and_averaged(names: list[str | None]) -> None:
+    search = members(*(None if name is None else MAPS[name] for name in names))
+    out = run(search.to_onnx(), X=NEW)
+    assert_allclose(out["probabilities"], search.predict_proba(NEW), rtol=0, atol=1e-9)
+    assert_allclose(out["log_density"], search.score_samples(NEW), rtol=1e-9)
+    assert_array_equal(out["label"], search.predict(NEW))
+
+
+def test_categories_are_a_second_input() -> None:
+    text = np.array([["x", "no"], ["y", "yes"], ["z", "no"], ["z", "yes"]] * 75, dtype=object)
+    frame = pd.DataFrame({"c": text[:, 0], "a": X[:, 0], "s": text[:, 1], "b": X[:, 1]})
+    for columns, n_coded in ((["c", "a", "s", "b"], 2), (["c"], 1), (["c", "s"], 2)):
+        model = SharedKernelClassifier(2, **SEED).fit(frame[columns], Y)
+        numbers = X[:, : len(columns) - n_coded]
+        inputs = {"X": numbers} if numbers.shape[1] else {}
+        graph = model.to_onnx()
+        assert {each.domain: each.version for each in graph.opset_import} == {"": 18, "ai.onnx.ml": 3}
+        out = run(graph, categories=text[:, :n_coded], **inputs)
+        assert_allclose(out["probabilities"], model.predict_proba(frame[columns]), rtol=0, atol=1e-12)
+        # A category that is not known is missing.
+        for wrong in ("", "w"):
+            unknown = text[:, :n_coded].copy()
+            unknown[3, 0] = wrong
+            found = run(graph, categories=unknown, **inputs)
+            assert np.flatnonzero(np.isnan(found["log_density"])).tolist() == [3]
+            assert np.isnan(found["probabilities"][3]).all()
 
 
 @pytest.mark.parametrize(
@@ -91,32 +149,34 @@ def test_components_of_the_drop_in(covariance_type: str, runtime: Any) -> None:
         (np.array([1, 2, 255], dtype=np.uint8), np.int64),
         (np.array([0.0, 1.0, 2.0]), np.float64),
         (np.array([False, True, True]), np.bool_),
-        (np.array(["a", "b", "ü"]), object),
         (np.array(["a", "b", "ü"], dtype=object), object),
     ],
 )
-def test_labels_of_every_type(labels: np.ndarray, kind: Any, runtime: Any) -> None:
-    model = SharedKernelClassifier(random_state=0).fit(X, labels[Y])
-    out = run(runtime, model.to_onnx(), NEW)
+def test_labels_of_every_type(labels: np.ndarray, kind: Any) -> None:
+    model = SharedKernelClassifier(**SEED).fit(X, labels[Y])
+    out = run(model.to_onnx(), X=NEW)
     assert out["label"].dtype == kind
     assert out["label"].tolist() == model.predict(NEW).tolist()
 
 
-@pytest.mark.parametrize("covariance_type", TYPES)
-def test_far_rows_do_not_underflow(covariance_type: str, runtime: Any) -> None:
+# ---------------------------------------------------------------- far and missing values
+
+
+@pytest.mark.parametrize("covariance_type", TYPES[:4])
+def test_far_rows_do_not_underflow(covariance_type: str) -> None:
     """Far out every density is zero as a number; their logarithms still tell the classes apart."""
-    model = SharedKernelClassifier(covariance_type=covariance_type, random_state=0).fit(X, Y)
+    model = SharedKernelClassifier(covariance_type=covariance_type, **SEED).fit(X, Y)
     far = X.mean(axis=0) + (NEW - X.mean(axis=0)) * 1e3
     assert np.mean(model.score_samples(far) < -1e3) > 0.9
-    out = run(runtime, model.to_onnx(), far)
-    assert np.all(np.isfinite(out["probabilities"]))
+    out = run(model.to_onnx(), X=far)
     assert out["label"].tolist() == model.predict(far).tolist()
-    np.testing.assert_allclose(out["probabilities"], model.predict_proba(far), rtol=0, atol=1e-6)
+    assert_allclose(out["probabilities"], model.predict_proba(far), rtol=0, atol=1e-6)
     farthest = np.full((2, 4), [[1e200], [-1e308]])
-    assert np.all(np.isfinite(run(runtime, model.to_onnx(), farthest)["probabilities"]))
+    for each in (model, members(MAPS["powers"])):
+        assert np.all(np.isfinite(run(each.to_onnx(), X=farthest)["probabilities"]))
 
 
-def test_kernels_and_classes_of_weight_zero(runtime: Any) -> None:
+def test_kernels_and_classes_of_weight_zero() -> None:
     """A class far from its nearest kernels that have weight must not become −inf or NaN."""
     start = {
         "means": np.array([[0.0], [100.0]]),
@@ -128,48 +188,65 @@ def test_kernels_and_classes_of_weight_zero(runtime: Any) -> None:
     model = SharedKernelClassifier(init=start).fit(x, y)
     assert np.count_nonzero(model.weights_) == 2
     new = np.linspace(-50, 150, 41)[:, None]
-    out = run(runtime, model.to_onnx(), new)
-    np.testing.assert_allclose(out["probabilities"], model.predict_proba(new), rtol=0, atol=1e-12)
+    out = run(model.to_onnx(), X=new)
+    assert_allclose(out["probabilities"], model.predict_proba(new), rtol=0, atol=1e-12)
     never = SharedKernelClassifier(init=start, priors=[0.0, 1.0]).fit(x, y)
-    out = run(runtime, never.to_onnx(), new)
+    out = run(never.to_onnx(), X=new)
     assert set(out["label"]) == {"right"}
     # The exponential of onnxruntime 1.20 is never zero, but at its least no normal number.
     tiny = np.finfo(np.float64).tiny
-    np.testing.assert_allclose(out["probabilities"], never.predict_proba(new), rtol=0.0, atol=tiny)
+    assert_allclose(out["probabilities"], never.predict_proba(new), rtol=0.0, atol=tiny)
 
 
-def test_rows_with_gaps_have_no_probabilities_rather_than_wrong_ones(runtime: Any) -> None:
-    model = SharedKernelClassifier(feature_sets=[[0], [1, 2]], random_state=0).fit(X, Y)
-    gaps = NEW[:3].copy()
-    gaps[0, 1] = gaps[1, 3] = np.nan  # column 3 is in no group
-    out = run(runtime, model.to_onnx(), gaps)
-    assert np.isnan(out["probabilities"]).all(axis=1).tolist() == [True, False, False]
-    assert np.isnan(out["log_density"]).tolist() == [True, False, False]
+def test_a_missing_value_is_noticed_whatever_a_runtime_makes_of_it() -> None:
+    """ONNX does not say what Clip does with NaN: here it is the lower bound."""
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+
+    class Clip(OpRun):  # type: ignore[misc]
+        op_domain = ""
+
+        def _run(self, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray]:
+            return (np.where(np.isnan(x), low, np.clip(x, low, high)),)
+
+    gaps = NEW[:5].copy()
+    gaps[np.arange(4), np.arange(4)] = np.nan
+    sets = SharedKernelClassifier(feature_sets=[[1], [3, 0]], **SEED).fit(X, Y)
+    for model, missing in (
+        (sets, [True, True, False, True, False]),  # column 2 is in no feature set
+        (members(MAPS["units"]), [True, True, True, True, False]),
+        (members(MAPS["projection"]), [True, True, True, True, False]),
+    ):
+        graph = model.to_onnx()
+        _, *found = ReferenceEvaluator(graph, new_ops=[Clip]).run(None, {"X": gaps})
+        _, *usual = run(graph, X=gaps).values()
+        for probabilities, density in (found, usual):
+            assert_array_equal(np.isnan(probabilities), np.tile(np.array(missing)[:, None], 3))
+            assert_array_equal(np.isnan(density), missing)
 
 
-def test_a_file_is_the_same_model(runtime: Any, tmp_path: Path) -> None:
-    model = SharedKernelClassifier(random_state=0).fit(X, Y)
+# ---------------------------------------------------------------- files and refusals
+
+
+def test_a_file_is_the_same_model(tmp_path: Path) -> None:
+    model = SharedKernelClassifier(**SEED).fit(X, Y)
     returned = model.to_onnx(tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").read_bytes() == returned.SerializeToString(deterministic=True)
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
-    session = runtime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["n", 4]
     assert session.run(["label"], {"X": NEW})[0].tolist() == model.predict(NEW).tolist()
 
 
-def test_bad_requests(runtime: Any) -> None:
+def test_bad_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         SharedKernelClassifier().to_onnx()
-    model = SharedKernelClassifier(random_state=0).fit(X, Y)
+    model = SharedKernelClassifier(**SEED).fit(X, Y)
     with pytest.raises(ValueError, match="float64 or float32, got float16"):
         model.to_onnx(dtype=np.float16)
     model.models_[0].classes_ = np.array([1, "a", None], dtype=object)
     with pytest.raises(TypeError, match="no type for labels like 1"):
         model.to_onnx()
-
-
-def test_without_onnx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = SharedKernelMixture(1).fit([[0.0], [1.0], [2.0]])
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r'^Export to ONNX needs onnx: pip install "\.\[onnx\]"'):
         model.to_onnx()

@@ -81,22 +81,8 @@ def test_what_was_said_otherwise_goes_first(said: dict[str, Any]) -> None:
         assert_same(found, SharedKernelMixture(2, covariance_prior=None, **settings(**said)).fit(X, y))
 
 
-def test_frozen_kernels_stay_as_they_are() -> None:
-    X, y = draw(8)
-    first = SharedKernelMixture(2, **settings()).fit(X, y)
-    start = {"means": first.means_, "covariances": first.covariances_}
-    frozen = SharedKernelMixture(init={**start, "freeze": "kernels"}, **settings()).fit(X, y)
-    assert_allclose(frozen.covariances_, first.covariances_, rtol=1e-12)
-
-
-def test_weights_count_rows_but_their_unit_does_not() -> None:
+def test_the_unit_of_weights_does_not_count() -> None:
     X, y = draw(20)
-    weights = np.random.default_rng(1).integers(0, 3, size=40)
-    weighted = SharedKernelMixture(**settings(init={"means": X[[0, 20]]})).fit(X, y, sample_weight=weights)
-    again = np.repeat(np.arange(40), weights)
-    repeated = SharedKernelMixture(**settings(init={"means": X[[0, 20]]})).fit(X[again], y[again])
-    assert hasattr(weighted, "shrinkage_") == hasattr(repeated, "shrinkage_")
-    assert_allclose(weighted.covariances_, repeated.covariances_, rtol=1e-9)
     for n_kernels in (None, 2):
         whole = SharedKernelMixture(n_kernels, **settings()).fit(X, y)
         shares = SharedKernelMixture(n_kernels, **settings()).fit(X, y, sample_weight=np.full(40, 1.0 / 40))
@@ -133,20 +119,6 @@ def test_a_checkpoint_keeps_the_prior(tmp_path: Path) -> None:
     assert resumed.n_iter_ == expected.n_iter_
     assert resumed.shrinkage_ == expected.shrinkage_
     assert_allclose(resumed.covariances_, expected.covariances_, rtol=1e-9)
-
-
-def test_groups_fitted_together_keep_the_prior_of_their_first_fits() -> None:
-    X, y = draw(8)
-    y = np.where(np.arange(16) % 4 == 3, np.nan, y)
-    groups = [[0, 1, 2], [3, 4]]
-    model = SharedKernelClassifier(2, feature_sets=groups, max_iter=900, **settings()).fit(X, y)
-    for columns, part in zip(groups, model.models_, strict=True):
-        alone = SharedKernelMixture(2, init="class", **settings()).fit(X[:, columns], y)
-        assert part.shrinkage_ == pytest.approx(alone.shrinkage_, rel=1e-9)
-        # A kernel is at least as wide as the share that the prior has in one with all rows.
-        rows, common = part.covariance_prior_
-        least = np.linalg.eigvalsh(part.covariances_ - rows / (rows + 16.0) * common)
-        assert least.min() > -1e-9 * np.trace(common)
 
 
 def test_a_stream_that_goes_on_from_a_shrunk_model_is_not_shrunk() -> None:

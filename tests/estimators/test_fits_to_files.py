@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from skmix import (
-    GaussianMixture,
     SharedKernelClassifier,
     SharedKernelMixture,
     SharedKernelMixtureCV,
@@ -142,17 +141,6 @@ def test_columns_that_do_not_fit_are_told(tmp_path: Path) -> None:
     model.fit(tmp_path / "train.parquet", "y")
     with pytest.raises(ValueError, match=r"test\.parquet has no column 'a'; there are"):
         model.predict(tmp_path / "test.parquet")
-
-
-def test_what_is_not_done_by_blocks_says_so() -> None:
-    model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
-    source = open_rows(X)
-    with pytest.raises(ValueError, match="needs rows in memory"):
-        model.calibrate(source, NAMES)
-    with pytest.raises(ValueError, match="needs rows in memory"):
-        model.partial_fit(source, NAMES)
-    with pytest.raises(ValueError, match="needs rows in memory"):
-        GaussianMixture(2).fit(source)
 
 
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import class_log_likelihood, responsibilities
 from sklearn.exceptions import ConvergenceWarning
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelMixture
 from skmix.engine.model import Parameters
 from skmix.groups import merge_kernels
 
@@ -68,21 +68,14 @@ def test_auto_finds_shifts_and_leaves_groups_without_them_as_they_are() -> None:
         assert_array_equal(getattr(none, name), getattr(plain, name))
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
-def test_densities_of_known_groups_have_their_means(covariance_type: str) -> None:
+def test_kernels_of_known_groups_have_their_means() -> None:
     X, y, _ = shifted_groups()
-    model, codes = fitted(covariance_type=covariance_type), np.searchsorted(NAMES, y)
-    of_classes = np.concatenate(
-        [class_log_likelihood(X, of_group(model, j), covariance_type) for j in range(6)], axis=1
-    )
-    assert_allclose(model.class_log_likelihood(X), of_classes, rtol=1e-9)
-    assert_allclose(model.score_samples(X, y), of_classes[np.arange(len(X)), codes], rtol=1e-9)
+    model, codes = fitted(), np.searchsorted(NAMES, y)
     assert_allclose(model.score(X, y) * len(X), model.log_likelihood_, rtol=1e-9)
     w = np.empty((len(X), 3))
     for j in range(6):
         own = codes == j
-        zero = np.zeros(own.sum(), dtype=np.int64)
-        w[own] = responsibilities(X[own], zero, of_group(model, j), covariance_type)
+        w[own] = responsibilities(X[own], np.zeros(own.sum(), dtype=np.int64), of_group(model, j))
     assert_allclose(model.predict_proba(X, groups=y), w, atol=1e-9)
     assert_array_equal(model.predict(X, groups=y), w.argmax(axis=1))
 
@@ -103,20 +96,6 @@ def test_without_groups_rows_come_from_the_mixture_of_all_groups() -> None:
     assert_array_equal(model.predict(X), shares.sum(axis=1).argmax(axis=1))
     n_parameters = 0.5 * (model.aic(X) + 2.0 * scores.sum())
     assert_allclose(model.bic(X), -2.0 * scores.sum() + n_parameters * np.log(len(X)))
-
-
-def test_draws_have_the_scores_of_the_density() -> None:
-    model = fitted()
-    model.group_shifts_ = 4.0 * model.group_shifts_
-    drawn, _ = model.set_params(random_state=0).sample(20_000)
-    fine = np.linspace(-30.0, 30.0, 241)
-    grid = np.stack(np.meshgrid(fine, fine), axis=-1).reshape(-1, 2)
-    logs = model.score_samples(grid)
-    # The density sums to one, and rows drawn from it have its expected logarithm.
-    assert_allclose(np.exp(logs).sum() * 0.25**2, 1.0, rtol=1e-6)
-    entropy = (np.exp(logs) * logs).sum() * 0.25**2
-    scores = model.score_samples(drawn)
-    assert abs(scores.mean() - entropy) < 5.0 * scores.std() / np.sqrt(len(scores))
 
 
 def test_kernels_are_merged_by_the_density_of_all_groups() -> None:
@@ -288,13 +267,3 @@ def test_too_few_passes_are_reported() -> None:
     with pytest.warns(ConvergenceWarning, match="shifts of groups"):
         model.fit(X, y)
     assert not model.converged_
-
-
-def test_classifiers_have_no_group_shift() -> None:
-    classifier = SharedKernelClassifier(2)
-    assert "group_shift" not in classifier.get_params()
-    assert "group_shift" not in vars(classifier)
-    with pytest.raises(ValueError, match="Invalid parameter 'group_shift'"):
-        classifier.set_params(group_shift=4.0)
-    with pytest.raises(TypeError, match="group_shift"):
-        SharedKernelClassifier(2, group_shift=4.0)

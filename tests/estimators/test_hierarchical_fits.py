@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.datasets import load_iris
 
-from skmix import SharedKernelClassifier, SharedKernelMixture
+from skmix import SharedKernelMixture
 from skmix.theory import Beliefs, evidence_bound
 
 CENTRES = 100.0 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
@@ -105,37 +104,3 @@ def test_streams_learn_the_prior_from_all_rows_so_far() -> None:
     prior = whole.weight_prior_
     whole.partial_fit(X[:1], y[:1], decay=1.0)
     assert_allclose(whole.weight_prior_, prior, rtol=0.02)
-
-
-def test_weights_of_new_groups_with_the_same_kernels() -> None:
-    X, y, counts = groups(seed=3)
-    model = SharedKernelMixture(3, init={**START, "freeze": "kernels"}, weight_prior="hierarchical").fit(X, y)
-    assert_allclose(model.means_, CENTRES, rtol=0.0)
-    assert_allclose(model.weight_concentration_ - model.weight_prior_[:, None], counts, atol=1e-6)
-
-
-def test_a_warm_start_goes_on_from_the_learnt_prior() -> None:
-    X, y, _ = groups(centres=0.03 * CENTRES)
-    settings: dict[str, Any] = {
-        "weight_prior": "hierarchical",
-        "tol": 1e-7,
-        "max_iter": 500,
-        "random_state": 0,
-    }
-    model = SharedKernelMixture(3, warm_start=True, **settings).fit(X, y)
-    bound, n_iter, prior = model.lower_bound_, model.n_iter_, model.weight_prior_
-    model.fit(X, y)
-    assert model.n_iter_ < n_iter / 2
-    assert model.lower_bound_ == pytest.approx(bound, abs=1e-3)
-    assert_allclose(model.weight_prior_, prior, rtol=1e-2)
-    # Another prior forgets what was learnt.
-    assert not hasattr(model.set_params(weight_prior=None).fit(X, y), "weight_prior_")
-
-
-def test_a_classifier_takes_it_and_tunes_without_it() -> None:
-    X, y = load_iris(return_X_y=True)
-    model = SharedKernelClassifier(4, weight_prior="hierarchical", random_state=0).fit(X, y)
-    assert model.weight_prior_.shape == (4,)
-    assert model.score(X, y) > 0.9
-    model.tune(X, y, max_iter=5, validation=None, trade_off=0.0)
-    assert model.score(X, y) > 0.9

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import logsumexp
-from scipy.stats import cauchy, kstest, multivariate_t
+from scipy.stats import cauchy, kstest
 from scipy.stats import t as student
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
-from skmix.groups import composition, match
+from skmix.groups import Study, match
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [6.0, 5.0, 0.0], [-5.0, 6.0, 2.0]])
 ROOTS = np.array([[[1.0, 0, 0], [0.5, 1, 0], [0, 0.3, 1.0]], np.diag([2.0, 1.0, 0.5]), np.eye(3)])
@@ -73,16 +72,6 @@ def test_the_background_is_as_large_as_the_noise() -> None:
     # Information criteria count its shares.
     n_parameters = 0.5 * (model.aic(noisy, y) + 2 * model.score_samples(noisy, y).sum())
     assert_allclose(n_parameters, 2 * 3 + 2 * 6 + 2 + 2)
-
-
-def test_densities_are_those_of_scipy() -> None:
-    model = fitted(tail="t")
-    kernels = zip(model.means_, model.covariances_, model.kernel_degrees_, strict=True)
-    densities = [multivariate_t(mean, shape, df=df).logpdf(NEW) for mean, shape, df in kernels]
-    joint = np.transpose(densities)[:, :, None] + np.log(model.weights_)
-    for label in (0, 1):
-        found = model.score_samples(NEW, np.full(len(NEW), label))
-        assert_allclose(found, logsumexp(joint[:, :, label], axis=1), rtol=1e-10)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
@@ -152,17 +141,6 @@ def test_missing_values_have_the_conditional_distribution(tail: str) -> None:
     assert_allclose(model.impute(row)[0, 1], centre)
 
 
-def test_probabilities_leave_the_background_its_part() -> None:
-    model = fitted(tail="background")
-    box, weights = model.background_box_, model.background_weights_
-    background = np.tile(weights / np.prod(box[1] - box[0]), (len(NEW), 1))
-    densities = np.exp([model.score_samples(NEW, np.full(len(NEW), label)) for label in (0, 1)]).T
-    for codes in (None, np.arange(len(NEW)) % 2):
-        prior = model.class_prior_ if codes is None else np.eye(2)[codes]
-        part = (prior * background).sum(axis=1) / (prior * densities).sum(axis=1)
-        assert_allclose(model.predict_proba(NEW, groups=codes).sum(axis=1), 1.0 - part, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("tail", "change", "message"),
     [
@@ -178,17 +156,6 @@ def test_what_does_not_belong_together_is_not_saved(
     change(model)
     with pytest.raises(ValueError, match=message):
         model.save(tmp_path / "model.skmix")
-
-
-@each_setting
-def test_a_warm_start_goes_on_and_other_kernels_begin_anew(settings: dict[str, Any]) -> None:
-    model = fitted(**settings, warm_start=True, tol=1e-5, max_iter=200)
-    before = model.log_likelihood_
-    assert model.fit(X, Y).log_likelihood_ >= before - 1e-6
-    assert model.n_iter_ < 5
-    model.set_params(tail=None).fit(X, Y)
-    assert not hasattr(model, "kernel_degrees_")
-    assert not hasattr(model, "background_weights_")
 
 
 def test_frozen_kernels_keep_their_degrees() -> None:
@@ -226,7 +193,8 @@ def test_new_rows_outside_of_the_box_are_background_in_the_composition_too() -> 
     pytest.importorskip("pandas", reason="pandas is not installed")
     model = fitted(tail="background")
     far = np.full((50, 3), 1e3)
-    alone, beside = (composition(model, rows)["proportion"].to_numpy() for rows in (X, np.vstack([X, far])))
+    study = Study(model)
+    alone, beside = (study.proportions_of(own)["proportion"].to_numpy() for own in (X, np.vstack([X, far])))
     # Within the rest, shares are as they were.
     assert_allclose(beside[:3] / beside[:3].sum(), alone[:3] / alone[:3].sum(), atol=1e-3)
     # A few other rows go with them, since a larger background is likelier everywhere.
@@ -263,19 +231,6 @@ def test_settings_that_were_changed_after_the_fit_change_nothing() -> None:
     assert model.bic(X, Y) == before
     with pytest.raises(ValueError, match="fit it again"):
         model.partial_fit(X, Y)
-
-
-def test_searches(tmp_path: Path) -> None:
-    search = SharedKernelMixtureCV(
-        SharedKernelMixture(tail="t"),
-        n_kernels=[2, 3],
-        covariance_type="full",
-        criterion="bic",
-        random_state=0,
-    ).fit(X, Y)
-    assert search.best_estimator_.n_kernels_ == 3
-    search.save(tmp_path / "search.skmix")
-    assert_array_equal(load(tmp_path / "search.skmix").score_samples(NEW), search.score_samples(NEW))
 
 
 def test_a_constant_feature_has_a_background_of_one_unit() -> None:

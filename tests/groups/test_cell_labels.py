@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cytometry import read_fcs
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
-from skmix import SharedKernelMixture, open_rows
+from skmix import SharedKernelMixture, Study, open_rows
 from skmix.features import Arcsinh
-from skmix.groups import composition, merge_kernels, write_labels
-from skmix.io import read_rows, source_of, write_columns
+from skmix.groups import merge_kernels
+from skmix.io import source_of
 
 pd = pytest.importorskip("pandas")
+flowio = pytest.importorskip("flowio")
 
 RANDOM = np.random.default_rng(0)
 SAMPLE = np.repeat(["s2", "s1", "s3"], [60, 40, 50])
@@ -94,8 +94,8 @@ def test_an_anndata_is_rows(annotate: Callable[..., Any], model: SharedKernelMix
 def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any) -> None:
     merged = merge_kernels(model, n_populations=2).renamed({1: "B"})
     adata = annotate(X, SAMPLE)
-    write_labels(model, adata, adata)
-    write_labels(model, adata, adata, populations=merged)
+    Study(model).label_cells(adata, adata)
+    Study(model, merged).label_cells(adata, adata)
     assert_array_equal(adata.obs["kernel"].astype(int), model.predict(X))
     assert adata.obs["kernel"].cat.categories.tolist() == ["0", "1", "2"]
     assert_array_equal(adata.obs["population"].cat.codes, merged.predict(model, X))
@@ -110,38 +110,34 @@ def test_an_anndata_gets_labels(annotate: Callable[..., Any], model: Any) -> Non
     assert_array_equal(summary["means"], model.means_)
     assert_array_equal(summary["populations"], merged.of_kernels)
     other = annotate(X, SAMPLE)
-    write_labels(model, X, other, probabilities=False, name="cluster")
+    Study(model).label_cells(other, X, probabilities=False, name="cluster")
     assert_array_equal(other.obs["cluster"].astype(int), model.predict(X))
     assert not len(other.obsm)
-    with pytest.raises(ValueError, match="X has 149 rows, but the AnnData has 150 observations"):
-        write_labels(model, X[1:], other)
-    with pytest.raises(TypeError, match="must be a path or an AnnData, got a ndarray"):
-        write_labels(model, X, X)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv.gz", ".parquet"])
 def test_a_table_of_labels(tmp_path: Path, model: SharedKernelMixture, suffix: str) -> None:
     target = tmp_path / f"labels{suffix}"
-    write_labels(model, open_rows(X, label=SAMPLE, chunk_rows=64), target)
-    found = read_rows(target, target="sample")
-    assert found.labels == SAMPLE.tolist()
-    assert found.feature_names == ("kernel", "p_0", "p_1", "p_2")
-    assert_array_equal(found.X[:, 0], model.predict(X, groups=SAMPLE))
+
+    def read() -> Any:
+        if suffix == ".parquet":
+            return pd.read_parquet(target)
+        return pd.read_csv(target, sep="," if suffix == ".csv" else "\t")
+
+    Study(model).label_cells(target, open_rows(X, label=SAMPLE, chunk_rows=64))
+    found = read()
+    assert found.columns.tolist() == ["sample", "kernel", "p_0", "p_1", "p_2"]
+    assert_array_equal(found["sample"], SAMPLE)
+    assert_array_equal(found["kernel"], model.predict(X, groups=SAMPLE))
     shares = model.predict_proba(X, groups=SAMPLE)
-    assert_allclose(found.X[:, 1:], shares, rtol=1e-12, atol=1e-300)
+    assert_allclose(found[["p_0", "p_1", "p_2"]], shares, rtol=1e-12, atol=1e-300)
     merged = merge_kernels(model, n_populations=2)
-    write_labels(model, X, str(target), populations=merged, probabilities=False)
-    again = read_rows(target)
-    assert again.feature_names == ("population",)
-    assert_array_equal(again.X[:, 0], merged.predict(model, X))
-    write_labels(model, X, str(target), populations=merged.renamed({0: "T"}))
-    named = read_rows(target, target="population")
-    assert named.feature_names == ("p_T", "p_1")
-    assert named.labels == np.array(["T", "1"])[merged.predict(model, X)].tolist()
-    with pytest.raises(ValueError, match="name='sample' is that of another column"):
-        write_labels(model, X, target, name="sample")
-    with pytest.raises(ValueError, match=r"labels\.xlsx: the name of a table must end in"):
-        write_labels(model, X, tmp_path / "labels.xlsx")
+    Study(model, merged).label_cells(str(target), X, probabilities=False)
+    assert read().columns.tolist() == ["population"]
+    assert_array_equal(read()["population"], merged.predict(model, X))
+    Study(model, merged.renamed({0: "T"})).label_cells(str(target), X)
+    assert read().columns.tolist() == ["population", "p_T", "p_1"]
+    assert_array_equal(read()["population"].astype(str), np.array(["T", "1"])[merged.predict(model, X)])
 
 
 def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]) -> None:
@@ -157,25 +153,28 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     left = 1.0 - shares.sum(axis=1)
     assert ((shares[:, -1] < left) & (left < 0.5)).any()
     assert not fitted.predict_proba(rows)[-1].any()
-    for populations in (None, merged):
-        write_labels(fitted, rows, target, populations=populations)
-        table, expected = read_rows(target), fitted.predict_proba(rows)
-        if populations is not None:
-            expected = merged.predict_proba(fitted, rows)
-        assert table.feature_names[-1] == "p_background"
+    for study, expected in (
+        (Study(fitted), fitted.predict_proba(rows)),
+        (Study(fitted, merged), merged.predict_proba(fitted, rows)),
+    ):
+        study.label_cells(target, rows)
+        table = pd.read_csv(target)
+        assert table.columns[-1] == "p_background"
         # The background is one more column, and the number of the last one is -1.
         likely = np.c_[expected, 1.0 - expected.sum(axis=1)].argmax(axis=1)
         numbers = np.where(likely == expected.shape[1], -1, likely)
         assert numbers[-1] == -1
-        assert_array_equal(table.X[:, 0], numbers)
-        assert_allclose(table.X[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
-        assert_allclose(table.X[:, 1:].sum(axis=1), 1.0)
-        write_labels(fitted, rows, target, populations=populations, probabilities=False)
-        assert read_rows(target).feature_names == ("population" if populations else "kernel",)
-        assert_array_equal(read_rows(target).X[:, 0], numbers)
+        assert_array_equal(table.iloc[:, 0], numbers)
+        assert_allclose(table.iloc[:, 1:-1], expected, rtol=1e-12, atol=1e-300)
+        assert_allclose(table.iloc[:, 1:].sum(axis=1), 1.0)
+        study.label_cells(target, rows, probabilities=False)
+        assert pd.read_csv(target).columns.tolist() == [
+            "kernel" if study.populations is None else "population"
+        ]
+        assert_array_equal(pd.read_csv(target).iloc[:, 0], numbers)
     rows = rows[len(away) :]
     adata = annotate(rows, np.r_[SAMPLE, ["s1"]])
-    write_labels(fitted, rows, adata)
+    Study(fitted).label_cells(adata, rows)
     column = adata.obs["kernel"]
     assert column.cat.categories.tolist() == ["0", "1", "2", "background"]
     assert column.iloc[-1] == "background"
@@ -189,97 +188,113 @@ def test_labels_follow_the_shifts_of_known_groups(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(600, 1), scale=0.3) + (2.2 * kernels + shift)[:, None]
     start = {"means": [[0.0], [2.2]]}
     fitted = SharedKernelMixture(2, init=start, group_shift=1.0, tol=1e-3).fit(rows, groups)
-    expected, target = fitted.predict(rows, groups=groups), tmp_path / "labels.csv"
+    study, expected, target = Study(fitted), fitted.predict(rows, groups=groups), tmp_path / "labels.csv"
     assert (expected != fitted.predict(rows)).mean() > 0.05
     for probabilities in (True, False):
-        write_labels(fitted, open_rows(rows, label=groups), target, probabilities=probabilities)
-        assert_array_equal(read_rows(target, target="sample").X[:, 0], expected)
+        study.label_cells(target, open_rows(rows, label=groups), probabilities=probabilities)
+        assert_array_equal(pd.read_csv(target)["kernel"], expected)
     # Of new groups shifts are not known.
-    write_labels(fitted, open_rows(rows, label=np.where(groups == "a", "new", groups)), target)
+    study.label_cells(target, open_rows(rows, label=np.where(groups == "a", "new", groups)))
     mixed = np.where(groups == "a", fitted.predict(rows), expected)
-    assert_array_equal(read_rows(target, target="sample").X[:, 0], mixed)
+    assert_array_equal(pd.read_csv(target)["kernel"], mixed)
+
+
+def write_events(path: Path, values: np.ndarray, channels: list[str], *more: Any) -> None:
+    with open(path, "wb") as file:
+        flowio.create_fcs(file, values.astype(np.float32).ravel().tolist(), channels, *more)
+
+
+def events(path: Path) -> tuple[Any, np.ndarray]:
+    found = flowio.FlowData(str(path))
+    return found, np.reshape(found.events, (-1, found.channel_count))
 
 
 def test_labels_are_by_the_weights_of_known_groups(tmp_path: Path) -> None:
-    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
     random, files = np.random.default_rng(2), []
     for name, share in {"few": 0.02, "many": 0.6, "new": 0.3}.items():
         kinds = np.repeat([0.0, 2.0], [1000 - int(1000 * share), int(1000 * share)])
-        values = kinds + random.normal(size=1000, scale=0.8)
         files.append(tmp_path / f"{name}.fcs")
-        with open(files[-1], "wb") as file:
-            flowio.create_fcs(file, values.tolist(), ["x"])
+        write_events(files[-1], kinds + random.normal(size=1000, scale=0.8), ["x"])
     start = {"means": [[0.0], [2.0]], "covariances": [[[0.64]]] * 2}
     model = SharedKernelMixture(2, init={**start, "freeze": "kernels"})
     model.fit(open_rows(files[:2], transform=None))
-    expected = [model.predict(path, groups=[path.stem] * 1000) for path in files[:2]]
-    share = composition(model, groups=["few"]).query("kernel == 1")["proportion"].item()
+    expected, study = [model.predict(path, groups=[path.stem] * 1000) for path in files[:2]], Study(model)
+    share = study.proportions.query("sample == 'few' and kernel == 1")["proportion"].item()
     assert abs(expected[0].mean() - share) < 0.5 * abs(model.predict(files[0]).mean() - share)
-    write_labels(model, files[:2], tmp_path / "known.csv")
-    known = read_rows(tmp_path / "known.csv", target="sample").X
-    assert_array_equal(known[:, 0], np.concatenate(expected))
+    study.label_cells(tmp_path / "known.csv", files[:2])
+    known = pd.read_csv(tmp_path / "known.csv")
+    assert_array_equal(known["kernel"], np.concatenate(expected))
     # A file that is not in the fit has average weights, and leaves the others as they are.
-    write_labels(model, files, tmp_path / "all.csv")
-    everything = read_rows(tmp_path / "all.csv", target="sample").X
-    assert_array_equal(everything[:2000], known)
-    assert_array_equal(everything[2000:, 0], model.predict(files[2]))
-    write_labels(model, files, tmp_path / "out")
-    written = [read_fcs(tmp_path / "out" / path.name, channels=["kernel"]).X[:, 0] for path in files]
-    assert_array_equal(np.concatenate(written), everything[:, 0])
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_files_that_are_read_are_not_written(tmp_path: Path, model: SharedKernelMixture, suffix: str) -> None:
-    own = tmp_path / f"rows{suffix}"
-    write_columns(own, {"x": X[:, 0], "y": X[:, 1]})
-    before = own.read_bytes()
-    for given in (own, [own], str(tmp_path / f"*{suffix}"), open_rows(own)):
-        with pytest.raises(ValueError, match=rf"rows\{suffix} is one of the files that are read"):
-            write_labels(model, given, own)
-    assert own.read_bytes() == before
+    study.label_cells(tmp_path / "all.csv", files)
+    everything = pd.read_csv(tmp_path / "all.csv")
+    pd.testing.assert_frame_equal(everything[:2000], known)
+    assert_array_equal(everything["kernel"][2000:], model.predict(files[2]))
+    study.label_cells(tmp_path / "out", files)
+    written = [events(tmp_path / "out" / path.name)[1][:, 1] for path in files]
+    assert_array_equal(np.concatenate(written), everything["kernel"])
 
 
 def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
-    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
-    values = np.exp(X.astype(np.float32))
+    values = np.exp(X)
     keywords = {"SPILLOVER": "2,B530-A,R660-A,1,0.1,0,1", "DATE": "01/02/2026", "STAIN": "a/b", "P1R": "1024"}
     files = []
     for folder, group in (("day1", "s1"), ("day2", "s1"), ("day2", "s2")):
         (tmp_path / folder).mkdir(exist_ok=True)
         files.append(tmp_path / folder / f"{group}.fcs")
-        part = np.c_[values[group == SAMPLE], np.arange((group == SAMPLE).sum())].astype(np.float32)
-        with open(files[-1], "wb") as file:
-            flowio.create_fcs(
-                file, part.ravel().tolist(), ["B530-A", "R660-A", "Time"], [*GENES, ""], keywords
-            )
+        part = np.c_[values[group == SAMPLE], np.arange((group == SAMPLE).sum())]
+        write_events(files[-1], part, ["B530-A", "R660-A", "Time"], [*GENES, ""], keywords)
     rows = open_rows(files, columns=GENES, compensate=True, transform=Arcsinh(), chunk_rows=30)
     model = SharedKernelMixture(2, init="k-means", random_state=0, tol=1e-3).fit(rows)
     assert model.classes_.tolist() == ["day1/s1", "day2/s1", "day2/s2"]
-    write_labels(model, rows, tmp_path / "out")
+    Study(model).label_cells(tmp_path / "out", rows)
     labels = np.split(model.predict(rows, groups=rows.row_labels()), [40, 80])
-    for path, own in zip(files, labels, strict=True):
-        before, after = read_fcs(path), read_fcs(tmp_path / "out" / path.parent.name / path.name)
-        assert after.channels == ("B530-A", "R660-A", "Time", "kernel")
-        assert after.markers == ("CD3", "CD4", "", "")
-        assert_array_equal(after.X[:, :3], before.X)
-        assert_array_equal(after.X[:, 3], own)
+    copies = [tmp_path / "out" / path.parent.name / path.name for path in files]
+    for path, written, own in zip(files, copies, labels, strict=True):
+        (_, before), (text, after) = events(path), events(written)
+        assert text.pnn_labels == ["B530-A", "R660-A", "Time", "kernel"]
+        assert text.pns_labels == ["CD3", "CD4", "", ""]
+        assert_array_equal(after[:, :3], before)
+        assert_array_equal(after[:, 3], own)
+        assert (text.text["date"], text.text["stain"]) == ("01/02/2026", "a/b")
         # Compensation is still to come, as in the original.
-        compensated = [
-            read_fcs(each, channels=GENES, compensate=True).X
-            for each in (path, tmp_path / "out" / path.parent.name / path.name)
-        ]
+        compensated = [rows_of(open_rows(each, columns=GENES, compensate=True)) for each in (path, written)]
         assert_array_equal(*compensated)
-    text = flowio.FlowData(str(tmp_path / "out" / "day1" / "s1.fcs")).text
-    assert (text["date"], text["stain"]) == ("01/02/2026", "a/b")
     one = SharedKernelMixture(2, random_state=0, tol=1e-3).fit(files[0])
-    write_labels(one, files[0], tmp_path / "one", name="cluster")
-    assert_array_equal(
-        read_fcs(tmp_path / "one" / "s1.fcs", channels=["cluster"]).X[:, 0], one.predict(files[0])
-    )
-    again = open_rows(tmp_path / "out", columns=GENES)
-    with pytest.raises(ValueError, match=r"s1\.fcs already has a channel 'kernel': give another name"):
-        write_labels(model, again, tmp_path / "again")
-    with pytest.raises(ValueError, match=r"s1\.fcs is one of the files that are read"):
-        write_labels(one, files[0], tmp_path / "day1")
-    with pytest.raises(ValueError, match=r"for copies of FCS files; these rows are in memory"):
-        write_labels(model, X, tmp_path / "out")
+    Study(one).label_cells(tmp_path / "one", files[0], name="cluster")
+    assert_array_equal(events(tmp_path / "one" / "s1.fcs")[1][:, 3], one.predict(files[0]))
+    for study, target, given, message in (
+        (
+            Study(model),
+            "again",
+            open_rows(tmp_path / "out", columns=GENES),
+            r"s1\.fcs already has a channel 'kernel'",
+        ),
+        (Study(one), "day1", files[0], r"s1\.fcs is one of the files that are read"),
+        (Study(model), "out", X, r"for copies of FCS files; these rows are in memory"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            study.label_cells(tmp_path / target, given)
+
+
+def test_what_cannot_be_labelled_is_refused(tmp_path: Path, model: SharedKernelMixture) -> None:
+    study, adata = Study(model), Annotated(obs=pd.DataFrame(index=range(150)), obsm={}, uns={}, n_obs=150)
+    with pytest.raises(TypeError, match="must be a path or an AnnData, got a ndarray"):
+        study.label_cells(X, X)
+    for given, target, name, message in (
+        (X[1:], adata, None, "X has 149 rows, but the AnnData has 150 observations"),
+        (X, tmp_path / "labels.csv", "sample", "name='sample' is that of another column"),
+        (X, tmp_path / "labels.xlsx", None, r"labels\.xlsx: the name of a table must end in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            study.label_cells(target, given, name=name)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_files_that_are_read_are_not_written(tmp_path: Path, model: SharedKernelMixture, suffix: str) -> None:
+    own, frame = tmp_path / f"rows{suffix}", pd.DataFrame(X, columns=["x", "y"])
+    frame.to_parquet(own) if suffix == ".parquet" else frame.to_csv(own, index=False)
+    before = own.read_bytes()
+    for given in (own, [own], str(tmp_path / f"*{suffix}"), open_rows(own)):
+        with pytest.raises(ValueError, match=rf"rows\{suffix} is one of the files that are read"):
+            Study(model).label_cells(own, given)
+    assert own.read_bytes() == before

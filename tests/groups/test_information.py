@@ -219,10 +219,12 @@ def test_parts_learn_from_each_other_how_much_groups_differ() -> None:
     assert expected[3, :20].sum() > 0.8
 
 
-def values_of(found: np.ndarray, error: float, slope: float = 1.0, skew: float = 0.0) -> judging.Values:
+def values_of(found: np.ndarray, error: float, slope: float = 1.0, skew: float = 0.0) -> judging.Residuals:
     """Return values of groups that have the same error, slope and skewness."""
     n_groups = len(found)
-    return judging.Values(found, np.full(n_groups, error), np.full(n_groups, slope), np.full(n_groups, skew))
+    return judging.Residuals(
+        found, np.full(n_groups, error), np.full(n_groups, slope), np.full(n_groups, skew)
+    )
 
 
 def test_values_are_judged_by_students_t() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 
-from skmix import SharedKernelMixture
+from skmix import SharedKernelMixture, Study
 from skmix.engine.model import Parameters
 from skmix.estimators.fitted import Fitted
-from skmix.groups import Populations, composition, match, merge_kernels, unusual_samples
+from skmix.groups import Populations, match, merge_kernels
+from skmix.groups.merging import merge
 
 SETTINGS: dict[str, Any] = {"init": "k-means", "random_state": 0}
 
@@ -77,18 +77,15 @@ def test_names_of_features_make_no_difference() -> None:
     one, two = merge_kernels(model), merge_kernels(named)
     assert_array_equal(one.of_kernels, two.of_kernels)
     assert_array_equal(match(named, model, populations=(two, one)), np.arange(len(one)))
-    for function in (composition, unusual_samples):
-        pd.testing.assert_frame_equal(function(named, populations=two), function(model, populations=one))
+    pd.testing.assert_frame_equal(Study(named, two).proportions, Study(model, one).proportions)
+    pd.testing.assert_frame_equal(Study(named, two).unusual(), Study(model, one).unusual())
 
 
-@pytest.mark.parametrize("criterion", ["entropy", "overlap"])
-@pytest.mark.parametrize("rows", [False, True])
-def test_kernels_become_the_true_populations(fitted: SharedKernelMixture, criterion: str, rows: bool) -> None:
-    X, _ = shapes()
-    X_new, y_new = shapes(seed=1)
-    assert misclassified(fitted.predict(X_new), y_new) > 0.3
-    found = merge_kernels(fitted, X if rows else None, criterion=criterion)
-    assert misclassified(found.predict(fitted, X_new), y_new) < 0.07
+def test_kernels_become_the_true_populations(fitted: SharedKernelMixture) -> None:
+    X, y = shapes(seed=1)
+    assert misclassified(fitted.predict(X), y) > 0.3
+    found = merge_kernels(fitted)
+    assert misclassified(found.predict(fitted, X), y) < 0.07
     # Numbered by their share of the rows.
     shares = (fitted.weights_ @ fitted.class_prior_) @ found.members
     assert shares.tolist() == sorted(shares, reverse=True)
@@ -116,29 +113,18 @@ def test_rows_that_are_surely_background_have_the_nearest_population() -> None:
     assert merged.predict(model, far).tolist() == [merged.of_kernels[model.predict(far)[0]]]
 
 
-def test_groups_of_rows_are_used(fitted: SharedKernelMixture) -> None:
-    """By rows and groups, the entropy is that of the responsibilities given each row's own group."""
-    X, _ = shapes()
-    y = np.arange(len(X)) % 2
-    found = merge_kernels(fitted, X, y)
-    shares = fitted.predict_proba(X, groups=y)
-    expected = -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=1).mean()
-    assert_allclose(found.entropies[0], expected, rtol=1e-10)
-    assert_allclose(found.entropies[-1], 0.0, atol=1e-12)
-
-
 def test_draws_of_the_model_stand_for_many_rows(model: SharedKernelMixture) -> None:
     shares = np.geomspace(1.0, 0.001, 9)
     model.weights_ = np.tile(shares[:, None] / shares.sum(), 2)
     X, _ = model.set_params(random_state=1).sample(40_000)
-    by_rows, by_draws = merge_kernels(model, X), merge_kernels(model)
-    assert_allclose(by_draws.entropies[0], by_rows.entropies[0], rtol=0.03)
+    by_draws, by_rows = merge_kernels(model), merge(model.predict_proba(X), np.ones(len(X)))
+    assert_allclose(by_draws.tree[:, 2], by_rows[:, 2], atol=0.05)
     again = merge_kernels(model.set_params(random_state=5))
     assert_array_equal(again.tree, by_draws.tree)
 
 
 def test_the_tree_is_one_that_scipy_draws_and_cuts(fitted: SharedKernelMixture) -> None:
-    found = merge_kernels(fitted, criterion="overlap", threshold=0.6)
+    found = merge_kernels(fitted, height=0.6)
     assert sorted(dendrogram(found.tree, no_plot=True)["leaves"]) == list(range(9))
     assert len(found) == np.sum(found.tree[:, 2] > 0.6) + 1
     for n_populations in (1, 4, 9):
@@ -167,24 +153,14 @@ def test_populations_are_numbered_by_weight_without_the_background() -> None:
     assert merge_kernels(model, n_populations=2).of_kernels.tolist() == [1, 0]
 
 
-def test_rows_may_be_in_files(fitted: SharedKernelMixture, tmp_path: Path) -> None:
-    X, _ = shapes()
-    np.save(tmp_path / "rows.npy", X)
-    by_file = merge_kernels(fitted, tmp_path / "rows.npy")
-    assert_allclose(by_file.tree, merge_kernels(fitted, X).tree, rtol=1e-9)
-    assert_array_equal(by_file.predict(fitted, tmp_path / "rows.npy"), by_file.predict(fitted, X))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"criterion": "distance"}, "criterion='distance' is not one of 'entropy', 'overlap'"),
         ({"n_populations": 10}, "n_populations must be a number from 1 to 9, got 10"),
         ({"n_populations": 2.5}, "n_populations must be a number from 1 to 9, got 2.5"),
-        ({"n_populations": 2, "threshold": 0.5}, "n_populations cannot be combined with threshold"),
-        ({"threshold": 1.5}, "threshold must be a number from 0 to 1, got 1.5"),
-        ({"threshold": "knee"}, "got 'knee'"),
-        ({"groups": [0, 1]}, "groups was given without X"),
+        ({"n_populations": 2, "height": 0.5}, "n_populations cannot be combined with height"),
+        ({"height": 1.5}, "height must be a number from 0 to 1, got 1.5"),
+        ({"height": "knee"}, "got 'knee'"),
     ],
 )
 def test_wrong_settings_are_refused(
@@ -199,9 +175,9 @@ def test_wrong_settings_are_refused(
 
 def test_populations_have_names(merged: Populations) -> None:
     named = merged.renamed({0: "T", 2: "B"})
-    assert named.labels == ["T", 1, "B"]
-    assert merged.labels == [0, 1, 2]
-    assert named.renamed({"T": "CD4 T", 1: "NK"}).labels == ["CD4 T", "NK", "B"]
+    assert named.display_names == ["T", 1, "B"]
+    assert merged.display_names == [0, 1, 2]
+    assert named.renamed({"T": "CD4 T", 1: "NK"}).display_names == ["CD4 T", "NK", "B"]
     for names, message in (
         ({3: "x"}, "no population 3: known are"),
         ({"Z": "x"}, "no population 'Z'"),
@@ -223,7 +199,6 @@ def test_populations_have_names(merged: Populations) -> None:
         ("tree", lambda a: a[:-1], "no valid tree"),
         ("tree", lambda a: np.where(a == a.max(), 99.0, a), "no valid tree"),
         ("tree", lambda a: a * np.nan, "no valid tree"),
-        ("entropies", lambda a: a[:-1], "have not 9 entropies"),
         ("names", lambda _: {7: "T"}, "no population 7"),
     ],
 )
@@ -240,7 +215,7 @@ def test_populations_belong_to_the_kernels_they_were_made_of(merged: Populations
     other = SharedKernelMixture(4, **SETTINGS).fit(X)
     for call in (
         lambda: merged.predict(other, X),
-        lambda: composition(other, populations=merged),
+        lambda: Study(other, merged),
         lambda: match(other, other, populations=(merged, merged)),
     ):
         with pytest.raises(ValueError, match="populations of 9 kernels, but the mixture has 4"):
@@ -289,7 +264,7 @@ def test_distance_of_populations_is_one_less_the_coefficient() -> None:
         share = np.array(weights)
         store(model, Parameters(share[:, None], np.array(means)[:, None], np.ones((3, 1, 1))))
         models.append(model)
-        merges.append(merge_kernels(model, n_populations=2, criterion="overlap"))
+        merges.append(merge_kernels(model, n_populations=2))
         assert_array_equal(merges[-1].of_kernels, [0, 0, 1])
         densities.append(norm.pdf(x[:, None], means[:2]) @ (share[:2] / share[:2].sum()))
     distance = 1.0 - np.sqrt(densities[0] * densities[1]).sum() * (x[1] - x[0])
@@ -305,8 +280,13 @@ def test_models_that_cannot_be_compared_are_refused(fitted: SharedKernelMixture)
         SharedKernelMixture(1).fit(pd.DataFrame(X, columns=columns)) for columns in (["a", "b"], ["b", "a"])
     ]
     for one, other, settings, message in (
-        (fitted, SharedKernelMixture(1).fit(X[:, :1]), {}, "other has 1 features, but the fit had 2"),
-        (*named, {}, r"other has different features: \['b', 'a'\], and the fit had \['a', 'b'\]"),
+        (
+            fitted,
+            SharedKernelMixture(1).fit(X[:, :1]),
+            {},
+            "other has the features \\[0\\], but the model has \\[0, 1\\]",
+        ),
+        (*named, {}, r"other has the features \['b', 'a'\], but the model has \['a', 'b'\]"),
         (fitted, fitted, {"max_distance": 3}, "max_distance must be a number from 0 to 1, got 3"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +10,8 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
-from skmix.groups import Populations, draw_populations, merge_kernels, plot_merges, plot_proportions
+from skmix.groups import Populations, merge_kernels, plot_merges, plot_proportions
+from skmix.plots import draw_kernels
 from skmix.plots._common import CLASS_COLOURS
 
 
@@ -137,57 +137,26 @@ def test_the_tree_has_a_colour_for_each_population_and_a_line_at_the_cut(merged:
     assert sum(len(links.get_paths()) for links in axes.collections) == 4
 
 
-def test_kernels_and_rows_have_the_colour_of_their_population(
-    model: SharedKernelMixture, merged: Populations, rows: np.ndarray
-) -> None:
-    _, given = plt.subplots()
-    axes = draw_populations(model, merged, rows, given, features=[1, 0])
-    assert axes is given
-    outlines = [artist for artist in axes.get_children() if isinstance(artist, Ellipse)]
-    assert [to_hex(each.get_edgecolor()) for each in outlines] == [
-        CLASS_COLOURS[g] for g in merged.of_kernels
-    ]
-    assert_allclose([each.get_center() for each in outlines], model.means_[:, ::-1])
-    found = merged.predict(model, rows)
-    drawn = [line for line in axes.lines if line.get_marker() == "o"]
-    for g, line in enumerate(drawn):
-        assert to_hex(line.get_color()) == CLASS_COLOURS[g]
-        assert_allclose(np.column_stack(line.get_data()), rows[found == g][:, ::-1])
-    assert len(drawn) == 2
-    # Two standard deviations either way, unless told otherwise.
-    lengths = [sorted([each.width, each.height]) for each in outlines]
-    assert_allclose(lengths, 4.0 * np.sqrt(np.linalg.eigvalsh(model.covariances_)))
-    assert (axes.get_xlabel(), axes.get_legend()) == ("", None)
-    new = draw_populations(model, merged.renamed({1: "B"}), n_std=1.0)
-    assert (new.get_xlabel(), new.get_ylabel()) == ("feature 0", "feature 1")
-    legend = new.get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == ["0", "B"]
-    assert [to_hex(line.get_color()) for line in legend.get_lines()] == list(CLASS_COLOURS[:2])
-    outlines = [artist for artist in new.get_children() if isinstance(artist, Ellipse)]
-    assert_allclose([sorted([each.width, each.height]) for each in outlines], np.divide(lengths, 2.0))
-
-
-def test_populations_beyond_the_colours_have_other_dashes_and_markers() -> None:
-    random = np.random.default_rng(0)
-    rows = np.repeat(np.arange(9.0) * 10.0, 6)[:, None] + random.normal(size=(54, 2))
+def test_kernels_have_the_colour_of_their_population() -> None:
+    """Beyond the last colour, dashes tell populations apart."""
+    rows = np.repeat(np.arange(9.0) * 10.0, 6)[:, None] + np.random.default_rng(0).normal(size=(54, 2))
     model = SharedKernelMixture(9, random_state=0).fit(rows)
     merged = merge_kernels(model, n_populations=9)
-    axes = draw_populations(model, merged, rows)
-    drawn = [line for line in axes.lines if len(line.get_xdata())]
-    assert [line.get_marker() for line in drawn] == ["o"] * 8 + ["s"]
+    axes = draw_kernels(model, features=[1, 0], colours=merged.of_kernels)
     outlines = [artist for artist in axes.get_children() if isinstance(artist, Ellipse)]
+    # The heaviest kernel is drawn last.
+    order = np.argsort(model.weights_[:, 0], kind="stable")
+    assert_allclose([each.get_center() for each in outlines], model.means_[order][:, ::-1])
+    colours = [to_hex(each.get_edgecolor()) for each in outlines]
+    assert colours == [CLASS_COLOURS[g % 8] for g in merged.of_kernels[order]]
     dashed = [each.get_linestyle() in ("--", "dashed") for each in outlines]
-    assert dashed == [bool(g == 8) for g in merged.of_kernels]
-    legend = axes.get_legend().get_lines()
-    assert [line.get_linestyle() for line in legend] == ["-"] * 8 + ["--"]
+    assert dashed == [bool(g == 8) for g in merged.of_kernels[order]]
 
 
-def test_what_cannot_be_drawn_is_refused(
-    rows: np.ndarray, model: SharedKernelMixture, merged: Populations
-) -> None:
+def test_what_cannot_be_drawn_is_refused(rows: np.ndarray, model: SharedKernelMixture) -> None:
     with pytest.raises(ValueError, match="one kernel, and no merges"):
         plot_merges(merge_kernels(SharedKernelMixture(1).fit(rows)))
-    with pytest.raises(ValueError, match="in two features, got 1"):
-        draw_populations(model, merged, features=[0])
+    with pytest.raises(ValueError, match="The model has 5 kernels, but colours has 2 numbers"):
+        draw_kernels(model, colours=[0, 1])
     with pytest.raises(ValueError, match="'kernel' or 'population'"):
         plot_proportions(pd.DataFrame({"sample": ["a"], "proportion": [1.0]}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ from browsing import choose, fits, visit, wait_for
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
-from skmix.groups import Populations, composition, merge_kernels
+from skmix.groups import Populations, Study, merge_kernels
 from skmix.groups import page as pages
 from skmix.groups.page import study_page
-from skmix.plots._models import kernels_of
+from skmix.groups.proportions import Composition
+from skmix.plots._models import drawn_kernels
 from skmix.report.model_page import offered_planes
 
 pd = pytest.importorskip("pandas")
@@ -47,14 +47,11 @@ def merged() -> tuple[SharedKernelMixture, Populations, np.ndarray, np.ndarray]:
     return model, merge_kernels(model, n_populations=3), X, y
 
 
-def proportions() -> Any:
-    columns = (SHARES, SHARES - WIDTH, SHARES + WIDTH)
-    lines = [
-        (name, g, *(column[i, g] / 100 for column in columns), n)
-        for i, (name, n) in enumerate(zip(SAMPLES, CELLS, strict=True))
-        for g in range(3)
-    ]
-    return pd.DataFrame(lines, columns=["sample", "population", "proportion", "lower", "upper", "cells"])
+def proportions(kind: str = "population", parts: Any = (0, 1, 2), shares: np.ndarray = SHARES) -> Composition:
+    width, cells = np.pad(WIDTH, ((0, 0), (0, shares.shape[1] - 3))), np.array(CELLS, dtype=float)
+    limits = [(shares + sign * width) / 100 for sign in (-1.0, 1.0)]
+    names = np.array(SAMPLES, dtype=object)
+    return Composition(names, cells, shares / 100, np.zeros_like(shares), *limits, cells, kind, list(parts))
 
 
 def unusual(*names: str, **changed: float) -> Any:
@@ -75,7 +72,7 @@ def unusual(*names: str, **changed: float) -> Any:
 
 def made_page(**options: Any) -> str:
     model, populations, X, y = merged()
-    given: dict[str, Any] = {"unusual": unusual("bone marrow"), "X": X, "groups": y}
+    given: dict[str, Any] = {"unusual": unusual("bone marrow"), "cells": (X, y)}
     return study_page(model, populations, proportions(), title=HOSTILE, **given | options)
 
 
@@ -111,8 +108,8 @@ def test_the_shares_are_those_of_the_table() -> None:
 def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model, populations, X, y = merged()
     named_ones = populations.renamed({1: "T"})
-    table = proportions().replace({"population": {1: "T"}})
-    data = values(monkeypatch, model, named_ones, table, title="", X=X, groups=y)
+    table = proportions(parts=(0, "T", 2))
+    data = values(monkeypatch, model, named_ones, table, title="", cells=(X, y))
     of_kernels = populations.of_kernels
     assert [part["kernels"] for part in data["parts"]] == [
         np.flatnonzero(of_kernels == g).tolist() for g in range(3)
@@ -143,8 +140,8 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     # The weights of the picture are those of all samples together.
     assert_allclose(np.ravel(data["mixture"]["weights"]), weights, atol=5e-6)
     # Of many cells some are drawn, each with its sample.
-    monkeypatch.setattr(pages, "_MAX_ROWS", 50)
-    some = values(monkeypatch, model, named_ones, table, title="", X=X, groups=y)["rows"]
+    monkeypatch.setitem(offered_planes.__globals__, "_MAX_ROWS", 50)
+    some = values(monkeypatch, model, named_ones, table, title="", cells=(X, y))["rows"]
     places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
     assert len(set(places)) == 50
     assert some["samples"] == [SAMPLES.index(y[place]) for place in places]
@@ -155,8 +152,8 @@ def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.Monkey
     """Two of four markers, and three axes: names, means and cells belong together."""
     monkeypatch.setitem(offered_planes.__globals__, "_MAX_FEATURES", 5)
     model, populations, X, y = merged()
-    data = values(monkeypatch, model, populations, proportions(), title="", X=X, groups=y)
-    kept = kernels_of(model).most_separate(2)
+    data = values(monkeypatch, model, populations, proportions(), title="", cells=(X, y))
+    kept = drawn_kernels(model).most_separate(2)
     assert kept != [0, 1]
     assert data["profile"]["features"] == [[HOSTILE, "CD3", "CD4", "CD8"][d] for d in kept]
     own = populations.of_kernels == 0
@@ -166,42 +163,32 @@ def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.Monkey
     assert_allclose(data["rows"]["values"][:2], X[:, kept].T, rtol=1e-4)
 
 
-def test_profiles_of_populations_without_weight_and_of_features_that_do_not_differ() -> None:
-    kernels = replace(kernels_of(merged()[0]), means=np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 5.0]]))
-    found = pages._profile(kernels, np.array([0.0, 0.0, 1.0]), np.array([0, 0, 1]), [0, 1])
-    # The plain mean of kernels without weight; three digits of what populations differ by.
-    assert found["means"] == [["2.0", "5.00"], ["100.0", "5.00"]]
-    assert found["places"] == [[0.0, 0.0], [1.0, 0.0]]
-
-
 def test_new_groups_are_compared_with_those_of_the_fit() -> None:
     """Their shares are not compared with each other's."""
-    model, populations, _, _ = merged()
-    names = dict(zip(SAMPLES, ["new 1", "new 2", "new 3", "new 4"], strict=True))
-    table, odd = proportions(), unusual("bone marrow").replace({"sample": names})
+    odd, fitted = unusual("bone marrow"), np.array([[0.3, 0.3, 0.4], [0.5, 0.4, 0.1], [0.9, 0.1, 0.0]])
     odd.loc[3, ["population", "proportion", "usual_proportion"]] = [1, 0.2, 0.33]
-    page = study_page(model, populations, table.replace({"sample": names}), title="", unusual=odd)
-    fitted = composition(model, populations=populations)
-    medians = fitted.pivot(index="sample", columns="population", values="proportion").median()
-    differ = (np.array([0.2, 0.2, 0.6]) - medians.to_numpy()).tolist()
-    g = int(np.abs(differ).argmax())
-    said = f"population {g}: {[20.0, 20.0, 60.0][g]} %, usually {pages.percent(medians[g])} %"
-    assert said in page
+    page = made_page(unusual=odd, fitted_shares=fitted)
+    assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 10.0 %</td>" in page
+    # Also where new samples have the names of those of the fit.
+    X = np.repeat([[0.0], [9.0]], 200, axis=0) + np.random.RandomState(0).normal(size=(400, 1))
+    y = np.tile(np.repeat(["a", "b", "c", "d", "e"], 8), 10)
+    study = Study(SharedKernelMixture(2, init={"means": [[0.0], [9.0]]}).fit(X, y))
+    new = study.apply_to(np.full((300, 1), 9.0) + X[:300] % 1.0, sample=np.repeat(["a", "b", "c"], 100))
+    assert "kernel k1: 100.0 %, usually 50.0 %" in new.to_html()
 
 
 def test_names_of_markers_can_be_given() -> None:
     model, populations, _, _ = merged()
-    found = study_page(model, populations, proportions(), title="", names=["p", "q", "r", "s"])
+    found = study_page(model, populations, proportions(), title="", markers=["p", "q", "r", "s"])
     assert embedded(found)["mixture"]["features"] == ["p", "q", "r", "s"]
     assert "Unusual samples were not judged: this takes at least 5 samples." in found
 
 
 def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _, X, y = merged()
-    table = proportions().rename(columns={"population": "kernel"})
-    more = table.assign(kernel=table["kernel"] + 3, proportion=0.0, lower=0.0, upper=0.01)
-    found = study_page(model, None, pd.concat([table, more]), title="")
-    data = values(monkeypatch, model, None, pd.concat([table, more]), title="", X=X, groups=y)
+    table = proportions("kernel", range(6), np.pad(SHARES, ((0, 0), (0, 3))))
+    found = study_page(model, None, table, title="")
+    data = values(monkeypatch, model, None, table, title="", cells=(X, y))
     assert [part["label"] for part in data["parts"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
     assert [part["name"] for part in data["parts"]] == [f"kernel k{k}" for k in range(6)]
     assert data["tree"] is None
@@ -234,32 +221,12 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     assert '<section id="unusual">' not in made_page(unusual=None)
 
 
-def test_the_tree_is_cut_where_its_parts_are() -> None:
-    heights = np.array([0.2, 0.5, 0.8, 0.95, 1.0])
-    # Cut at 0.9 unless another number of populations was asked for.
-    assert [pages._cut(heights, n) for n in range(1, 7)] == pytest.approx(
-        [1.025, 0.975, 0.9, 0.65, 0.35, 0.1]
-    )
-
-
 def test_what_comes_from_data_is_escaped() -> None:
     page = made_page(made=[("files", HOSTILE)], notes=[HOSTILE, "c.fcs was left out."])
     assert '<p class="note">c.fcs was left out.</p>' in page
     assert "<img" not in page
     assert page.count("</script>") == page.count("<script")
     assert not re.search(r'(src|href)="(?!data:|#)', page)
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    _, _, X, y = merged()
-    for given, message in (
-        ({"X": X[:, :3], "groups": None}, "X has 3 features, but the model was fitted to 4"),
-        ({"groups": y[1:]}, "X has 400 rows but there are 399 groups"),
-        ({"X": None}, "groups was given without X"),
-        ({"names": ["p"]}, "The model has 4 features, but names has 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            made_page(**given)
 
 
 # ---------------------------------------------------------------- in a browser
@@ -366,11 +333,8 @@ def test_the_page_follows_its_controls(chromium: Any, written: Path) -> None:
 def test_a_single_feature_and_a_single_group(chromium: Any, tmp_path: Path) -> None:
     X = np.random.RandomState(0).normal(size=(60, 1))
     model = SharedKernelMixture(1, random_state=0).fit(X)
-    table = pd.DataFrame(
-        {"sample": ["a"], "kernel": [0], "proportion": [1.0], "lower": [1.0], "upper": [1.0], "cells": [60]}
-    )
     path = tmp_path / "one.html"
-    path.write_text(study_page(model, None, table, title="one", X=X), encoding="utf-8")
+    Study(model).apply_to(X).to_html(path, title="one")
     visit(chromium, path, PHONE)
     assert wait_for(chromium, "return document.querySelectorAll('#plane-plot .kernel').length") == 1
     assert chromium.get_log("browser") == []

@@ -310,7 +310,7 @@ def _print_more(number: int, what: str) -> None:
 
 def print_study(outcome: dict[str, Any], proportions: Any, part: str, *, err: bool) -> None:
     """Print what `Study.describe` returns, and the proportions of the first samples and populations."""
-    from skmix.groups.proportions import FEWEST_SAMPLES
+    from skmix.groups.judging import FEWEST_SAMPLES
     from skmix.groups.study import MOST_LISTED, search_in_words
     from skmix.io.encoding import listed
     from skmix.io.preparation import scale_in_words

@@ -29,7 +29,7 @@ from .tails import Tail, tail_of
 # Largest model, in numbers, that is cached once it is prepared for scoring.
 _CACHED = 1 << 17
 # Largest array of values predicted by all kernels.
-_CHUNK = 1 << 20
+_PREDICTED = 1 << 20
 # Numbers in the matrices of a row up to which BLAS uses one thread anyway: limiting it would take as long as
 # the row.
 _SMALL = 1 << 10
@@ -259,7 +259,7 @@ def fill_means(
     """
     filled, n_features = X.astype(np.float64), X.shape[1]
     left = 1.0 - responsibilities.sum(axis=1)
-    step = max(1, _CHUNK // parameters.means.size)
+    step = max(1, _PREDICTED // parameters.means.size)
     patterns = [(index, known) for index, known in group_rows(X) if len(known) < n_features]
     structure, covariances = structure_of(covariance_type), parameters.covariances[None]
     regressions = given(structure, covariances, [known for _, known in patterns], n_features)

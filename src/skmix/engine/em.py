@@ -16,6 +16,7 @@ import numpy as np
 
 from .compute.arrays import Array, namespace, occurs, pick, sent_once, to_numpy
 from .compute.threads import workers
+from .estep.reference import worth_compiling
 from .model import (
     BoolArray,
     Factor,
@@ -33,7 +34,7 @@ from .model import (
 from .rules import UpdateRule
 from .rules.likelihood import Likelihood, for_pass, price_of_kernel
 from .rules.variational import Variational, default_rows, prior_of
-from .sources import RowSource, make_setting, open_source
+from .sources import RowSource, open_source
 from .sources.base import Centres
 from .squarem import STRICTER, Squarem
 from .structures import Structure, structure_of
@@ -180,11 +181,15 @@ class Passes:
         on the host.
         """
         structure = structure_of(options.covariance_type).of(starts.covariances)
+        source.covers.check(structure, starts.tail, gaps=source.summary.gaps)
         frame = source.summary.frame(structure) if frame is None else frame
         n_columns = starts.weights.shape[-1] + (starts.class_prior is not None)
         volume = source.summary.by_class(source.summary.observed, n_columns) @ np.log(frame.scale)
         with workers(options.n_jobs) as pool:
-            setting = make_setting(source, starts, frame, structure, pool, options)
+            n_starts, n_kernels, n_features = starts.means.shape
+            n_together = n_kernels * max(options.n_starts, n_starts)
+            compiles = worth_compiling(source.summary.n_rows, n_together, n_features)
+            setting = Setting(frame, structure, pool, options.precision, compiles)
             place = np.asarray if on_host else source.to_device
             yield cls(source, setting, rule_of(options, setting, starts.means.shape[1], place), volume)
 

@@ -12,11 +12,11 @@ from sklearn.base import clone
 
 from ..engine.compute.arrays import join
 from ..engine.em import fit
-from ..engine.model import Parameters, Status
+from ..engine.model import Parameters
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
 from .rows import open_training
-from .solving import fitted_so_far, options_of, start_batches
+from .solving import options_of, record_of_start, start_batches
 
 # The engine divides its work by the number of starts. Always pass the same number, so that the bits of a fit
 # do not depend on how many others run beside it.
@@ -65,19 +65,10 @@ def fit_each(
         starts += start_batches(model, training, frame, structure)
     options = replace(options_of(model, training.n_features, "full"), n_starts=_STARTS)
     result = fit(training.source, join(starts), options, frame=frame)
-    log_likelihoods = result.log_likelihood.sum(axis=1)
     fitted = []
-    for r, (status, random_state) in enumerate(zip(result.status, random_states, strict=True)):
+    for r, random_state in enumerate(random_states):
         own = copy(model)
         own.random_state = random_state
-        found = fitted_so_far(model, training, result.parameters.take(r), float(log_likelihoods[r]))
-        assert found.history is not None
-        history = replace(
-            found.history,
-            log_likelihood_path=result.path[r],
-            start_status=np.array([Status(status).name.lower()]),
-        )
-        converged = bool(status == Status.CONVERGED)
-        replace(found, converged=converged, n_iter=int(result.n_iter[r]), history=history).store(own)
+        record_of_start(model, training, result, r).store(own)
         fitted.append(own)
     return fitted

@@ -201,7 +201,7 @@ class Training:
         """Return the rows with a value in a feature set; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self
-        taken = replace(self, source=self.source.take(columns))
+        taken = replace(self, source=self.source.with_features(columns))
         empty = np.flatnonzero(taken.source.summary.moments.count == 0)
         if len(empty):
             raise ValueError(f"Feature {columns[empty[0]]} of X has no value: it is NaN in all rows.")

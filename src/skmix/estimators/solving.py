@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from ..engine import starts
-from ..engine.compute.arrays import pick, to_numpy
+from ..engine.compute.arrays import Array, pick, to_numpy
 from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
 from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status
 from ..engine.refine.prune import living_kernels
@@ -86,8 +86,8 @@ def fit_model(
     batches = start_batches(model, training, frame, structure, last, NUMBERS_TOGETHER if apart else None)
     batches = (with_tails(model, batch, source) for batch in batches)
     given = next(batches)
-    X, _, weights = _some_rows(training)
-    options, floor = with_resolution(model, options, X, weights, frame)
+    rows, _, weights = source.start_rows()
+    options, floor = with_resolution(model, options, rows, weights, frame)
     prior = None
     if isinstance(model.covariance_prior, str) and options.inference == "em" and options.freeze is None:
         prior = _default_prior(model, training, given, options, frame, last, floor, saved, resume)
@@ -224,11 +224,12 @@ def _default_prior(
             if found.covariance_prior is not None and found.covariance_prior_scale is not None:
                 prior = found.covariance_prior, found.covariance_prior_scale
         elif isinstance(model.init, str) and model.init != "uniform":
+            rows, codes, weights = _rows_for_starts(model, training, frame)
             # Use labelled rows alone: the others have no class.
-            rows, codes, weights = _some_rows(
-                training, labelled=True, frame=frame if is_robust(model) else None
-            )
-            masses = None if weights is None else weights / unit
+            labelled = np.flatnonzero(codes >= 0)
+            some = labelled[_evenly_spaced(len(labelled))]
+            rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
+            masses = None if weights is None else weights[some] / unit
             regulariser = regulariser_of(options, frame, structure, n_kernels)
             strength, common = prior_of_start(rows, codes, masses, one, structure, regulariser, frame)
             prior = strength * unit, common
@@ -260,45 +261,30 @@ def _kept_prior(model: Settings, last: Fitted | None, floor: Floor | None) -> tu
 def with_resolution(
     model: Settings,
     options: Options,
-    X: FloatArray,
+    rows: Array,
     weights: FloatArray | None,
     frame: Frame,
     last: FloatArray | None = None,
 ) -> tuple[Options, Floor | None]:
     """Return options with the resolution of the features as a floor, and that floor.
 
-    Maximum likelihood, variational fits and frozen parameters have none. X (n, M) are rows on the host with
+    Maximum likelihood, variational fits and frozen parameters have none. It is found from rows (n, M) with
     weights (n,). In a stream, `last` (M,) is the resolution so far, and the finer one of each feature stays.
     """
     if model.covariance_prior is None or options.inference != "em" or options.freeze is not None:
         return options, None
-    found, least = resolution_of(X, weights, frame), options.floor * frame.variance * frame.scale**2
+    some = _evenly_spaced(rows.shape[0])
+    X = to_numpy(pick(rows, some)).astype(np.float64)
+    found = resolution_of(X, None if weights is None else weights[some], frame)
     if last is not None:
         # A feature has no resolution in a batch where it is constant.
         found = np.where((found > 0) & (last > 0), np.minimum(found, last), np.maximum(found, last))
+    least = options.floor * frame.variance * frame.scale**2
     floor = Floor(resolution=found, variance_floor=np.maximum(least, found))
     return replace(options, resolution=floor.variance_floor), floor
 
 
-def _some_rows(
-    training: Training, *, labelled: bool = False, frame: Frame | None = None
-) -> tuple[FloatArray, IntArray, FloatArray | None]:
-    """Return at most `_SOME_ROWS` of the rows for starts, evenly spaced, on the host.
-
-    Of labelled rows only, gaps are filled, and outliers are left out if a frame is given.
-    """
-    rows, codes, weights = training.source.start_rows()
-    if labelled and training.source.summary.gaps:
-        rows = fill_gaps(rows, codes)
-    if frame is not None:
-        rows, codes, weights = starts.without_outliers(rows, codes, weights, frame)
-    among = np.flatnonzero(codes >= 0) if labelled else np.arange(len(codes))
-    chosen = among[evenly_spaced(len(among))]
-    some = to_numpy(pick(rows, chosen)).astype(np.float64)
-    return some, codes[chosen], None if weights is None else weights[chosen]
-
-
-def evenly_spaced(n_rows: int) -> IntArray:
+def _evenly_spaced(n_rows: int) -> IntArray:
     """Return at most `_SOME_ROWS` of the numbers of n rows."""
     return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
 
@@ -467,14 +453,7 @@ def start_batches(
         own_kernels = default_kernels(training, structure, shared=model.init == "auto")
         n_kernels = int(own_kernels.sum())
     random_state = check_random_state(model.random_state)
-    rows, codes, weights = training.source.start_rows()
-    if training.source.summary.gaps:
-        rows = fill_gaps(rows, codes)
-    if init == "class" and prior is not None:
-        own = np.flatnonzero(codes >= 0)
-        rows, codes, weights = pick(rows, own), codes[own], None if weights is None else weights[own]
-    if is_robust(model):
-        rows, codes, weights = starts.without_outliers(rows, codes, weights, frame)
+    rows, codes, weights = _rows_for_starts(model, training, frame, labelled=init == "class")
     size = np.prod(structure.shape(n_kernels, n_features))
     together = model.n_init if n_numbers is None else max(1, int(n_numbers // size))
     for first in range(0, model.n_init, together):
@@ -491,6 +470,21 @@ def start_batches(
             choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
             found = choose(rows, wanted, weights)
         yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
+
+
+def _rows_for_starts(
+    model: Settings, training: Training, frame: Frame, *, labelled: bool = False
+) -> tuple[Array, IntArray, FloatArray | None]:
+    """Return rows (n, M) to start from, with codes and weights (n,): no gaps, and no outliers with a tail."""
+    rows, codes, weights = training.source.start_rows()
+    if training.source.summary.gaps:
+        rows = fill_gaps(rows, codes)
+    if labelled and training.n_unlabelled:
+        own = np.flatnonzero(codes >= 0)
+        rows, codes, weights = pick(rows, own), codes[own], None if weights is None else weights[own]
+    if is_robust(model):
+        rows, codes, weights = starts.without_outliers(rows, codes, weights, frame)
+    return rows, codes, weights
 
 
 def _goes_on(model: Settings, training: Training, structure: Structure, last: Fitted | None) -> bool:
@@ -548,6 +542,23 @@ def fitted_so_far(
     )
 
 
+def record_of_start(
+    model: Settings, training: Training, result: Result, start: int, parameters: Parameters | None = None
+) -> Fitted:
+    """Return the record of one start, whose parameters may be given in another form."""
+    parameters = result.parameters.take(start) if parameters is None else parameters
+    found = fitted_so_far(model, training, parameters, float(result.log_likelihood[start].sum()))
+    assert found.history is not None
+    status = Status(result.status[start])
+    history = replace(
+        found.history,
+        log_likelihood_path=result.path[start],
+        start_status=np.array([status.name.lower()]),
+    )
+    converged, n_iter = status == Status.CONVERGED, int(result.n_iter[start])
+    return replace(found, converged=converged, n_iter=n_iter, history=history)
+
+
 def _fitted(
     model: Settings, result: Result, status: IntArray, reached: FloatArray, training: Training
 ) -> Fitted:
@@ -557,19 +568,14 @@ def _fitted(
     structure = structure_of(covariance_type_of(model, training.source.summary.n_rows, training.n_features))
     if model.inference == "variational":
         parameters = living_kernels(parameters, structure)
-    found = fitted_so_far(model, training, parameters, float(result.log_likelihood[best].sum()))
+    found = record_of_start(model, training, result, best, parameters)
     assert found.history is not None
-    history = replace(
-        found.history,
-        log_likelihood_path=result.path[best],
-        start_status=np.array([Status(each).name.lower() for each in status]),
-        start_log_likelihoods=reached,
-    )
-    converged, n_iter = bool(result.status[best] == Status.CONVERGED), int(result.n_iter[best])
-    found = replace(found, converged=converged, n_iter=n_iter, history=history)
-    if not converged:
+    names = np.array([Status(each).name.lower() for each in status])
+    history = replace(found.history, start_status=names, start_log_likelihoods=reached)
+    found = replace(found, history=history)
+    if not found.converged:
         warn_caller(
-            f"The best of {len(status)} starts did not converge in {n_iter} passes. "
+            f"The best of {len(status)} starts did not converge in {found.n_iter} passes. "
             f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
             ConvergenceWarning,
         )

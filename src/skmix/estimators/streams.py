@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from ..engine.compute.arrays import has_gaps, is_numpy, on_host, pick, to_numpy
+from ..engine.compute.arrays import has_gaps, is_numpy, on_host, pick
 from ..engine.compute.blocks import Block, is_missing
 from ..engine.em import fit
 from ..engine.model import FloatArray, Frame, Options, Parameters, frame_of
@@ -25,7 +25,7 @@ from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import Settings, check_covariance_type, covariance_type_of, is_robust
 from .decisions import kind_of_labels, quantile
 from .densities import log_density
-from .fitted import Fitted, Floor, History, Shifts, fields_of
+from .fitted import Fitted, History, Shifts, fields_of
 from .rows import (
     Training,
     check_gaps,
@@ -37,7 +37,6 @@ from .rows import (
 )
 from .solving import (
     best_start,
-    evenly_spaced,
     options_of,
     refuse_unlabelled,
     start_batches,
@@ -159,7 +158,7 @@ def _absorb(
     past: Running | Frame
     if last is None:
         past = measure(batch.X, structure, row_weights=batch.weights)
-        options, floor = _with_resolution(model, None, options, batch, past)
+        options, floor = with_resolution(model, options, batch.X, batch.weights, past)
         parameters = _first_batch(model, batch, classes, options, past)
     else:
         _check_covariance_type(model, last)
@@ -177,7 +176,8 @@ def _absorb(
             n_batches = max(1, round(total / batch.X.shape[0]))
             counted = replace(parameters, weights=last.counted_weights)
             past = resume(counted, frame_of(parameters, structure), covariance_type, n_batches, total)
-        options, floor = _with_resolution(model, last, options, batch, past.frame)
+        finest = None if last.floor is None else last.floor.resolution
+        options, floor = with_resolution(model, options, batch.X, batch.weights, past.frame, finest)
     assert batch.y is not None
     found, running, log_likelihood = absorb(
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
@@ -218,17 +218,6 @@ def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
     # The first count is that of rows without a label.
     sizes = np.bincount(batch.y + 1, weights=batch.weights, minlength=len(classes) + 1)
     return sizes[1:].astype(np.float64)
-
-
-def _with_resolution(
-    model: Settings, last: Fitted | None, options: Options, batch: Block, frame: Frame
-) -> tuple[Options, Floor | None]:
-    """Return options with the finest resolution of the features in the batches so far."""
-    some = evenly_spaced(batch.X.shape[0])
-    weights = None if batch.weights is None else batch.weights[some]
-    rows = to_numpy(pick(batch.X, some)).astype(np.float64)
-    before = None if last is None or last.floor is None else last.floor.resolution
-    return with_resolution(model, options, rows, weights, frame, before)
 
 
 def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options, frame: Frame) -> Parameters:
@@ -279,14 +268,15 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
                 f"No row of class {label!r} has a value in feature set {number}, columns {columns}."
             )
         fits.append(_insert(model, last, own, label, place))
-    last = Fitted.of(parts[0][1])
-    assert last is not None
-    prior, sizes = _with_class(last, new, place)
-    estimator._record(parts, fits, sizes, prior).store(estimator)
+    # The other classes keep their proportions.
+    size = float(len(new.X) if new.weights is None else new.weights.sum())
+    share = size / (last.class_count.sum() + size)
+    prior = np.insert(last.class_prior * (1.0 - share), place, share)
+    estimator._record(parts, fits, np.insert(last.class_count, place, size), prior).store(estimator)
 
 
 def _insert(model: Settings, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
-    """Fit the weights of a new class and insert it among the others of a mixture."""
+    """Fit the weights of a new class and insert it among those of a mixture; prior and size are set later."""
     _check_covariance_type(model, last)
     options = replace(
         options_of(model, new.X.shape[1], last.covariance_type),
@@ -327,13 +317,10 @@ def _insert(model: Settings, last: Fitted, new: Block, label: Any, place: int) -
             group_shifts=np.insert(others, place, shift, axis=0),
         )
     longer = np.result_type(last.classes, np.asarray(label))
-    prior, sizes = _with_class(last, new, place)
     # Drop reports of the fit or stream: they describe fewer classes.
     return replace(
         last,
         classes=np.insert(last.classes.astype(longer), place, label),
-        class_prior=prior,
-        class_count=sizes,
         weights=np.insert(last.weights, place, weights, axis=1),
         background_weights=background,
         shifts=shifts,
@@ -354,14 +341,6 @@ def _adapted(
         GroupRows(source, 1), replace(start, weights=common[:, None]), strength, options, frame, anchor=anchor
     )
     return found.parameters.weights[:, 0], found.shifts[0]
-
-
-def _with_class(last: Fitted, new: Block, place: int) -> tuple[FloatArray, FloatArray]:
-    """Return priors and sizes (L + 1,) of the classes with a new one; the others keep their proportions."""
-    size = float(len(new.X) if new.weights is None else new.weights.sum())
-    share = size / (last.class_count.sum() + size)
-    prior = np.insert(last.class_prior * (1.0 - share), place, share)
-    return prior, np.insert(last.class_count, place, size)
 
 
 def place_of_label(classes: np.ndarray, label: Any) -> int:

@@ -12,8 +12,8 @@ from scipy import special, stats
 
 from ..engine.model import BoolArray, FloatArray, IntArray
 
-# Fewest groups among which one can be unusual.
-FEWEST_GROUPS = 5
+# Fewest samples of a fit that tell what is usual.
+FEWEST_SAMPLES = 5
 # Largest correlation of rows of one group. With a correlation of one, a group would have a single part.
 _MOST_ALIKE = 0.9
 # Coarsest step of a grid of log-inflations: with few groups, their standard error √(2/R) is larger.
@@ -37,12 +37,12 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
-class Values:
+class Residuals:
     """Values of L groups: multiples of one mean, with errors, and with a normal deviation among groups."""
 
     found: FloatArray  # (L,)
     errors: FloatArray  # (L,): standard deviations
-    slopes: FloatArray  # (L,): how often each has the mean
+    slopes: FloatArray  # (L,): coefficients of the common mean
     skews: FloatArray  # (L,): of the errors
 
 
@@ -58,7 +58,7 @@ class Verdicts:
     p_adjusted: FloatArray  # (L,): for shares and values of all groups together
 
 
-def judge(counts: FloatArray, values: Values | None, of_fit: BoolArray, level: float) -> Verdicts:
+def judge(counts: FloatArray, values: Residuals | None, of_fit: BoolArray, level: float) -> Verdicts:
     """Return how unusual groups are among those of the fit (L,), by rows (L, G) of their parts and by values.
 
     P-values are for all that is looked at together: the parts and the value of a group by Bonferroni, groups
@@ -80,7 +80,7 @@ def judge(counts: FloatArray, values: Values | None, of_fit: BoolArray, level: f
         for some in (pending & of_fit, ~of_fit):
             adjusted[some] = _holm(together[some])
         unusual = pending & of_fit & (adjusted <= level)
-        if not unusual.any() or np.sum(usual & ~unusual) < FEWEST_GROUPS:
+        if not unusual.any() or np.sum(usual & ~unusual) < FEWEST_SAMPLES:
             break
         usual, pending = usual & ~unusual, pending & ~unusual
     p_shares = np.minimum(1.0, max(n_shares, 1) * least)
@@ -117,7 +117,7 @@ def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, Floa
     n_steps = int(np.ceil(highest / min(_COARSEST, np.sqrt(2.0 / len(reference)))))
     inflation = (np.arange(n_steps) + 0.5) * (highest / n_steps)
     rho = np.expm1(inflation) / typical
-    grids = [_Grid.of(each, sizes[reference], rho) for each in counts[reference].T]
+    grids = [_ShareGrid.of(each, sizes[reference], rho) for each in counts[reference].T]
     expected = _pooled(np.stack([grid.evidence for grid in grids]), inflation)
     p_values, shares = np.ones_like(counts), np.ones_like(counts)
     for g, grid in enumerate(grids):
@@ -136,7 +136,7 @@ def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, Floa
 
 
 @dataclass(frozen=True)
-class _Grid:
+class _ShareGrid:
     """Points of the mean share and ρ of a part, and posteriors of R groups, without each of them and of all.
 
     There are some points with each ρ, one after the other.
@@ -148,7 +148,7 @@ class _Grid:
     evidence: FloatArray  # (H, R + 1): log-likelihood of ρ
 
     @classmethod
-    def of(cls, counts: FloatArray, sizes: FloatArray, rho: FloatArray) -> _Grid:
+    def of(cls, counts: FloatArray, sizes: FloatArray, rho: FloatArray) -> _ShareGrid:
         """Return the grid for the rows (R,) of a part in groups of these sizes (R,)."""
         angles = np.arcsin(np.sqrt(np.clip(counts / sizes, 0.0, 1.0)))
         known = 4.0 * sizes / (1.0 + np.maximum(sizes - 1.0, 0.0) * rho[:, None])
@@ -194,8 +194,8 @@ def _pooled(evidence: FloatArray, inflation: FloatArray) -> FloatArray:
 def lower_tail(count: float, rest: float, a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the probabilities of at most `count` of count + rest rows, for beta-binomial parameters (P,).
 
-    Few are summed, and a part of one counts in proportion. The share of many has nearly a Beta distribution
-    of the same variance; half a row makes up for counts being whole numbers.
+    Small counts have the exact sum, with linear interpolation for fractions. The share of larger ones has
+    nearly a Beta distribution of the same variance, with half a row added as a continuity correction.
     """
     size, total = count + rest, a + b
     if count <= _MOST_SUMMED:
@@ -210,7 +210,7 @@ def lower_tail(count: float, rest: float, a: FloatArray, b: FloatArray) -> Float
     return special.betainc(known * a, known * b, min((count + 0.5) / size, 1.0))
 
 
-def usual_values(values: Values, usual: BoolArray) -> FloatArray:
+def usual_values(values: Residuals, usual: BoolArray) -> FloatArray:
     """Return the values (L,) of groups as standard normal variates.
 
     The common mean and the deviation among groups are those of the usual groups other than the group itself,

@@ -7,95 +7,53 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..estimators.rows import without_names
 from ..plots._common import CLASS_COLOURS, FloatArray
-from ..plots._models import Kernels, kernels_of, part_label
+from ..plots._models import DrawnKernels, drawn_kernels, part_label
 from ..report.description import describe, traits
-from ..report.model_page import checked_rows, mixture_values, offered_planes, row_values
-from ..report.rendering import decimals, joined, render_page, significant, text
+from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
+from ..report.rendering import decimals, in_words, number_text, render_page, significant
+from .judging import FEWEST_SAMPLES
 from .populations import HEIGHT, Populations
-from .proportions import FEWEST_SAMPLES, composition
+from .proportions import Composition
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MAX_ROWS = 3000
-"""More cells would make the page larger, but not clearer."""
 _CLEAR = 0.01
-"""Largest p-value of a difference that is named beside a smaller one."""
+"""Mention a second reason if its p-value is below this."""
 
 
 def study_page(
     model: Any,
     populations: Populations | None,
-    proportions: DataFrame,
+    composition: Composition,
     *,
     title: str,
     unusual: DataFrame | None = None,
-    X: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    names: Sequence[str] | None = None,
-    scale: str | None = None,
+    fitted_shares: FloatArray | None = None,
+    cells: tuple[FloatArray, Sequence[Any]] | None = None,
+    markers: Sequence[str] = (),
+    scale: str = "none",
     made: Sequence[tuple[str, str]] = (),
     notes: Sequence[str] = (),
 ) -> str:
     """Return the page of a study: one HTML file that opens offline and fetches nothing.
 
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        The fitted mixture.
-    populations : Populations or None
-        Its populations; None shows kernels.
-    proportions : DataFrame
-        Proportions of its kernels or populations in the samples, as `composition` returns them.
-    title : str
-        Title of the page.
-    unusual : DataFrame, default=None
-        Which samples are unusual, as `unusual_samples` returns it. None marks none.
-    X : array-like of shape (n, M), default=None
-        Cells to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
-        They become part of the page.
-    groups : array-like of shape (n,), default=None
-        The sample of each of these cells.
-    names : sequence of str, default=None
-        What to call the markers; None takes the names of the model.
-    scale : str, default=None
-        The scale of the values, such as ``arcsinh:150``; None, or ``none``, says nothing of it.
-    made : sequence of pairs of str, default=()
-        How the study was made: names and values for a table at the end of the page.
-    notes : sequence of str, default=()
-        What a reader should know about the data, such as files that were left out.
-
-    Returns
-    -------
-    str
-        The page. The same arguments give the same characters.
+    `unusual` is the table of `Study.unusual`. New samples are compared with the proportions of those of the
+    fit, `fitted_shares`. Some of the `cells`, values (n, M) and samples (n,), are drawn beneath the kernels.
+    `made` is a table of how the study was made.
     """
-    kernels = kernels_of(model)
-    if names is not None:
-        if len(names) != len(kernels.names):
-            raise ValueError(f"The model has {len(kernels.names)} features, but names has {len(names)}.")
-        kernels = replace(kernels, names=list(names))
+    kernels = drawn_kernels(model)
+    if markers:
+        kernels = replace(kernels, names=list(markers))
     n_kernels = len(kernels.means)
-    parts: list[Any] = list(range(n_kernels))
-    kind, members = "kernel", np.arange(n_kernels)
-    if populations is not None:
-        kind, members, parts = "population", populations.of_kernels, populations.labels
-    n_numbered = len(parts)
-    if "background" in proportions[kind].tolist():
-        parts = [*parts, "background"]
-    labels = list(dict.fromkeys(proportions["sample"].tolist()))
-    shares, lower, upper = (
-        _wide(proportions, kind, column, parts) for column in ("proportion", "lower", "upper")
-    )
-    others = shares
-    if unusual is not None and set(labels) != set(model.classes_.tolist()):
-        # New samples are compared with those of the fit.
-        others = _wide(composition(model, populations=populations), kind, "proportion", parts)
-    n_cells = proportions.groupby("sample", sort=False)["cells"].first()
+    kind, parts, shares = composition.kind, composition.parts, composition.shares
+    n_numbered = len(parts) - (parts[-1] == "background")
+    members = np.arange(n_kernels) if populations is None else populations.of_kernels
+    labels = composition.names.tolist()
+    others = shares if fitted_shares is None else fitted_shares
     flagged = [] if unusual is None else unusual.loc[unusual["unusual"], "sample"].tolist()
     offered = offered_planes(kernels, 1)
     overall = kernels.weights_of(None)
@@ -104,16 +62,21 @@ def study_page(
     tree = None if populations is None or n_kernels == 1 else populations.tree
     if unusual is None and len(model.classes_) < FEWEST_SAMPLES:
         notes = [*notes, f"Unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples."]
-    rows, rows_note = _cells(model, populations, X, groups, labels, offered)
+    n_cells, rows, note = int(composition.sizes.sum()), None, ""
+    if cells is not None:
+        rows = _drawn(model, populations, *cells, labels, offered)
+        n_drawn = len(rows["parts"])
+        note = f"{n_drawn:,} cells are drawn{', chosen at random' if n_drawn < n_cells else ''}."
     data = {
         "title": title,
         "kind": kind,
         "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,
         "n_features": len(kernels.names),
-        "n_cells": f"{int(n_cells.sum()):,}",
+        "n_cells": f"{n_cells:,}",
         "samples": [
-            {"name": str(name), "cells": int(n_cells[name]), "unusual": name in flagged} for name in labels
+            {"name": str(name), "cells": int(size), "unusual": name in flagged}
+            for name, size in zip(labels, composition.sizes, strict=True)
         ],
         "n_unusual": len(flagged),
         "judged": unusual is not None,
@@ -124,30 +87,30 @@ def study_page(
                 "label": part_label(part, kind),
                 "name": _name(kind, part),
                 "kernels": np.flatnonzero(members == place).tolist(),
-                "listed": joined(map(part_label, np.flatnonzero(members == place).tolist())),
+                "listed": in_words(map(part_label, np.flatnonzero(members == place).tolist())),
                 "mean": percent(own.mean()),
                 "range": f"{percent(own.min())} – {percent(own.max())}",
             }
             for place, (part, own) in enumerate(zip(parts, shares.T, strict=True))
         ],
         "shares": decimals(100 * shares, 4),
-        "lower": decimals(100 * lower, 4),
-        "upper": decimals(100 * upper, 4),
+        "lower": decimals(100 * composition.lower, 4),
+        "upper": decimals(100 * composition.upper, 4),
         "table": [
             [
                 (percent(share), f"{percent(low)} – {percent(high)}" if np.isfinite(low) else "–")
-                for share, low, high in zip(*of_group, strict=True)
+                for share, low, high in zip(*of_sample, strict=True)
             ]
-            for of_group in zip(shares, lower, upper, strict=True)
+            for of_sample in zip(shares, composition.lower, composition.upper, strict=True)
         ],
         "mixture": mixture_values(alone, *offered, name=""),
         "members": members.tolist(),
         "profile": _profile(kernels, overall, members, offered[0]),
-        "scale": _in_words(scale),
+        "scale": _scale_note(scale),
         "tree": None if tree is None else significant(tree),
         "cut": None if tree is None else _cut(tree[:, 2], n_numbered),
         "rows": rows,
-        "rows_note": rows_note,
+        "rows_note": note,
         "made": [*made, *traits(describe(model))],
         "notes": list(notes),
         "colours": list(CLASS_COLOURS),
@@ -155,15 +118,9 @@ def study_page(
     return render_page("study.html.j2", data, "skmix.groups")
 
 
-def _wide(table: DataFrame, kind: str, column: str, parts: Sequence[Any]) -> FloatArray:
-    """Return a column of proportions as an array (L, G), samples in the order of the table."""
-    wide = table.pivot(index="sample", columns=kind, values=column)
-    return wide.loc[table["sample"].unique(), list(parts)].to_numpy(dtype=np.float64)
-
-
 def percent(share: float) -> str:
     """Return a share in percent, with more digits where it is small."""
-    shown = text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
+    shown = number_text(100 * share, 1 if share >= 0.01 else 2 if share >= 0.001 else 3)
     return "0" if shown == "0.000" else shown
 
 
@@ -172,9 +129,9 @@ def _name(kind: str, part: Any) -> str:
     return f"{kind} {part_label(part, kind)}" if isinstance(part, int) else str(part)
 
 
-def _in_words(scale: str | None) -> str:
+def _scale_note(scale: str) -> str:
     """Return what to say about the scale of the values, such as ``arcsinh:150``."""
-    if scale is None or scale == "none":
+    if scale == "none":
         return ""
     kind, _, cofactor = scale.partition(":")
     return f"Values are on the {kind} scale{f' with cofactor {cofactor}' if cofactor else ''}."
@@ -197,7 +154,8 @@ def _unusual_rows(
 ) -> list[dict[str, str]]:
     """Return what to say about each unusual sample, the most unusual first.
 
-    Proportions (L, G) are of all samples; the others that they are compared with are the same, or of the fit.
+    Proportions (L, G) are compared with those of the other samples: the same ones, or for new samples the
+    samples of the fit.
     """
     if unusual is None:
         return []
@@ -230,7 +188,7 @@ def _unusual_rows(
 
 
 def _profile(
-    kernels: Kernels, weights: FloatArray, members: Any, features: Sequence[int]
+    kernels: DrawnKernels, weights: FloatArray, members: Any, features: Sequence[int]
 ) -> dict[str, list[Any]]:
     """Return the mean of each population in the offered features, and its place from lowest to highest."""
     belongs = (members[:, None] == np.arange(members.max() + 1)) * weights[:, None]
@@ -244,37 +202,26 @@ def _profile(
     digits = np.clip(2 - np.floor(np.log10(np.where(high > low, high - low, 1.0))), 0, 6).astype(int)
     return {
         "features": [kernels.names[d] for d in features],
-        "means": [[text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
+        "means": [[number_text(value, n) for value, n in zip(row, digits, strict=True)] for row in means],
         "places": decimals(places, 2),
     }
 
 
-def _cells(
+def _drawn(
     model: Any,
     populations: Populations | None,
-    X: ArrayLike | None,
-    groups: ArrayLike | None,
+    X: FloatArray,
+    samples: Sequence[Any],
     names: Sequence[Any],
     offered: tuple[list[int], FloatArray],
-) -> tuple[dict[str, Any] | None, str]:
-    """Return the cells to draw, with the places of their samples and populations, and a note."""
-    if X is None:
-        if groups is not None:
-            raise ValueError("groups was given without X: give the cells of these samples too.")
-        return None, ""
-    rows = checked_rows(model, X)
-    labels = [None] * len(rows) if groups is None else np.asarray(groups).ravel().tolist()
-    if len(labels) != len(rows):
-        raise ValueError(f"X has {len(rows)} rows but there are {len(labels)} groups.")
-    chosen, note = np.arange(len(rows)), f"{len(rows):,} cells are drawn."
-    if len(rows) > _MAX_ROWS:
-        chosen = np.sort(np.random.RandomState(0).choice(len(rows), _MAX_ROWS, replace=False))
-        note = f"{_MAX_ROWS:,} cells are drawn, chosen at random."
-    places, nameless = {name: place for place, name in enumerate(names)}, without_names(model)
-    own = rows[chosen]
-    parts = nameless.predict(own) if populations is None else populations.predict(nameless, own)
+) -> dict[str, Any]:
+    """Return the cells to draw, with the places of their samples and populations."""
+    chosen = chosen_rows(len(X))
+    rows, nameless = X[chosen], without_names(model)
+    places = {name: place for place, name in enumerate(names)}
+    parts = nameless.predict(rows) if populations is None else populations.predict(nameless, rows)
     return {
-        "samples": [places.get(labels[row]) for row in chosen],
+        "samples": [places.get(samples[row]) for row in chosen],
         "parts": parts.tolist(),
-        "values": row_values(own, *offered),
-    }, note
+        "values": row_values(rows, *offered),
+    }

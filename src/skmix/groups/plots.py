@@ -1,31 +1,13 @@
-"""Pictures of a study: proportions in samples, the tree of merges, and kernels in colours of populations."""
+"""Pictures of a study: proportions in samples, and the tree of merges."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ..estimators.rows import prepared_frame, without_names
-from ..plots._common import (
-    CLASS_COLOURS,
-    DASHES,
-    LEGEND,
-    MARKERS,
-    MEDIUM,
-    SMALL,
-    Axes,
-    Figure,
-    colour_of,
-    dots,
-    ellipses,
-    finish,
-    panels_for,
-    round_of,
-)
-from ..plots._models import Feature, kernels_of, part_label
+from ..plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, colour_of, finish, panels_for
+from ..plots._models import part_label
 from .populations import Populations
 
 _MAX_NUMBERS = 200
@@ -51,16 +33,16 @@ def plot_proportions(
     Parameters
     ----------
     table : DataFrame
-        What `composition` returns, or `Study.proportions`.
+        What `Study.proportions` returns.
     unusual : DataFrame, default=None
-        What `unusual_samples` returns. Names of unusual samples have an arrow and a colour; where it is their
+        What `Study.unusual` returns. Names of unusual samples have an arrow and a colour; where it is their
         composition, the least usual proportion has a frame.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
     """
     part = next((name for name in ("population", "kernel") if name in getattr(table, "columns", ())), None)
     if part is None:
-        raise ValueError("table must have a column 'kernel' or 'population', as composition() returns it.")
+        raise ValueError("table must have a column 'kernel' or 'population', as Study.proportions has it.")
     shares = table.pivot(index="sample", columns=part, values="proportion").loc[table["sample"].unique()]
     n_samples, n_parts = shares.shape
     size = (float(np.clip(0.5 * n_parts + 2.5, 4.0, 14.0)), float(np.clip(0.25 * n_samples + 1.0, 2.5, 14.0)))
@@ -138,61 +120,12 @@ def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: F
     panel.axhline(0.5 * (levels[made] + levels[made + 1]), color="black", ls="--", lw=1.0)
     panel.set(xlabel="kernel", ylabel="height of the merge", ylim=(0.0, 1.05))
     handles = [
-        Line2D([], [], color=colour_of(g), label=str(label)) for g, label in enumerate(populations.labels)
+        Line2D([], [], color=colour_of(g), label=str(label))
+        for g, label in enumerate(populations.display_names)
     ]
     if n_populations <= 2 * len(CLASS_COLOURS):
         panel.legend(
             handles=handles, title="population", loc="center left", bbox_to_anchor=(1.0, 0.5), **LEGEND
         )
     finish(panel)
-    return panel
-
-
-def draw_populations(
-    model: Any,
-    populations: Populations,
-    X: ArrayLike | None = None,
-    axes: Axes | None = None,
-    *,
-    features: Sequence[Feature] = (0, 1),
-    n_std: float = 2.0,
-) -> Axes:
-    """Draw the kernels of a mixture as ellipses, and rows as dots, in the colours of their populations.
-
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        A fitted mixture.
-    populations : Populations
-        What `merge_kernels` returns for it.
-    X : array-like of shape (n, M), default=None
-        Rows to show beneath the kernels.
-    axes : matplotlib axes, default=None
-        Where to draw; None makes a new figure.
-    features : sequence of two of int or str, default=(0, 1)
-        The features on the horizontal and the vertical axis, by index or name.
-    n_std : float, default=2.0
-        Distance of the ellipses from the means, in standard deviations.
-    """
-    kernels = kernels_of(model)
-    if len(features) != 2:
-        raise ValueError(f"populations are drawn in two features, got {len(features)}.")
-    columns = [kernels.feature(feature) for feature in features]
-    (panel,) = panels_for(1, axes, size=(4.6, 3.8))
-    if X is not None:
-        rows = np.asarray(prepared_frame(model, X), dtype=np.float64)
-        found = populations.predict(without_names(model), rows)
-        rows = rows[:, columns]
-        for g in range(len(populations)):
-            marker = MARKERS[round_of(g)]
-            dots(panel, rows[found == g], marker=marker, color=colour_of(g), alpha=0.35)
-    means, covariances = kernels.project(np.eye(len(kernels.names))[columns])
-    lines = [{"color": colour_of(g), "ls": DASHES[round_of(g)], "lw": 1.4} for g in populations.of_kernels]
-    ellipses(panel, means, covariances, lines, n_std)
-    for g in range(len(populations)):
-        panel.plot([], [], color=colour_of(g), ls=DASHES[round_of(g)], label=str(populations.labels[g]))
-    if axes is None:
-        panel.set(xlabel=kernels.names[columns[0]], ylabel=kernels.names[columns[1]])
-        panel.legend(title="population", **LEGEND | {"fontsize": SMALL + 1, "title_fontsize": SMALL + 1})
-        finish(panel, label_size=MEDIUM)
     return panel

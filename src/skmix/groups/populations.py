@@ -19,12 +19,11 @@ from ..engine.compute.arrays import Array, like, namespace, on_host
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..estimators import SharedKernelMixture, densities
 from ..estimators.densities import has_shifts
-from ..estimators.rows import computed, host_copy, score_rows, without_names
-from .merging import below, by_weight, cut, merge
+from ..estimators.rows import host_copy, score_rows, without_names
+from .merging import below, cut, merge
 
-_CRITERIA = ("entropy", "overlap")
-# Height up to which kernels are merged: two equal Gaussians 4 standard deviations apart by entropy, 4.3 by
-# overlap (benchmarks/populations.py).
+# Height up to which kernels are merged: that of two equal Gaussians 4 standard deviations apart
+# (benchmarks/populations.py).
 HEIGHT = 0.9
 # Rows to draw from a model, spread evenly over its kernels.
 _DRAWN = 1 << 15
@@ -44,14 +43,13 @@ class Populations:
 
     of_kernels: IntArray  # (K,): the population of each kernel, from 0 to G - 1
     tree: FloatArray  # (K - 1, 4): all merges as SciPy's linkage matrix
-    entropies: FloatArray  # (K,): entropy per row, in nats, with K, K - 1, …, 1 populations
     names: Mapping[int, str] = field(default_factory=dict)  # of the populations that have one
 
     def __len__(self) -> int:
         return int(self.of_kernels.max()) + 1
 
     @property
-    def labels(self) -> list[Any]:
+    def display_names(self) -> list[Any]:
         """The name (G,) of each population, or its number."""
         return [self.names.get(number, number) for number in range(len(self))]
 
@@ -62,12 +60,12 @@ class Populations:
 
     def renamed(self, names: Mapping[Any, str]) -> Populations:
         """Return the populations with other names, given by number or by present name."""
-        known: dict[Any, int] = {label: number for number, label in enumerate(self.labels)}
+        known: dict[Any, int] = {label: number for number, label in enumerate(self.display_names)}
         known |= {number: number for number in range(len(self))}
         found = dict(self.names)
         for population, name in names.items():
             if population not in known:
-                raise ValueError(f"There is no population {population!r}: known are {self.labels}.")
+                raise ValueError(f"There is no population {population!r}: known are {self.display_names}.")
             if not isinstance(name, str) or not name or name == "background":
                 raise ValueError(f"A population cannot be called {name!r}.")
             found[known[population]] = name
@@ -109,7 +107,6 @@ class Populations:
             (own.shape == (n_kernels,) and own.dtype.kind == "i", f"are not {n_kernels} whole numbers"),
             (np.array_equal(numbers, np.arange(len(numbers))), f"are not numbered 0 to {len(numbers) - 1}"),
             (linked and (n_kernels == 1 or is_valid_linkage(tree)), "have no valid tree of merges"),
-            (self.entropies.shape == (n_kernels,), f"have not {n_kernels} entropies"),
         ):
             if not right:
                 raise ValueError(f"its populations {problem}")
@@ -133,11 +130,6 @@ def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray |
     return xp.argmax(shares @ like(members, shares), axis=1)
 
 
-def in_memory(found: Any) -> Any:
-    """Return a result as a NumPy array; computes Dask's."""
-    return computed(found)
-
-
 def average_weights(model: Any) -> FloatArray:
     """Return the weights (K,) in all groups together, of rows that are not background."""
     background = getattr(model, "background_weights_", None)
@@ -146,55 +138,28 @@ def average_weights(model: Any) -> FloatArray:
     return found
 
 
-def check_same_features(model: Any, other: Any, name: str) -> None:
-    """Refuse the argument `name`, whose features `other` noted, unless they are those of the model."""
-    if other.n_features_in_ != model.n_features_in_:
-        raise ValueError(
-            f"{name} has {other.n_features_in_} features, but the fit had {model.n_features_in_}."
-        )
-    both = [getattr(each, "feature_names_in_", None) for each in (model, other)]
-    names = [each.tolist() for each in both if each is not None]
-    if len(names) == 2 and names[0] != names[1]:
-        raise ValueError(f"{name} has different features: {names[1]}, and the fit had {names[0]}.")
-
-
 # ---------------------------------------------------------------- merges
 
 
 def merge_kernels(
-    model: SharedKernelMixture,
-    X: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    *,
-    criterion: str = "entropy",
-    n_populations: int | None = None,
-    threshold: float | None = None,
+    model: SharedKernelMixture, *, n_populations: int | None = None, height: float | None = None
 ) -> Populations:
     """Merge the kernels of a fitted mixture into populations, which may have any shape.
 
-    Kernels are merged two by two, and so is what was made of them, until a tree of all is cut. The mixture
-    and its density stay as they are.
+    Each step merges the two that lower the entropy of the responsibilities most [1]_, until one is left; the
+    tree of merges is then cut. Responsibilities are those of draws from the model, as many from each kernel,
+    and always the same. The mixture and its density stay as they are.
 
     Parameters
     ----------
     model : SharedKernelMixture
         A fitted mixture.
-    X : array-like of shape (n, M), default=None
-        Rows by whose responsibilities kernels are merged, of any kind that `fit` takes; a sample of some ten
-        thousand is enough. None uses draws from the model, as many from each kernel, and always the same.
-    groups : array-like of shape (n,), default=None
-        The group of each row of X.
-    criterion : {'entropy', 'overlap'}, default='entropy'
-        'entropy' merges the pair that lowers the entropy of the responsibilities most [1]_. 'overlap' merges
-        the pair with the largest Bhattacharyya coefficient ∫√(p q) of their densities; unlike the entropy, it
-        does not depend on their weights, and suits small populations beside large ones.
     n_populations : int, default=None
-        Number of populations. None lets `threshold` decide.
-    threshold : float, default=None
-        Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. With 'overlap' it is one
-        less the coefficient. With 'entropy' it is the share of the uncertainty about which of the two a row
-        came from that knowing the row removes: 0.5 for two equal Gaussians 2 standard deviations apart, 0.9
-        for 4.
+        Number of populations. None lets `height` decide.
+    height : float, default=None
+        Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. The height of a merge is
+        the share of the uncertainty about which of the two a row came from that knowing the row removes: 0.5
+        for two equal Gaussians 2 standard deviations apart, 0.9 for 4.
 
     Returns
     -------
@@ -219,30 +184,20 @@ def merge_kernels(
     array([0, 0, 1])
     """
     own = checked_mixture(model)
-    if criterion not in _CRITERIA:
-        raise ValueError(f"criterion={criterion!r} is not one of {', '.join(map(repr, _CRITERIA))}.")
     n_kernels = len(own.means_)
     if n_populations is not None:
-        if threshold is not None:
-            raise ValueError("n_populations cannot be combined with threshold: both say where to stop.")
+        if height is not None:
+            raise ValueError("n_populations cannot be combined with height: both say where to cut.")
         whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
         if not whole or not 1 <= n_populations <= n_kernels:
             raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
-    height = HEIGHT if threshold is None else threshold
+    height = HEIGHT if height is None else height
     if not isinstance(height, Real) or not 0.0 <= float(height) <= 1.0:
-        raise ValueError(f"threshold must be a number from 0 to 1, got {threshold!r}.")
-    if X is None:
-        if groups is not None:
-            raise ValueError("groups was given without X: give the rows of these groups too.")
-        shares, weights = expected_responsibilities(own)
-    else:
-        shares = in_memory(own.predict_proba(X, groups=groups))
-        weights = np.ones(len(shares))
-    merges = merge(shares, weights, criterion)
+        raise ValueError(f"height must be a number from 0 to 1, got {height!r}.")
+    tree = merge(*expected_responsibilities(own))
     if n_populations is None:
-        n_populations = below(merges, float(height))
-    numbers = number_by_weight(own, cut(merges.tree, int(n_populations)))
-    return Populations(numbers, merges.tree, merges.entropies)
+        n_populations = below(tree, float(height))
+    return Populations(_number_by_weight(own, cut(tree, int(n_populations))), tree)
 
 
 def checked_mixture(model: Any, name: str = "model") -> Any:
@@ -253,13 +208,13 @@ def checked_mixture(model: Any, name: str = "model") -> Any:
     return host_copy(model)
 
 
-def number_by_weight(model: Any, populations: IntArray) -> IntArray:
-    """Return populations (K,) numbered by their weight, the largest first."""
+def _number_by_weight(model: Any, populations: IntArray) -> IntArray:
+    """Return populations (K,) numbered by weight, the largest first; of equal ones, by their means."""
     weights = average_weights(model)
     members = (populations[:, None] == np.arange(populations.max() + 1)) * weights[:, None]
     total = members.sum(axis=0)
     means = (members.T @ model.means_) / np.maximum(total, _TINY)[:, None]
-    return np.argsort(by_weight(total, means))[populations]
+    return np.argsort(np.lexsort((*means.T[::-1], -total)))[populations]
 
 
 # ---------------------------------------------------------------- draws from a model
@@ -339,7 +294,10 @@ def match(
     if not (isinstance(max_distance, Real) and 0.0 <= float(max_distance) <= 1.0):
         raise ValueError(f"max_distance must be a number from 0 to 1, got {max_distance!r}.")
     pair = checked_mixture(model), checked_mixture(other, "other")
-    check_same_features(*pair, "other")
+    features = [getattr(each, "feature_names_in_", np.arange(each.n_features_in_)).tolist() for each in pair]
+    named = all(hasattr(each, "feature_names_in_") for each in pair)
+    if len(features[0]) != len(features[1]) or (named and features[0] != features[1]):
+        raise ValueError(f"other has the features {features[1]}, but the model has {features[0]}.")
     if populations is None:
         members = [np.eye(len(each.means_)) for each in pair]
     else:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import effective_n_jobs
-from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.linalg import block_diag
 
@@ -19,25 +18,23 @@ from ..engine import density
 from ..engine.compute import how_to_install
 from ..engine.model import FloatArray, IntArray
 from ..engine.tails import Background
-from ..estimators import SharedKernelMixture
 from ..estimators._settings import freeze_of
 from ..estimators.rows import warn_caller
 from . import information, judging
-from .populations import Populations, checked_mixture, draw_rows
-from .samples import Samples, fitted_samples, new_samples, prior_of
+from .populations import Populations, draw_rows
+from .samples import Samples, fitted_samples, prior_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# Probability of the intervals of proportions.
+_LEVEL = 0.95
 # Least variance of proportions among samples, relative to that of their estimates. A few samples with few
 # cells of a population may have equal counts by chance.
 _LEAST_VARIANCE = 0.5
-# Least share of a sample's cells that its proportions must be worth for intervals beside shifts. In
-# simulations, intervals covered where proportions were worth two thirds of the cells, and were too narrow
-# below one half.
-_LEAST_KNOWN = 0.6
-# Fewest samples among which one can be unusual.
-FEWEST_SAMPLES = judging.FEWEST_GROUPS
+# Least effective cells / cells of a sample with intervals, if kernels are shifted. In simulations, intervals
+# covered where this was two thirds, and were too narrow where it was below one half.
+_LEAST_EFFECTIVE = 0.6
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -51,7 +48,7 @@ class Composition:
     variances: FloatArray  # (L, G)
     lower: FloatArray  # (L, G)
     upper: FloatArray  # (L, G)
-    known: FloatArray  # (L,): cells that would determine the proportions as well if kernels did not overlap
+    effective_cells: FloatArray  # (L,): cells that would be as informative if kernels did not overlap
     kind: str  # 'kernel' or 'population'
     parts: list[Any]  # (G,): their names or numbers, and 'background'
 
@@ -70,7 +67,7 @@ class Composition:
 
 
 def pandas() -> Any:
-    """Return pandas, which tables need; nothing else does."""
+    """Import pandas, or say how to install it."""
     try:
         import pandas
     except ImportError as error:
@@ -84,97 +81,32 @@ def _as_counts(sizes: FloatArray) -> np.ndarray:
     return whole.astype(np.int64) if np.array_equal(whole, sizes) else sizes
 
 
-def composition(
-    model: SharedKernelMixture,
-    X: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    *,
-    populations: Populations | None = None,
-    level: float = 0.95,
-) -> DataFrame:
-    """Return the proportion of each kernel, or population, in each sample, with intervals.
-
-    Samples are the groups of the fit. For new rows, only the weights are fitted, and the model stays as it
-    is.
-
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        A fitted mixture, whose classes are the samples.
-    X : array-like of shape (n, M), default=None
-        Cells of new samples, of any kind that `fit` takes. None is for the samples of the fit.
-    groups : array-like, default=None
-        With X, the sample of each cell, shape (n,), as `y` in `fit`; None where X has them itself, or for
-        one sample. Without X, the samples to return, in this order; None returns all.
-    populations : Populations, default=None
-        Those of the model, see `merge_kernels`; None returns kernels.
-    level : float, default=0.95
-        Probability of the intervals.
-
-    Returns
-    -------
-    pandas.DataFrame
-        In long form, with the columns `sample`, `kernel` or `population` (its name or number, or
-        'background' if the fit has one), `proportion`, `lower` and `upper`, and `cells`, the number of cells
-        of the sample or the sum of their weights. The proportions of a sample sum to one.
-
-    Notes
-    -----
-    Intervals follow from the Fisher information of weights and kernels: they are wider where kernels
-    overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far apart
-    they are Jeffreys' intervals of counts. A prior on the weights holds for new samples too; intervals are
-    those of the posterior, but beside hierarchical weights those of the cells alone. With `group_shift`,
-    limits are NaN where kernels overlap so much that intervals would be too narrow. The information is that
-    of complete rows. Intervals assume that the fit has converged: a `tol` of 1e-6 or less, with
-    `accelerate`, is right for samples of thousands of cells.
-    """
-    pandas()  # a missing library is reported before any work
-    own = checked_mixture(model)
-    if X is not None:
-        found = new_samples(own, X, groups)
-    else:
-        found = fitted_samples(own)
-        if groups is not None:
-            found = found.take(places_of(own.classes_, groups, "groups"))
-    return compose_samples(own, found, populations, level).frame()
-
-
-def compose_samples(model: Any, found: Samples, populations: Populations | None, level: float) -> Composition:
+def compose_samples(model: Any, samples: Samples, populations: Populations | None) -> Composition:
     """Return the composition of samples under a mixture with NumPy arrays."""
-    check_level(level)
     draws = _Draws.of(model)
-    result = _compose(draws, found, populations, float(level))
+    result = _compose(draws, samples, populations)
     if hasattr(model, "weight_prior_"):
         # A few samples hardly determine the prior, and a posterior that takes it as known is too narrow.
-        counted = _compose(draws, found, populations, float(level), counted=True)
+        counted = _compose(draws, samples, populations, counted=True)
         result = replace(
             result,
             lower=np.minimum(counted.lower, result.shares),
             upper=np.maximum(counted.upper, result.shares),
-            known=counted.known,
+            effective_cells=counted.effective_cells,
         )
-    if found.shifts is not None and freeze_of(model) != "kernels":
-        result = _without_unsure_intervals(result)
-    return result
-
-
-def _without_unsure_intervals(composition: Composition) -> Composition:
-    """Return a composition with NaN for the limits of samples whose shifted kernels overlap too much.
-
-    There, kernels, their shifts and proportions explain the same cells: their errors are far from normal.
-    """
-    unsure = composition.known < _LEAST_KNOWN * composition.sizes
-    if not unsure.any():
-        return composition
-    warn_caller(
-        f"Proportions of {_shown(composition.names[unsure].tolist())} have no intervals: with group_shift, "
-        "these would be too narrow, because kernels overlap. Merge kernels into populations, or fit without "
-        "group_shift."
-    )
-    lower, upper = (
-        np.where(unsure[:, None], np.nan, each) for each in (composition.lower, composition.upper)
-    )
-    return replace(composition, lower=lower, upper=upper)
+    if samples.shifts is None or freeze_of(model) == "kernels":
+        return result
+    # Where shifted kernels overlap, kernels, shifts and proportions explain the same cells, and their errors
+    # are far from normal.
+    unsure = result.effective_cells < _LEAST_EFFECTIVE * result.sizes
+    if unsure.any():
+        warn_caller(
+            f"Proportions of {shown(result.names[unsure].tolist())} have no intervals: with group_shift, "
+            "these would be too narrow, because kernels overlap. Merge kernels into populations, or fit "
+            "without group_shift."
+        )
+    lower, upper = (np.where(unsure[:, None], np.nan, limits) for limits in (result.lower, result.upper))
+    return replace(result, lower=lower, upper=upper)
 
 
 def check_level(level: Any) -> None:
@@ -184,23 +116,23 @@ def check_level(level: Any) -> None:
 
 
 def places_of(classes: np.ndarray, samples: Any, argument: str) -> IntArray:
-    """Return where samples are among the classes (L,) of a model; a single name is one sample."""
+    """Return the places of samples among the classes (L,) of a model; a single name is one sample."""
     known = {label: place for place, label in enumerate(classes.tolist())}
     scalar = isinstance(samples, str) or np.ndim(samples) == 0
     names = np.asarray([samples] if scalar else list(samples), dtype=object).ravel().tolist()
     if not names:
-        raise ValueError(f"{argument} is empty: give at least one of the samples {_shown(known)}.")
+        raise ValueError(f"{argument} is empty: give at least one of the samples {shown(known)}.")
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ValueError(f"{argument} has {_shown(unknown)}, not among the fitted samples {_shown(known)}.")
+        raise ValueError(f"{argument} has {shown(unknown)}, not among the samples {shown(known)}.")
     places = [known[name] for name in names]
     if len(set(places)) < len(places):
         twice = [name for place, name in enumerate(names) if name in names[:place]]
-        raise ValueError(f"{argument} has {_shown(twice)} more than once.")
+        raise ValueError(f"{argument} has {shown(twice)} more than once.")
     return np.array(places)
 
 
-def _shown(names: Any) -> str:
+def shown(names: Any) -> str:
     """Return some names for an error message."""
     names = list(names)
     return ", ".join(map(repr, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
@@ -255,9 +187,9 @@ class _Draws:
 
 
 def _compose(
-    draws: _Draws, samples: Samples, populations: Populations | None, level: float, *, counted: bool = False
+    draws: _Draws, samples: Samples, populations: Populations | None, *, counted: bool = False
 ) -> Composition:
-    """Return the composition of samples, or what it is as counted, without a learnt prior."""
+    """Return the composition of samples; with `counted`, without the learnt prior."""
     model = draws.model
     prior, has_posterior = prior_of(model)
     if counted:
@@ -279,7 +211,7 @@ def _compose(
     kind, members = "kernel", np.eye(n_kernels)
     if populations is not None:
         populations.check_model(model)
-        kind, members, parts = "population", populations.members, populations.labels
+        kind, members, parts = "population", populations.members, populations.display_names
     # Posterior means include the rows of the prior. Otherwise, intervals add Jeffreys' prior.
     added = np.full(len(parts), 0.0 if has_posterior else 0.5)
     pseudo_rows = np.full(len(parts), 0.0 if prior is None else prior.sum())
@@ -287,7 +219,7 @@ def _compose(
         members, parts = block_diag(members, 1.0), [*parts, "background"]
         added, pseudo_rows = np.append(added, 0.5), np.append(pseudo_rows, 0.0)
     totals = samples.sizes[:, None] + pseudo_rows
-    found, variances, spreads, known = [], [], [], []
+    found, variances, spreads, effective = [], [], [], []
     each = enumerate(zip(weights.T, samples.sizes, totals, draws.each(samples), strict=True))
     for j, (w, size, total, own) in each:
         w = w / w.sum()
@@ -299,72 +231,19 @@ def _compose(
         inside = inside @ members
         binomial = inside * (1.0 - inside)
         spreads.append(total * variances[-1] - binomial)
-        known.append(binomial.sum() / max(variances[-1].sum(), _TINY))
+        effective.append(binomial.sum() / max(variances[-1].sum(), _TINY))
     share = np.array(found) if len(parts) > 1 else np.ones((len(found), 1))
     lower, upper = share, share
     if len(parts) > 1:
-        lower, upper = information.intervals(share, np.array(spreads), totals, level, added)
-    # A single part has no variance: clip the number of cells it would be worth.
-    rows = np.clip(known, np.minimum(samples.sizes, 1.0), samples.sizes)
+        lower, upper = information.intervals(share, np.array(spreads), totals, _LEVEL, added)
+    # A single part has no variance: clip its effective cells.
+    cells = np.clip(effective, np.minimum(samples.sizes, 1.0), samples.sizes)
     return Composition(
-        samples.names, samples.sizes, share, np.array(variances), lower, upper, rows, kind, parts
+        samples.names, samples.sizes, share, np.array(variances), lower, upper, cells, kind, parts
     )
 
 
 # ---------------------------------------------------------------- differences
-
-
-def compare(
-    model: SharedKernelMixture,
-    samples_a: Any,
-    samples_b: Any,
-    *,
-    populations: Populations | None = None,
-    level: float = 0.95,
-) -> DataFrame:
-    """Return the differences between the mean proportions of two sets of samples, say patients and controls.
-
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        A fitted mixture, whose classes are the samples.
-    samples_a, samples_b : label or sequence of labels
-        Samples of the fit, see `classes_`; none may be in both.
-    populations : Populations, default=None
-        Those of the model, see `merge_kernels`; None compares kernels.
-    level : float, default=0.95
-        Probability of the intervals.
-
-    Returns
-    -------
-    pandas.DataFrame
-        With the columns `kernel` or `population`, `proportion_a` and `proportion_b` (means over the
-        samples), `difference`, `lower`, `upper`, `p_value`, and `q_value`: among the lines with a q-value of
-        at most 0.05, about 5 % or less are expected to be false discoveries (Benjamini and Hochberg).
-
-    Notes
-    -----
-    Samples are the units, not cells: means are not weighted by cells, and intervals are Welch's, by the
-    variance among the samples of each side, at least half of what their numbers of cells would make it. They
-    hold for further samples of these two kinds. A side that is one sample has the variance of its own
-    proportion, and stands for itself alone. Proportions are as counted, without a learnt prior: those that a
-    prior draws together differ by less than they should.
-    """
-    pandas()
-    check_level(level)
-    own = checked_mixture(model)
-    return compare_samples(
-        own, fitted_samples(own), *two_sets(own.classes_, samples_a, samples_b), populations, level
-    )
-
-
-def two_sets(names: np.ndarray, samples_a: Any, samples_b: Any) -> tuple[IntArray, IntArray]:
-    """Return the places of two sets of samples among these names (L,); they must not overlap."""
-    first, second = places_of(names, samples_a, "samples_a"), places_of(names, samples_b, "samples_b")
-    common = np.intersect1d(first, second)
-    if len(common):
-        raise ValueError(f"samples_a and samples_b both have {_shown(names[common].tolist())}.")
-    return first, second
 
 
 def compare_samples(
@@ -375,9 +254,12 @@ def compare_samples(
     populations: Populations | None,
     level: float,
 ) -> DataFrame:
-    """Return the differences between samples at the places `first` (A,) and `second` (B,); see `compare`."""
+    """Return the differences between samples at the places `first` (A,) and `second` (B,).
+
+    Proportions are as counted: shrunken proportions understate differences.
+    """
     chosen = samples.take(np.concatenate([first, second]))
-    found = _compose(_Draws.of(model), chosen, populations, float(level), counted=True)
+    found = _compose(_Draws.of(model), chosen, populations, counted=True)
     sides = slice(len(first)), slice(len(first), None)
     (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
         _mean_of_samples(found.shares[side], found.variances[side]) for side in sides
@@ -422,73 +304,15 @@ def _mean_of_samples(shares: FloatArray, variances: FloatArray) -> tuple[FloatAr
 # ---------------------------------------------------------------- unusual samples
 
 
-def unusual_samples(
-    model: SharedKernelMixture,
-    X: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    *,
-    populations: Populations | None = None,
-    level: float = 0.05,
-) -> DataFrame:
-    """Return which samples have an unusual composition, or cells that the kernels do not explain.
-
-    The proportions of each sample are compared with those of the others, and the log-likelihood of its cells
-    with what a sample of its composition and size should have. New samples are compared with those of the
-    fit; their weights are fitted, and the model stays as it is.
-
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        A fitted mixture of at least five samples: fewer do not tell what is usual.
-    X : array-like of shape (n, M), default=None
-        Cells of new samples, of any kind that `fit` takes. None is for the samples of the fit.
-    groups : array-like of shape (n,), default=None
-        The sample of each cell; None where X has them itself, or for one sample.
-    populations : Populations, default=None
-        Those of the model, see `merge_kernels`; None judges kernels.
-    level : float, default=0.05
-        Largest adjusted p-value of a sample that is called unusual: if no sample is, the probability that any
-        is called so is at most about this.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A line for each sample, with the columns `sample`, `cells`; `kernel` or `population`, the one whose
-        proportion is the least usual, its `proportion`, that of the other samples, `usual_proportion`, and
-        `p_composition`, for all populations together (Bonferroni); `log_likelihood`, the mean of its cells,
-        `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard normal variate;
-        `p_adjusted`, for all proportions and the likelihood (Bonferroni) of all samples (Holm) together, and
-        `unusual`. Proportions are as counted, without a learnt prior; the background counts as a population.
-        Log-likelihoods are NaN where the mixture does not have them, after `partial_fit` and `add_class`,
-        and where rows had missing values.
-    """
-    pandas()
-    check_level(level)
-    if X is None and groups is not None:
-        raise ValueError("groups was given without X: give the rows of these groups too.")
-    own = checked_mixture(model)
-    check_enough(own)
-    return judge_samples(own, None if X is None else new_samples(own, X, groups), populations, level)
-
-
-def check_enough(model: Any) -> None:
-    """Refuse a mixture of fewer samples than tell what is usual."""
-    if len(model.classes_) < FEWEST_SAMPLES:
-        raise ValueError(
-            f"The mixture has {len(model.classes_)} sample(s): at least {FEWEST_SAMPLES} are needed to tell "
-            "which are unusual."
-        )
-
-
 def judge_samples(
     model: Any, new: Samples | None, populations: Populations | None, level: float
 ) -> DataFrame:
     """Return how unusual the samples of a fit are, or new ones, under a mixture with NumPy arrays."""
     draws, fitted = _Draws.of(model), fitted_samples(model)
     judged = [fitted] if new is None else [fitted, new]
-    found = [_compose(draws, each, populations, 0.95, counted=True) for each in judged]
+    found = [_compose(draws, each, populations, counted=True) for each in judged]
     raw = np.concatenate([each.shares for each in found])
-    counts = raw * np.concatenate([each.known for each in found])[:, None]
+    counts = raw * np.concatenate([each.effective_cells for each in found])[:, None]
     values, n_fitted = _fits(draws, judged), len(fitted.names)
     # New samples come last.
     verdicts = judging.judge(counts, values, np.arange(len(raw)) < n_fitted, float(level))
@@ -512,7 +336,7 @@ def judge_samples(
     return pandas().DataFrame(first | {name: column[lines] for name, column in columns.items()})
 
 
-def _fits(draws: _Draws, judged: list[Samples]) -> judging.Values | None:
+def _fits(draws: _Draws, judged: list[Samples]) -> judging.Residuals | None:
     """Return the mean log-likelihoods of samples, as `judging.judge` takes them; None if one is unknown.
 
     What rows of a group's composition would have is subtracted. Kernels are never quite right, so that what
@@ -542,4 +366,4 @@ def _fits(draws: _Draws, judged: list[Samples]) -> judging.Values | None:
     inside = np.concatenate(
         [np.ones(len(each.names)) if each.background is None else 1.0 - each.background for each in judged]
     )
-    return judging.Values(away, error, inside, skews)
+    return judging.Residuals(away, error, inside, skews)

@@ -21,7 +21,7 @@ from ..estimators.densities import has_shifts
 from ..estimators.fitted import Fitted, shares_of
 from ..estimators.rows import enter, warn_caller
 from ..estimators.solving import options_of
-from .populations import check_same_features
+from ..io import Source
 
 # Weights of new samples are fitted until a pass gains less than this, in nats for all rows together.
 _GAIN = 1e-3
@@ -108,18 +108,9 @@ def prior_of(model: Any) -> tuple[FloatArray | None, bool]:
     return (np.full(n_kernels, number - 1.0) if number > 1.0 else None), False
 
 
-def new_samples(model: Any, X: Any, groups: Any) -> Samples:
-    """Return the samples of new rows, with weights fitted to them.
-
-    The kernels stay as they are; where samples have shifts, new ones have theirs.
-    """
-    reader = copy(model)
-    training = enter(model, X, groups, name="groups").prepared(reader).training(least=1)
-    check_same_features(model, reader, "X")
-    if training.n_unlabelled:
-        raise ValueError(
-            f"{training.n_unlabelled} rows of X have no sample: leave them out, or give them one."
-        )
+def new_samples(model: Any, source: Source) -> Samples:
+    """Return new samples with fitted weights, and shifts if the model has them; the kernels stay the same."""
+    training = enter(copy(model), source).training(least=1)
     n_samples, (prior, has_posterior) = len(training.classes), prior_of(model)
     robust = is_robust_fit(model)
     options = replace(

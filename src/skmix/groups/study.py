@@ -22,10 +22,10 @@ from ..estimators.saving import estimator_of, read_model, record_of
 from ..io import Record, encode, replacing, write
 from ..io.encoding import listed
 from ..io.preparation import AUTO, scale_in_words
-from .labels import write_labels
+from .judging import FEWEST_SAMPLES
+from .labelling import write_labels
 from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
-    FEWEST_SAMPLES,
     Composition,
     check_level,
     compare_samples,
@@ -33,7 +33,7 @@ from .proportions import (
     judge_samples,
     pandas,
     places_of,
-    two_sets,
+    shown,
 )
 from .reading import Cells, Origin, open_cells
 from .samples import fitted_samples, new_samples
@@ -177,7 +177,7 @@ def _choose(X: np.ndarray, criterion: str, **settings: Any) -> tuple[int, dict[s
 class Study:
     """Samples, the populations they share, and the proportions of these.
 
-    `compose` makes one of files; a fitted mixture and its populations make one too.
+    `compose` makes one of files. Any fitted mixture whose classes are samples makes one too.
 
     Parameters
     ----------
@@ -194,6 +194,16 @@ class Study:
         The mixture inside.
     populations : Populations
         The population of each kernel, the tree of merges, and names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skmix import SharedKernelMixture, Study
+    >>> random = np.random.default_rng(0)
+    >>> X = random.normal(size=(200, 1)) + np.repeat([0.0, 20.0, 20.0, 20.0], 50)[:, None]
+    >>> model = SharedKernelMixture(2, init="k-means", random_state=0).fit(X, np.repeat(["a", "b"], 100))
+    >>> Study(model).proportions["proportion"].round(3).tolist()
+    [0.5, 0.5, 1.0, 0.0]
     """
 
     model: SharedKernelMixture
@@ -240,29 +250,51 @@ class Study:
         return {}
 
     @cached_property
+    def _composed(self) -> Composition:
+        return compose_samples(checked_mixture(self.model), self._samples, self.populations)
+
+    @property
     def _composition(self) -> Composition:
-        return compose_samples(checked_mixture(self.model), self._samples, self.populations, 0.95)
+        """Proportions of populations with their present names."""
+        found = self._composed
+        if self.populations is None:
+            return found
+        background = found.parts[len(self.populations) :]
+        return replace(found, parts=[*self.populations.display_names, *background])
 
     @property
     def proportions(self) -> DataFrame:
-        """Proportion of each population in each sample, with 95 % intervals: see `composition`."""
-        found = self._composition
-        if self.populations is not None:
-            background = found.parts[len(self.populations) :]
-            found = replace(found, parts=[*self.populations.labels, *background])
-        return found.frame()
+        """Proportion of each population, or kernel, in each sample, with 95 % intervals.
+
+        A table with a line for each sample and population: `sample`, `population` or `kernel` (its name or
+        number, or 'background' if the fit has one), `proportion`, `lower` and `upper`, and `cells`, the
+        number of cells of the sample or the sum of their weights. The proportions of a sample sum to one.
+
+        Intervals follow from the Fisher information about weights and kernels: they are wider where kernels
+        overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
+        apart they are Jeffreys' intervals of counts. With a prior on the weights they are those of the
+        posterior, but with hierarchical weights those of the cells alone. With `group_shift`, limits are NaN
+        where kernels overlap so much that intervals would be too narrow. Missing values are not allowed for:
+        the information is that of complete rows. Intervals assume that the fit has converged: a `tol` of 1e-6
+        or less, with `accelerate`, is right for samples of thousands of cells.
+        """
+        return self._composition.frame()
 
     def proportions_of(self, samples: Any, **reading: Any) -> DataFrame:
         """Return the proportions in new samples: see `apply_to`."""
         return self.apply_to(samples, **reading).proportions
 
     def apply_to(self, samples: Any, **reading: Any) -> Study:
-        """Return the study of new samples: the model stays as it is, and their weights are fitted.
+        """Return the study of new samples: their weights are fitted, and the kernels stay as they are.
+
+        A prior on the weights holds for new samples too. With `group_shift`, new samples have shifts of their
+        own.
 
         Parameters
         ----------
         samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
-            New samples, on the scale and with the markers of this study; see `compose`.
+            New samples, on the scale and with the markers of this study; see `compose`. Columns of an array
+            are the markers in order.
         **reading
             How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
         """
@@ -273,14 +305,13 @@ class Study:
             if reading.get(name, AUTO) not in (AUTO, fitted[name]):
                 raise ArgumentError(Argument(name), " differs from the fit: leave it out.")
             reading[name] = AUTO
-        # Columns of arrays have no names, and are those of the study, in order.
         names = None if isinstance(samples, np.ndarray) else getattr(own, "feature_names_in_", None)
         markers = None if names is None else [str(name) for name in names]
         cells = open_cells(samples, own, markers=markers, **reading)
         with progress_bar("composing", None):
-            found = new_samples(own, cells.source, None)
+            found = new_samples(own, cells.source)
         other = copy(self)
-        for name in ("_composition", "_judged"):
+        for name in ("_composed", "_judged"):
             other.__dict__.pop(name, None)
         other._samples, other._is_new = found, True
         return other._described(list(cells.sizes), cells.origin, self._search, None, cells)
@@ -304,7 +335,18 @@ class Study:
         Returns
         -------
         pandas.DataFrame
-            See `skmix.groups.compare`; the columns of mean proportions end in the values of a condition.
+            `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side,
+            which end in the values of a condition instead; `difference`, `lower`, `upper`, `p_value`, and
+            `q_value`: among the lines with a q-value of at most 0.05, about 5 % or less are expected to be
+            false discoveries (Benjamini and Hochberg).
+
+        Notes
+        -----
+        Samples are the units, not cells: means are not weighted by cells, and intervals are Welch's, by the
+        variance among the samples of each side, at least half of what their numbers of cells would make it.
+        They hold for further samples of these two kinds. A side that is one sample has the variance of its
+        own proportion, and stands for itself alone. Proportions are as counted, without a learnt prior:
+        shrunken proportions understate differences.
         """
         check_level(level)
         sides = ["a", "b"]
@@ -329,13 +371,41 @@ class Study:
                 [name for name, value in zip(self.samples, column, strict=True) if value == side]
                 for side in sides
             )
-        places = two_sets(self._samples.names, condition, other)
-        found = compare_samples(checked_mixture(self.model), self._samples, *places, self.populations, level)
+        known = self._samples.names
+        first, second = places_of(known, condition, "condition"), places_of(known, other, "other")
+        both = known[np.intersect1d(first, second)].tolist()
+        if both:
+            raise ValueError(f"condition and other both have {shown(both)}.")
+        own = checked_mixture(self.model)
+        found = compare_samples(own, self._samples, first, second, self.populations, level)
         names = (f"proportion_{side}" for side in sides)
         return found.rename(columns=dict(zip(("proportion_a", "proportion_b"), names, strict=True)))
 
     def unusual(self, *, level: float = 0.05) -> DataFrame:
-        """Return how unusual each sample is: see `unusual_samples`; new ones beside those of the fit."""
+        """Return which samples have an unusual composition, or cells that the kernels do not explain.
+
+        The proportions of each sample are compared with those of the others, and the log-likelihood of its
+        cells with what a sample of its composition and size should have. New samples are compared with those
+        of the fit, which must be at least five.
+
+        Parameters
+        ----------
+        level : float, default=0.05
+            Largest adjusted p-value of a sample that is called unusual: if no sample is, the probability that
+            any is called so is at most about this.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each sample: `sample`, `cells`; `population` or `kernel`, the one whose proportion is
+            the least usual, its `proportion`, that of the other samples, `usual_proportion`, and
+            `p_composition`, for all populations together (Bonferroni); `log_likelihood`, the mean of its
+            cells, `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard
+            normal variate; `p_adjusted`, for all proportions and the likelihood (Bonferroni) of all samples
+            (Holm) together, and `unusual`. Proportions are as counted, without a learnt prior; the
+            background counts as a population. Log-likelihoods are NaN where the mixture does not have them,
+            after `partial_fit` and `add_class`, and where rows had missing values.
+        """
         check_level(level)
         if not self.is_judged:
             raise ValueError(
@@ -370,18 +440,33 @@ class Study:
     def label_cells(
         self, target: Any, samples: Any = None, *, probabilities: bool = True, name: str | None = None
     ) -> None:
-        """Write the population of each cell into a table, an AnnData or copies of FCS files.
+        """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
+
+        Cells of a sample that is in the fit are labelled by the weights and shifts of their sample; others,
+        and all cells whose samples are not known, by averages over the samples. With a background, cells that
+        are more likely background than any one population have the number -1.
 
         Parameters
         ----------
         target : path or AnnData
-            A folder for copies of the FCS files, the name of a table, or an AnnData; see `write_labels`.
-        samples : default=None
-            The cells, as for `apply_to`; None takes those of the study, which a study from a file lacks.
+            A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of
+            these cells, which is changed, or a folder for copies of the FCS files that are read.
+        samples : array-like of shape (n, M), default=None
+            The cells, of any kind that `SharedKernelMixture.fit` takes; None takes those of the study, which
+            a study from a file lacks.
         probabilities : bool, default=True
-            Whether tables and AnnData have the probability of each population.
+            Whether tables and AnnData have the probability of each population; FCS files do not.
         name : str, default=None
-            Name of the column or channel; None is ``population``.
+            Name of the column or channel; None is ``population`` or ``kernel``.
+
+        Notes
+        -----
+        A table has the column ``sample`` if samples of the cells are known, then the labels, ``p_0``,
+        ``p_1`` … for the probabilities, and ``p_background`` if there is a background. A population that has
+        a name is written by it, in tables and in an AnnData. In an AnnData, labels are a categorical column
+        of ``obs``, in which ``background`` stands for -1, probabilities are in ``obsm``, that of a background
+        in the last column, and ``uns["skmix"]`` has the samples, their weights and the kernels' means. FCS
+        files get the numbers as one more channel, in single precision.
         """
         if samples is None:
             if self._cells is None:
@@ -389,14 +474,7 @@ class Study:
                     Argument("samples"), " is missing: a study that was not made of files here needs them."
                 )
             samples = self._cells.source
-        write_labels(
-            self.model,
-            samples,
-            target,
-            populations=self.populations,
-            probabilities=probabilities,
-            name=name,
-        )
+        write_labels(self.model, self.populations, samples, target, probabilities=probabilities, name=name)
 
     # ---------------------------------------------------------------- shown
 
@@ -440,20 +518,20 @@ class Study:
         """Return the page of the study, one HTML file that fetches nothing, and write it if asked."""
         from .page import study_page
 
-        n_samples, cells = len(self.samples), self._cells
+        n_samples, cells, origin = len(self.samples), self._cells, self._origin
         title = title or f"Composition of {n_samples} sample{'' if n_samples == 1 else 's'}"
         page = study_page(
             self.model,
             self.populations,
-            self.proportions,
+            self._composition,
             title=title,
             unusual=self.unusual() if self.is_judged else None,
-            X=None if cells is None else cells.X,
-            groups=None if cells is None else cells.y,
-            names=self._origin.markers or None,
+            fitted_shares=Study(self.model, self.populations)._composed.shares if self._is_new else None,
+            cells=None if cells is None else (cells.X, cells.y),
+            markers=origin.markers,
             made=self.made(),
-            scale=scale_in_words(self._origin.transform),
-            notes=self._origin.notes,
+            scale=scale_in_words(origin.transform),
+            notes=origin.notes,
         )
         if path is not None:
             with replacing(path) as file:
@@ -492,25 +570,18 @@ class Study:
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and the picture."""
-        table = self.proportions
-        kind = "kernel" if self.populations is None else "population"
-        wide = {
-            column: table.pivot(index="sample", columns=kind, values=column).loc[self.samples[:_MOST_SHOWN]]
-            for column in ("proportion", "lower", "upper")
-        }
-        parts = list(dict.fromkeys(table[kind].tolist()))[:_MOST_SHOWN]
-        head = "".join(f"<th>{html.escape(str(part))}</th>" for part in parts)
-        lines = []
-        for sample in wide["proportion"].index:
-            values = (tuple(100 * wide[column].loc[sample, part] for column in wide) for part in parts)
-            shown = "".join(f"<td>{p:.3g}<br><small>{a:.3g} – {b:.3g}</small></td>" for p, a, b in values)
-            lines.append(f"<tr><th>{html.escape(str(sample))}</th>{shown}</tr>")
-        body = "".join(lines)
-        page = f"<table><caption>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</caption>"
-        page += f"<thead><tr><th>sample</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+        found = self._composition
+        lines = [
+            [f"{p:.3g}<br><small>{low:.3g} – {high:.3g}</small>" for p, low, high in zip(*line, strict=True)]
+            for line in zip(100 * found.shares, 100 * found.lower, 100 * found.upper, strict=True)
+        ]
+        heads = ([html.escape(str(name)) for name in names] for names in (found.names, found.parts))
+        table = pandas().DataFrame(lines, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
+        page = f"<p>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</p>"
+        page += table.to_html(escape=False)
         try:
             figure: Any = self.plot().figure
-        except ImportError:  # without matplotlib there is the table
+        except ImportError:  # show the table alone without matplotlib
             return page
         file = io.BytesIO()
         figure.savefig(file, format="png", bbox_inches="tight")
@@ -531,7 +602,6 @@ class Study:
             else {
                 "of_kernels": merged.of_kernels,
                 "tree": merged.tree,
-                "entropies": merged.entropies,
                 "names": {str(number): name for number, name in merged.names.items()},
             },
             "samples": self._samples.names,
@@ -582,7 +652,7 @@ def _study_of(record: Record) -> Study:
     populations = None
     if merged is not None:
         names = {int(number): name for number, name in merged["names"].items()}
-        populations = Populations(merged["of_kernels"], merged["tree"], merged["entropies"], names)
+        populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
     names, search = fields["samples"].tolist(), fields["search"]
     return Study(model, populations)._described(names, Origin(**origin), search, fields["metadata"])

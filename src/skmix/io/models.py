@@ -64,8 +64,6 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
         with safe_open(name, framework="np") as file:
             header = _header(name, (file.metadata() or {}).get(FORMAT))
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except MemoryError:
-        raise ValueError(f"{name} does not fit in memory.") from None
     except SafetensorError as error:
         raise ValueError(f"{name} is not a skmix model, or it is truncated or damaged ({error}).") from None
     except (AttributeError, TypeError) as error:

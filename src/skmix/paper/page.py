@@ -48,7 +48,7 @@ from skmix.paper.variants import (
     VARIANTS,
     variant_of,
 )
-from skmix.report.rendering import decimals, kernel_values, line_styles, render_page, text
+from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 __all__ = ["render", "report_data", "write_report"]
 
@@ -206,7 +206,7 @@ def _sources(runs: Runs, paper: PublishedValues) -> dict[str, dict[str, Any]]:
     """Return the headline numbers of the paper and of each method: failures, mean and best accuracy."""
 
     def source(failures: int, n_runs: int, means: list[float], bests: list[float]) -> dict[str, Any]:
-        mean, best = (text(float(np.mean(values)) if values else None) for values in (means, bests))
+        mean, best = (number_text(float(np.mean(values)) if values else None) for values in (means, bests))
         return {"failures": failures, "runs": n_runs, "mean": mean, "best": best}
 
     variants = runs.variants
@@ -382,7 +382,7 @@ def _differences(results: StudyResults) -> list[dict[str, str]]:
     for found in claims.differences(results):
         share = found.quantity.startswith("share")
         paper, ours = (
-            f"{100 * value:.1f} %" if share else text(value) for value in (found.printed, found.rerun)
+            f"{100 * value:.1f} %" if share else number_text(value) for value in (found.printed, found.rerun)
         )
         what = f"{found.variant}: {found.quantity}"
         gap = found.rerun - found.printed

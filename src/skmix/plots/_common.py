@@ -31,7 +31,6 @@ SMALL, MEDIUM = 8, 10
 CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#332288", "#882255")
 """Six colours of Okabe and Ito and two of Tol: safe for colour-blind readers, and legible on white."""
 DASHES = ("-", "--", ":", "-.")
-MARKERS = "os^D"
 LEGEND: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False}
 _MAX_VECTORS = 1000
 
@@ -42,25 +41,12 @@ def colour_of(number: int) -> str:
 
 
 def round_of(number: int) -> int:
-    """Return how often the colours were used up before this number, which chooses dashes and markers."""
+    """Return how many times the palette has been cycled, which chooses the dashes."""
     return int(number) // len(CLASS_COLOURS) % len(DASHES)
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 120.0) -> None:
-    """Save a figure; the suffix of the path determines the format.
-
-    The file is written under a temporary name and renamed, and contains neither dates nor versions: the same
-    figure gives the same bytes.
-
-    Parameters
-    ----------
-    figure : matplotlib figure
-        The figure.
-    path : path-like
-        File to create or replace.
-    dpi : float, default=120.0
-        Resolution of the picture, or of the rasterised parts of a vector format.
-    """
+    """Save a figure in the format of the path's suffix; the same figure gives the same bytes."""
     import matplotlib
 
     kind = Path(path).suffix.lower().lstrip(".")
@@ -75,13 +61,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 12
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure without a window, whose contents are laid out automatically.
-
-    Parameters
-    ----------
-    width, height : float
-        Its size in inches.
-    """
+    """Return an empty figure, of this size in inches, that is laid out automatically and has no window."""
     _need_matplotlib()
     from matplotlib.figure import Figure
 

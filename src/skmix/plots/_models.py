@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from skmix.engine.structures import Structure, structure_of
+from skmix.estimators.rows import enter, without_names
 from skmix.plots._common import FloatArray
 
 Feature = int | str
@@ -19,7 +21,7 @@ _RIDGE = 1e-4
 
 
 @dataclass(frozen=True)
-class Kernels:
+class DrawnKernels:
     """K kernels of a fitted model with L classes and M features."""
 
     classes: list[Any]
@@ -106,7 +108,7 @@ class Kernels:
             yield self.structure.to_full(own[None], 1, n_features)[0, 0]
 
 
-def kernels_of(model: Any) -> Kernels:
+def drawn_kernels(model: Any) -> DrawnKernels:
     """Return the kernels of a fitted model; refuse one with several feature sets."""
     sets = kernel_sets(model)
     if len(sets) > 1:
@@ -116,7 +118,7 @@ def kernels_of(model: Any) -> Kernels:
     return sets[0]
 
 
-def kernel_sets(model: Any) -> list[Kernels]:
+def kernel_sets(model: Any) -> list[DrawnKernels]:
     """Return the kernels of each feature set of a fitted model; without feature sets, a list of one."""
     # A record of fitted parameters, as the paper's study has them, is no estimator.
     if hasattr(model, "fit"):
@@ -127,7 +129,7 @@ def kernel_sets(model: Any) -> list[Kernels]:
     sets = getattr(model, "feature_sets_", [range(parts[0].means_.shape[1])])
     prior = np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64)
     return [
-        Kernels(
+        DrawnKernels(
             # An ordinary mixture has weights (K,) and no classes.
             classes=getattr(part, "classes_", np.zeros(1, dtype=int)).tolist(),
             weights=np.asarray(part.weights_, dtype=np.float64).reshape(len(part.means_), -1),
@@ -164,6 +166,13 @@ def feature_names(model: Any) -> list[str] | None:
     if change.matrix is not None:
         return [f"component {place}" for place in range(1, change.matrix.shape[1] + 1)]
     return [f"{name}, transformed" for name in names or map(numbered, range(len(change.powers)))]
+
+
+def rows_of(model: Any, X: ArrayLike) -> FloatArray:
+    """Return rows (n, M) of a model's features, prepared as for its fit; names of columns must be its own."""
+    if not hasattr(model, "n_features_in_"):  # a record of fitted parameters
+        return np.asarray(X, dtype=np.float64)
+    return enter(model if hasattr(X, "columns") else without_names(model), X).gathered()
 
 
 def part_label(part: Any, kind: str = "kernel") -> str:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from skmix.estimators.rows import prepared_frame
 from skmix.io.labels import check_length
 from skmix.plots._common import (
+    DASHES,
     LEGEND,
     MEDIUM,
     ROWS_COLOUR,
@@ -21,13 +21,15 @@ from skmix.plots._common import (
     Figure,
     FloatArray,
     Line,
+    colour_of,
     dots,
     ellipses,
     figure_or_new,
     finish,
     panels_for,
+    round_of,
 )
-from skmix.plots._models import Feature, kernels_of
+from skmix.plots._models import Feature, drawn_kernels, rows_of
 
 Style = Literal["paper", "accessible"]
 
@@ -55,6 +57,7 @@ def draw_kernels(
     *,
     features: Sequence[Feature] | None = None,
     style: Style = "accessible",
+    colours: Sequence[int] | NDArray[np.integer] | None = None,
     n_std: float = 1.0,
 ) -> Axes:
     """Draw a fitted model's kernels as ellipses, their lines showing the weights in one class.
@@ -76,17 +79,25 @@ def draw_kernels(
     style : {'accessible', 'paper'}, default='accessible'
         'accessible' has colours of decreasing lightness that are safe for colour-blind readers and legible on
         white; 'paper' has the widths and colours of the paper's table 7, yellow among them.
+    colours : sequence of K int, default=None
+        Numbers of colours, such as the population of each kernel (``populations.of_kernels``). Lines then
+        show these instead of the weights.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
     """
-    kernels = kernels_of(model)
+    kernels = drawn_kernels(model)
     chosen = range(min(2, len(kernels.names))) if features is None else features
     if not 1 <= len(chosen) <= 2:
         raise ValueError(f"kernels are drawn in one feature or in two, got {len(chosen)}.")
     columns = [kernels.feature(feature) for feature in chosen]
     weights = kernels.weights_of(label)
+    lines = [_line_of(weight, style) for weight in weights]
+    if colours is not None:
+        if len(colours) != len(weights):
+            raise ValueError(f"The model has {len(weights)} kernels, but colours has {len(colours)} numbers.")
+        lines = [{"color": colour_of(c), "ls": DASHES[round_of(c)], "lw": 1.4} for c in colours]
     (panel,) = panels_for(1, axes, size=(4.2, 3.6))
-    _draw(panel, weights, *kernels.project(np.eye(len(kernels.names))[columns]), style, n_std)
+    _draw(panel, weights, *kernels.project(np.eye(len(kernels.names))[columns]), lines, n_std)
     if axes is None:
         _name_axes(panel, kernels.names, columns)
         finish(panel, label_size=MEDIUM)
@@ -94,12 +105,17 @@ def draw_kernels(
 
 
 def _draw(
-    axes: Axes, weights: FloatArray, means: FloatArray, covariances: FloatArray, style: Style, n_std: float
+    axes: Axes,
+    weights: FloatArray,
+    means: FloatArray,
+    covariances: FloatArray,
+    lines: Sequence[Line],
+    n_std: float,
 ) -> None:
     """Draw kernels of weights (K,), means (K, F) and covariances (K, F, F) in F features, one or two."""
     order = np.argsort(weights, kind="stable")
     weights, means, covariances = weights[order], means[order], covariances[order]
-    lines = [_line_of(weight, style) for weight in weights]
+    lines = [lines[k] for k in order]
     if means.shape[1] == 2:
         ellipses(axes, means, covariances, lines, n_std)
         return
@@ -186,7 +202,7 @@ def plot_projections(
         Features to plot, by index or name. None plots all; in a new figure at most eight, those in which the
         kernels are furthest apart.
     """
-    kernels = kernels_of(model)
+    kernels = drawn_kernels(model)
     weights = kernels.weights_of(label)
     n_features = len(kernels.names)
     columns = [kernels.feature(each) for each in (range(n_features) if features is None else features)]
@@ -196,8 +212,13 @@ def plot_projections(
     if features is None and axes is None and n_features > _MAX_FEATURES:
         columns = kernels.most_separate(_MAX_FEATURES)
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
-    rows = _rows_of(prepared_frame(model, X), y, label, n_features)
+    rows = None if X is None else rows_of(model, X)
+    if rows is not None and y is not None and label is not None:
+        labels = np.asarray(y).tolist()
+        check_length(len(labels), len(rows), "y", "labels")
+        rows = rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
+    lines = [_line_of(weight, style) for weight in weights]
     pairs: list[tuple[int, ...]] = list(itertools.combinations(range(len(columns)), 2)) or [(0,)]
     panels = _corner(len(columns), figure) if axes is None else panels_for(len(pairs), axes, figure)
     for panel, pair in zip(panels, pairs, strict=True):
@@ -207,7 +228,7 @@ def plot_projections(
         elif rows is not None:
             known = rows[np.isfinite(rows[:, own[0]]), own[0]]
             panel.hist(known, bins="auto", density=True, color=ROWS_COLOUR, alpha=0.6, zorder=0)
-        _draw(panel, weights, means[:, pair], covariances[:, pair][:, :, pair], style, n_std)
+        _draw(panel, weights, means[:, pair], covariances[:, pair][:, :, pair], lines, n_std)
         _name_axes(panel, kernels.names, own)
     if axes is None:
         finish(*panels, label_size=MEDIUM, outer=True)
@@ -228,20 +249,6 @@ def _name_axes(panel: Axes, names: Sequence[str], columns: Sequence[int]) -> Non
     """Label axes with the features of one or two columns."""
     panel.set_xlabel(names[columns[0]])
     panel.set_ylabel(names[columns[1]] if len(columns) == 2 else "density")
-
-
-def _rows_of(X: ArrayLike | None, y: Any, label: Hashable | None, n_features: int) -> FloatArray | None:
-    """Return the rows to show, of one class if their labels are known."""
-    if X is None:
-        return None
-    rows = np.asarray(X, dtype=np.float64)
-    if rows.ndim != 2 or rows.shape[1] != n_features:
-        raise ValueError(f"X must have shape (rows, {n_features}), got {rows.shape}.")
-    if y is None or label is None:
-        return rows
-    labels = np.asarray(y).tolist()
-    check_length(len(labels), len(rows), "y", "labels")
-    return rows[[known == label for known in labels]]
 
 
 def _corner(n_features: int, figure: Figure | None) -> NDArray[Any]:

@@ -19,23 +19,9 @@ _SERVED = 0.01
 def describe(model: Any) -> dict[str, Any]:
     """Return a description of a fitted model as numbers, strings, lists and dictionaries, ready for JSON.
 
-    Parameters
-    ----------
-    model : SharedKernelClassifier, SharedKernelMixture or GaussianMixture
-        A fitted model.
-
-    Returns
-    -------
-    dict
-        Its ``kind``, ``features``, ``n_transformed`` (how many of these are transformed first), ``by_rank``
-        (whether by rank, and not by a power),
-        ``n_components`` (if they are projected), ``n_members`` (if several models are averaged: the rest is
-        about the best of them), ``target``, ``classes`` (label, rows, prior), ``feature_sets`` (the features,
-        kernels and weights of each feature set, and ``n_shared``, how many of its kernels have a weight of
-        0.01 or more in at least two classes; usually there is one set; with t kernels their ``degrees`` of
-        freedom, with a background its share in each class), ``group_shift`` (the strength of the prior on
-        shifts), the number of free parameters of its densities, how the fit ended, the outlier threshold, the
-        temperature, and the ``settings`` that differ from their defaults.
+    If several models are averaged, `n_members` is their number, and the rest is about the best of them.
+    `feature_sets` has the features, kernels and weights of each feature set; `n_shared` of its kernels have a
+    weight of 0.01 or more in at least two classes. `settings` are those that differ from their defaults.
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     names = names or list(map(numbered, range(int(model.n_features_in_))))

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 
 from skmix.estimators.callbacks import progress_bar
 from skmix.estimators.holdout import Split
-from skmix.io.labels import check_length
+from skmix.io.labels import code_labels
 from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from skmix.plots._models import chosen_model
 from skmix.report._predictions import outlier_threshold
@@ -142,7 +142,7 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
     (75, 0.97)
     """
     probabilities = np.asarray(model.predict_proba(X))
-    codes = _codes(np.asarray(y).ravel().tolist(), model.classes_.tolist(), len(probabilities))
+    codes = code_labels(np.asarray(y).ravel(), model.classes_, len(probabilities))
     every, weights = np.arange(len(model.classes_)), row_counts(sample_weight, len(codes))
     taken, outliers, refused = probabilities.argmax(axis=1), None, None
     threshold = outlier_threshold(model)
@@ -198,25 +198,8 @@ def cross_validate(
 ) -> tuple[Evaluation, list[float]]:
     """Evaluate fits of a classifier on the rows that are held out of them.
 
-    Parameters
-    ----------
-    estimator : SharedKernelClassifier or SharedKernelClassifierCV
-        A classifier, which is cloned for each fit.
-    X : ndarray of shape (n, M)
-        Rows.
-    y : ndarray of shape (n,)
-        Their labels; rows without one are never held out.
-    sample_weight : ndarray of shape (n,), default=None
-        How often each row counts; None for once.
-    splits : list of (training, held)
-        Numbers of the training rows and of the held-out rows of each fit; see `estimators.holdout`.
-
-    Returns
-    -------
-    evaluation : Evaluation
-        Measures of the predictions of all rows that are held out.
-    accuracies : list of float
-        Accuracy on the held-out rows of each fit.
+    Each split has the numbers of the training rows and of the held-out rows of a fit. Rows without a label
+    are never held out. Returns the evaluation of all held-out rows, and the accuracy of each fit.
     """
     found, accuracies = [], []
     with progress_bar("cross-validating", len(splits)) as progress:
@@ -232,18 +215,6 @@ def cross_validate(
     together = _HeldOut(model.classes_, np.concatenate(found))
     weights = None if sample_weight is None else sample_weight[rows]
     return evaluate(together, X[rows], y[rows], weights), accuracies
-
-
-def _codes(labels: list[Any], classes: list[Any], n_rows: int) -> NDArray[np.int64]:
-    """Return the index of each label among the classes."""
-    check_length(len(labels), n_rows, "y", "labels")
-    places = {label: place for place, label in enumerate(classes)}
-    unseen = sorted({str(label) for label in labels if label not in places})
-    if unseen:
-        raise ValueError(
-            f"{len(unseen)} labels are not among the model's {len(places)} classes: {', '.join(unseen[:10])}."
-        )
-    return np.array([places[label] for label in labels], dtype=np.int64)
 
 
 def _plain(count: Any) -> float:

@@ -8,26 +8,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import entropy
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.estimators.rows import enter
+from skmix.engine.model import IntArray
 from skmix.io.labels import check_length
 from skmix.plots._common import CLASS_COLOURS, FloatArray
-from skmix.plots._models import Kernels, chosen_model, kernel_sets, part_label
+from skmix.plots._models import DrawnKernels, chosen_model, kernel_sets, part_label, rows_of
 from skmix.plots.kernels import STEPS
 from skmix.report.description import describe, serving, traits
 from skmix.report.rendering import (
     decimals,
-    joined,
+    in_words,
     kernel_values,
     line_styles,
+    number_text,
     render_page,
     significant,
-    text,
 )
 
-_MAX_ROWS = 2000
+_MAX_ROWS = 3000
 """More rows would make the page larger, but not clearer."""
 _MAX_FEATURES = 40
 _MAX_ENTRIES = 80_000
@@ -47,7 +46,7 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     title : str
         Title of the page.
     X : array-like of shape (n, M), default=None
-        Rows to draw beneath the kernels, at most 2000 of them, chosen at random; NaN marks a missing value.
+        Rows to draw beneath the kernels, at most 3000 of them, chosen at random; NaN marks a missing value.
         They become part of the page.
     y : array-like of shape (n,), default=None
         Their labels; rows whose label is not a class of the model are shown without a class.
@@ -90,7 +89,7 @@ def model_data(
         ),
         "n_features": [len(kernels.names) for kernels in sets],
         # As many kernels of equal weight have the same entropy.
-        "n_effective": [text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
+        "n_effective": [number_text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
         "n_parameters": described["n_parameters"],
         "settings": _settings(model, described),
         "classes": names,
@@ -115,10 +114,10 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     covariances = dict.fromkeys(getattr(part, "covariance_type_", part.covariance_type) for part in parts)
     said = [
         ("estimator", described["kind"]),
-        ("covariances", joined(covariances)),
+        ("covariances", in_words(covariances)),
         *traits(described),
-        ("converged", joined("yes" if part.converged_ else "no" for part in parts)),
-        ("passes", joined(str(part.n_iter_) for part in parts)),
+        ("converged", in_words("yes" if part.converged_ else "no" for part in parts)),
+        ("passes", in_words(str(part.n_iter_) for part in parts)),
     ]
     if hasattr(fitted, "log_likelihood_"):
         said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))
@@ -138,20 +137,20 @@ def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     return said + [(name, value if type(value) is str else repr(value)) for name, value in chosen]
 
 
-def _class(sets: Sequence[Kernels], c: int, name: str, count: float | None) -> dict[str, Any]:
+def _class(sets: Sequence[DrawnKernels], c: int, name: str, count: float | None) -> dict[str, Any]:
     """Return a row of the table of classes."""
     weights = [each.weights[:, c] for each in sets]
     return {
         "name": name,
-        "prior": text(float(sets[0].prior[c])),
+        "prior": number_text(float(sets[0].prior[c])),
         "count": "–" if count is None else f"{count:g}",
         "used": " + ".join(str(int((own >= STEPS[1]).sum())) for own in weights),
-        "effective": " + ".join(text(np.exp(entropy(own)), 1) for own in weights),
+        "effective": " + ".join(number_text(np.exp(entropy(own)), 1) for own in weights),
         "heaviest": " + ".join(f"{part_label(own.argmax())} ({own.max():.2f})" for own in weights),
     }
 
 
-def offered_planes(kernels: Kernels, n_sets: int) -> tuple[list[int], FloatArray]:
+def offered_planes(kernels: DrawnKernels, n_sets: int) -> tuple[list[int], FloatArray]:
     """Return the features that fit on a page, and the axes (q, M) along which kernels differ most."""
     n_kernels, n_features = kernels.means.shape
     # The largest F with F (F + 1) / 2 entries for every kernel.
@@ -163,7 +162,9 @@ def offered_planes(kernels: Kernels, n_sets: int) -> tuple[list[int], FloatArray
     return features, axes
 
 
-def mixture_values(kernels: Kernels, features: list[int], axes: FloatArray, *, name: str) -> dict[str, Any]:
+def mixture_values(
+    kernels: DrawnKernels, features: list[int], axes: FloatArray, *, name: str
+) -> dict[str, Any]:
     """Return a mixture in the offered features and axes, with covariances as flat upper triangles."""
     n_features = len(kernels.names)
     means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
@@ -188,7 +189,7 @@ def _rows(
     model: Any,
     X: ArrayLike | None,
     y: ArrayLike | None,
-    sets: Sequence[Kernels],
+    sets: Sequence[DrawnKernels],
     offered: Sequence[tuple[list[int], FloatArray]],
 ) -> tuple[dict[str, Any] | None, str]:
     """Return the rows to draw, by feature set, in the offered features and axes, their codes, and a note."""
@@ -196,12 +197,10 @@ def _rows(
         if y is not None:
             raise ValueError("y was given without X: give the rows of these labels too.")
         return None, ""
-    rows = checked_rows(model, X)
-    chosen = np.arange(len(rows))
-    note = ""
-    if len(rows) > _MAX_ROWS:
-        chosen = np.sort(np.random.RandomState(0).choice(len(rows), _MAX_ROWS, replace=False))
-        note = f"{_MAX_ROWS} of the {len(rows)} rows are drawn, chosen at random."
+    rows = rows_of(model, X)
+    chosen = chosen_rows(len(rows))
+    note = f"{len(chosen)} of the {len(rows)} rows are drawn, chosen at random."
+    note = note if len(chosen) < len(rows) else ""
     codes: list[int | None] | None = None
     if y is not None:
         labels = np.asarray(y).ravel().tolist()
@@ -217,17 +216,13 @@ def _rows(
     return {"labels": codes, "values": values}, note
 
 
+def chosen_rows(n_rows: int) -> IntArray:
+    """Return the numbers of the rows to draw: all, or some chosen at random, always the same."""
+    if n_rows <= _MAX_ROWS:
+        return np.arange(n_rows)
+    return np.sort(np.random.RandomState(0).choice(n_rows, _MAX_ROWS, replace=False))
+
+
 def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[Any]:
     """Return rows (n, M) in the offered features and axes, a list of n values for each."""
     return list(significant(np.concatenate([rows[:, features], rows @ axes.T], axis=1).T))
-
-
-def checked_rows(model: Any, X: ArrayLike) -> FloatArray:
-    """Return rows (n, M) of a model's features; names of columns, if any, are checked against the model's."""
-    named = hasattr(X, "columns")
-    rows = enter(model, X).values() if named else check_array(X, ensure_all_finite="allow-nan")
-    if rows.shape[1] != model.n_features_in_:
-        raise ValueError(
-            f"X has {rows.shape[1]} features, but the model was fitted to {model.n_features_in_}."
-        )
-    return np.asarray(rows, dtype=np.float64)

@@ -73,12 +73,12 @@ def significant(values: Any) -> Any:
     return np.reshape(np.array(rounded, dtype=object), array.shape).tolist()
 
 
-def text(value: float | None, digits: int = 3) -> str:
+def number_text(value: float | None, digits: int = 3) -> str:
     """Return a number as text, a dash if it is missing."""
     return "–" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
-def joined(words: Iterable[str]) -> str:
+def in_words(words: Iterable[str]) -> str:
     """Return words as a list in a sentence: "a, b and c"."""
     *most, last = list(words) or [""]
     return f"{', '.join(most)} and {last}" if most else last

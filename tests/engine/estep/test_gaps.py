@@ -204,7 +204,7 @@ def test_patterns_partition_the_rows() -> None:
 def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:
     nan = np.nan
     X = np.array([[1.0, nan, 2.0], [nan, nan, 3.0], [nan, 4.0, nan], [5.0, 6.0, 7.0]])
-    rows = GapRows(X, np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 3.0, 4.0])).take([0, 1])
+    rows = GapRows(X, np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 3.0, 4.0])).with_features([0, 1])
     assert_array_equal(rows.X, [[1.0, nan], [nan, 4.0], [5.0, 6.0]])
     assert_array_equal(rows.codes, [0, 1, 0])
     assert_array_equal(rows.weights, [1.0, 3.0, 4.0])

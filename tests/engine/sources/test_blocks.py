@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from calls import Listed, fit, prune_kernels
+from calls import Listed, fit
 
 from skmix.engine import starts
 from skmix.engine.compute.blocks import Block, encode, is_blocks
@@ -19,9 +19,6 @@ from skmix.engine.estep.reference import Rows
 from skmix.engine.model import Options, Parameters, Setting
 from skmix.engine.sources.blocks import (
     BlockRows,
-    Scatters,
-    add,
-    expect_block,
     merge_summaries,
     rows_of_label,
     summarise_block,
@@ -76,9 +73,9 @@ def make_starts(
     )
 
 
-def assert_same_fit(X, codes, weights, start, options, run=fit) -> None:
-    here = run(X, codes, start, options, row_weights=weights)
-    there = run(cut(X, codes, weights), None, start, options)
+def assert_same_fit(X, codes, weights, start, options) -> None:
+    here = fit(X, codes, start, options, row_weights=weights)
+    there = fit(cut(X, codes, weights), None, start, options)
     assert np.array_equal(there.status, here.status)
     assert np.array_equal(there.n_iter, here.n_iter)
     # Relative to the size of the largest number: some means are near zero.
@@ -103,13 +100,6 @@ def test_a_fit_to_blocks_is_the_fit_to_the_rows(covariance_type: str) -> None:
     start = replace(start, class_prior=np.tile([0.5, 0.3, 0.2], (2, 1)))
     options = Options(covariance_type=covariance_type, max_iter=15, tol=1e-7, covariance_prior=2.0)
     assert_same_fit(X, codes, weights, start, options)
-
-
-def test_pruning_is_the_same_in_blocks() -> None:
-    X, codes, weights = make_rows()
-    start = make_starts(X, codes, "diag", n_starts=4)
-    options = Options(covariance_type="diag", max_iter=10, tol=1e-6)
-    assert_same_fit(X, codes, weights, start, options, run=prune_kernels)
 
 
 def test_narrow_kernels_far_from_the_origin_are_collected_again_in_blocks() -> None:
@@ -174,11 +164,6 @@ def test_blocks_with_gaps_take_moments_about_given_centres(covariance_type) -> N
         assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
 
 
-def test_scatters_stay_in_their_process() -> None:
-    kept = Scatters({3: (None, np.eye(2))})
-    assert pickle.loads(pickle.dumps(kept)) == {}
-
-
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) -> None:
     pytest.importorskip("numba", reason="tied rows need their scatter in compiled code only")
@@ -200,25 +185,11 @@ def test_scatters_of_blocks_are_computed_once_in_a_frame(weighted, monkeypatch) 
             for name in ("first", "second"):
                 ours, theirs = (getattr(each, name).sum(axis=1) for each in (found, expected))
                 assert np.allclose(ours, theirs, rtol=1e-9, atol=1e-9), name
+    # They stay in their process.
+    assert source._scatters
+    assert pickle.loads(pickle.dumps(source._scatters)) == {}
     source.clear_cache()
     assert not source._scatters
-
-
-def test_adding_changes_neither_side() -> None:
-    X, codes, _ = make_rows()
-    structure = structure_of("full")
-    frame = measure(X, structure)
-    start = frame.enter(make_starts(X, codes, "full"), structure)
-    factor = structure.factor(start.covariances, 3)
-    with workers(1) as pool:
-        setting = Setting(frame, structure, pool)
-        work = partial(expect_block, MemoryRows, False, (start, factor, setting, None, True), {})
-        a, b = (work(block) for block in cut(X, codes)._blocks[3:5])
-    before = pickle.dumps((a, b))
-    assert np.array_equal(add(a, b)[0].mass, a[0].mass + b[0].mass)
-    assert pickle.dumps((a, b)) == before
-    assert add(None, b) is b
-    assert add(b, None) is b
 
 
 # ---------------------------------------------------------------- the summary
@@ -247,13 +218,6 @@ def test_the_frame_of_a_summary_is_that_of_the_rows(covariance_type, gaps, weigh
         assert there.variance[3] == 1.0
 
 
-def test_features_that_cannot_be_squared_are_named() -> None:
-    X, codes, _ = make_rows()
-    for factor, words in ((1e-200, "standard deviation"), (1e200, "standard deviation|too large")):
-        with pytest.raises(ValueError, match=f"Feature 7 has .*({words})"):
-            summarise_blocks(cut(X[:, :2] * [1.0, factor], codes)).frame(structure_of("full"), [4, 7])
-
-
 def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> None:
     random = np.random.default_rng(4)
     sizes = [30_000, 1, 20_000, 25_000]
@@ -278,16 +242,6 @@ def test_labels_are_counted_and_sampled_whatever_the_order_of_the_blocks() -> No
     assert all(np.array_equal(X[i["block"]][i["row"]], x) for x, i in zip(rows, drawn, strict=True))
     share = np.bincount(drawn["block"], minlength=4) / len(rows)
     assert np.allclose(share, np.array(sizes) / sum(sizes), atol=0.01)
-
-
-def test_an_encoded_summary_joins_rows_without_a_class() -> None:
-    X, codes, weights = make_rows()
-    names = np.array(["x", "y", "z"])[codes]
-    coded = summarise_blocks(cut_named(X, names, weights)).coded(np.array(["x", "z"]))
-    assert coded.labels is None
-    expected = [weights[names == name].sum() for name in ("y", "x", "z")]
-    assert np.allclose(coded.sizes, expected, rtol=1e-12)
-    assert np.allclose(coded.by_class(coded.sizes, 3), [*expected[1:], expected[0]], rtol=1e-12)
 
 
 def cut_named(X: np.ndarray, names: np.ndarray, weights: np.ndarray | None) -> Listed:
@@ -321,17 +275,17 @@ def test_codes_are_small_and_unknown_labels_have_none() -> None:
 def test_a_summary_of_some_features_looks_again_only_where_there_are_gaps() -> None:
     X, codes, _ = make_rows()
     rows = BlockRows(cut(X, codes))
-    own = rows.take([2, 0])
+    own = rows.with_features([2, 0])
     assert own.n_features == 2
     assert np.allclose(
         own.summary.frame(structure_of("full")).scale, measure(X[:, [2, 0]], structure_of("full")).scale
     )
     X[5, :2] = np.nan
     rows = BlockRows(cut(X, codes))
-    assert rows.take([0, 1]).summary.n_rows == len(X) - 1
+    assert rows.with_features([0, 1]).summary.n_rows == len(X) - 1
     # No labelled row has a value of the first feature.
     X[codes == 2, 0] = np.nan
-    some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).take([0])
+    some = BlockRows(cut(X, np.where(codes == 2, 1, -1))).with_features([0])
     assert some.summary.class_sizes(2).tolist() == [0.0, 0.0]
     assert some.summary.counts[0] == some.summary.n_rows == np.sum((codes < 2) & ~np.isnan(X[:, 0]))
     assert not is_blocks(X)
@@ -355,8 +309,8 @@ def test_a_sample_stands_for_all_rows(weighted: bool, monkeypatch: pytest.Monkey
     names[::50] = "unknown"
     X[:, 0] = np.where(names == "unknown", -1, codes)
     blocks = cut_named(X, names, weights if weighted else None)
-    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_ROWS", 20)
-    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_ROWS", 20)
+    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_SAMPLED", 20)
+    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_SAMPLED", 20)
     classes = np.array(["x", "y", "z"])
     source = BlockRows(blocks.coded(classes), summarise_blocks(blocks, 1).coded(classes))
     rows, found, masses = source.start_rows()
@@ -383,8 +337,8 @@ def test_a_feature_that_a_sample_does_not_show_has_its_mean(monkeypatch: pytest.
     X, codes, _ = make_rows()
     X[:, 1] = np.nan
     X[[100, 300], 1] = [5.0, 9.0]
-    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_ROWS", 3)
-    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_ROWS", 3)
+    monkeypatch.setattr("skmix.engine.sources.blocks._MOST_SAMPLED", 3)
+    monkeypatch.setattr("skmix.engine.sources.blocks._FEWEST_SAMPLED", 3)
     rows, _, _ = BlockRows(cut(X, codes)).start_rows()
     assert len(rows) == 9
     assert np.allclose(rows[:, 1], 7.0)

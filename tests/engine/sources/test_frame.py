@@ -44,13 +44,6 @@ def test_rows_are_centred_and_of_unit_size(covariance_type: str, offset: float) 
     assert_allclose(frame.bound, np.abs(inside).max(axis=0), rtol=1e-12)
 
 
-def test_one_scale_for_all_features_of_a_spherical_kernel() -> None:
-    X = np.random.default_rng(2).normal(size=(40, 3)) * [1.0, 100.0, 1e-3]
-    scale = measure(X, SPHERICAL).scale
-    assert len(set(scale.tolist())) == 1
-    assert len(set(measure(X, FULL).scale.tolist())) == 3
-
-
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_parameters_come_back_from_the_frame(covariance_type: str) -> None:
     random = np.random.default_rng(3)
@@ -84,23 +77,12 @@ def test_a_spread_whose_square_is_no_number_is_refused_with_the_feature(factor: 
     X = np.random.default_rng(5).normal(size=(20, 3))
     X[:, 1] *= factor
     deviation = f"{factor * (X[:, 1] / factor).std():.3g}"
-    with pytest.raises(ValueError, match=r"Feature 1 has a standard deviation of .*Rescale") as refusal:
-        measure(X, FULL)
-    assert deviation in str(refusal.value)
-
-
-def test_a_feature_without_any_value_is_refused() -> None:
-    with pytest.raises(ValueError, match="Feature 1 has no value"):
-        measure(np.array([[1.0, np.nan], [2.0, np.nan]]), FULL)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_single_row_and_any_dtype(dtype: type) -> None:
-    frame = measure(np.array([[3.0, -2.0]], dtype=dtype), FULL)
-    assert frame.scale.dtype == np.float64
-    assert_array_equal(frame.variance, [1.0, 1.0])
-    out = frame.rows(np.array([[3.0, -2.0]], dtype=dtype), np.empty((2, 1)))
-    assert_allclose(out, 0.0, atol=1e-15)
+    for columns, name in ((None, 1), ([4, 7, 9], 7)):
+        with pytest.raises(ValueError, match=f"Feature {name} has a standard deviation .*Rescale") as refusal:
+            measure(X, FULL, columns)
+        assert deviation in str(refusal.value)
+        with pytest.raises(ValueError, match=f"Feature {name} has no value"):
+            measure(np.where(np.arange(3) == 1, np.nan, X), FULL, columns)
 
 
 @pytest.mark.parametrize("gaps", [False, True])
@@ -116,7 +98,7 @@ def test_many_rows_are_measured_in_chunks(
         X[random.uniform(size=X.shape) < 0.2] = np.nan
         X[:100, 1] = np.nan  # in all of the first chunks
     weights = random.uniform(0.5, 2.0, size=1000) if weighted else np.ones(1000)
-    monkeypatch.setattr(summary, "_CHUNK", 64)
+    monkeypatch.setattr(summary, "_SCANNED", 64)
     assert len(summary.chunks(X)) > 30
     frame = measure(X, FULL, row_weights=weights if weighted else None)
     known = [~np.isnan(column) for column in X.T]
@@ -166,7 +148,7 @@ def test_the_resolution_is_that_of_an_interval_as_wide_as_a_step() -> None:
     assert resolution_of(X, None, measure(X[:, :], FULL))[0] == pytest.approx(1 / 12)
 
 
-def test_counts_have_the_resolution_of_their_step_however_heavy_the_tail() -> None:
+def test_counts_have_the_resolution_of_their_step_and_masses_one_of_their_own() -> None:
     random = np.random.default_rng(0)
     geometric, poisson = random.geometric(0.1, size=500) - 1, random.poisson(0.5, size=500)
     tail = np.where(random.random(500) < 0.5, 0, np.floor(random.pareto(0.8, size=500)))
@@ -174,17 +156,9 @@ def test_counts_have_the_resolution_of_their_step_however_heavy_the_tail() -> No
     X = np.column_stack([geometric, poisson, tail, codes])
     assert tail.var() > 100.0
     assert_allclose(resolution(X), np.array([1, 1, 1, 0.01]) / 12.0, rtol=1e-9)
-
-
-def test_a_mass_beside_sparse_whole_numbers_is_a_mass() -> None:
-    random = np.random.default_rng(0)
+    # A mass beside sparse whole numbers, and values of which each has as many rows as any other.
     income = np.where(random.random(400) < 0.4, 1.0, random.integers(1, 100_000, size=400))
-    found = resolution(income[:, None])[0]
-    assert found == pytest.approx(0.01 * income.var(), rel=1e-9)
-
-
-def test_few_values_are_no_mass() -> None:
-    # Each has a fifth of the rows, as much as any other.
+    assert resolution(income[:, None])[0] == pytest.approx(0.01 * income.var(), rel=1e-9)
     values = np.repeat([0.0, 0.01, 0.0217, 0.03, 10.0], 40)
     assert resolution(values[:, None])[0] == pytest.approx(0.01085**2 / 12.0, rel=1e-6)
 
@@ -198,9 +172,9 @@ def test_a_standardised_frame_has_the_same_rows_in_any_unit() -> None:
     )
     assert_allclose((X / ours.scale).std(axis=0), 1.0, rtol=1e-12)
     # Spherical kernels have one unit for all features.
-    spherical = structure_of("spherical")
-    frame = measure(X, spherical)
-    assert frame.standardised(spherical) is frame
+    frame = measure(X * units, SPHERICAL)
+    assert frame.standardised(SPHERICAL) is frame
+    assert frame.scale[0] == frame.scale[1]
 
 
 def test_gaps_are_filled_with_the_means_of_their_class() -> None:
@@ -231,7 +205,7 @@ def test_some_features_of_rows_in_memory_have_the_summary_of_their_own() -> None
     for known in (False, True):
         if known:
             assert rows.summary.n_rows == 30
-        own, expected = rows.take([2, 0]), open_source(X[:, [2, 0]], codes, weights)
+        own, expected = rows.with_features([2, 0]), open_source(X[:, [2, 0]], codes, weights)
         assert_array_equal(own.X, X[:, [2, 0]])
         for name, value in vars(expected.summary.moments).items():
             assert_allclose(getattr(own.summary.moments, name), value)

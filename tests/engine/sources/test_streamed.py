@@ -103,7 +103,7 @@ def test_a_fit_to_streamed_rows_is_the_fit_to_the_rows(
     blocks = open_rows(rows, label=codes, weight=weights, chunk_rows=70).coded(np.arange(3))
     streamed = StreamedRows(blocks, "cpu:0")
     for columns in ([0, 1, 2, 3], [2, 1]):
-        ours, theirs = streamed.take(columns), whole.take(columns)
+        ours, theirs = streamed.with_features(columns), whole.with_features(columns)
         start = starts.uniform(2, 4, 3, len(columns), structure, np.random.RandomState(0))
         start = replace(start, class_prior=np.full((2, 3), 1 / 3))
         options = Options(covariance_type=covariance_type, max_iter=2, tol=0.0)

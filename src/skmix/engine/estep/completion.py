@@ -12,7 +12,7 @@ from ..structures import Diagonal, LowRank, Structure
 from ..structures.linalg import invert_lower, whiten_batch, with_crossed
 
 # Numbers of the covariances of patterns of gaps that are factored together.
-_TOGETHER = 1 << 21
+_FACTORED = 1 << 21
 
 # Of O known among M features: their factor, the slopes (R, K or 1, M − O, O) of the regression of the others
 # on them, and the remaining covariances of the others, in the shape of the structure.
@@ -25,7 +25,7 @@ def given(
 ) -> Iterator[Given]:
     """Yield what is `Given` for each pattern of known features (O,)."""
     stack = structure.by_kernel(covariances)
-    step = max(1, _TOGETHER // stack.size)
+    step = max(1, _FACTORED // stack.size)
     for start in range(0, len(patterns), step):
         some = patterns[start : start + step]
         orders = np.array([np.append(own, _others(own, n_features)) for own in some])
@@ -68,7 +68,7 @@ def _(
 
 
 @singledispatch
-def spread(structure: Structure, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
+def second_terms(structure: Structure, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
     """Return the second-order terms (R, K or 1, S) of covariances (R, K or 1, G, G) of some features.
 
     The others do not vary. The `factor` is that of all features.
@@ -79,7 +79,7 @@ def spread(structure: Structure, remaining: FloatArray, gaps: IntArray, factor: 
     return structure.pack(whole)
 
 
-@spread.register
+@second_terms.register
 def _(structure: LowRank, remaining: FloatArray, gaps: IntArray, factor: Factor) -> FloatArray:
     projections = factor.whitener[..., :-1]
     squares, crossed = np.zeros(projections.shape[:-1]), np.zeros(projections.shape)

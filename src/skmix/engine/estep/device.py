@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
@@ -48,15 +48,15 @@ from ..model import (
 )
 from ..structures import Structure
 from ..tails import NONE
-from .terms import finite_log, log_mix
+from .terms import log_mix
 
-Result = TypeVar("Result")
+Done = TypeVar("Done")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
 # origin; how often terms that a captured pass may read were dropped.
 Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int]
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
-_FEWEST_ROWS = 64
+_SMALLEST_CHUNK = 64
 # Chunks are a multiple of this many rows, for well-shaped matrix products.
 _ROUND = 256
 # Rows of one product of second moments.
@@ -65,13 +65,15 @@ _PIECE = 1024
 _SCANNED = 1 << 20
 # Terms are padded to a multiple of this, so that matrix products can load whole vectors.
 _PADDING = 8
-# A kernel whose mean is so many times its standard deviation from the origin, squared, has its moments taken
-# about the mean: a quarter of what would make its covariance lose digits.
+# The logarithm of zero in matrix products, where −inf would turn into NaN.
+_LOG_ZERO = -1e30
+# Squared distance of a mean from the origin, in variances, above which moments are about the mean: a quarter
+# of what would make the covariance lose digits.
 _FAR = 2.0**22
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Expanded:
     """Parameters of R starts, expanded into coefficients of the rows' terms."""
 
     coefficients: Array  # (R, K, M + S): of x and of the second-order terms in log N(x; μ_k, P_k)
@@ -80,48 +82,38 @@ class Prepared:
     at_mean: Array
     # (R,): log-density of the start's highest peak, subtracted from all so that no exponential overflows
     levels: Array
-    means: Array  # (R, K, M): kernel means
+    means: Array  # (R, K, M)
     factor: Factor  # whiteners of the covariances
     # (R, K): kernels whose expanded log-density would cancel too many digits: computed from differences
     delicate: Array
     recentred: Array  # (R, K): kernels whose moments are taken about `origins` rather than about zero
     origins: Array  # (R, K, M): the origins of the moments, zero where not recentred
 
-    def recentre(self, kernels: BoolArray, origins: FloatArray) -> Prepared:
-        """Return a copy that takes the moments of the chosen kernels (R, K) about `origins` (R, K, M)."""
-        return replace(
-            self,
-            recentred=self.recentred | kernels,
-            origins=namespace(origins).where(kernels[..., None], origins, self.origins),
-        )
-
-    @cached_property
-    def _of_classes(self) -> dict[tuple[int, int], Array]:
-        """Coefficients by first and last class, as `coefficients_for` returns them."""
-        return {}
-
     def coefficients_for(self, first: int, last: int, dtype: Any) -> Array:
         """Return the coefficients (R · K, M + S + C, padded) of terms with the indicators of C classes.
 
         There are no indicators of one class.
         """
-        if first == last:
-            first = last = 0
-        if (first, last) not in self._of_classes:
-            parts = [self.coefficients]
-            if last > first:
-                parts.append(self.at_origin[..., first : last + 1])
-            padding = -sum(part.shape[-1] for part in parts) % _PADDING
-            parts.append(self.means.new_zeros((*self.means.shape[:2], padding)))
-            joined = namespace(self.means).concat(parts, axis=-1)
-            self._of_classes[first, last] = joined.reshape(-1, joined.shape[-1]).to(dtype)
-        return self._of_classes[first, last]
+        parts = [self.coefficients]
+        if last > first:
+            parts.append(self.at_origin[..., first : last + 1])
+        padding = -sum(part.shape[-1] for part in parts) % _PADDING
+        parts.append(self.means.new_zeros((*self.means.shape[:2], padding)))
+        joined = namespace(self.means).concat(parts, axis=-1)
+        return joined.reshape(-1, joined.shape[-1]).to(dtype)
 
 
-def prepare(
-    parameters: Parameters, structure: Structure, bounds: FloatArray, factor: Factor | None = None
-) -> Prepared:
-    """Expand the parameters of R starts in the frame, for terms of magnitudes up to `bounds` (M + S,)."""
+def expand(
+    parameters: Parameters,
+    structure: Structure,
+    bounds: FloatArray,
+    factor: Factor | None = None,
+    centres: tuple[Array, Array] | None = None,
+) -> Expanded:
+    """Expand the parameters of R starts in the frame, for terms of magnitudes up to `bounds` (M + S,).
+
+    `centres` are the kernels (R, K) whose moments have origins (R, K, M) of their own.
+    """
     means = parameters.means
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
@@ -136,14 +128,11 @@ def prepare(
     magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
     delicate = ~(magnitude <= structure.largest_cancellation)
     far = xp.any(means**2 > _FAR * structure.variances(parameters.covariances), axis=-1)
-    at_mean = finite_log(parameters.weights) + (constants - levels[:, None])[..., None]
+    at_mean = clip(xp.log(parameters.weights), _LOG_ZERO, np.inf) + (constants - levels[:, None])[..., None]
     at_origin, origins = at_mean + at_zero[..., None], where(far[..., None], means, 0.0)
-    return Prepared(coefficients, at_origin, at_mean, levels, means, factor, delicate, far, origins)
-
-
-def _features_of_terms(structure: Structure, n_features: int, which: int) -> np.ndarray:
-    """Return the first or second feature (S,) of each second-order term."""
-    return structure.pairs(n_features)[which]
+    if centres is not None:
+        far, origins = far | centres[0], xp.where(centres[0][..., None], centres[1], origins)
+    return Expanded(coefficients, at_origin, at_mean, levels, means, factor, delicate, far, origins)
 
 
 @dataclass(frozen=True)
@@ -154,7 +143,7 @@ class ClassOrder:
     sizes: Any  # (L,): weight of each class, on the device; a number for one class
     # On the device, of ordered rows:
     codes: Array | None = None  # (N,): classes; None for one
-    index: Array | None = None  # (N,): numbers of the rows; None for rows that are in order as they are
+    index: Array | None = None  # (N,): indices of the rows; None for rows that are in order as they are
     weights: Array | None = None  # (N,): None when all are one
 
 
@@ -208,9 +197,7 @@ class FramedRows:
         self._scale, self._shift, self.bounds = (
             sent_once(array, X) for array in (frame.scale, frame.shift, bounds)
         )
-        self._pairs = [
-            constant(_features_of_terms, structure, self.n_features, which, example=X) for which in (0, 1)
-        ]
+        self._pairs = sent_once(first, X), sent_once(second, X)
         self._most_rows: int | None = None
         # (start, kernel) of the kernels computed from differences, and of those with moments about their own
         # origin: at least those of the last pass.
@@ -229,43 +216,43 @@ class FramedRows:
         return tuple(self.delicate), tuple(self.recentred), self._n_dropped
 
     def collect(
-        self, prepared: Prepared, *, moments: bool = True, others: FramedRows | None = None
+        self, expanded: Expanded, *, moments: bool = True, others: FramedRows | None = None
     ) -> Statistics:
         """Return the statistics of all rows under R starts.
 
-        Other rows for which the same was done before save the host from waiting for the device.
+        With `others`, rows that were collected under the same starts, the host need not wait for the device.
         """
 
         def work(cuts: list[tuple[int, int]]) -> Statistics:
             with self._operations.precision(self._precision):
-                return reduce(Statistics.plus, (self._collect(a, b, prepared, moments) for a, b in cuts))
+                return reduce(Statistics.plus, (self._collect(a, b, expanded, moments) for a, b in cuts))
 
-        total = self._in_chunks(prepared, work, others)
-        levels = self._order.sizes * prepared.levels[:, None]
+        total = self._in_chunks(expanded, work, others)
+        levels = self._order.sizes * expanded.levels[:, None]
         return replace(total, log_likelihood=total.log_likelihood + levels)
 
-    def map_joints(self, prepared: Prepared, function: Callable[[Array], Array]) -> list[Array]:
+    def map_joints(self, expanded: Expanded, function: Callable[[Array], Array]) -> list[Array]:
         """Apply a function to the log-joints (R, K, n) of each chunk, less the starts' levels."""
 
         def joints(start: int, stop: int) -> Array:
-            values, offsets, _, _ = self._log_joint(start, stop, prepared)
+            values, offsets, _, _ = self._log_joint(start, stop, expanded)
             return values + offsets[..., None]
 
-        return self._in_chunks(prepared, lambda cuts: [function(joints(a, b)) for a, b in cuts])
+        return self._in_chunks(expanded, lambda cuts: [function(joints(a, b)) for a, b in cuts])
 
     def _in_chunks(
         self,
-        prepared: Prepared,
-        work: Callable[[list[tuple[int, int]]], Result],
+        expanded: Expanded,
+        work: Callable[[list[tuple[int, int]]], Done],
         others: FramedRows | None = None,
-    ) -> Result:
+    ) -> Done:
         """Do work on chunks of rows, in smaller chunks if the device runs out of memory."""
         if others is None:
-            self.delicate = self._found(prepared.delicate, self.delicate)
-            self.recentred = self._found(prepared.recentred, self.recentred)
+            self.delicate = self._found(expanded.delicate, self.delicate)
+            self.recentred = self._found(expanded.recentred, self.recentred)
         else:
             self.delicate, self.recentred = others.delicate, others.recentred
-        n_joint = prepared.coefficients.shape[0] * prepared.coefficients.shape[1]
+        n_joint = expanded.coefficients.shape[0] * expanded.coefficients.shape[1]
         while True:
             n_rows = self._chunk(n_joint)
             if n_rows != self._kept_rows:
@@ -274,12 +261,12 @@ class FramedRows:
             try:
                 return work([(a, min(a + n_rows, self.n_rows)) for a in range(0, self.n_rows, n_rows)])
             except Exception as error:
-                if not self._operations.is_out_of_memory(error) or n_rows <= _FEWEST_ROWS:
+                if not self._operations.is_out_of_memory(error) or n_rows <= _SMALLEST_CHUNK:
                     raise
             if self._keeps:
                 self._keeps = False
             else:
-                self._most_rows = max(_FEWEST_ROWS, n_rows // 2)
+                self._most_rows = max(_SMALLEST_CHUNK, n_rows // 2)
             self._drop_terms()
             self._operations.release()
 
@@ -292,7 +279,7 @@ class FramedRows:
         """Return the size of a chunk, in rows of `n_joint` joint densities each."""
         # Terms that are kept take no memory of a chunk.
         width = n_joint if self._keeps else self.n_coefficients + _PADDING + n_joint
-        most = max(_FEWEST_ROWS, self._operations.chunk // width)
+        most = max(_SMALLEST_CHUNK, self._operations.chunk // width)
         if self._most_rows is not None:
             most = min(most, self._most_rows)
         if most <= _ROUND:
@@ -323,8 +310,8 @@ class FramedRows:
         first, last = self._classes(start, stop)
         indicators, n_terms = None, n_shared
         if last > first and order.codes is not None:
-            numbers = constant(np.arange, first, last + 1, example=self._X)
-            indicators = (order.codes[None, start:stop] == numbers[:, None]).to(self._type)
+            indices = constant(np.arange, first, last + 1, example=self._X)
+            indicators = (order.codes[None, start:stop] == indices[:, None]).to(self._type)
             n_terms += len(indicators)
         terms = rows.new_empty((n_terms + -n_terms % _PADDING, stop - start), dtype=self._type)
         x, products = terms[:n_features], terms[n_features:n_shared]
@@ -340,7 +327,7 @@ class FramedRows:
         return terms, indicators
 
     def _log_joint(
-        self, start: int, stop: int, prepared: Prepared
+        self, start: int, stop: int, expanded: Expanded
     ) -> tuple[Array, Array, Array, Array | None]:
         """Return the log-joints and expanded terms of rows start … stop − 1.
 
@@ -354,17 +341,17 @@ class FramedRows:
         indicators : array of shape (C, n) or None
             The last of these; None when there is one class.
         """
-        n_starts, n_kernels, _ = prepared.coefficients.shape
+        n_starts, n_kernels, _ = expanded.coefficients.shape
         first, last = self._classes(start, stop)
         terms, indicators = self._terms(start, stop)
-        values = prepared.coefficients_for(first, last, self._type) @ terms
-        offsets = prepared.at_origin[..., first]
+        values = expanded.coefficients_for(first, last, self._type) @ terms
+        offsets = expanded.at_origin[..., first]
         if indicators is not None:
             offsets = namespace(offsets).zeros_like(offsets)
         if self.delicate:
             places = self._places(self.delicate, n_kernels)
-            at_mean = take(prepared.at_mean.reshape(-1, self.n_classes), places, axis=0)
-            better = self._from_differences(terms[: self.n_features], prepared)
+            at_mean = take(expanded.at_mean.reshape(-1, self.n_classes), places, axis=0)
+            better = self._from_differences(terms[: self.n_features], expanded)
             if indicators is None:
                 offsets = replaced(offsets.reshape(-1), places, at_mean[:, first])
                 offsets = offsets.reshape(n_starts, n_kernels)
@@ -378,12 +365,12 @@ class FramedRows:
         """Return the places (q,) of some kernels among those of all starts, on the device."""
         return sent_once(np.array([r * n_kernels + k for r, k in kernels]), self._X)
 
-    def _from_differences(self, x: Array, prepared: Prepared) -> Array:
+    def _from_differences(self, x: Array, expanded: Expanded) -> Array:
         """Return log-densities (q, n), less those at the means, of delicate kernels and rows x (M, n)."""
-        n_kernels, n_features = prepared.means.shape[1:]
+        n_kernels, n_features = expanded.means.shape[1:]
         places = self._places(self.delicate, n_kernels)
-        means = take(prepared.means.reshape(-1, n_features), places, axis=0).to(self._type)
-        whiteners = prepared.factor.whitener
+        means = take(expanded.means.reshape(-1, n_features), places, axis=0).to(self._type)
+        whiteners = expanded.factor.whitener
         shared = whiteners.shape[1] < n_kernels  # by all kernels of a start
         kernels = [(r, 0) for r, _ in self.delicate] if shared else self.delicate
         own_places = self._places(kernels, whiteners.shape[1])
@@ -396,11 +383,11 @@ class FramedRows:
         xp = namespace(x)
         return -0.5 * clip(xp.concat(parts), 0.0, xp.finfo(self._type).max / 1e8)
 
-    def _collect(self, start: int, stop: int, prepared: Prepared, moments: bool) -> Statistics:
+    def _collect(self, start: int, stop: int, expanded: Expanded, moments: bool) -> Statistics:
         """Return the statistics of rows start … stop − 1, log-likelihoods less the levels."""
-        xp, (n_starts, n_kernels, _) = namespace(self._X), prepared.coefficients.shape
+        xp, (n_starts, n_kernels, _) = namespace(self._X), expanded.coefficients.shape
         n_shared, n_features = self.n_coefficients, self.n_features
-        values, offsets, terms, indicators = self._log_joint(start, stop, prepared)
+        values, offsets, terms, indicators = self._log_joint(start, stop, expanded)
         weights = None if self._order.weights is None else self._order.weights[start:stop]
         own = None if weights is None else weights.to(self._type)
         responsibilities, log_sums, mass = self._operations.normalise(values, offsets, own)  # (E)
@@ -411,7 +398,7 @@ class FramedRows:
             log_likelihood = log_sums @ indicators.double().T
         log_likelihood = self._in_all_classes(log_likelihood, start, stop)
         if not moments:
-            zeros, mass = xp.zeros_like(prepared.coefficients), xp.zeros_like(prepared.at_mean)
+            zeros, mass = xp.zeros_like(expanded.coefficients), xp.zeros_like(expanded.at_mean)
             return Statistics(log_likelihood, mass, zeros[..., :n_features], zeros[..., n_features:])
         flat = responsibilities.reshape(n_starts * n_kernels, stop - start)
         # This order of the factors is 10 to 25 % faster on an H200.
@@ -419,7 +406,7 @@ class FramedRows:
         first, second = sums[:, :n_features], sums[:, n_features:n_shared]
         if self.recentred:
             places = self._places(self.recentred, n_kernels)
-            origins = take(prepared.origins.reshape(-1, n_features), places, axis=0).to(self._type)
+            origins = take(expanded.origins.reshape(-1, n_features), places, axis=0).to(self._type)
             better = self._about_origins(terms[:n_features], origins, take(flat, places, axis=0))
             first, second = replaced(first, places, better[0]), replaced(second, places, better[1])
         if indicators is None:
@@ -480,7 +467,7 @@ def log_densities(
     cuts = [slice(a, a + _SCANNED) for a in range(0, len(X), _SCANNED)]
     parts = [xp.all(xp.abs(X[cut] / scale - shift) <= MODEL_RANGE, axis=1) for cut in cuts]
     is_near = np.concatenate([to_numpy(part) for part in parts])
-    results, numbers = [], []
+    results, indices = [], []
     # Rows near the model are evaluated from expanded terms, whatever the others are.
     for index, bound in ((np.flatnonzero(is_near), MODEL_RANGE), (np.flatnonzero(~is_near), FARTHEST)):
         if not len(index):
@@ -488,14 +475,14 @@ def log_densities(
         some = X if len(index) == len(X) else pick(X, index)
         framed = replace(frame, bound=np.full(n_features, bound))
         rows = FramedRows(some, order_by_class(some, None, 1, None), framed, structure)
-        prepared = prepare(inside, structure, rows.bounds)
-        level = float(to_numpy(prepared.levels)[0]) - frame.log_volume()
+        expanded = expand(inside, structure, rows.bounds)
+        level = float(to_numpy(expanded.levels)[0]) - frame.log_volume()
 
         def reduced(values: Array, level: float = level) -> Array:
             own = values[0] + level
             return own.T if weights is None else log_mix(own, weights).T
 
-        results += rows.map_joints(prepared, reduced)
-        numbers.append(index)
+        results += rows.map_joints(expanded, reduced)
+        indices.append(index)
     found = xp.concat(results)
-    return found if len(numbers) == 1 else pick(found, np.argsort(np.concatenate(numbers)))
+    return found if len(indices) == 1 else pick(found, np.argsort(np.concatenate(indices)))

@@ -84,7 +84,7 @@ class Completed:
     log_determinants: FloatArray  # (R, K or 1, P): of their covariances
     ahead: FloatArray | None  # (R, K, n, M): expected differences from the means; None if not needed
     # From the mass (R, K, n) of rows to the second-order terms (R, K or 1, S) of the remaining covariances
-    spread: Callable[[FloatArray], FloatArray]
+    second_terms: Callable[[FloatArray], FloatArray]
 
 
 def chunk_size(n_kernels: int, n_features: int) -> int:
@@ -136,10 +136,10 @@ def _complete_independent(
     ahead = np.where(chunk.seen, chunk.x - parameters.means[:, :, None], 0.0)
     distances = np.square(ahead * factor.whitener[:, :, None]).sum(axis=-1)
 
-    def spread(shares: FloatArray) -> FloatArray:
+    def second_terms(shares: FloatArray) -> FloatArray:
         return (shares @ ~chunk.seen) * structure.variances(parameters.covariances)
 
-    return Completed(distances, chunk.logs(-2.0 * np.log(factor.whitener)), ahead, spread)
+    return Completed(distances, chunk.logs(-2.0 * np.log(factor.whitener)), ahead, second_terms)
 
 
 def _complete_by_pattern(
@@ -166,15 +166,15 @@ def _complete_by_pattern(
         logs.append(own.log_determinant)
         left.append((gaps, structure.to_full(remaining, n_kernels, len(gaps))))
 
-    def spread(shares: FloatArray) -> FloatArray:
+    def second_terms(shares: FloatArray) -> FloatArray:
         mass = chunk.sums(shares)[..., None, None]
         terms = (
-            completion.spread(structure, mass[:, :, p] * own, gaps, factor)
+            completion.second_terms(structure, mass[:, :, p] * own, gaps, factor)
             for p, (gaps, own) in enumerate(left)
         )
         return reduce(np.add, terms)
 
-    return Completed(distances, np.stack(logs, axis=-1), ahead, spread)
+    return Completed(distances, np.stack(logs, axis=-1), ahead, second_terms)
 
 
 def _complete_compiled(
@@ -216,7 +216,7 @@ def _complete_compiled(
         own = array.reshape(n_sets, padded, *array.shape[1:])[:, :of_set]
         return own.reshape(n_starts, n_kernels, *array.shape[1:])
 
-    def spread(shares: FloatArray) -> FloatArray:
+    def second_terms(shares: FloatArray) -> FloatArray:
         own = chunk.sums(shares)
         mass, out = np.zeros_like(logs), np.zeros((len(factors) // LANES, n_features, n_features, LANES))
         if structure.shared:
@@ -227,10 +227,10 @@ def _complete_compiled(
         left = np.moveaxis(out, -1, 1)
         left = left[:, :1] if structure.shared else by_kernel(left.reshape(-1, n_features, n_features))
         left = left + np.tril(left, -1).mT
-        return completion.spread(structure, left, np.arange(n_features), factor)
+        return completion.second_terms(structure, left, np.arange(n_features), factor)
 
     of_factors = logs[:, ::LANES].T[:, None] if structure.shared else by_kernel(logs.T)
-    return Completed(by_kernel(distances.T), of_factors, by_kernel(ahead) if moments else None, spread)
+    return Completed(by_kernel(distances.T), of_factors, by_kernel(ahead) if moments else None, second_terms)
 
 
 def expect(
@@ -290,8 +290,8 @@ def _expect_chunk(
         expected = ahead + (parameters.means - origins)[:, :, None]
         ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
     first, second = reference.moments(ahead, weights, kernels)
-    spread = done.spread(found.shares)
-    second[:, : spread.shape[1]] += spread
+    remaining = done.second_terms(found.shares)
+    second[:, : remaining.shape[1]] += remaining
     return Statistics(found.likelihood, found.mass, first, second, of_tail)
 
 

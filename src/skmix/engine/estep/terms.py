@@ -7,22 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import logsumexp
 
-from ..compute.arrays import Array, clip, is_numpy, like, namespace, occurs, safe_log
+from ..compute.arrays import Array, is_numpy, like, namespace, occurs, safe_log
 from ..model import Factor, FloatArray, IntArray, Statistics
 from ..structures import Structure
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
-_UNDERFLOW = 1e-280
+_LOST = 1e-280
 # Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
-_SMALLEST = 1e-200
-# The logarithm of zero in matrix products, where −inf would turn into NaN.
-_LOG_ZERO = -1e30
-
-
-def finite_log(weights: Array) -> Array:
-    """Return logarithms of weights; that of zero is finite, since −inf becomes NaN in matrix products."""
-    with np.errstate(divide="ignore"):
-        return clip(namespace(weights).log(weights), _LOG_ZERO, np.inf)
+_SMALLEST_SHARE = 1e-200
 
 
 def log_sum(log_joint: Array) -> Array:
@@ -41,7 +33,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
     largest = xp.max(values, axis=0)
     densities = xp.exp(values - largest)
     sums = shares.T @ densities
-    lost = sums < _UNDERFLOW
+    lost = sums < _LOST
     logs = xp.log(xp.where(lost, 1.0, sums)) + largest
     if not occurs(lost):
         return logs
@@ -100,7 +92,7 @@ def share(
     if not with_moments:
         return Shares(likelihood, np.zeros((len(joint), n_kernels, n_classes)), of_outside, None)
     shares /= total[:, None]
-    shares[shares < _SMALLEST] = 0.0
+    shares[shares < _SMALLEST_SHARE] = 0.0
     if outside is not None:
         of_outside = (shares[:, -1:] @ indicators)[:, 0]
         shares = shares[:, :-1]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..compute.arrays import Array, namespace
-from ..compute.threads import one_blas_thread
 from ..estep.coverage import COMPLETE, Coverage
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
@@ -36,8 +35,8 @@ class RowSource(ABC):
     covers: Coverage = COMPLETE  # the models that passes over these rows cover
 
     @abstractmethod
-    def take(self, columns: Sequence[int]) -> RowSource:
-        """Return the same rows with some of their features."""
+    def with_features(self, columns: Sequence[int]) -> RowSource:
+        """Return the rows with some of their features: those that have a value in any of them."""
 
     @abstractmethod
     def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
@@ -55,8 +54,8 @@ class RowSource(ABC):
         """Do the E-step: return the statistics of all rows, and the origins (R, K, M) of their moments.
 
         `parameters` are in the frame; with unlabelled rows, their weights are the last column. `factor` is
-        that of the covariances. Moments of some kernels may be about given `centres`, and are left out if not
-        `moments`: then only the log-likelihood is needed.
+        that of the covariances. `centres` are origins for the moments of some kernels. Without `moments`
+        only the log-likelihood is defined.
         """
 
     def to_device(self, array: Array) -> Array:
@@ -77,20 +76,28 @@ class ArrayRows(RowSource):
     Codes of None mean one class; a row of weight two counts as two. Codes and weights are NumPy arrays.
     """
 
-    def __init__(self, X: Any, codes: IntArray | None, weights: FloatArray | None = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        codes: IntArray | None,
+        weights: FloatArray | None = None,
+        summary: Summary | None = None,
+    ) -> None:
         self.X, self.codes, self.weights = X, codes, weights
         self.n_features = int(X.shape[1])
+        if summary is not None:
+            vars(self)["summary"] = summary
 
     @cached_property
     def summary(self) -> Summary:  # type: ignore[override]
         """Data summary of the rows."""
-        return self.summarise(self.X, self.codes, self.weights)
+        return summarise(self.X, self.codes, self.weights)
 
-    @staticmethod
-    def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> Summary:
-        """Return the data summary of rows, with the same bits for any number of BLAS threads."""
-        with one_blas_thread():
-            return summarise(X, codes, weights)
+    def with_features(self, columns: Sequence[int]) -> ArrayRows:
+        """Return the rows with some of their features; see `RowSource`."""
+        chosen, summary = list(columns), vars(self).get("summary")
+        summary = None if summary is None else summary.with_features(chosen)
+        return type(self)(self.X[:, chosen], self.codes, self.weights, summary)
 
     def start_rows(self) -> tuple[Array, IntArray, FloatArray | None]:
         """Return all rows, their class codes (N,), and their weights (N,)."""

@@ -22,11 +22,11 @@ from .summary import Summary, merge_moments, summarise
 Expected = tuple[Statistics, FloatArray]
 
 # Most rows of a label in the sample for the starts.
-_MOST_ROWS = 1 << 14
+_MOST_SAMPLED = 1 << 14
 # Fewest rows of a label in it.
-_FEWEST_ROWS = 64
+_FEWEST_SAMPLED = 64
 # Numbers in the whole sample, if that leaves enough rows of each label.
-_SAMPLED = 1 << 22
+_SAMPLE = 1 << 22
 # Numbers in the scatters of blocks that are kept between passes; those of other blocks are computed again.
 _SCATTERS = 1 << 22
 # Of a row in the sample: its label as an index into the summary's arrays, its weight or NaN, a random key
@@ -58,9 +58,9 @@ class BlockRows(RowSource):
         found = summarise_blocks(self.blocks, self._seed)
         return found if found.labels is None else found.coded(np.arange(found.labels.max(initial=0) + 1))
 
-    def take(self, columns: Sequence[int]) -> BlockRows:
-        """Return some of the features; with gaps, a new summary leaves out rows that have none of them."""
-        summary = None if self.summary.gaps else self.summary.take(columns)
+    def with_features(self, columns: Sequence[int]) -> BlockRows:
+        """Return the rows with some of their features; see `RowSource`. With gaps, their summary is new."""
+        summary = None if self.summary.gaps else self.summary.with_features(columns)
         return BlockRows(self.blocks.take(list(columns)), summary, self._seed)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
@@ -89,8 +89,8 @@ class BlockRows(RowSource):
     ) -> Expected:
         """Do the E-step; see `RowSource`."""
         some_empty = self.summary.gaps or self.summary.n_empty > 0
-        # Only what blocks need is sent to a cluster: with gaps covariances, otherwise their factor. Where it
-        # projects moments, the factor is always needed.
+        # Send covariances (rows with gaps) or the factor (complete rows), not both. Low-rank covariances
+        # always need the factor.
         kind: Any = GapRows
         sent: tuple[Any, ...] = parameters, factor if setting.structure.projects else None
         if not self.summary.gaps:
@@ -145,9 +145,7 @@ def summarise_block(seed: int, block: Block, device: str | None = None) -> Summa
     n_weighted = len(block.X) if block.weights is None else np.count_nonzero(block.weights)
     block = block.informative()
     labels, index = (None, None) if block.y is None else number(block.y, block.names)
-    # With more BLAS threads the rounding would differ between machines.
-    with one_blas_thread():
-        found = summarise(block.X if device is None else send(block.X, device), index, block.weights)
+    found = summarise(block.X if device is None else send(block.X, device), index, block.weights)
     if np.isinf([found.moments.low, found.moments.high]).any():
         block.check()
     label = np.ones(len(block.X), dtype=np.int64) if index is None else index + 1
@@ -200,7 +198,7 @@ def _kind_of(labels: np.ndarray) -> str:
 def rows_of_label(counts: IntArray, n_features: int) -> int:
     """Return how many rows of each label a sample has at most, given the number of rows of each label."""
     n_labels = max(1, int(np.count_nonzero(counts)))
-    return max(_FEWEST_ROWS, min(_MOST_ROWS, _SAMPLED // (n_labels * n_features)))
+    return max(_FEWEST_SAMPLED, min(_MOST_SAMPLED, _SAMPLE // (n_labels * n_features)))
 
 
 def smallest(keys: FloatArray, labels: IntArray, n_kept: int) -> IntArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +18,7 @@ from ..compute.arrays import (
     to_numpy,
 )
 from ..estep.coverage import DEVICE
-from ..estep.device import Assumed, FramedRows, order_by_class, prepare
+from ..estep.device import Assumed, FramedRows, expand, order_by_class
 from ..model import Factor, FloatArray, Parameters, Setting, Statistics
 from ..tails import Tail
 from .base import ArrayRows, Centres, Step
@@ -33,10 +32,6 @@ class DeviceRows(ArrayRows):
     """Whether expanded rows are kept between passes, if there is memory for them."""
     _framed: FramedRows | None = None
 
-    def take(self, columns: Sequence[int]) -> DeviceRows:
-        """Return the same rows with some of their features."""
-        return type(self)(self.X[:, list(columns)], self.codes, self.weights)
-
     def expect(
         self,
         parameters: Parameters,
@@ -47,10 +42,8 @@ class DeviceRows(ArrayRows):
     ) -> tuple[Statistics, Array]:
         """Do the E-step; see `RowSource`."""
         rows = self.framed(setting, parameters.weights.shape[-1])
-        prepared = prepare(parameters, setting.structure, rows.bounds, factor)
-        if centres is not None:
-            prepared = prepared.recentre(*centres)
-        return rows.collect(prepared, moments=moments), prepared.origins
+        expanded = expand(parameters, setting.structure, rows.bounds, factor, centres)
+        return rows.collect(expanded, moments=moments), expanded.origins
 
     def framed(self, setting: Setting, n_classes: int) -> FramedRows:
         """Return the rows in the frame of a setting, cached."""
@@ -84,15 +77,15 @@ class OptimisticStep:
 
     A covariance may fall below its floor, a factor lose digits, a kernel become narrow. Reading such a
     condition makes the host wait for the device, often for longer than the work takes. An optimistic pass
-    records the conditions instead, and reads them at its end with the log-likelihoods. If one held, the pass
-    is repeated with every check, and so are the following ones until none holds. Kernels at the floor, and
-    those to be computed from differences, are expected to be as many as before.
+    records the conditions, and reads them at its end with the log-likelihoods. If one held, the pass is
+    repeated with every check, and so are the following ones until none holds. As many kernels as before are
+    expected to be at the floor, and to be computed from differences.
     """
 
     def __init__(self, step: Step, source: DeviceRows) -> None:
         self._step = step
         self._source = source
-        # Names of the parameters' arrays: those of point estimates and posteriors differ.
+        # Names of the arrays that are present: a posterior has `counts`.
         self._names: list[str] = []
         self._expected: list[int] = []
         # Not a method: a cycle of references would keep CUDA graphs alive after the fit.
@@ -134,8 +127,8 @@ def _work_optimistically(
     *given, whitener, log_determinant = arrays
     xp = namespace(whitener)
     usable = constant(np.ones, whitener.shape[0], bool, example=whitener)
-    # Where a condition held, the numbers are not used. Array libraries may compute with NumPy.
-    with recorded(list(expected)) as conditions, np.errstate(all="ignore"):
+    # Where a condition held, the numbers are not used.
+    with recorded(list(expected)) as conditions:
         entered = Parameters(**dict(zip(names, given, strict=True)))
         following, factor, log_likelihood = step(entered, Factor(whitener, log_determinant, usable))
         occurs(~factor.usable)

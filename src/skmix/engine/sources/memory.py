@@ -27,13 +27,6 @@ class MemoryRows(ArrayRows):
     _grouping: Any = None  # rows by home kernel, kept between passes that skip kernels
     scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
-    def take(self, columns: Sequence[int]) -> MemoryRows:
-        """Return the same rows with some of their features."""
-        own = MemoryRows(self.X[:, list(columns)], self.codes, self.weights)
-        if "summary" in vars(self):
-            vars(own)["summary"] = self.summary.take(columns)
-        return own
-
     def expect(
         self,
         parameters: Parameters,
@@ -89,8 +82,8 @@ class GapRows(ArrayRows):
     # The frame, the numbers of classes and of rows in a chunk, the complete rows and the others.
     _cached: tuple[Frame, tuple[int, int], MemoryRows | None, list[Chunk]] | None = None
 
-    def take(self, columns: Sequence[int]) -> GapRows:
-        """Return some of the features, of the rows with a value in any of them."""
+    def with_features(self, columns: Sequence[int]) -> GapRows:
+        """Return the rows with some of their features; see `RowSource`."""
         X = self.X[:, list(columns)]
         seen = np.flatnonzero(~np.isnan(X).all(axis=1))
         return GapRows(X[seen], *self.of_rows(seen))

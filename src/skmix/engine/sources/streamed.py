@@ -16,7 +16,7 @@ import numpy as np
 from ..compute.arrays import Array, as_float64, like, room_on, send, to_numpy
 from ..compute.blocks import Block, Blocks
 from ..estep.coverage import DEVICE
-from ..estep.device import prepare
+from ..estep.device import expand
 from ..model import Factor, Parameters, Setting
 from .base import Centres, Step
 from .blocks import BlockRows, Expected
@@ -41,10 +41,10 @@ class StreamedRows(BlockRows):
         self._resident: list[DeviceRows] = []  # the first rows, which stay on the device
         self._room: float | None = None  # bytes for more of them; None before the first pass
 
-    def take(self, columns: Sequence[int]) -> StreamedRows:
-        """Return some of the features; see `BlockRows`."""
-        taken = super().take(columns)
-        return StreamedRows(taken.blocks, self._device, vars(taken).get("summary"), self._seed)
+    def with_features(self, columns: Sequence[int]) -> StreamedRows:
+        """Return the rows with some of their features; see `RowSource`."""
+        some = super().with_features(columns)
+        return StreamedRows(some.blocks, self._device, vars(some).get("summary"), self._seed)
 
     def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""
@@ -73,13 +73,12 @@ class StreamedRows(BlockRows):
         for rows in self._pieces():
             framed = rows.framed(setting, n_classes)
             if total is None:
-                prepared = prepare(parameters, setting.structure, framed.bounds, factor)
-                prepared = prepared if centres is None else prepared.recentre(*centres)
+                expanded = expand(parameters, setting.structure, framed.bounds, factor, centres)
             # Enqueue; do not wait.
-            own = framed.collect(prepared, moments=moments, others=before)
+            own = framed.collect(expanded, moments=moments, others=before)
             total, before = own if total is None else total.plus(own), framed
         assert total is not None
-        return total, prepared.origins
+        return total, expanded.origins
 
     def _pieces(self) -> Iterator[DeviceRows]:
         """Yield all rows on the device, piece by piece."""

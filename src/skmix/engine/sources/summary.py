@@ -1,6 +1,6 @@
 """The data summary, from one scan of all rows before the first pass.
 
-It holds each feature's range, mean and spread (hence the frame, the coordinates of the loop), the sizes of
+It holds each feature's range, mean and variance (hence the frame, the coordinates of the loop), the sizes of
 the classes and, for rows in blocks, a random sample of each label for the starts.
 """
 
@@ -14,19 +14,20 @@ import numpy as np
 
 from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy, turn
 from ..compute.blocks import encode
+from ..compute.threads import one_blas_thread
 from ..model import FARTHEST, FloatArray, Frame, IntArray, power_of_two
 from ..structures import Structure
 
-# Numbers in memory that are scanned at a time.
-_CHUNK = 1 << 17
+# Numbers of a NumPy array that are scanned at a time.
+_SCANNED = 1 << 17
 # Rows on a device that are scanned at a time.
-_DEVICE_CHUNK = 1 << 20
-# Smallest scale of a constant feature, which comes from its magnitude. Features of a smaller spread are
+_SCANNED_ON_DEVICE = 1 << 20
+# Smallest scale of a constant feature, which comes from its magnitude. Features of a smaller deviation are
 # refused: variances far below theirs would be lost.
 _LEAST_SCALE = 2.0**-480
 # Largest scale of a constant feature, and largest value: its square is finite.
 _LARGEST_SCALE = 2.0**500
-# Largest departure of a gap between values from a multiple of the smallest, in its units.
+# Tolerance for gaps between values being multiples of the smallest gap.
 _OFF_STEP = 1e-3
 # A value with a larger share of the rows than this is a mass.
 _MASS = 0.1
@@ -39,13 +40,13 @@ _MOST_UNRESOLVED = 1.0 / 3.0
 def chunks(X: Array) -> list[slice]:
     """Return the slices of rows to scan at a time."""
     n_rows, n_features = X.shape
-    chunk = max(1, _CHUNK // n_features) if is_numpy(X) else _DEVICE_CHUNK
+    chunk = max(1, _SCANNED // n_features) if is_numpy(X) else _SCANNED_ON_DEVICE
     return [slice(a, min(a + chunk, n_rows)) for a in range(0, n_rows, chunk)]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Range, mean and spread of each feature, over its observed values.
+    """Range, mean and sum of squares of each feature, over its observed values.
 
     Means and sums of squares merge by Chan's rule, in units that are powers of two, so that squares neither
     overflow nor underflow and a change of unit is exact.
@@ -69,14 +70,14 @@ class Moments:
         if not self.count.all():
             j = int(np.argmin(self.count))
             raise ValueError(f"Feature {j if columns is None else columns[j]} has no value.")
-        spread = np.sqrt(self.squares / self.count)
+        deviation = np.sqrt(self.squares / self.count)
         # A feature that varies only in its last digits counts as constant.
-        spread[spread <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
+        deviation[deviation <= 8 * np.finfo(np.float64).eps * np.abs(mean)] = 0.0
         with np.errstate(over="ignore", under="ignore"):
-            actual = (spread * unit) ** 2
-        abnormal = ~np.isfinite(actual) | ((actual < _LEAST_SCALE**2) & (spread > 0))
+            actual = (deviation * unit) ** 2
+        abnormal = ~np.isfinite(actual) | ((actual < _LEAST_SCALE**2) & (deviation > 0))
         for bad, values, problem in (
-            (abnormal, spread * unit, "a standard deviation of {:.3g}, whose square is out of range"),
+            (abnormal, deviation * unit, "a standard deviation of {:.3g}, whose square is out of range"),
             (largest > _LARGEST_SCALE, largest, "values of magnitude {:.3g}, too large to be squared"),
         ):
             if bad.any():
@@ -84,14 +85,14 @@ class Moments:
                 name = j if columns is None else columns[j]
                 raise ValueError(f"Feature {name} has {problem.format(values[j])}. Rescale that feature.")
         if structure.isotropic:
-            widest = np.max(spread * unit, keepdims=True)
+            widest = np.max(deviation * unit, keepdims=True)
             scale = np.full_like(unit, power_of_two(widest)[0] if widest else 1.0)
         else:
             constant = np.clip(unit, _LEAST_SCALE, _LARGEST_SCALE)
-            scale = np.where(spread > 0, power_of_two(spread) * unit, constant)
+            scale = np.where(deviation > 0, power_of_two(deviation) * unit, constant)
         shift = mean * (unit / scale)
         bound = np.fmax(np.abs(self.low / scale - shift), np.abs(self.high / scale - shift))
-        inside = (spread * (unit / scale)) ** 2
+        inside = (deviation * (unit / scale)) ** 2
         return Frame(scale, shift, np.where(inside > 0, inside, 1.0), np.minimum(bound, FARTHEST))
 
 
@@ -213,7 +214,7 @@ class Summary:
         """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
         return self.by_class(self.sizes, n_classes + 1)[:n_classes]
 
-    def take(self, columns: Sequence[int]) -> Summary:
+    def with_features(self, columns: Sequence[int]) -> Summary:
         """Return the summary of some of the features of rows without gaps."""
         assert not self.gaps
         chosen = list(columns)
@@ -245,7 +246,9 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
 
     `codes` (N,) are the rows' classes, −1 for none; None is one class.
     """
-    moments = moments_of(X, weights)
+    # With more BLAS threads the rounding would differ between machines.
+    with one_blas_thread():
+        moments = moments_of(X, weights)
     if codes is None:
         size = float(X.shape[0] if weights is None else weights.sum())
         observed = np.zeros((2, X.shape[1]))

@@ -12,54 +12,23 @@ from numpy.typing import ArrayLike
 
 from ..engine.compute.blocks import is_missing
 from ..estimators import SharedKernelMixture
-from ..estimators.rows import host_copy
+from ..estimators.rows import computed, host_copy
 from ..io import Source, source_of
 from ..io.fcs import FcsReader, write_fcs
 from ..io.writing import check_writable, write_columns
-from .populations import Populations, checked_mixture, in_memory
+from .populations import Populations
 
 
 def write_labels(
     model: SharedKernelMixture,
+    populations: Populations | None,
     X: ArrayLike,
     target: Any,
     *,
-    populations: Populations | None = None,
     probabilities: bool = True,
     name: str | None = None,
 ) -> None:
-    """Write the kernel, or the population, of each cell into a table, an AnnData or FCS files.
-
-    Cells of a sample that is in the fit are labelled by the weights and shifts of their sample; others, and
-    all cells where X does not say their samples, by averages over the samples. With a background, cells that
-    are more likely background than any one kernel or population have the number -1.
-
-    Parameters
-    ----------
-    model : SharedKernelMixture
-        A fitted mixture.
-    X : array-like of shape (n, M)
-        Cells, of any kind that `fit` takes.
-    target : path or AnnData
-        A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of n
-        observations, which is changed, or a folder for copies of the FCS files that X is read from.
-    populations : Populations, default=None
-        Those of the model, see `merge_kernels`; None writes kernels.
-    probabilities : bool, default=True
-        Whether to write the probability of each kernel or population; FCS files do not have them.
-    name : str, default=None
-        Name of the column; None is ``kernel`` or ``population``.
-
-    Notes
-    -----
-    A table has the column ``sample`` if samples of the cells are known, then the labels, ``p_0``, ``p_1`` …
-    for the probabilities, and ``p_background`` if there is a background. A population that has a name is
-    written by it, in tables and in an AnnData. In an AnnData, labels are a categorical column of ``obs``, in
-    which ``background`` stands for -1, probabilities are in ``obsm``, that of a background in the last
-    column, and ``uns["skmix"]`` has the samples, their weights and the kernels' means. FCS files get the
-    numbers as one more channel, in single precision.
-    """
-    checked_mixture(model)
+    """Write the kernel, or the population, of each cell; see `Study.label_cells`."""
     name = name or ("kernel" if populations is None else "population")
     source = source_of(X)
     rows = X if source is None else source
@@ -84,7 +53,7 @@ def write_labels(
 
 def _labels(model: Any, populations: Populations | None) -> list[Any]:
     """Return the labels of kernels or populations, and of the background if there is one."""
-    known = list(range(model.n_kernels_)) if populations is None else populations.labels
+    known = list(range(model.n_kernels_)) if populations is None else populations.display_names
     return [*known, "background"] if _has_background(model) else known
 
 
@@ -92,7 +61,7 @@ def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
     """Return numbers (n,) of populations as text if one of these has a name."""
     if populations is None or not populations.names:
         return found
-    return np.array([*map(str, populations.labels), "background"], dtype=object)[found]
+    return np.array([*map(str, populations.display_names), "background"], dtype=object)[found]
 
 
 def _predicted(
@@ -145,9 +114,9 @@ def _groups(model: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
 
 def _by_group(predict: Any, X: Any, groups: np.ndarray | None, known: np.ndarray) -> np.ndarray:
     """Return predictions (n, ...) with the weights and means of known groups, average ones for others."""
-    found = np.asarray(in_memory(predict(X, groups=groups)))
+    found = np.asarray(computed(predict(X, groups=groups)))
     if groups is not None and not known.all():
-        found[~known] = np.asarray(in_memory(predict(X)))[~known]
+        found[~known] = np.asarray(computed(predict(X)))[~known]
     return found
 
 

@@ -1,0 +1,129 @@
+"""Proportions of new samples, of every kind of mixture and rows, against plain EM on the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.special import digamma
+
+from skmix import SharedKernelMixture, Study, compose, open_rows
+from skmix.groups import merge_kernels
+
+MEANS = np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 4.0]])
+NAMES = ["CD3", "CD4"]
+TAILS: dict[str, Any] = {"gaussian": None, "t": ("t", 4.0), "background": "background"}
+PRIORS: dict[str, dict[str, Any]] = {
+    "likelihood": {},
+    "given": {"weight_prior": 8.0},
+    "hierarchical": {"weight_prior": "hierarchical"},
+    "variational": {"inference": "variational", "weight_prior": 8.0},
+}
+
+
+def drawn(shares: Any, n: int, seed: int) -> np.ndarray:
+    """Return cells of kernels that overlap, and some debris."""
+    random = np.random.default_rng(seed)
+    X = MEANS[random.choice(3, n, p=shares)] + random.normal(size=(n, 2))
+    X[: n // 20] = random.uniform(-12.0, 15.0, size=(n // 20, 2))
+    return X
+
+
+NEW = {"low": drawn([0.7, 0.2, 0.1], 90, 11), "high": drawn([0.1, 0.1, 0.8], 160, 12)}
+
+
+def fitted(tail: str, prior: str) -> SharedKernelMixture:
+    shares = np.random.default_rng(0).dirichlet([6.0, 4.0, 3.0], size=6)
+    X = np.concatenate([drawn(own, 150, seed) for seed, own in enumerate(shares)])
+    frame = pd.DataFrame(X, columns=NAMES)
+    start = {"means": MEANS, "covariances": np.tile(np.eye(2), (3, 1, 1))}
+    model = SharedKernelMixture(3, init=start, tail=TAILS[tail], max_iter=500, **PRIORS[prior])
+    return model.fit(frame, np.repeat([f"s{i}" for i in range(6)], 150))
+
+
+def densities(model: Any, X: np.ndarray) -> np.ndarray:
+    """Return densities (n, K + 1) of the kernels and of the background, zero without one."""
+    kernels = zip(model.means_, model.covariances_, strict=True)
+    if hasattr(model, "kernel_degrees_"):
+        each = zip(kernels, model.kernel_degrees_, strict=True)
+        found = [stats.multivariate_t.pdf(X, *kernel, df) for kernel, df in each]
+    else:
+        found = [stats.multivariate_normal.pdf(X, *kernel) for kernel in kernels]
+    box = getattr(model, "background_box_", None)
+    uniform = 0.0 if box is None else 1.0 / np.prod(np.ptp(box, axis=0))
+    return np.column_stack([*found, np.full(len(X), uniform)])
+
+
+def plain_em(model: Any, X: np.ndarray, prior: str) -> np.ndarray:
+    """Return the proportions (K + 1,) of kernels and background in one new sample."""
+    f = densities(model, X)
+    added = {"likelihood": 0.0, "given": 7.0, "variational": 8.0}
+    pseudo = np.broadcast_to(model.weight_prior_ if prior == "hierarchical" else added[prior], 3)
+    counts, share = np.full(3, len(X) / 3.0), 0.5
+    for _ in range(1000):
+        total = counts + pseudo
+        weights = total / total.sum()
+        if prior in ("hierarchical", "variational"):
+            weights = np.exp(digamma(total) - digamma(total.sum()))
+        joint = f * np.append((1.0 - share) * weights, share)
+        joint /= joint.sum(axis=1, keepdims=True)
+        counts, share = joint[:, :3].sum(axis=0), joint[:, 3].mean()
+    return np.append((1.0 - share) * (counts + pseudo) / (counts + pseudo).sum(), share)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("prior", PRIORS)
+def test_new_samples_have_the_proportions_of_plain_em(tail: str, prior: str, tmp_path: Path) -> None:
+    if prior == "variational" and tail != "gaussian":
+        with pytest.raises(ValueError, match="cannot be combined"):
+            fitted(tail, prior)
+        return
+    model = fitted(tail, prior)
+    before = {name: np.copy(vars(model)[name]) for name in ("means_", "covariances_", "weights_", "classes_")}
+    X, y = np.concatenate(list(NEW.values())), np.repeat(list(NEW), [len(own) for own in NEW.values()])
+    frame = pd.DataFrame(X, columns=NAMES)
+    files = [tmp_path / f"{name}.csv" for name in NEW]
+    for path, own in zip(files, NEW.values(), strict=True):
+        pd.DataFrame(own, columns=NAMES).to_csv(path, index=False)
+    frame.assign(donor=y).to_parquet(tmp_path / "cells.parquet")
+    study, merged = Study(model), Study(model, merge_kernels(model, n_populations=2))
+    expected = {name: plain_em(model, own, prior) for name, own in NEW.items()}
+    for given, options in (
+        (X, {"sample": y}),
+        (frame[NAMES[::-1]].assign(donor=y), {"sample": "donor"}),
+        (files, {}),
+        (tmp_path / "cells.parquet", {"sample": "donor"}),
+        (open_rows(X, label=y, chunk_rows=50), {}),
+    ):
+        new = study.apply_to(given, **options)
+        assert sorted(new.samples) == sorted(NEW)
+        table = new.proportions.pivot(index="sample", columns="kernel", values="proportion")
+        for name, shares in expected.items():
+            assert_allclose(table.loc[name], shares[: table.shape[1]], atol=2e-3)
+    assert merged.populations is not None
+    sums = merged.proportions_of(files).pivot(index="sample", columns="population", values="proportion")
+    for name, shares in expected.items():
+        assert_allclose(sums.loc[name, [0, 1]], shares[:3] @ merged.populations.members, atol=2e-3)
+    for name, value in before.items():
+        assert_array_equal(vars(model)[name], value)
+
+
+def test_missing_values_of_arrays_and_of_files_with_a_word_for_them_are_the_same(tmp_path: Path) -> None:
+    """A study of files knows their words for missing values; new files have the same ones."""
+    files = [tmp_path / f"{name}.csv" for name in NEW]
+    for path, own in zip(files, NEW.values(), strict=True):
+        pd.DataFrame(own, columns=NAMES).to_csv(path, index=False)
+    study = compose(files, n_kernels=3, text={"missing": ["?"]})
+    X = NEW["low"].copy()
+    X[::7, 1] = np.nan
+    pd.DataFrame(X, columns=NAMES).to_csv(tmp_path / "new.csv", index=False, na_rep="?")
+    expected = study.proportions_of(X)
+    assert_allclose(
+        study.proportions_of(tmp_path / "new.csv")["proportion"], expected["proportion"], atol=1e-9
+    )
+    assert study.apply_to([tmp_path / "new.csv"]).samples == ["new"]
