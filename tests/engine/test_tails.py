@@ -79,20 +79,13 @@ def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
     assert_allclose(density.log_responsibilities(X, classes, model, covariance_type), own[:, :4], **exact)
     most_likely = (densities[:, :4] + np.log(model.weights[:, 0])).argmax(axis=1)
     assert_array_equal(density.most_likely_kernel(X, model, covariance_type), most_likely)
+    posterior = np.random.default_rng(1).dirichlet(np.ones(2), size=25)
+    averaged = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)[:, :4]
+    found = density.averaged_log_responsibilities(X, np.log(posterior), model, covariance_type)
+    assert_allclose(np.exp(found), averaged, rtol=1e-8, atol=1e-12)
     # Of one row alone, too, which is evaluated without threads.
     one = density.class_log_likelihood(X[7:8], model, covariance_type)
     assert_allclose(one, logsumexp(joint, axis=1)[7:8], **exact)
-
-
-@each_type
-@each_tail
-def test_responsibilities_averaged_over_classes(covariance_type: str, kind: str) -> None:
-    X, _, model = problem(covariance_type, kind)
-    _, joint = joints(X, model, covariance_type)
-    posterior = np.random.default_rng(1).dirichlet(np.ones(2), size=25)
-    expected = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)[:, :4]
-    found = density.averaged_log_responsibilities(X, np.log(posterior), model, covariance_type)
-    assert_allclose(np.exp(found), expected, rtol=1e-8, atol=1e-12)
 
 
 @each_tail
