@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from commands import run, said
 
 from skmix import SharedKernelClassifier
 from skmix.cli import app
 from skmix.cli._printing import console, table, verbatim
-from skmix.io import read_rows, write_columns
+from skmix.io import write_columns
 
 ROWS = np.random.RandomState(0).normal(size=(24, 2)) + np.repeat([[0.0, 0.0], [6.0, 6.0]], 12, axis=0)
 KINDS = np.repeat(["u", "v"], 12)
@@ -39,9 +40,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             "a;kind\n1,5;u\n2,5;v\n",
-            "column 'a' has a comma in the number '1,5' on line 2. If it is before decimals, use --decimal ,",
+            "column 'a' holds numbers and text, such as '1,5' on line 2. Write plain numbers, like 1200.5; "
+            "for another decimal mark, use --decimal ,; if the text stands for a missing value, --missing",
         ),
-        ('a,kind\n"1,000",u\n2,v\n', "column 'a' has a comma in the number '1,000' on line 2"),
+        ('a,kind\n"1,000",u\n2,v\n', "column 'a' holds numbers and text, such as '1,000' on line 2"),
         (
             "a b kind\n1 2 u\n",
             "there is no column 'kind'; there is only 'a b kind'. Columns must be separated by",
@@ -251,9 +253,9 @@ def test_text_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described = json.loads(run("show", f"{name}.skmix", "--json").stdout)
     assert described["features"] == features
     assert sorted(each["label"] for each in described["classes"]) == sorted(classes)
-    predicted = read_rows(f"{name}.tsv", target="label")
-    assert set(predicted.labels) == set(classes)
-    assert {f"p_{label}" for label in classes} <= set(predicted.feature_names)
+    predicted = pd.read_csv(f"{name}.tsv", sep="\t")
+    assert set(predicted["label"]) == set(classes)
+    assert {f"p_{label}" for label in classes} <= set(predicted)
     for page in (Path("show.html").read_text(), Path("evaluate.html").read_text()):
         assert "<script>alert" not in page
         assert "<b>" not in page

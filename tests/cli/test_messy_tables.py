@@ -207,7 +207,7 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
     assert printed("evaluate", tmp_path / "m", tmp_path / "u.csv")["confusion"] == expected["confusion"]
     assert "'often', the weights of the fit" in run("evaluate", tmp_path / "m", tmp_path / "r.csv").stderr
     wrong = run("evaluate", tmp_path / "m", tmp_path / "w.csv", "--weight", "n", code=1)
-    assert "there is no column 'n' of weights" in wrong.stderr
+    assert "there is no column 'n'; there are" in wrong.stderr
     # Rows of weight zero are in no split.
     all_rows, some = (
         printed("fit", tmp_path / name, *fit, "--hold-out", 0.3) for name in ("w.csv", "some.csv")
@@ -225,7 +225,7 @@ def test_weights_count_in_all_measures(tmp_path: Path) -> None:
         (
             ["--weight", "smoker", "-t", "kind"],
             1,
-            "the weight on line 2 is negative, missing or not a number",
+            "is of type string; weights must be numbers",
         ),
         (
             ["--weight", "width", "--drop", "width", "-t", "kind"],

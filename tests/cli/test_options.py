@@ -532,8 +532,8 @@ def test_an_interrupt_before_the_work(folder: Path, monkeypatch: pytest.MonkeyPa
     def interrupt(*arguments: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("skmix.cli._options.parse_text", interrupt)
-    assert said(run("predict", folder / "m", folder / "t.csv", code=130)) == "Error: interrupted."
+    monkeypatch.setattr("skmix.cli._options.parse_preparation", interrupt)
+    assert said(run("fit", folder / "t.csv", code=130)) == "Error: interrupted."
 
 
 def test_help_has_the_commands_in_the_order_of_their_use() -> None:

@@ -284,7 +284,7 @@ def test_what_a_model_cannot_apply_it_refuses(files: list[Path], tmp_path: Path)
         model.predict(tmp_path / "t.csv")
     model.save(tmp_path / "m")
     result = run("predict", tmp_path / "m", tmp_path / "t.csv", code=1)
-    assert "it is not an FCS file, and only these can be compensated" in said(result)
+    assert "--compensate needs FCS files" in said(result)
     # Rows in memory do not say what was done to them.
     plain = SharedKernelMixture(1).fit(pd.DataFrame(events(0.3, 5)[:, :2], columns=NAMES[:2]))
     with pytest.raises(ValueError, match="does not say on which scale it was fitted"):

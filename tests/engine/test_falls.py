@@ -79,12 +79,11 @@ def test_the_last_pass_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fit(open_source(X, Y), start, Options(max_iter=6, tol=0.0)).status[0] == Status.FAILED
 
 
-@pytest.mark.parametrize("changed", [{"ridge": 1.0}, {"annihilate": True}], ids=["ridge", "annihilation"])
-def test_what_is_not_part_of_the_objective_may_lower_it(changed: dict[str, Any]) -> None:
-    """scikit-learn's reg_covar widens kernels after the M-step, and a removed kernel leaves its rows."""
+def test_a_ridge_is_not_part_of_the_objective_and_may_lower_it() -> None:
+    """scikit-learn's reg_covar widens kernels after the M-step."""
     starts = stack([model_of(np.random.default_rng(1), 6, 2, 3)])
     starts = fit(open_source(X, Y), starts, Options(max_iter=50, tol=0.0)).parameters
-    found = fit(open_source(X, Y), starts, Options(max_iter=60, tol=0.0, **changed))
+    found = fit(open_source(X, Y), starts, Options(max_iter=60, tol=0.0, ridge=1.0))
     assert np.diff(found.path[0].sum(axis=1)).min() < 0
     assert found.status[0] == Status.STOPPED
 

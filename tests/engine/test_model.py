@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from libraries import LIBRARIES, each_library
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
+from oracles import COVARIANCE_TYPES, random_model
 
 from skmix.engine.compute.arrays import join, to_numpy
-from skmix.engine.model import Parameters, Result, Statistics, Status
+from skmix.engine.density import class_log_likelihood
+from skmix.engine.model import Parameters, Result, Statistics, Status, living_kernels
+from skmix.engine.structures import structure_of
 from skmix.engine.tails import StudentT
 
 
@@ -87,3 +90,18 @@ def test_the_best_start_is_that_of_the_highest_objective_that_did_not_fail() -> 
     result = Result(own, status, np.ones(4, dtype=np.int64), np.zeros((4, 1)), objective, [])
     assert result.best == 3
     assert replace(result, status=np.full(4, Status.STOPPED)).best == 1
+
+
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_leaving_dead_kernels_out_changes_no_density(covariance_type: str) -> None:
+    random = np.random.default_rng(0)
+    model = random_model(random, 5, 3, 2, covariance_type)
+    model.weights[[1, 3]] = 0.0
+    model.weights[2, 1] = 0.0  # one that only some classes have lives
+    model.weights[:] /= model.weights.sum(axis=0)
+    left = living_kernels(model, structure_of(covariance_type))
+    assert left.means.shape == (3, 2)
+    X = random.normal(size=(20, 2))
+    before = class_log_likelihood(X, model, covariance_type)
+    assert_allclose(class_log_likelihood(X, left, covariance_type), before, rtol=1e-12)
+    assert living_kernels(left, structure_of(covariance_type)) is left

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_structure, random_rows
 
 from skmix.engine import starts
+from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.sources.summary import measure
@@ -399,27 +400,34 @@ def test_samples_are_rows_of_the_class_each_once(many: int, monkeypatch: pytest.
 
 
 def test_centres_of_classes_are_those_of_three_passes_of_lloyd() -> None:
-    """From the seeds of k-means++, in each class by itself; the scatter is that about the last centres."""
+    """From the seeds of k-means++, in each class by itself, with the rows nearest to the last centres."""
     X, random_state = np.random.default_rng(5).normal(size=(70, 2)) ** 3, np.random.RandomState(0)
     draws = [
         starts._draw(own, n, None, random_state) for own, n in ((np.arange(40), 3), (np.arange(40, 70), 2))
     ]
     sample = X[np.concatenate([draw.rows for draw in draws])]
-    expected, away, first = [], [], 0
+    expected, sums, first = [], [], 0
     for draw in draws:
         rows = sample[first : first + len(draw.rows)]
-        first, seeds = first + len(rows), [draw.first]
-        for chance in draw.chances:
-            nearest = np.square(rows[:, None] - rows[seeds]).sum(axis=-1).min(axis=1).cumsum()
-            seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
-        centres = rows[seeds]
-        for _ in range(3):
+        first, centres = first + len(rows), starts.draw_seeds(rows, draw.first, draw.chances)
+        for _ in range(4):
             own = np.square(rows[:, None] - centres).sum(axis=-1).argmin(axis=1)
-            centres = np.stack([rows[own == k].mean(axis=0) for k in range(len(seeds))])
-        own = np.square(rows[:, None] - centres).sum(axis=-1).argmin(axis=1)
-        expected.append(centres)
-        away.append(rows - centres[own])
-    found, scatter = starts._cluster(sample, draws)
+            expected, last = [*expected[: len(sums)], centres], own
+            centres = np.stack([rows[own == k].mean(axis=0) for k in range(len(centres))])
+        sums.append([[*rows[last == k].sum(axis=0), np.sum(last == k)] for k in range(len(centres))])
+    found, of_clusters = starts._cluster(sample, draws)
     assert_allclose(found, np.concatenate(expected), rtol=1e-9, atol=1e-12)
-    residuals = np.concatenate(away)
-    assert_allclose(scatter, residuals.T @ residuals / 70.0, rtol=1e-9)
+    assert_allclose(of_clusters, np.concatenate(sums), rtol=1e-9, atol=1e-12)
+
+
+@each_library
+def test_seeds_are_drawn_by_their_squared_distance_from_the_others(library: str) -> None:
+    sample, chances = np.random.default_rng(1).normal(size=(40, 3)), np.array([0.0, 0.3, 0.9999, 0.6])
+    seeds, made = [7], LIBRARIES[library]
+    for chance in chances:
+        nearest = np.square(sample[:, None] - sample[seeds]).sum(axis=-1).min(axis=1).cumsum()
+        seeds.append(int(np.flatnonzero(nearest > chance * nearest[-1])[0]))
+    assert_array_equal(to_numpy(starts.draw_seeds(made(sample), 7, made(chances))), sample[seeds])
+    # Fewer distinct rows than seeds: all of them, and one again.
+    twice = np.repeat(sample[:1], 3, axis=0)
+    assert_array_equal(to_numpy(starts.draw_seeds(made(twice), 0, made(chances[:2]))), twice)

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from oracles import random_model, random_rows, stack, total_log_likelihood
 
-from skmix.engine.em import Stopping
+from skmix.engine.em import is_done
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Status
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
@@ -20,18 +20,20 @@ from skmix.engine.structures import structure_of
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 
 
-def rule(stopping: Any, tol: float, n_starts: int, n_classes: int, n_rows: int = 1) -> Stopping:
-    options = Options(stopping=stopping, tol=tol)
-    shape = n_starts, n_classes
-    return Stopping(options, np.full(shape, np.inf), np.zeros(shape, dtype=bool), n_rows)
+def passes_until_done(stopping: Any, tol: float, log_likelihoods: Any, n_rows: int = 1) -> list[int]:
+    """Return the pass, counted from 1, in which each start is done; 0 if never.
 
-
-def passes_until_done(stopping: Stopping, log_likelihoods: list[list[float]]) -> int:
-    """Return the pass, counted from 1, in which one start is done; 0 if never."""
-    for number, values in enumerate(log_likelihoods, start=1):
-        if stopping.done(np.array([values]))[0]:
-            return number
-    return 0
+    Log-likelihoods are (passes, R, C), or (passes, C) of one start.
+    """
+    values = np.asarray(log_likelihoods, dtype=float)
+    values = values[:, None] if values.ndim == 2 else values
+    before, latched = np.full(values.shape[1:], np.inf), np.zeros(values.shape[1:], dtype=bool)
+    found = np.zeros(values.shape[1], dtype=int)
+    for number, now in enumerate(values, start=1):
+        done = is_done(Options(stopping=stopping, tol=tol), n_rows, now - before, latched)
+        found[done & (found == 0)] = number
+        before = now
+    return found.tolist()
 
 
 def problem() -> tuple[FloatArray, IntArray, Parameters]:
@@ -41,45 +43,31 @@ def problem() -> tuple[FloatArray, IntArray, Parameters]:
 
 
 def test_a_class_latches_and_never_unlatches() -> None:
-    per_class = rule("per-class", 0.1, 1, 2)
-    sequence = [[-9.0, -9.0], [-8.95, -7.0], [-2.0, -5.0], [-1.0, -4.95]]
     # Class 0 latches in pass 2 and then moves by 7; class 1 latches in pass 4.
-    assert passes_until_done(per_class, sequence) == 4
-
-
-def test_falling_by_little_counts_and_the_tolerance_itself_does_not() -> None:
-    assert passes_until_done(rule("per-class", 0.5, 1, 1), [[1.0], [0.75]]) == 2
-    assert passes_until_done(rule("per-class", 0.5, 1, 1), [[1.0], [1.5]]) == 0
-    assert passes_until_done(rule("total", 0.5, 1, 1), [[1.0], [0.75]]) == 2
-    assert passes_until_done(rule("total", 0.5, 1, 1), [[1.0], [1.5]]) == 0
+    sequence = [[-9.0, -9.0], [-8.95, -7.0], [-2.0, -5.0], [-1.0, -4.95]]
+    assert passes_until_done("per-class", 0.1, sequence) == [4]
 
 
 @pytest.mark.parametrize("stopping", ["total", "per-class"])
-def test_the_first_pass_never_ends_a_fit(stopping: str) -> None:
-    assert passes_until_done(rule(stopping, np.inf, 1, 2), [[1.0, 2.0]]) == 0
-    assert passes_until_done(rule(stopping, np.inf, 1, 2), [[1.0, 2.0], [100.0, 300.0]]) == 2
+def test_changes_below_the_tolerance_end_a_fit_from_the_second_pass_on(stopping: str) -> None:
+    assert passes_until_done(stopping, 0.5, [[1.0], [0.75]]) == [2]
+    assert passes_until_done(stopping, 0.5, [[1.0], [1.5]]) == [0]
+    assert passes_until_done(stopping, np.inf, [[1.0, 2.0], [100.0, 300.0]]) == [2]
+    # Each start by itself.
+    assert passes_until_done(stopping, 0.1, [[[0.0], [0.0]], [[1.0], [0.05]], [[1.05], [9.0]]]) == [3, 2]
 
 
 def test_the_total_rule_is_per_row_and_lets_classes_compensate() -> None:
     sequence = [[0.0, 0.0], [5.0, -4.0], [5.2, -4.1]]
-    assert passes_until_done(rule("total", 0.15, 1, 2, n_rows=1), sequence) == 3
+    assert passes_until_done("total", 0.15, sequence) == [3]
     # A change of 1 is a hundredth per row of a hundred rows.
-    assert passes_until_done(rule("total", 0.15, 1, 2, n_rows=100), sequence) == 2
-
-
-def test_starts_are_judged_each_for_itself() -> None:
-    per_class = rule("per-class", 0.1, 3, 1)
-    assert_array_equal(per_class.done(np.array([[0.0], [0.0], [0.0]])), [False, False, False])
-    assert_array_equal(per_class.done(np.array([[1.0], [0.05], [1.0]])), [False, True, False])
-    per_class.take(np.array([True, False, True]))
-    assert_array_equal(per_class.done(np.array([[1.5], [1.05]])), [False, True])
+    assert passes_until_done("total", 0.15, sequence, n_rows=100) == [2]
 
 
 @pytest.mark.parametrize("name", ["illustration", "one_dimensional", "digits_3d", "digits_3d_latched"])
 def test_the_rule_ends_published_runs_when_they_ended(golden: Golden, name: str) -> None:
     published = golden(name)["class_log_likelihood"]
-    per_class = rule("per-class", 0.1, 1, published.shape[1])
-    assert passes_until_done(per_class, published.tolist()) == len(published)
+    assert passes_until_done("per-class", 0.1, published) == [len(published)]
 
 
 @pytest.mark.parametrize(("stopping", "tol"), [("total", 1e-3), ("per-class", 0.05)])
@@ -90,7 +78,7 @@ def test_starts_leave_the_batch_when_they_are_done(stopping: Any, tol: float) ->
     assert len(set(result.n_iter.tolist())) > 1
     for path, n_iter in zip(result.path, result.n_iter, strict=True):
         assert path.shape == (n_iter, 3)
-        assert passes_until_done(rule(stopping, tol, 1, 3, len(X)), path.tolist()) == n_iter
+        assert passes_until_done(stopping, tol, path, len(X)) == [n_iter]
 
 
 def test_the_path_holds_what_entered_each_pass() -> None:

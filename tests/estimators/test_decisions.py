@@ -133,16 +133,6 @@ def test_a_row_of_weight_three_is_three_rows() -> None:
     assert quantile(0.2, values, np.arange(100.0) + 1) != quantile(0.2, values)
 
 
-def test_of_many_rows_one_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = blobs()
-    fits: list[int] = []
-    monkeypatch.setattr(crossfit, "_ENOUGH", 50)
-    refit = crossfit.refit
-    monkeypatch.setattr(crossfit, "refit", lambda *given: fits.append(1) or refit(*given))
-    SharedKernelClassifier(reject_below=0.1, random_state=0).fit(X, y)
-    assert len(fits) == 2
-
-
 def test_without_held_out_rows_the_threshold_is_that_of_the_training_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

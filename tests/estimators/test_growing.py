@@ -27,11 +27,10 @@ def stream(model: Any, X: np.ndarray, y: np.ndarray, size: int = 200) -> Any:
     return model
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
-def test_a_stream_ends_within_one_per_cent_of_the_batch(covariance_type: str) -> None:
+def test_a_stream_ends_within_one_per_cent_of_the_batch() -> None:
     X, y = sample()
-    batch = SharedKernelMixture(5, covariance_type=covariance_type, max_iter=900, random_state=0).fit(X, y)
-    online = stream(SharedKernelMixture(5, covariance_type=covariance_type, random_state=0), X, y)
+    batch = SharedKernelMixture(5, max_iter=900, random_state=0).fit(X, y)
+    online = stream(SharedKernelMixture(5, random_state=0), X, y)
     assert online.score(X, y) > batch.score(X, y) - 0.01 * abs(batch.score(X, y))
     assert online.n_iter_ == 30
     assert_allclose(online.class_prior_, batch.class_prior_, atol=0.05)

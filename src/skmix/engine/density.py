@@ -99,13 +99,9 @@ def _with_gaps(
     if len(whole):
         out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, parameters, weights, pool)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)[None]
-    inside = replace(
-        parameters.batch(),
-        means=kernels.means,
-        covariances=kernels.structure.rescale(covariances, rows.scale),
-    )
+    covariances = kernels.structure.rescale(covariances, rows.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
-    for some, values in gaps.log_densities(rows, index, kernels, inside, pool):
+    for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
         for a in range(0, len(some), TILE):
             own, tile = some[a : a + TILE], values[:, a : a + TILE]
             found = tile if weights is None else log_mix(reference.padded(tile), weights)

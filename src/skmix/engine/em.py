@@ -1,8 +1,7 @@
 """The EM loop for a batch of starts: init, step, terminate, over a row source and an update rule.
 
-Starts are slices of the same arrays, so rows are read once for a group of starts and small operations are
-vectorised over the batch. A start that has converged or failed leaves the batch; a degenerate start does not
-raise.
+Starts are slices of the same arrays, so rows are read once for all of them and small operations run over the
+whole batch. A start that has converged or failed leaves the batch; a degenerate start does not raise.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .model import (
     Status,
 )
 from .rules import UpdateRule
-from .rules.likelihood import Likelihood, for_pass, price_of_kernel
+from .rules.likelihood import Likelihood, for_pass
 from .rules.variational import Variational, default_rows, prior_of
 from .sources import RowSource, open_source
 from .sources.base import Centres
@@ -45,7 +44,7 @@ _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
 # Relative rounding error of the objective, by the precision of products over rows.
 _ROUNDING = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-2}
-# Rounding error of a log-density for a variance inflation of one, by the same precision.
+# Rounding error of a log-density, per unit of variance inflation, by the same precision.
 _EPSILON = {"float64": 16.0 * 2.0**-52, "float32": 16.0 * 2.0**-23, "tf32": 16.0 * 2.0**-10}
 
 
@@ -67,17 +66,16 @@ class RunState:
     @classmethod
     def begin(cls, starts: Parameters, n_columns: int, n_watched: int) -> RunState:
         """Return the state before the first pass; the stopping rule watches `n_watched` columns."""
-        n_starts = starts.means.shape[0]
-        shape = n_starts, n_watched
+        n_starts = len(starts.means)
         return cls(
-            starts,
-            np.full(n_starts, Status.RUNNING, dtype=np.int64),
-            np.zeros(n_starts, dtype=np.int64),
-            np.full(shape, np.inf),
-            np.zeros(shape, dtype=bool),
-            [np.empty((0, n_columns)) for _ in range(n_starts)],
-            [np.empty(0) for _ in range(n_starts)],
-            np.full(n_starts, -np.inf),
+            parameters=starts,
+            status=np.full(n_starts, Status.RUNNING, dtype=np.int64),
+            n_iter=np.zeros(n_starts, dtype=np.int64),
+            previous=np.full((n_starts, n_watched), np.inf),
+            latched=np.zeros((n_starts, n_watched), dtype=bool),
+            path=[np.empty((0, n_columns))] * n_starts,
+            bounds=[np.empty(0)] * n_starts,
+            objective=np.full(n_starts, -np.inf),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,20 +86,15 @@ class RunState:
     def from_dict(cls, values: dict[str, Any]) -> RunState:
         """Return the record from the output of `to_dict`."""
 
-        def parameters(value: dict[str, Any]) -> Parameters:
-            return Parameters(**{**value, "tail": tail_of(value["tail"])})
-
         def made(value: Any) -> Any:
-            return parameters(value) if isinstance(value, dict) else np.array(value)
+            if not isinstance(value, dict):
+                return np.array(value)
+            return Parameters(**{**value, "tail": tail_of(value["tail"])})
 
         squarem = values["squarem"]
         if squarem is not None:
             squarem = Squarem(**{name: made(value) for name, value in squarem.items()})
-        return cls(**{**values, "parameters": parameters(values["parameters"]), "squarem": squarem})
-
-
-# Called after each pass.
-Callback = Callable[["Run"], None]
+        return cls(**{**values, "parameters": made(values["parameters"]), "squarem": squarem})
 
 
 def fit(
@@ -110,7 +103,7 @@ def fit(
     options: Options,
     *,
     frame: Frame | None = None,
-    callback: Callback | None = None,
+    callback: Callable[[Run], None] | None = None,
     resume: RunState | None = None,
 ) -> Result:
     """Run EM or variational Bayes from R starts and return the outcome of each.
@@ -134,7 +127,7 @@ def fit(
     with Passes.over(open_source(source), starts, options, frame) as passes:
         n_columns, rule = len(passes.volume), passes.rule
         if resume is None:
-            entered = passes.frame.enter(starts, passes.structure)
+            entered = passes.setting.frame.enter(starts, passes.setting.structure)
             resume = RunState.begin(entered, n_columns, 1 if rule.bounded else n_columns)
         run = Run(passes, options, resume)
         while run.going:
@@ -193,23 +186,13 @@ class Passes:
             place = np.asarray if on_host else source.to_device
             yield cls(source, setting, rule_of(options, setting, starts.means.shape[1], place), volume)
 
-    @property
-    def frame(self) -> Frame:
-        """Coordinates of the passes."""
-        return self.setting.frame
-
-    @property
-    def structure(self) -> Structure:
-        """Covariance structure."""
-        return self.setting.structure
-
     def enter(self, starts: Parameters) -> tuple[Parameters, Factor]:
         """Return starts in the frame, raised to the variance floor, and their factor."""
-        return self.rule.enter(self.frame.enter(starts, self.structure))
+        return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
 
     def leave(self, parameters: Parameters, starts: Parameters) -> Parameters:
         """Return parameters of the frame in the data's coordinates; they began at the starts."""
-        found = self.frame.leave(parameters, self.structure)
+        found = self.setting.frame.leave(parameters, self.setting.structure)
         # Keep the background's box bit for bit: rounding could put rows on its edge outside.
         return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
 
@@ -254,7 +237,7 @@ class Passes:
             # The new means are accurate; the covariances need moments about them.
             centres = pick(inaccurate, again), pick(following.means, again)
             entered, own = parameters.take(again), factor.take(again)
-            # What passes that skip kernels know of the rows is for one start, not for one after another.
+            # The grouping of rows belongs to one start: do not use it for a subset of the starts.
             skips = len(again) == len(parameters.means)
             closer, origins = self.expect(entered, own, centres=centres, skips=skips)
             better, better_factor, _ = rule.improve(closer, origins, entered, own)
@@ -271,7 +254,7 @@ class Passes:
         # Covariances that are nearly singular lose digits in proportion to their variance inflation.
         inside, own = parameters.map(to_numpy), factor.map(to_numpy)
         lost = _EPSILON[self.setting.precision] * n_numbers
-        return allowed + lost * self.structure.inflation(inside.covariances, own)
+        return allowed + lost * self.setting.structure.inflation(inside.covariances, own)
 
     def fell(
         self, before: FloatArray, after: FloatArray, parameters: Parameters, factor: Factor
@@ -296,7 +279,7 @@ def rule_of(
     regulariser = regulariser_of(options, setting.frame, structure, n_kernels)
     if options.inference == "em":
         return Likelihood(structure, regulariser.map(place), options.freeze, options.learn_degrees)
-    prior = prior_of(options, regulariser, structure, options.prior_kernels or n_kernels)
+    prior = prior_of(options, regulariser, structure, n_kernels)
     hierarchical = regulariser.hierarchical is not None
     return Variational.of(structure, prior, regulariser.floor, n_kernels, place, hierarchical=hierarchical)
 
@@ -318,7 +301,6 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
         prior_rows=rows or 0.0,
         prior_covariance=structure.common(prior),
         weight_prior=1.0 if isinstance(options.weight_prior, str) else options.weight_prior or 1.0,
-        annihilation=price_of_kernel(structure, n_features) if options.annihilate else 0.0,
         hierarchical=_HIERARCHICAL.get(options.weight_prior),
     )
 
@@ -343,7 +325,7 @@ class Run:
         source, rule = passes.source, passes.rule
         self._passes, self._rule, self._options = passes, rule, options
         self._n_columns = state.path[0].shape[1]
-        self._step = source.wrap_step(passes.step, passes.setting)
+        self._step = source.wrap_step(passes.step)
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]
@@ -352,10 +334,7 @@ class Run:
         self.active = np.arange(len(self._status))
         self.log_likelihood: FloatArray = state.previous
         self._n_rows = source.summary.total
-        tol = options.tol * STRICTER if options.accelerate else options.tol
-        self._stopping = Stopping(
-            replace(options, tol=tol), state.previous, state.latched.copy(), self._n_rows
-        )
+        self._previous, self._latched = state.previous, state.latched.copy()
 
         def placed(parameters: Parameters) -> Parameters:
             return parameters.map(source.to_device)
@@ -365,7 +344,7 @@ class Run:
             placed(state.parameters) if resumed is None else resumed.entering
         )
         self._squarem = resumed or (Squarem.begin(self._current) if options.accelerate else None)
-        # Where each start is, extrapolations aside: the active ones, and on the host those that have ended.
+        # Last EM iterate of each start; those that have ended are on the host.
         self._latest = self._current if resumed is None else placed(state.parameters)
         self._ended = self._latest.map(to_numpy).copy()
         failed = ~to_numpy(self._factor.usable) & (self._status == Status.RUNNING)
@@ -385,10 +364,11 @@ class Run:
         self._drop_ended()
         self.n_passes += 1
         active, current, factor = self.active, self._current, self._factor
-        following, next_factor, parts = self._step(current, factor)
+        following, next_factor, of_pass = self._step(current, factor)
+        parts, next_factor = to_numpy(of_pass), replace(next_factor, usable=to_numpy(next_factor.usable))
         log_likelihood, objective = parts[:, :-1], parts.sum(axis=1)
         # A start that degenerates keeps the parameters that entered the pass.
-        survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
+        survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
         watched, wasted = log_likelihood, np.zeros(len(active), dtype=bool)
         if self._rule.bounded:
             objective = self._rule.objective(log_likelihood, current, factor)
@@ -410,7 +390,10 @@ class Run:
             watched = objective[:, None]
             for r in np.flatnonzero(np.isfinite(objective)):
                 self._bounds[active[r]].append(objective[r])
-        done = self._stopping.done(watched, wasted)
+        # A rejected extrapolation does not count for the stopping rule.
+        change = np.where(wasted[:, None], np.inf, watched - self._previous)
+        self._previous = np.where(wasted[:, None], self._previous, watched)
+        done = is_done(self._options, self._n_rows, change, self._latched)
         if self._squarem is not None:
             done = self._squarem.settled(done, wasted)
             following, next_factor = self._squarem.onward(
@@ -439,7 +422,7 @@ class Run:
         self._ended.put(self.active[~going], self._latest.take(~going))
         self.active, self._latest = self.active[going], self._latest.take(going)
         self._current, self._factor = self._current.take(going), self._factor.take(going)
-        self._stopping.take(going)
+        self._previous, self._latched = self._previous[going], self._latched[going]
         if self._squarem is not None:
             self._squarem = self._squarem.map(lambda p: p.take(going), lambda values: values[going])
 
@@ -465,8 +448,8 @@ class Run:
             self._all(self._latest),
             self._status.copy(),
             self._n_iter.copy(),
-            everyone(self._stopping.previous, np.inf),
-            everyone(self._stopping.latched),
+            everyone(self._previous, np.inf),
+            everyone(self._latched),
             self._paths(),
             [np.array(bounds) for bounds in self._bounds],
             self._objective.copy(),
@@ -476,7 +459,7 @@ class Run:
     def result(self) -> Result:
         """Return how all starts ended, in the coordinates of the frame."""
         last, rule = self._all(self._latest).map(self._passes.source.to_device), self._rule
-        factor = self._passes.structure.factor(last.covariances, last.means.shape[-1])
+        factor = self._passes.setting.structure.factor(last.covariances, last.means.shape[-1])
         log_likelihood = self._log_likelihood(last, factor)
         objective = rule.objective(log_likelihood, last, factor)
         # The outcome of the last pass has not been watched yet.
@@ -507,30 +490,13 @@ class Run:
         return np.where(to_numpy(factor.usable)[:, None], found, -np.inf)
 
 
-class Stopping:
-    """The two stopping rules, on the log-likelihoods of successive passes over `n_rows` rows.
+def is_done(options: Options, n_rows: float, change: FloatArray, latched: BoolArray) -> BoolArray:
+    """Return which starts (R,) are done, by the change (R, C) of their log-likelihoods in a pass.
 
-    `previous` (R, C) are those of the last pass, infinite before the first; `latched` (R, C) are the classes
-    that have converged by the paper's rule.
+    By the paper's rule, classes that have converged latch: `latched` (R, C) is updated in place.
     """
-
-    def __init__(self, options: Options, previous: FloatArray, latched: BoolArray, n_rows: float) -> None:
-        self._options, self._n_rows = options, n_rows
-        self.previous, self.latched = previous, latched
-
-    def take(self, which: BoolArray) -> None:
-        """Drop the starts that are not in `which`."""
-        self.previous, self.latched = self.previous[which], self.latched[which]
-
-    def done(self, log_likelihood: FloatArray, wasted: BoolArray | None = None) -> BoolArray:
-        """Return which starts (R,) are done, given the log-likelihoods (R, C) of this pass.
-
-        Rejected extrapolations, `wasted` (R,), do not count.
-        """
-        counts = np.ones(len(log_likelihood), dtype=bool) if wasted is None else ~wasted
-        change = log_likelihood - self.previous
-        self.previous = np.where(counts[:, None], log_likelihood, self.previous)
-        if self._options.stopping == "per-class":
-            self.latched |= (np.abs(change) < self._options.tol) & counts[:, None]
-            return np.all(self.latched, axis=1) & counts
-        return (np.abs(change.sum(axis=1)) < self._options.tol * self._n_rows) & counts
+    tol = options.tol * STRICTER if options.accelerate else options.tol
+    if options.stopping == "per-class":
+        latched |= np.abs(change) < tol
+        return np.all(latched, axis=1)
+    return np.abs(change.sum(axis=1)) < tol * n_rows

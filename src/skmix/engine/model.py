@@ -63,6 +63,22 @@ class Parameters(Record):
         return self.take(None)
 
 
+def living_kernels(parameters: Parameters, structure: Structure) -> Parameters:
+    """Return one model without the kernels that have no weight in any class."""
+    alive = np.flatnonzero(parameters.weights.any(axis=1))
+    if len(alive) == len(parameters.weights):
+        return parameters
+    own = parameters.concentration
+    return replace(
+        parameters,
+        weights=parameters.weights[alive],
+        means=parameters.means[alive],
+        covariances=structure.take_kernels(parameters.covariances[None], alive[None])[0],
+        concentration=None if own is None else own[alive],
+        tail=parameters.tail.take(None).take_kernels(alive[None]).take(0),
+    )
+
+
 @dataclass(frozen=True)
 class Factor(Record):
     """Factorised covariances, for evaluating densities."""
@@ -112,7 +128,6 @@ class Regulariser(Record):
     prior_rows: float  # strength of the inverse-Wishart prior on covariances, in pseudo-rows; 0: no prior
     prior_covariance: FloatArray  # (M, M), or (M,) if features are independent: of those pseudo-rows
     weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1: no prior
-    annihilation: float = 0.0  # mass below which a kernel loses its weight; 0: never
     # 'learnt' or 'given': weights have a posterior, and their prior is the `concentration` of the parameters
     hierarchical: Literal["learnt", "given"] | None = None
 
@@ -147,14 +162,12 @@ class Options:
     # Concentration of the Dirichlet prior on weights, at least 1 for EM; 'hierarchical': one for each kernel,
     # learnt from all classes; 'given': that of the starts.
     weight_prior: float | Literal["hierarchical", "given"] | None = None
-    annihilate: bool = False  # whether kernels that explain too few rows for their parameters are removed
     n_starts: int = 1  # starts of the whole fit, if they are given in batches
     n_jobs: int = 1  # number of threads; it never changes the result
     accelerate: bool = False  # whether to extrapolate between passes
     freeze: Literal["kernels", "weights"] | None = None  # which parameters stay at their starting values
     precision: Literal["float64", "float32", "tf32"] = "float64"  # of products over rows, on an accelerator
     inference: Literal["em", "variational"] = "em"
-    prior_kernels: int | None = None  # variational fit: kernels under the prior, if starts have fewer
     learn_degrees: bool = False  # whether t kernels learn their degrees of freedom
 
 

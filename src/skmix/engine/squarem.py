@@ -3,14 +3,13 @@
 Two EM steps θ₀ → θ₁ → θ₂ give r = θ₁ − θ₀ and v = (θ₂ − θ₁) − r; the next pass enters at θ₀ − 2αr + α²v with
 α = −‖r‖/‖v‖ instead of at θ₂ (Varadhan and Roland, 2008, scheme S3). That pass also yields the likelihood at
 the extrapolated point: if it is lower than at θ₁, or NaN, the start returns to θ₂ at the cost of one pass.
-Extrapolation uses unconstrained coordinates: logarithms of weights, means, and those of `unconstrained`.
+Extrapolation uses unconstrained coordinates: logarithms of weights, means, and `unconstrained` covariances.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -167,50 +166,32 @@ def _from_coordinates(numbers: list[FloatArray], model: Parameters, structure: S
     return replace(model, weights=weights, means=means, covariances=covariances)
 
 
-@singledispatch
 def unconstrained(structure: Structure, covariances: FloatArray) -> FloatArray:
     """Return unconstrained numbers in the shape of covariances: any values give positive definite matrices.
 
-    They are the whitening factors with the logarithms of their diagonals.
+    They are logarithms of variances, or whitening factors with the logarithms of their diagonals. The factors
+    of low-rank covariances are unconstrained themselves.
     """
-    whitener, xp = structure.factor(covariances, covariances.shape[-1]).whitener, namespace(covariances)
-    diagonal = constant(_diagonal, whitener.shape[-1], example=whitener)
+    xp = namespace(covariances)
+    if isinstance(structure, LowRank):
+        return xp.concat([covariances[..., :-1], xp.log(covariances[..., -1:])], axis=-1)
+    if isinstance(structure, Diagonal):
+        return xp.log(covariances)
+    whitener = structure.factor(covariances, covariances.shape[-1]).whitener
+    diagonal = constant(np.eye, whitener.shape[-1], example=whitener) > 0.0
     numbers = xp.where(diagonal, xp.log(xp.where(diagonal, whitener, 1.0)), whitener)
     return xp.reshape(numbers, covariances.shape)
 
 
-@singledispatch
 def constrained(structure: Structure, numbers: FloatArray) -> FloatArray:
     """Return the covariances of unconstrained numbers; not finite where they overflow."""
     xp, n_features = namespace(numbers), numbers.shape[-1]
-    diagonal = constant(_diagonal, n_features, example=numbers)
+    if isinstance(structure, LowRank):
+        return xp.concat([numbers[..., :-1], xp.exp(numbers[..., -1:])], axis=-1)
+    if isinstance(structure, Diagonal):
+        return xp.exp(numbers)
+    diagonal = constant(np.eye, n_features, example=numbers) > 0.0
     whitener = xp.where(diagonal, xp.exp(xp.where(diagonal, numbers, 0.0)), numbers)
     good = xp.all(xp.isfinite(whitener) & (~diagonal | (whitener > 0)), axis=(-2, -1))[..., None, None]
     root = xp.linalg.inv(xp.where(good, whitener, constant(np.eye, n_features, example=numbers)))
     return xp.where(good, root @ xp.matrix_transpose(root), np.inf)
-
-
-@unconstrained.register
-def _(structure: Diagonal, covariances: FloatArray) -> FloatArray:
-    return namespace(covariances).log(covariances)
-
-
-@constrained.register
-def _(structure: Diagonal, numbers: FloatArray) -> FloatArray:
-    return namespace(numbers).exp(numbers)
-
-
-@unconstrained.register
-def _(structure: LowRank, covariances: FloatArray) -> FloatArray:
-    # Factors are unconstrained.
-    return np.concatenate([covariances[..., :-1], np.log(covariances[..., -1:])], axis=-1)
-
-
-@constrained.register
-def _(structure: LowRank, numbers: FloatArray) -> FloatArray:
-    return np.concatenate([numbers[..., :-1], np.exp(numbers[..., -1:])], axis=-1)
-
-
-def _diagonal(n_features: int) -> BoolArray:
-    """Return which entries (M, M) of a matrix are on its diagonal."""
-    return np.eye(n_features, dtype=bool)

@@ -6,28 +6,19 @@ data and starts differ even where the seeding rule itself is deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial import KDTree
 
-from .compute.arrays import (
-    Array,
-    as_float64,
-    constant,
-    device_of,
-    is_numpy,
-    namespace,
-    operations_of,
-    pick,
-    to_numpy,
-)
+from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
-# Rows sampled per kernel, and Lloyd iterations of k-means.
+# Rows sampled per kernel.
 _ROWS_PER_KERNEL = 25
+# Lloyd iterations of k-means over a sample.
 _LLOYD_PASSES = 3
 # Rows sampled per kernel where seeds are swapped: swaps need more rows to tell seeds apart.
 _ROWS_PER_SWAPPED = 100
@@ -45,8 +36,8 @@ _MOST_LLOYD_PASSES = 30
 _NUMBERS_AT_ONCE = 1 << 20
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
 _SHRINKAGE = 0.05
-# Share of a class's starting weight that is spread evenly over all kernels.
-_SPREAD_WEIGHT = 0.01
+# Share of a class's starting weight that all kernels get evenly: a weight of zero would stay zero.
+_EVEN_WEIGHT = 0.01
 # Rows whose responsibilities are asked for at a time.
 _CHUNK = 1 << 13
 # Where outliers are expected: largest sample of rows among which neighbours are sought.
@@ -55,9 +46,10 @@ _MOST_WITH_NEIGHBOURS = 1 << 13
 _NEIGHBOUR = 5
 # Share of the least isolated rows of a class, from which starts are drawn.
 _CENTRAL = 0.75
-# Up to this share of at least `_MANY_ROWS` rows, drawing one by one is faster than permuting all.
-_SMALL_SHARE = 0.1
+# Rows from which on a small sample is drawn one by one, which is then faster than permuting all.
 _MANY_ROWS = 1 << 17
+# Largest share of the rows in such a sample.
+_SMALL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -100,8 +92,9 @@ def random_from_data(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | No
     chosen = [wanted.random_state.choice(n_rows, n_kernels, **drawn) for _ in range(wanted.n_starts)]
     means = np.stack([to_numpy(_rows(X, index, frame)) for index in chosen])
     covariance = wanted.structure.common(frame.variance / n_kernels ** (2.0 / len(frame.scale)))
+    covariances = wanted.structure.from_common(np.stack([covariance] * wanted.n_starts), n_kernels)
     weights = uniform_weights(wanted.n_starts, n_kernels, wanted.n_classes)
-    return _leave(weights, means, np.stack([covariance] * wanted.n_starts), frame, wanted.structure)
+    return frame.leave(Parameters(weights, means, covariances), wanted.structure)
 
 
 def k_means_plus_plus(X: np.ndarray, wanted: Wanted, row_weights: FloatArray | None = None) -> Parameters:
@@ -118,39 +111,36 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
     Seeds are those of k-means++ with swaps. Lloyd iterations of all starts run together, on the rows' device,
     until centres hardly move. Covariances are the pooled scatter within clusters. The weights of a class are
     the shares of its rows in the clusters, by their classes (N,), −1 for none; some is spread over all
-    kernels, because a weight of zero would stay zero. A row with weight (N,) two counts as two.
+    kernels. A row with weight (N,) two counts as two.
     """
-    xp, n_rows, n_features = namespace(X), X.shape[0], X.shape[1]
-    n_classes, n_kernels, frame, structure = (
-        wanted.n_classes,
-        wanted.n_kernels,
-        wanted.frame,
-        wanted.structure,
-    )
-    masses = np.ones(n_rows) if row_weights is None else row_weights
-    seeds = []
-    for _ in range(wanted.n_starts):
-        draw = _draw(np.arange(n_rows), n_kernels, row_weights, wanted.random_state, swap=True)
+    xp, (n_rows, n_features) = namespace(X), X.shape
+    n_classes, n_starts, n_kernels, frame, structure, random_state = vars(wanted).values()
+    masses, seeds = np.ones(n_rows) if row_weights is None else row_weights, []
+    for _ in range(n_starts):
+        draw = _draw(np.arange(n_rows), n_kernels, row_weights, random_state, swap=True)
         seeds.append(_seeds(_rows(X, draw.rows, frame), draw))
-    centres, second = xp.stack(seeds), np.zeros((n_features, n_features))
-    size = max(1, _NUMBERS_AT_ONCE // (wanted.n_starts * n_kernels + n_features))
-    cuts = [np.arange(a, min(a + size, n_rows)) for a in range(0, n_rows, size)]
-    for cut in cuts:
-        x = _rows(X, cut, frame)
-        second += to_numpy((x.T * as_float64(masses[cut], X)) @ x)
+
+    def read(cut: slice) -> tuple[Array, Array]:
+        """Return rows, and what clusters sum: their values, and masses by class with unlabelled rows last."""
+        x = _rows(X, np.arange(n_rows)[cut], frame)
+        of_rows = np.eye(n_classes + 1)[classes[cut]] * masses[cut][:, None]
+        weighted = x * as_float64(masses[cut], X)[:, None]
+        return x, xp.concat([weighted, as_float64(of_rows, X)], axis=1)
+
+    cuts, centres = _cuts(n_rows, n_starts * n_kernels + n_features), xp.stack(seeds)
+    second = sum(to_numpy(values[:, :n_features].T @ x) for x, values in map(read, cuts))
     for _ in range(_MOST_LLOYD_PASSES):
-        sums, by_class = _lloyd_pass(X, classes, n_classes, masses, centres, frame, cuts)
-        counts = xp.sum(by_class, axis=-1)[..., None]
-        before, centres = centres, xp.where(counts > 0, sums / xp.where(counts > 0, counts, 1.0), centres)
+        sums = _sum_clusters(map(read, cuts), centres)
+        before, centres = centres, _means(sums, centres)
         if float(xp.max((centres - before) ** 2)) < _HARDLY:
             break
-    means, own = to_numpy(centres), to_numpy(by_class)
-    between = np.einsum("rk,rkd,rke->rde", own.sum(axis=-1), means, means)
-    covariances = (1.0 - _SHRINKAGE) / masses.sum() * (second - between)
-    covariances += _SHRINKAGE * np.diag(frame.variance)
-    weights = own[..., :n_classes] / own[..., :n_classes].sum(axis=1, keepdims=True)
-    weights = (1.0 - _SPREAD_WEIGHT) * weights + _SPREAD_WEIGHT / n_kernels
-    return _leave(weights, means, np.stack([structure.common(c) for c in covariances]), frame, structure)
+    means, sums, covariances = to_numpy(centres), to_numpy(sums), []
+    for r in range(n_starts):
+        scatter = _scatter(second, sums[r], means[r], frame)
+        covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
+    weights = sums[..., n_features:-1] / sums[..., n_features:-1].sum(axis=1, keepdims=True)
+    weights = (1.0 - _EVEN_WEIGHT) * weights + _EVEN_WEIGHT / n_kernels
+    return frame.leave(Parameters(weights, means, np.concatenate(covariances)), structure)
 
 
 def class_wise(
@@ -164,10 +154,9 @@ def class_wise(
 ) -> Parameters:
     """Return R starts seeded by k-means++ within each class (N,), kernels assigned to classes in turn.
 
-    Covariances are the pooled scatter about the seeds. Nearly all of a class's weight is on its own kernels;
-    the rest is spread over the others, because a weight of zero would stay zero. With fewer kernels than
-    classes, each start seeds a random subset of classes and gives the others uniform weights. Row weights
-    (N,) are proportional to sampling probabilities.
+    Covariances are the pooled scatter about the means. Nearly all of a class's weight is on its own kernels;
+    the rest is spread over all kernels. With fewer kernels than classes, each start seeds a random subset of
+    classes and gives the others uniform weights. Row weights (N,) are proportional to sampling probabilities.
 
     With `own_kernels` (L,), each class has that many of the K kernels to itself, one class after the other.
     No weight is spread, so that they remain its own. With `swap`, seeds are improved before they are used.
@@ -183,24 +172,23 @@ def class_wise(
     for r in range(n_starts):
         seeded = random_state.permutation(n_classes)[:n_kernels]
         # The class at place p owns kernels p, p + L, …
-        kernels, spread = [np.arange(p, n_kernels, n_classes) for p in range(len(seeded))], _SPREAD_WEIGHT
+        kernels, even = [np.arange(p, n_kernels, n_classes) for p in range(len(seeded))], _EVEN_WEIGHT
         if own_kernels is not None:
-            seeded, spread = np.arange(n_classes), 0.0
+            seeded, even = np.arange(n_classes), 0.0
             kernels = np.split(np.arange(n_kernels), np.cumsum(own_kernels)[:-1])
         draws = []
         for c, own in zip(seeded, kernels, strict=True):
             members = by_class[bounds[c] : bounds[c + 1]]
             draws.append(_draw(members, len(own), row_weights, random_state, swap=swap))
         sample = _rows(X, np.concatenate([draw.rows for draw in draws]), frame)
-        centres, scatter = _cluster(sample, draws)
-        scatter *= 1.0 - _SHRINKAGE
-        np.einsum("dd->d", scatter)[...] += _SHRINKAGE * frame.variance
+        centres, sums = _cluster(sample, draws)
+        scatter = _scatter(to_numpy(sample.T @ sample), sums, centres, frame)
         # One at a time: with many features, those of all starts may not fit in memory.
         covariances.append(structure.from_common(structure.common(scatter)[None], n_kernels))
         order, sizes = np.concatenate(kernels), [len(own) for own in kernels]
-        means[r, order] = to_numpy(centres)
-        weights[r][:, seeded] *= spread
-        weights[r, order, np.repeat(seeded, sizes)] += (1.0 - spread) / np.repeat(sizes, sizes)
+        means[r, order] = centres
+        weights[r][:, seeded] *= even
+        weights[r, order, np.repeat(seeded, sizes)] += (1.0 - even) / np.repeat(sizes, sizes)
     return frame.leave(Parameters(weights, means, np.concatenate(covariances)), structure)
 
 
@@ -209,12 +197,12 @@ def without_outliers(
 ) -> tuple[FloatArray, IntArray, FloatArray | None]:
     """Return some rows (n, M), of each class those with the closest neighbours, their codes and weights (n,).
 
-    Seeds that are drawn far from each other would else be outliers. Rows are in memory and have no gaps.
+    k-means++ prefers far rows and would seed outliers. Rows are in memory and have no gaps.
     """
     chosen = np.unique(np.linspace(0, len(codes) - 1, _MOST_WITH_NEIGHBOURS).round().astype(np.int64))
     rows = to_numpy(pick(X, chosen)).astype(np.float64)
     own, mass = codes[chosen], np.ones(len(rows)) if weights is None else weights[chosen]
-    # Rows that are repeated must count like one that has their weight.
+    # Repeated rows count like one row of their total weight.
     distinct, place = np.unique(rows / (frame.scale * np.sqrt(frame.variance)), axis=0, return_inverse=True)
     nth = min(_NEIGHBOUR + 1, len(distinct))  # a row is its own first neighbour
     distances = KDTree(distinct).query(distinct, [nth])[0][place.reshape(-1), 0]
@@ -308,46 +296,87 @@ def _rows(X: Array, index: IntArray, frame: Frame) -> Array:
     return namespace(X).clip(inside, -FARTHEST, FARTHEST)
 
 
-def _leave(
-    weights: FloatArray, means: FloatArray, covariances: FloatArray, frame: Frame, structure: Structure
-) -> Parameters:
-    """Return starts with a covariance, (R, M, M) or (R, M), of all kernels, in the data's coordinates."""
-    common = structure.from_common(covariances, means.shape[1])
-    return frame.leave(Parameters(weights, means, common), structure)
+def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[FloatArray, FloatArray]:
+    """Return centres (K, M) by k-means++ and Lloyd iterations within each class, and the sums about them.
 
-
-def _cluster(sample: Array, draws: Sequence[_Draw]) -> tuple[Array, FloatArray]:
-    """Return centres (K, M) by k-means++ and Lloyd iterations within each class, and the scatter about them.
-
-    The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The scatter
-    (M, M) is the mean over all rows.
+    The rows of `sample` (n, M) are those of the draws, class after class; so are the centres. The sums
+    (K, M + 1) are those of the rows nearest to each centre, and their numbers.
     """
-    xp, parts, seeds = namespace(sample), [], []
-    n_rows = n_centres = 0
+    xp, found, first = namespace(sample), [], 0
     for draw in draws:
-        rows = slice(n_rows, n_rows + len(draw.rows))
-        parts.append((rows, slice(n_centres, n_centres + len(draw.chances) + 1)))
-        n_rows, n_centres = rows.stop, parts[-1][1].stop
-        seeds.append(_seeds(sample[rows, :], draw))
-    centres = xp.concat(seeds)
-    # A single centre is the mean after one.
-    for _ in range(_LLOYD_PASSES if n_centres > len(draws) else 1):
-        sums, counts = _sums(sample, _nearest(sample, centres, parts), n_centres)
-        filled = (counts > 0)[:, None]
-        centres = xp.where(filled, sums / xp.where(filled, counts[:, None], 1.0), centres)
-    residuals = sample - xp.take(centres, _nearest(sample, centres, parts), axis=0)
-    scatter = sum(residuals[rows, :].T @ residuals[rows, :] for rows, _ in parts)
-    return centres, to_numpy(scatter) / n_rows
+        x = sample[first : first + len(draw.rows)]
+        first, centres = first + len(draw.rows), _seeds(x, draw)[None]
+        values = xp.concat([x, xp.ones_like(x[:, :1])], axis=1)
+        pieces = [(x[cut], values[cut]) for cut in _cuts(len(x), centres.shape[1] + x.shape[1])]
+        # One centre needs one pass.
+        for _ in range(_LLOYD_PASSES if centres.shape[1] > 1 else 1):
+            centres = _means(_sum_clusters(pieces, centres), centres)
+        found.append((to_numpy(centres[0]), to_numpy(_sum_clusters(pieces, centres)[0])))
+    centres, sums = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return centres, sums
+
+
+def _cuts(n_rows: int, width: int) -> list[slice]:
+    """Return pieces of n rows in which k-means holds `width` numbers for each row."""
+    size = max(1, _NUMBERS_AT_ONCE // width)
+    return [slice(a, min(a + size, n_rows)) for a in range(0, n_rows, size)]
+
+
+def _sum_clusters(pieces: Iterable[tuple[Array, Array]], centres: Array) -> Array:
+    """Return the sums (R, K, V) of values (n, V) over the rows x (n, M) nearest to each centre (R, K, M)."""
+    xp, total = namespace(centres), 0.0
+    if centres.shape[1] == 1:
+        return xp.ones_like(centres[..., :1]) * sum(xp.sum(values, axis=0) for _, values in pieces)
+    numbers = constant(np.arange, centres.shape[1], example=centres)[:, None]
+    squares = xp.sum(centres**2, axis=-1)[..., None]
+    for x, values in pieces:
+        nearest = xp.argmin(squares - 2.0 * (centres @ x.T), axis=1)
+        total = total + xp.astype(nearest[:, None, :] == numbers, xp.float64) @ values
+    return total
+
+
+def _means(sums: Array, centres: Array) -> Array:
+    """Return the means (R, K, M) of clusters from their sums (R, K, V); without rows a centre stays."""
+    xp, n_features = namespace(sums), centres.shape[-1]
+    counts = xp.sum(sums[..., n_features:], axis=-1)[..., None]
+    return xp.where(counts > 0, sums[..., :n_features] / xp.where(counts > 0, counts, 1.0), centres)
+
+
+def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: Frame) -> FloatArray:
+    """Return the mean scatter (M, M) about centres (K, M), with a share of the features' variances.
+
+    `second` (M, M) sums x xᵀ over all rows, `sums` (K, V) values and masses over those of each cluster.
+    """
+    n_features = len(second)
+    counts, crossed = sums[:, n_features:].sum(axis=1), sums[:, :n_features].T @ centres
+    scatter = second - crossed - crossed.T + (centres.T * counts) @ centres
+    return (1.0 - _SHRINKAGE) / counts.sum() * scatter + _SHRINKAGE * np.diag(frame.variance)
 
 
 def _seeds(sample: Array, draw: _Draw) -> Array:
     """Return seeds (q, M) by k-means++ among the rows (n, M) of a draw, swapped where it asks for that."""
     if not len(draw.chances):
         return sample[draw.first : draw.first + 1, :]
-    seeds = operations_of(sample).draw_seeds(sample, draw.first, as_float64(draw.chances, sample))
+    seeds = draw_seeds(sample, draw.first, as_float64(draw.chances, sample))
     if not len(draw.swaps):
         return seeds
     return as_float64(_swapped(to_numpy(sample), to_numpy(seeds), draw.swaps), sample)
+
+
+def draw_seeds(sample: Array, first: int, chances: Array) -> Array:
+    """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,).
+
+    The host reads nothing of a device, so that it need not wait.
+    """
+    xp, seeds, nearest = namespace(sample), [sample[first : first + 1]], None
+    for chance in chances:
+        lengths = xp.sum((sample - seeds[-1]) ** 2, axis=1)
+        nearest = lengths if nearest is None else xp.minimum(nearest, lengths)
+        cumulative = nearest.cumsum(0)
+        # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
+        place = xp.searchsorted(cumulative[:-1], chance * cumulative[-1:], side="right")
+        seeds.append(take(sample, place, axis=0))
+    return xp.concat(seeds)
 
 
 def _swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> FloatArray:
@@ -386,53 +415,3 @@ def _swapped(sample: FloatArray, seeds: FloatArray, chances: FloatArray) -> Floa
             seeds[worst] = new
             measure(np.flatnonzero((nearest == worst).any(axis=1) | (distance < squared[:, 1])))
     return seeds
-
-
-def _lloyd_pass(
-    X: Array,
-    classes: IntArray,
-    n_classes: int,
-    masses: FloatArray,
-    centres: Array,
-    frame: Frame,
-    cuts: Sequence[IntArray],
-) -> tuple[Array, Array]:
-    """Return the sums (R, K, M) of the rows nearest to centres (R, K, M), and their masses (R, K, L + 1).
-
-    Masses are by class, with unlabelled rows last; `cuts` are the rows to take at a time.
-    """
-    xp, (n_kernels, n_features) = namespace(X), centres.shape[1:]
-    numbers, found = constant(np.arange, n_kernels, example=centres), []
-    for cut in cuts:
-        x = _rows(X, cut, frame)
-        distances = xp.sum(centres**2, axis=-1)[..., None] - 2.0 * (centres @ x.T)
-        nearest = xp.argmin(distances, axis=1)
-        own = xp.astype(nearest[:, None, :] == numbers[:, None], xp.float64)
-        of_rows = np.eye(n_classes + 1)[classes[cut]] * masses[cut][:, None]
-        weighted = x * as_float64(masses[cut], X)[:, None]
-        found.append(own @ xp.concat([weighted, as_float64(of_rows, X)], axis=1))
-    total = sum(found)
-    return total[..., :n_features], total[..., n_features:]
-
-
-def _sums(sample: Array, assigned: Array, n_clusters: int) -> tuple[Array, Array]:
-    """Return the sums (q, M) and numbers (q,) of the rows (n, M) assigned (n,) to each cluster."""
-    if is_numpy(sample):
-        sums = np.zeros((n_clusters, sample.shape[1]))
-        np.add.at(sums, assigned, sample)
-        return sums, np.bincount(assigned, minlength=n_clusters)
-    xp, numbers = namespace(sample), constant(np.arange, n_clusters, example=sample)
-    own = xp.astype(assigned[None, :] == numbers[:, None], xp.float64)
-    return own @ sample, xp.sum(own, axis=1)
-
-
-def _nearest(sample: Array, centres: Array, parts: Sequence[tuple[slice, slice]]) -> Array:
-    """Return the index (n,) of the nearest centre to each row; `parts` are rows and centres of each class."""
-    xp, found = namespace(sample), []
-    for rows, own in parts:
-        x, c = sample[rows, :], centres[own, :]
-        if c.shape[0] == 1:
-            found.append(xp.full((x.shape[0],), own.start, dtype=xp.int64, device=device_of(sample)))
-        else:
-            found.append(own.start + xp.argmin(xp.sum(c**2, axis=1) - 2.0 * (x @ c.T), axis=1))
-    return xp.concat(found)

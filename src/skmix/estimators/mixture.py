@@ -27,8 +27,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
+from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
-from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
@@ -41,9 +41,9 @@ from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import (
     Training,
     computed,
+    enter,
     host_copy,
     note_preparation,
-    open_training,
     score_rows,
     updating,
     warn_caller,
@@ -293,7 +293,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         # Refuse a checkpoint that cannot be written before reading the rows, which may take long.
         path = checkpoint_path(self)
         with updating(self, X):
-            training = open_training(self, X, y, sample_weight)
+            training = enter(self, X, y, sample_weight).training()
             note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":

@@ -19,7 +19,7 @@ from joblib import effective_n_jobs
 from ..engine.compute.arrays import has_gaps
 from ..engine.compute.blocks import Block
 from ..engine.refine import discriminative
-from ..engine.refine.discriminative import Judge, Labelled, Schedule
+from ..engine.refine.discriminative import Judge, Schedule, labels_of
 from ._settings import check_count
 from .crossfit import refit
 from .decisions import novelty_threshold
@@ -44,7 +44,7 @@ _PASSES = 20
 
 def tune(
     classifier: Any,
-    rows: Labelled,
+    rows: Block,
     random: np.random.RandomState,
     *,
     trade_off: Any,
@@ -54,7 +54,7 @@ def tune(
 ) -> None:
     """Tune a classifier to rows, and store its model, temperature, threshold and `tuned_`."""
     training, held_out = split_rows(classifier, rows, validation, random)
-    schedule = make_schedule(len(training.codes), trade_off, max_iter, batch_size, random)
+    schedule = make_schedule(len(training.X), trade_off, max_iter, batch_size, random)
     if held_out is None or isinstance(validation, (tuple, list)):
         model, found = _tuned_model(classifier, schedule, training, held_out)
     else:
@@ -71,15 +71,14 @@ def tune(
     if classifier.reject_below is not None:
 
         def finish(other: Any, own: Block) -> None:
-            assert own.y is not None
             stages = replace(schedule, stages=found.stages)
-            other.models_ = [_tuned_model(other, stages, Labelled(own.X, own.y, own.weights), None)[0]]
+            other.models_ = [_tuned_model(other, stages, own, None)[0]]
 
-        classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows.block(), finish)
+        classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows, finish)
 
 
 def _tuned_model(
-    classifier: Any, schedule: Schedule, training: Labelled, held_out: Labelled | None
+    classifier: Any, schedule: Schedule, training: Block, held_out: Block | None
 ) -> tuple[Any, Judge]:
     """Return a tuned copy of the classifier's only model, and how held-out rows judge it."""
     model = copy(classifier.models_[0])
@@ -97,17 +96,17 @@ def _tuned_model(
 
 
 def _as_far_as_a_second_fit(
-    classifier: Any, schedule: Schedule, rows: Labelled, training: Labelled, held_out: Labelled
+    classifier: Any, schedule: Schedule, rows: Block, training: Block, held_out: Block
 ) -> tuple[Any, Judge]:
     """Tune to all rows as far as it helped a second fit, to the training rows alone."""
-    counts = np.bincount(rows.codes, minlength=len(classifier.classes_))
+    counts = np.bincount(labels_of(rows), minlength=len(classifier.classes_))
     if not counts.all():
         label = classifier.classes_.tolist()[int(np.argmin(counts))]
         raise ValueError(
             f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
             "rows of all classes, or held-out rows as validation=(X, y)."
         )
-    _, found = _tuned_model(refit(classifier, training.block()), schedule, training, held_out)
+    _, found = _tuned_model(refit(classifier, training), schedule, training, held_out)
     model, _ = _tuned_model(classifier, replace(schedule, stages=found.stages), rows, None)
     return model, found
 
@@ -115,7 +114,7 @@ def _as_far_as_a_second_fit(
 # ---------------------------------------------------------------- rows and settings
 
 
-def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Labelled:
+def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Block:
     """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
     given = enter(classifier, X, y, sample_weight)
     rows = given.values(on_cpu=True)
@@ -134,13 +133,13 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
             "no tuning makes them possible."
         )
     weights = given.weights(len(rows))
-    found = Labelled(rows, codes, weights)
-    return found if weights is None else found.take(np.flatnonzero(weights))
+    found = Block(rows, codes, weights)
+    return found if weights is None else found.rows(np.flatnonzero(weights))
 
 
 def split_rows(
-    classifier: Any, rows: Labelled, validation: Any, random: np.random.RandomState
-) -> tuple[Labelled, Labelled | None]:
+    classifier: Any, rows: Block, validation: Any, random: np.random.RandomState
+) -> tuple[Block, Block | None]:
     """Return rows to tune to, and held-out rows: a share of the rows, given ones, or None."""
     if validation is None:
         return rows, None
@@ -152,15 +151,16 @@ def split_rows(
         raise ValueError(
             f"validation must be a share between 0 and 1, a tuple (X, y) or None, got {validation!r}."
         )
-    some = rows_to_divide(rows.codes)
-    n_classes, n_held = len(np.unique(rows.codes[some])), int(np.ceil(validation * len(some)))
+    codes = labels_of(rows)
+    some = rows_to_divide(codes)
+    n_classes, n_held = len(np.unique(codes[some])), int(np.ceil(validation * len(some)))
     if not n_classes or len(some) - max(n_held, n_classes) < n_classes:
         raise ValueError(
-            f"{len(rows.codes)} rows of {len(np.unique(rows.codes))} classes are too few to hold out "
+            f"{len(rows.X)} rows of {len(np.unique(codes))} classes are too few to hold out "
             f"{validation:g} of them: give held-out rows as validation=(X, y)."
         )
-    training, held = single_split(rows.codes, n_held, random)
-    return rows.take(training), rows.take(held)
+    training, held = single_split(codes, n_held, random)
+    return rows.rows(training), rows.rows(held)
 
 
 def make_schedule(

@@ -37,6 +37,8 @@ class Source:
     automatic: frozenset[str] = frozenset()
     # Scale of the features that are numbers, Arcsinh or Logicle; None for values as they are.
     transform: Any = None
+    # Type of all features that these were taken from; None for that of these.
+    precision: np.dtype[Any] | None = None
     # Labels (N,) and weights (N,): columns of tables, or values that are not in the same file, which come
     # first.
     label: str | None = None
@@ -104,7 +106,7 @@ class Source:
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
-        return np.result_type(*(reader.dtype for reader in self._aligned))
+        return self.precision or np.result_type(*(reader.dtype for reader in self._aligned))
 
     @property
     def usual_scale(self) -> str | None:
@@ -125,7 +127,8 @@ class Source:
 
     def _with(self, readers: Iterable[Reader], **changes: Any) -> Self:
         """Return the rows of other readers of the same files."""
-        return replace(self, readers=dict(zip(self.readers, readers, strict=True)), cached={}, **changes)
+        changes = {"precision": None, "cached": {}, **changes}
+        return replace(self, readers=dict(zip(self.readers, readers, strict=True)), **changes)
 
     def compensated(self, wanted: bool | str) -> Self:
         """Return the rows with or without compensation for spill-over, 'auto' where there is a matrix."""
@@ -139,7 +142,8 @@ class Source:
             numeric = self._aligned[0].numeric or [True] * self.n_features
             numbers = np.cumsum(numeric) - 1
             scale = transformer_of(scale_of(scale, [numbers[each] for each in columns if numeric[each]]))
-        return self._with((reader.take(columns) for reader in self._aligned), transform=scale)
+        readers = (reader.take(columns) for reader in self._aligned)
+        return self._with(readers, transform=scale, precision=self.dtype)
 
     @property
     def _scale_by_channel(self) -> bool:

@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
 from skmix.engine.compute import threads
-from skmix.engine.compute.threads import ProcessSetting, Workspace, aligned, workers
+from skmix.engine.compute.process import ProcessSetting
+from skmix.engine.compute.threads import Workspace, aligned, workers
 
 
 def setting_of(now: list[str]) -> ProcessSetting:

@@ -12,53 +12,51 @@ from oracles import class_log_likelihood, random_model, random_rows
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from skmix.engine.compute.threads import Workers, workers
+from skmix.engine.compute.blocks import Block
 from skmix.engine.model import FloatArray, Options, Parameters
-from skmix.engine.refine.discriminative import Judge, Labelled, Objective, Schedule, Scores, adam, score, tune
+from skmix.engine.refine.discriminative import Judge, Objective, Schedule, Scores, adam, score, tune
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 
 
-def judged(pool: Workers, floor: float = 0.0) -> tuple[Judge, Objective]:
+def judged(floor: float = 0.0) -> tuple[Judge, Objective]:
     random = np.random.default_rng(0)
     X, codes = random.normal(size=(40, 3)), random.integers(0, 2, size=40)
     structure = structure_of("full")
     model = random_model(random, 3, 2, 3)
     objective = Objective(model, structure, measure(X, structure), np.array([0.5, 0.5]))
-    return Judge(objective, Labelled(X, codes), np.full(3, floor), pool), objective
+    return Judge(objective, Block(X, codes), np.full(3, floor)), objective
 
 
 def test_more_errors_are_no_bargain() -> None:
-    with workers(1) as pool:
-        judge, objective = judged(pool)
-        given, numbers = judge.before, np.zeros(objective.size)
-        assert 0 < given.error < 1
-        judge.after = Scores(np.inf, 0.0, 0.0, 1.0)
-        judge.before = Scores(np.inf, given.error - 1e-3, 0.0, 1.0)
-        judge.see(replace(objective, trade_off=0.1), numbers)
-        assert judge.trade_off is None
-        assert judge.since_better == 1
-        judge.before = Scores(np.inf, given.error, 0.0, 1.0)
-        judge.see(replace(objective, trade_off=0.1), numbers)
-        assert judge.trade_off == 0.1
-        assert judge.after == given
+    judge, objective = judged()
+    given, numbers = judge.before, np.zeros(objective.size)
+    assert 0 < given.error < 1
+    judge.after = Scores(np.inf, 0.0, 0.0, 1.0)
+    judge.before = Scores(np.inf, given.error - 1e-3, 0.0, 1.0)
+    judge.see(replace(objective, trade_off=0.1), numbers)
+    assert judge.trade_off is None
+    assert judge.since_better == 1
+    judge.before = Scores(np.inf, given.error, 0.0, 1.0)
+    judge.see(replace(objective, trade_off=0.1), numbers)
+    assert judge.trade_off == 0.1
+    assert judge.after == given
 
 
 def test_the_best_model_stays_when_a_worse_one_follows() -> None:
     """A model that beats the given one, but not the best so far, is not taken."""
-    with workers(1) as pool:
-        judge, objective = judged(pool)
-        start, given = np.zeros(objective.size), judge.before
-        judge.before = Scores(given.log_loss + 2.0, 1.0, 0.0, 1.0)
-        judge.after = Scores(given.log_loss + 1.0, 1.0, 0.0, 1.0)
-        judge.see(replace(objective, trade_off=0.1), start)
-        best = judge.best
-        worse = start.copy()
-        worse[6:15] = -0.3  # the means
-        judge.see(replace(objective, trade_off=0.2), worse)
-        assert given.log_loss < judge.rounds[-1][1].log_loss < judge.before.log_loss
-        assert judge.best is best
-        assert (judge.trade_off, judge.since_better) == (0.1, 1)
+    judge, objective = judged()
+    start, given = np.zeros(objective.size), judge.before
+    judge.before = Scores(given.log_loss + 2.0, 1.0, 0.0, 1.0)
+    judge.after = Scores(given.log_loss + 1.0, 1.0, 0.0, 1.0)
+    judge.see(replace(objective, trade_off=0.1), start)
+    best = judge.best
+    worse = start.copy()
+    worse[6:15] = -0.3  # the means
+    judge.see(replace(objective, trade_off=0.2), worse)
+    assert given.log_loss < judge.rounds[-1][1].log_loss < judge.before.log_loss
+    assert judge.best is best
+    assert (judge.trade_off, judge.since_better) == (0.1, 1)
 
 
 class Bowl:
@@ -67,7 +65,7 @@ class Bowl:
     size = 3
     curvature, top = np.array([1.0, 10.0, 0.1]), np.array([0.02, -0.01, 0.5])
 
-    def evaluate(self, numbers: Any, rows: Labelled, *_: object) -> tuple[float, Any]:
+    def evaluate(self, numbers: Any, rows: Block, *_: object) -> tuple[float, Any]:
         return 0.0, self.curvature * (self.top * rows.X.mean() - numbers)
 
 
@@ -88,7 +86,7 @@ class Watcher:
 
 def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() -> None:
     """Kingma & Ba (2015), algorithm 1, with a step that falls linearly, and an average of its iterates."""
-    rows = Labelled(np.linspace(0.5, 1.5, 10)[:, None], np.zeros(10, dtype=np.int64))
+    rows = Block(np.linspace(0.5, 1.5, 10)[:, None], np.zeros(10, dtype=np.int64))
     watcher, bowl, max_iter = Watcher(), Bowl(), 400
     schedule = Schedule([], 4, max_iter, np.random.RandomState(7))
     given: Any = (bowl, rows, max_iter, watcher, None, schedule)
@@ -99,7 +97,7 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
         order = random.permutation(10)
         for batch in range(3):
             t += 1
-            g = bowl.evaluate(x, rows.take(order[batch::3]))[1]
+            g = bowl.evaluate(x, rows.rows(order[batch::3]))[1]
             m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
             rate = 3e-3 * (1200 - t + 1) / 1200
             x = x + rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
@@ -111,7 +109,7 @@ def test_adam_is_the_published_one_with_shrinking_steps_and_averaged_models() ->
 
 def test_adam_stops_when_held_out_rows_lose_patience() -> None:
     watcher = Watcher(patience=3)
-    rows = Labelled(np.ones((10, 1)), np.zeros(10, dtype=np.int64))
+    rows = Block(np.ones((10, 1)), np.zeros(10, dtype=np.int64))
     schedule = Schedule([], 5, 50, np.random.RandomState(0))
     given: Any = (Bowl(), rows, 50, watcher, None, schedule)
     adam(*given)
@@ -119,12 +117,11 @@ def test_adam_stops_when_held_out_rows_lose_patience() -> None:
 
 
 def test_what_sank_below_the_floor_is_raised_before_it_is_judged() -> None:
-    with workers(1) as pool:
-        judge, objective = judged(pool, floor=0.5)
-        numbers = np.zeros(objective.size)
-        numbers[-18:] = 1.0  # three triangles of six: whiteners grow, covariances shrink
-        judge.before = judge.after = Scores(np.inf, 1.0, 0.0, 1.0)
-        raised = judge.see(objective, numbers)
+    judge, objective = judged(floor=0.5)
+    numbers = np.zeros(objective.size)
+    numbers[-18:] = 1.0  # three triangles of six: whiteners grow, covariances shrink
+    judge.before = judge.after = Scores(np.inf, 1.0, 0.0, 1.0)
+    raised = judge.see(objective, numbers)
     assert raised is judge.best
     smallest = np.linalg.eigvalsh(judge.best.covariances).min()
     assert_allclose(smallest, 0.5, rtol=1e-6)
@@ -141,7 +138,7 @@ def test_scores_are_at_the_best_temperature_of_at_least_one(scale: float) -> Non
         logs = log_softmax(joints / temperature, axis=1)[np.arange(200), codes]
         return float(-np.average(logs, weights=weights))
 
-    found = score(joints, Labelled(np.zeros((200, 1)), codes, weights))
+    found = score(joints, Block(np.zeros((200, 1)), codes, weights))
     best = minimize_scalar(loss, bounds=(1.0, 50.0), method="bounded", options={"xatol": 1e-10})
     assert_allclose(found.log_loss, loss(found.temperature), rtol=1e-12)
     assert_allclose(found.log_loss, min(best.fun, loss(1.0)), rtol=1e-7)
@@ -155,7 +152,7 @@ class Restarted(Bowl):
 
     parameters: float = 0.0
 
-    def evaluate(self, numbers: Any, rows: Labelled, *_: object) -> tuple[float, Any]:
+    def evaluate(self, numbers: Any, rows: Block, *_: object) -> tuple[float, Any]:
         return 0.0, self.curvature * (self.top - self.parameters - numbers)
 
 
@@ -165,7 +162,7 @@ def test_adam_goes_on_from_a_model_that_was_raised() -> None:
             self.seen.append((objective.parameters, *numbers))
             return 0.003 if len(self.seen) == 2 else None
 
-    rows, watcher = Labelled(np.ones((6, 1)), np.zeros(6, dtype=np.int64)), Raises()
+    rows, watcher = Block(np.ones((6, 1)), np.zeros(6, dtype=np.int64)), Raises()
     schedule = Schedule([], 3, 10, np.random.RandomState(0))
     given: Any = (Restarted(), rows, 4, watcher, None, schedule)
     adam(*given)
@@ -184,8 +181,7 @@ def test_adam_goes_on_from_a_model_that_was_raised() -> None:
 
 
 def test_no_trial_of_an_optimiser_overflows() -> None:
-    with workers(1) as pool:
-        _, objective = judged(pool)
+    _, objective = judged()
     limits = objective.limits()
     assert limits.shape == (objective.size,)
     for sign in (-1.0, 1.0):
@@ -204,24 +200,24 @@ def by(stages: Any, max_iter: int = 10, batch_size: int | None = None) -> Schedu
     return Schedule(stages, batch_size, max_iter, np.random.RandomState(0))
 
 
-def training() -> tuple[Labelled, Parameters]:
+def training() -> tuple[Block, Parameters]:
     """Return rows of two classes that overlap, with weights, and a poor model of them."""
     random = np.random.default_rng(0)
     X, codes = random_rows(random, 60, 2, 2)
     X = X * [1.0, 50.0] + [0.0, 1000.0]
     covariances = np.tile(np.cov(X.T) * [[1.0, 0.3], [0.3, 1.0]], (3, 1, 1))
     start = Parameters(np.full((3, 2), 1 / 3), X[:3].copy(), covariances)
-    return Labelled(X, codes, random.uniform(0.5, 2.0, size=60)), start
+    return Block(X, codes, random.uniform(0.5, 2.0, size=60)), start
 
 
-def log_joints(model: Parameters, rows: Labelled) -> FloatArray:
+def log_joints(model: Parameters, rows: Block) -> FloatArray:
     joint: FloatArray = class_log_likelihood(rows.X, model) + np.log(PRIOR)
     return joint
 
 
-def hybrid(model: Parameters, rows: Labelled, trade_off: float) -> float:
+def hybrid(model: Parameters, rows: Block, trade_off: float) -> float:
     """Return the objective at temperature three, from SciPy's densities."""
-    joint, own = log_joints(model, rows), (np.arange(len(rows.codes)), rows.codes)
+    joint, own = log_joints(model, rows), (np.arange(len(rows.y)), rows.y)
     terms = log_softmax(joint / 3.0, axis=1)[own] + trade_off * joint[own]
     return float(np.average(terms, weights=rows.weights))
 
@@ -249,7 +245,7 @@ def test_steps_over_all_rows_end_at_a_maximum() -> None:
 
 def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
     rows, start = training()
-    others = Labelled(rows.X[::2] + 0.3 * rows.X.std(axis=0), rows.codes[::2], np.linspace(0.5, 2.0, 30))
+    others = Block(rows.X[::2] + 0.3 * rows.X.std(axis=0), rows.y[::2], np.linspace(0.5, 2.0, 30))
     stages = [(1.0, 4), (0.1, 60), (0.0, 3)]
     judge = tune(start, PRIOR, rows, others, Options(), by(stages))
     assert judge.before is not None
@@ -276,7 +272,7 @@ def test_held_out_rows_choose_among_the_models_of_all_stages() -> None:
 
 def test_a_stage_ends_when_held_out_rows_gain_nothing_in_twenty_steps() -> None:
     rows, start = training()
-    wrong = Labelled(rows.X, 1 - rows.codes, rows.weights)
+    wrong = Block(rows.X, 1 - rows.y, rows.weights)
     judge = tune(start, PRIOR, rows, wrong, Options(), by([(0.3, 300), (0.2, 300)]))
     assert judge.trade_off is None
     # Patience begins anew in each stage.

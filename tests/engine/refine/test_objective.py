@@ -11,10 +11,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES, as_full, class_log_likelihood, random_model, random_rows
 from scipy.special import log_softmax
 
+from skmix.engine.compute.blocks import Block
 from skmix.engine.compute.threads import workers
 from skmix.engine.model import FloatArray, Parameters, Regulariser
-from skmix.engine.refine import discriminative
-from skmix.engine.refine.discriminative import Labelled, Objective
+from skmix.engine.refine.discriminative import Objective, total_weight
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 
@@ -28,27 +28,21 @@ class Criterion(NamedTuple):
     temperature: float = 1.0
 
 
-def log_joints(model: Parameters, covariance_type: str, prior: FloatArray, X: FloatArray) -> FloatArray:
-    """Return log p(x, class), shape (N, L), from scipy's densities."""
-    joint: FloatArray = class_log_likelihood(X, model, covariance_type) + np.log(prior)
-    return joint
-
-
 def plain_objective(
-    model: Parameters, covariance_type: str, prior: FloatArray, rows: Labelled, criterion: Criterion
+    model: Parameters, covariance_type: str, prior: FloatArray, rows: Block, criterion: Criterion
 ) -> float:
     """Return the objective per unit of the rows' weight, from scipy's densities."""
-    joints = log_joints(model, covariance_type, prior, rows.X)
-    every = np.arange(len(rows.codes))
-    conditional = log_softmax(joints / criterion.temperature, axis=1)[every, rows.codes]
-    terms = conditional + criterion.trade_off * joints[every, rows.codes]
+    joints = class_log_likelihood(rows.X, model, covariance_type) + np.log(prior)
+    every = np.arange(len(rows.y))
+    conditional = log_softmax(joints / criterion.temperature, axis=1)[every, rows.y]
+    terms = conditional + criterion.trade_off * joints[every, rows.y]
     return float(np.average(terms, weights=rows.weights))
 
 
 class Problem:
     """A model, its surroundings, and rows."""
 
-    def __init__(self, covariance_type: str, model: Parameters, rows: Labelled, prior: FloatArray) -> None:
+    def __init__(self, covariance_type: str, model: Parameters, rows: Block, prior: FloatArray) -> None:
         self.covariance_type, self.rows, self.prior = covariance_type, rows, prior
         self.structure = structure_of(covariance_type)
         self.frame = measure(rows.X, self.structure)
@@ -64,7 +58,7 @@ class Problem:
         regulariser = Regulariser(none, none, rows, common, concentration)
         inside = self.objective.parameters
         self.objective = Objective(
-            inside, self.structure, self.frame, self.prior, regulariser, 10.0 * self.rows.size
+            inside, self.structure, self.frame, self.prior, regulariser, 10.0 * total_weight(self.rows)
         )
 
     def model(self, numbers: FloatArray) -> Parameters:
@@ -87,13 +81,13 @@ def problem(covariance_type: str, seed: int = 0, **sizes: int) -> tuple[Problem,
     model = random_model(random, sizes["n_kernels"], sizes["n_classes"], sizes["n_features"], covariance_type)
     prior = random.dirichlet(np.full(sizes["n_classes"], 5.0))
     weights = random.uniform(0.5, 2.0, size=len(X))
-    return Problem(covariance_type, model, Labelled(X, codes, weights), prior), random
+    return Problem(covariance_type, model, Block(X, codes, weights), prior), random
 
 
 @each_type
-@pytest.mark.parametrize("criterion", [Criterion(0.0), Criterion(0.3, 2.5)])
-def test_the_objective_and_its_gradient(covariance_type: str, criterion: Criterion) -> None:
-    given, random = problem(covariance_type, n_rows=15, n_features=2)
+@pytest.mark.parametrize(("criterion", "n_features"), [(Criterion(0.0), 3), (Criterion(0.3, 2.5), 4)])
+def test_the_objective_and_its_gradient(covariance_type: str, criterion: Criterion, n_features: int) -> None:
+    given, random = problem(covariance_type, n_rows=15, n_features=n_features)
     numbers = 0.3 * random.normal(size=given.size)
     found, gradient = given.value(numbers, criterion)
     assert_allclose(found, given.plain(numbers, criterion), rtol=1e-11)
@@ -127,7 +121,7 @@ def test_priors_of_the_fit_stay(covariance_type: str) -> None:
         origin, _ = bare.evaluate(np.zeros(given.size), given.rows, pool)
     found, gradient = given.value(numbers, criterion)
     there, _ = given.value(np.zeros(given.size), criterion)
-    n_rows = 10.0 * given.rows.size / (0.3 + 1.0 / 2.5)
+    n_rows = 10.0 * total_weight(given.rows) / (0.3 + 1.0 / 2.5)
     # The constant depends on units, so that differences are compared.
     change = (found - plain) - (there - origin)
     assert_allclose(n_rows * change, log_prior(numbers) - log_prior(np.zeros(given.size)), rtol=1e-9)
@@ -142,7 +136,7 @@ def test_zero_is_the_model_itself(covariance_type: str) -> None:
     random = np.random.default_rng(1)
     X, codes = random_rows(random, 30, 2, 4)
     model = random_model(random, 3, 2, 4, covariance_type)
-    given = Problem(covariance_type, model, Labelled(X, codes), np.array([0.5, 0.5]))
+    given = Problem(covariance_type, model, Block(X, codes), np.array([0.5, 0.5]))
     same = given.model(np.zeros(given.size))
     for name in ("weights", "means", "covariances"):
         assert_allclose(getattr(same, name), getattr(model, name), rtol=1e-12, atol=1e-13)
@@ -163,37 +157,11 @@ def test_kernels_so_narrow_that_expanded_terms_cancel(covariance_type: str) -> N
     covariances = full if covariance_type == "full" else np.full((3, 2), 0.8)
     means = np.array([[1e4, 1e4], [1e4 + 1.0, 1e4], [-1e4, -1e4]])
     model = Parameters(random.dirichlet(np.ones(3), size=2).T, means, covariances)
-    given = Problem(covariance_type, model, Labelled(X, codes), np.array([0.4, 0.6]))
+    given = Problem(covariance_type, model, Block(X, codes), np.array([0.4, 0.6]))
     criterion, direction = Criterion(0.1, 1.3), random.normal(size=given.size)
     found, gradient = given.value(np.zeros(given.size), criterion)
     assert_allclose(found, given.plain(np.zeros(given.size), criterion), rtol=1e-9)
     assert_allclose(gradient @ direction, directional(given, direction, criterion, 1e-5), rtol=1e-5)
-
-
-def test_kernels_that_few_rows_matter_to_have_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Picked row by row, where clusters are far enough apart, as by one product of all rows."""
-    random = np.random.default_rng(4)
-    n_kernels, n_features = 12, 16
-    means = 8.0 * random.normal(size=(n_kernels, n_features))
-    which = random.integers(0, n_kernels, size=1500)
-    X = means[which] + random.normal(size=(1500, n_features))
-    # Some rows between two kernels, which matter a little to the farther one.
-    X[:60] = (
-        0.49 * means[which[:60] - 1] + 0.51 * means[which[:60]] + 0.1 * random.normal(size=(60, n_features))
-    )
-    codes = (which + random.integers(0, 2, size=1500)) % 3
-    weights = random.dirichlet(np.ones(n_kernels), size=3).T
-    model = Parameters(weights, means, np.tile(np.eye(n_features), (n_kernels, 1, 1)))
-    given = Problem("full", model, Labelled(X, codes), np.array([0.3, 0.3, 0.4]))
-    criterion, direction = Criterion(0.2, 2.0), random.normal(size=given.size)
-    found, gradient = given.value(np.zeros(given.size), criterion)
-    assert_allclose(found, given.plain(np.zeros(given.size), criterion), rtol=1e-11)
-    assert_allclose(gradient @ direction, directional(given, direction, criterion, 1e-5), rtol=1e-6)
-    monkeypatch.setattr(discriminative, "_SPARSE", 0.0)
-    dense, expected = given.value(np.zeros(given.size), criterion)
-    assert dense == found
-    assert np.any(gradient != expected)
-    assert_allclose(gradient, expected, rtol=1e-8, atol=1e-11 * np.abs(expected).max())
 
 
 @each_type
@@ -204,16 +172,12 @@ def test_rows_far_from_all_kernels_of_their_class(covariance_type: str) -> None:
     covariances: Any = {"full": full, "tied": full[0], "diag": np.ones((3, 2)), "spherical": np.ones(3)}
     model = Parameters(np.array([[1.0, 0.0], [0.0, 0.7], [0.0, 0.3]]), means, covariances[covariance_type])
     X, codes = np.array([[0.1, 0.2], [199.0, 1.0], [1.0, 0.5], [100.0, 3.0]]), np.array([0, 0, 1, 1])
-    given = Problem(covariance_type, model, Labelled(X, codes), np.array([0.5, 0.5]))
+    given = Problem(covariance_type, model, Block(X, codes), np.array([0.5, 0.5]))
     for criterion in (Criterion(0.0), Criterion(0.1, 4.0)):
         found, gradient = given.value(np.zeros(given.size), criterion)
         assert_allclose(found, given.plain(np.zeros(given.size), criterion), rtol=1e-10)
         direction = np.random.default_rng(0).normal(size=given.size)
         assert_allclose(gradient @ direction, directional(given, direction, criterion, 1e-6), rtol=1e-5)
-    with workers(1) as pool:
-        point = given.objective.point(np.zeros(given.size))
-        joints = given.objective.log_joints(point, given.rows, pool)
-    assert_allclose(joints, log_joints(model, covariance_type, given.prior, X), rtol=1e-11)
 
 
 def test_a_weight_of_zero_stays_zero() -> None:

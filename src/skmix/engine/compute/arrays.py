@@ -86,18 +86,6 @@ class NumpyOperations:
         raised: FloatArray = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
         return raised
 
-    @staticmethod
-    def draw_seeds(sample: FloatArray, first: int, chances: FloatArray) -> FloatArray:
-        """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,)."""
-        seeds, nearest = [sample[first]], np.full(len(sample), np.inf)
-        for chance in chances:
-            nearest = np.minimum(nearest, np.sum((sample - seeds[-1]) ** 2, axis=1))
-            cumulative = np.cumsum(nearest)
-            place = np.searchsorted(cumulative, chance * cumulative[-1], side="right")
-            # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
-            seeds.append(sample[min(int(place), len(sample) - 1)])
-        return np.stack(seeds)
-
 
 _NUMPY = NumpyOperations()
 
@@ -152,7 +140,7 @@ def taken_in(array: Any) -> Any:
 
     It shares memory with the given one where DLPack can. Tensors are detached from their autograd graph.
     """
-    if is_torch(array):
+    if any(kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__):
         return array.detach() if array.requires_grad else array
     device = array.__dlpack_device__()[0]
     if device in _ON_CPU:
@@ -166,11 +154,6 @@ def taken_in(array: Any) -> Any:
             f"{how_to_install('torch')}, or give X as a NumPy array."
         ) from error
     return from_dlpack(array)
-
-
-def is_torch(array: Any) -> bool:
-    """Return whether this is a PyTorch tensor."""
-    return any(kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__)
 
 
 def send(X: np.ndarray, device: str) -> Array:

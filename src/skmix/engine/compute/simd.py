@@ -180,12 +180,10 @@ class Code:
 
     def splat(self, x: Any) -> Any:
         """Fill all lanes with a number."""
-        undefined, first = (
-            ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined),
-            ir.VectorType(_INDEX, LANES),
-        )
+        undefined = ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined)
         one = self.builder.insert_element(undefined, x, _INDEX(0))
-        return self.builder.shuffle_vector(one, undefined, ir.Constant(first, [0] * LANES))
+        first = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
+        return self.builder.shuffle_vector(one, undefined, first)
 
     def broadcast(self, data: Any, index: Any) -> Any:
         """Fill all lanes with a number of an array."""

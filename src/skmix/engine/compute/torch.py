@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .threads import ProcessSetting
+from .process import ProcessSetting
 
 # A tensor.
 Array = Any
@@ -148,23 +148,6 @@ class TorchOperations:
     def put(self, array: Array, index: Array, values: Array) -> Array:
         """Write new values (q, …) into an array (n, …) at places (q,)."""
         return array.index_copy_(0, index, values)
-
-    def draw_seeds(self, sample: Array, first: int, chances: Array) -> Array:
-        """Return seeds (q + 1, M) of k-means++ among rows (n, M): the first, and one for each chance (q,)."""
-        seeds = sample.new_empty((len(chances) + 1, sample.shape[1]))
-        seeds[0] = sample[first]
-        difference, nearest = torch.empty_like(sample), sample.new_full((len(sample),), math.inf)
-        lengths, cumulative = torch.empty_like(nearest), torch.empty_like(nearest)
-        # The host reads nothing, so that it need not wait. All is done in the same memory: launching the work
-        # takes as long as doing it.
-        for q, chance in enumerate(chances):
-            torch.sub(sample, seeds[q], out=difference)
-            torch.sum(difference.square_(), 1, out=lengths)
-            torch.minimum(nearest, lengths, out=nearest)
-            torch.cumsum(nearest, 0, out=cumulative)
-            place = torch.searchsorted(cumulative, chance * cumulative[-1:], right=True)
-            torch.index_select(sample, 0, place.clamp_max_(len(sample) - 1), out=seeds[q + 1 : q + 2])
-        return seeds
 
     def cholesky(self, matrices: Array) -> tuple[Array, Array]:
         """Return lower Cholesky factors (B, M, M), and which (B,) exist; the others are undefined."""

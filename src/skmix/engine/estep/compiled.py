@@ -56,17 +56,17 @@ _UNROLLED = 16
 _TILE_NUMBERS = 1 << 14
 # Most rows of a tile where loops over features are unrolled.
 _LARGEST_TILE = 256
-# Most rows of a tile where they are not.
+# Most rows of a tile where loops over features are not unrolled.
 _LARGEST_BY_ROW = 160
-# The rows of a tile are a multiple of this, for whole vectors.
+# A tile has a multiple of this many rows: whole vectors.
 _SMALLEST_TILE = 4 * LANES
 # Most blocks of rows.
 _MOST_BLOCKS = 256
 # Fewest rows of a block.
 _SMALLEST_BLOCK = 2048
-# Numbers in the sums of all blocks.
+# Most numbers in the sums of all blocks, for one start.
 _SUMS = 1 << 24
-# Numbers in the sums of all starts that run together.
+# Most numbers in the sums of the starts that run together.
 _SUMS_TOGETHER = 1 << 25
 # Starts of a task, which share the rows of a tile.
 _STARTS_OF_TASK = 4
@@ -79,7 +79,7 @@ _LEAST_SUM = 1e-150
 _LARGEST_OFFSET = 2.0**10
 # Moments about the origin lose digits if a kernel's new variance is less than this share of its mean square.
 _NARROW = 2.0**-24
-# A kernel with less mass has no moments to speak of.
+# A kernel with less mass is empty: its variance is not tested for lost digits.
 _LEAST_MASS = 1e-130
 # Kind of arithmetic: differences from a mean are whitened by a lower triangular matrix.
 _TRIANGULAR = 0
@@ -123,7 +123,7 @@ class Data(NamedTuple):
 
     flat: Any  # the memory that holds X, if its numbers are float64
     single: Any  # the same if they are float32: code for both is compiled together
-    steps: Any  # (2,): distances of rows and of features in it
+    steps: Any  # (2,): strides of rows and of features, in numbers
     codes: Any  # (N,)
     weights: Any  # (N,)
     scale: Any  # (M,)
@@ -132,7 +132,7 @@ class Data(NamedTuple):
 
 
 class Model(NamedTuple):
-    """Kernels as flat arrays, padded as `Sizes` tells."""
+    """Kernels as flat arrays, padded to the lengths in `Sizes`."""
 
     base: Any  # (R, K, C): log-joints at the means
     means: Any  # (R, K, width)
@@ -479,7 +479,7 @@ def _normalise(values, tile, kernels, count, a, b, weights, logs):
 
 @inner
 def _normalise_listed(values, tile, n_kernels, n_present, scratch):
-    """Do the same for all rows, class by class, with the kernels that have a weight there."""
+    """Normalise all rows, class by class, over the kernels that have a weight in the class."""
     low, high, kernels, end = scratch.low, scratch.high, scratch.listed, 0
     for p in range(n_present):
         begin, end, count = end, _padded(scratch.bounds[scratch.present[p] + 1]), 0
@@ -491,7 +491,7 @@ def _normalise_listed(values, tile, n_kernels, n_present, scratch):
 
 @inner
 def _sum(values, a, b):
-    """Return the sum of values a … b − 1, of which a vector beyond b can be read."""
+    """Return the sum of values a … b − 1; a vector beyond b must be readable."""
     some = splat(0.0)
     while a + LANES <= b:
         some = add(some, load(values, a))
@@ -501,7 +501,7 @@ def _sum(values, a, b):
 
 @inner
 def fill(values, a, b, number):
-    """Set values a … b − 1 to a number, and some of the next LANES − 1."""
+    """Set values a … b − 1 to a number; up to LANES − 1 values beyond may be set too."""
     some = splat(number)
     for i in range(a, b, LANES):
         store(values, i, some)
@@ -775,8 +775,8 @@ def expect(
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
 
-    The most likely kernels of one start are written into `likeliest`. `near` says that all starts, or none,
-    are near the origin; by default it is found out.
+    The most likely kernels of one start are written into `likeliest`. `near` says whether all starts are near
+    the origin, or none; None: test each.
     """
 
     def of_starts(starts: slice | IntArray, near: bool) -> Statistics:
@@ -871,7 +871,7 @@ def statistics_of(
     sizes: Sizes,
     sums: tuple[FloatArray, FloatArray, FloatArray],
 ) -> Statistics:
-    """Return padded sums over all rows as statistics; moments without numbers have been left out."""
+    """Return padded sums over all rows as statistics; the moments may be empty."""
     likelihood, mass, moments = sums
     n_starts, n_kernels, n_features = kernels.means.shape
     if not moments.size:
@@ -910,7 +910,7 @@ def _places(structure: Structure, sizes: Sizes) -> IntArray:
 
 
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
-    """Return the starts (R,) whose moments may be taken about zero, if their structure has a use for it."""
+    """Return the starts (R,) whose log-densities and moments may be expanded about zero."""
     structure, whitener = kernels.structure, kernels.factor.whitener
     if all(each.lacks(structure, kernels.tail) for each in (PRODUCTS, POOLED_PRODUCTS)):
         return np.zeros(len(origins), dtype=bool)
@@ -954,7 +954,7 @@ def run(pool: Workers, n_tasks: int, job: Job) -> None:
     common = sizes._replace(n_rows=0, block=0, n_blocks=0)  # memory does not depend on these
 
     def work_in_thread() -> None:
-        # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
+        # Allocate once for all passes: allocation needs the interpreter's lock, so threads would wait for it.
         scratch = pool.workspace.kept(common, lambda: scratch_of(sizes))
         _work(counter, n_tasks, job, scratch)
 
@@ -1043,7 +1043,7 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
 
 
 def _filled(array: FloatArray, *shape: int) -> FloatArray:
-    """Return an array whose last axes are filled up with zeros to that shape."""
+    """Pad the last axes of an array with zeros to that shape."""
     own = array.shape[-len(shape) :]
     if own == shape:
         return array

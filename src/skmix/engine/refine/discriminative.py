@@ -11,46 +11,39 @@ a row whose class is certain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
 
-from ..compute.arrays import turn
+from ..compute.arrays import safe_log
 from ..compute.blocks import Block
-from ..compute.threads import Workers, Workspace, workers
+from ..compute.threads import Workers, workers
+from ..density import class_log_likelihood
 from ..em import regulariser_of
-from ..estep.terms import log_mix
 from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..sources.summary import measure
 from ..structures import Structure, structure_of
 from .stretch import stretch_of
 from .temperature import least_log_loss
 
-Answer = TypeVar("Answer")
 Stage = tuple[float, int]
 """A value of λ and its number of rounds."""
 
 # Most numbers in the expanded rows of a part.
 _NUMBERS = 1 << 20
 # Most rows of a part.
-_MOST = 2112
+_MOST_ROWS = 2112
 # As in the E-step: subnormal exponentials would slow down matrix products.
 _LOWEST_LOG = -600.0
 # Lower limit on a class's share of a row's density.
-_LEAST = 1e-280
-# Derivatives below this share of the largest are negligible.
+_LEAST_SHARE = 1e-280
+# Derivatives of a delicate kernel below this share of the largest are negligible.
 _NEGLIGIBLE = 1e-12
-# If fewer than this share of the derivatives matter, moments are faster kernel by kernel …
-_SPARSE = 0.1
-# … in parts of at least this many features …
-_WIDE = 16
-# … and this many rows.
-_LONG = 1024
 # Bound on the moves of weights and covariances, as exponents: larger ones would overflow.
 _FARTHEST_POWER = 30.0
 # Bound on the moves of means, in units of their kernels.
@@ -76,29 +69,6 @@ _PATIENCE_OF_STEPS = 20
 _RAISED = 1e-9
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """Labelled rows for training or validation."""
-
-    X: np.ndarray  # (N, M), without gaps, in the data's coordinates
-    codes: IntArray  # (N,), classes 0 … L − 1
-    weights: FloatArray | None = None  # (N,), positive; None when all are one
-
-    def take(self, index: IntArray | slice) -> Labelled:
-        """Return the rows that `index` selects."""
-        weights = None if self.weights is None else self.weights[index]
-        return Labelled(self.X[index], self.codes[index], weights)
-
-    def block(self) -> Block:
-        """Return the same rows as a block."""
-        return Block(self.X, self.codes, self.weights)
-
-    @property
-    def size(self) -> float:
-        """Number of rows, or the sum of their weights."""
-        return float(len(self.codes) if self.weights is None else self.weights.sum())
-
-
 class Point(NamedTuple):
     """A model near the given one."""
 
@@ -108,7 +78,7 @@ class Point(NamedTuple):
     factor: Factor  # of the covariances, with a leading axis of one start
 
 
-class Kernels(NamedTuple):
+class Expanded(NamedTuple):
     """A model as coefficients of the rows' terms: x, its second-order terms, and 1."""
 
     coefficients: FloatArray  # (K, M + S + 1), of the log-joints summed over classes
@@ -116,10 +86,9 @@ class Kernels(NamedTuple):
     peaks: FloatArray  # (K,), log-joints at the means
     delicate: IntArray  # kernels whose terms would cancel too many digits: computed from differences
     origins: FloatArray  # (K, M), of the moments: the means of delicate kernels, else zero
-    factor: Factor  # of the covariances, with a leading axis of one start
 
 
-class Sums(NamedTuple):
+class GradientSums(NamedTuple):
     """Sums over rows that make up a gradient. Sums of disjoint rows add."""
 
     conditional: float  # Σ log s(c_n)
@@ -127,14 +96,14 @@ class Sums(NamedTuple):
     classes: FloatArray  # (K, L), derivatives with respect to the logarithms of the weights
     mass: FloatArray  # (K,), sums of the derivatives g_nk with respect to log N(x_n; μ_k, P_k)
     first: FloatArray  # (K, M), sums of g_nk times x_n, about the kernels' origins
-    second: FloatArray  # (K, S), sums of g_nk times the second-order terms of x_n, likewise
+    second: FloatArray  # (K, S), sums of g_nk times the second-order terms of x_n, about the same origins
 
 
 @dataclass
 class Objective:
-    """The hybrid objective around a given model, as a function of Q numbers; zero is that model.
+    """The hybrid objective around a given model, as a function of Q coordinates; zero is that model.
 
-    Weights are multiplied by exponentials of their numbers and normalised, so that a weight of zero stays
+    Weights are multiplied by exponentials of their coordinates and normalised, so that a weight of zero stays
     zero; means move in units of their kernels; covariances are stretched, see `Stretch`.
     """
 
@@ -154,13 +123,13 @@ class Objective:
         self.size = sum(self._sizes)
 
     def limits(self) -> FloatArray:
-        """Return bounds (Q,) on the numbers, so that no trial of an optimiser overflows."""
+        """Return bounds (Q,) on the coordinates, so that no trial of an optimiser overflows."""
         return np.repeat([_FARTHEST_POWER, _FARTHEST_STEP, _FARTHEST_POWER], self._sizes)
 
-    def point(self, numbers: FloatArray) -> Point:
-        """Return the model of these numbers (Q,)."""
+    def point(self, coordinates: FloatArray) -> Point:
+        """Return the model of these coordinates (Q,)."""
         given = self.parameters
-        of_weights, of_means, of_covariances = np.split(numbers, np.cumsum(self._sizes)[:-1])
+        of_weights, of_means, of_covariances = np.split(coordinates, np.cumsum(self._sizes)[:-1])
         powers = of_weights.reshape(given.weights.shape)
         weights = given.weights * np.exp(powers - powers.max(axis=0))
         weights /= weights.sum(axis=0)
@@ -172,42 +141,36 @@ class Objective:
         """Return the parameters of a model, in the frame."""
         return Parameters(point.weights, point.means, self._stretch.covariances(point.factor)[0])
 
-    def evaluate(self, numbers: FloatArray, rows: Labelled, pool: Workers) -> tuple[float, FloatArray]:
-        """Return the objective per row at numbers (Q,), and its gradient (Q,)."""
-        point = self.point(numbers)
-        kernels = self._kernels(point)
-
-        def work(terms: FloatArray, values: FloatArray, own: Labelled) -> Sums:
-            return self._sum(terms, values, own, kernels, pool.workspace)
-
-        total = reduce(lambda a, b: Sums(*map(add, a, b)), self._map(work, rows, kernels, pool))
-        total = self._about_means(point, total, kernels.origins)
-        joint = total.joint / rows.size - self.frame.log_volume()
-        value = total.conditional / rows.size + self.trade_off * joint
+    def evaluate(self, coordinates: FloatArray, rows: Block, pool: Workers) -> tuple[float, FloatArray]:
+        """Return the objective per row of a model at coordinates (Q,), and its gradient (Q,)."""
+        point, n_rows = self.point(coordinates), total_weight(rows)
+        model = self._expand(point)
+        # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
+        size = 64 * (max(min(_NUMBERS // model.coefficients.shape[1], _MOST_ROWS) // 64 - 1, 4) | 1)
+        parts = [rows.rows(slice(start, start + size)) for start in range(0, len(rows.X), size)]
+        sums = pool.map(lambda own: self._sum(own, point, model), parts)
+        total = reduce(lambda a, b: GradientSums(*map(add, a, b)), sums)
+        # About the means, from moments about the origins. `Structure.moved` would form three M x M products.
+        offset, (i, j) = point.means - model.origins, self.structure.pairs(point.means.shape[1])
+        first = total.first - total.mass[:, None] * offset
+        second = total.second - first[:, i] * offset[:, j] - total.first[:, j] * offset[:, i]
+        total = total._replace(first=first, second=second)
+        joint = total.joint / n_rows - self.frame.log_volume()
+        value = total.conditional / n_rows + self.trade_off * joint
         if self.regulariser is not None:
             log_prior, classes, mass, second = self._log_prior(point, self.regulariser)
             # The weight of a row for the kernels of its own class.
             share = (1.0 / self.temperature + self.trade_off) / self.n_rows
             value += share * log_prior
-            share *= rows.size
+            share *= n_rows
             total = total._replace(
                 classes=total.classes + share * classes,
                 mass=total.mass + share * mass,
                 second=total.second + share * second,
             )
-        gradient = self._gradient(point, total) / rows.size
-        return value, gradient
+        return value, self._gradient(point, total) / n_rows
 
-    def log_joints(self, point: Point, rows: Labelled, pool: Workers) -> FloatArray:
-        """Return log p(x_n, class j), shape (N, L), in the data's coordinates, of a model."""
-        kernels = self._kernels(point)
-
-        def work(terms: FloatArray, values: FloatArray, own: Labelled) -> FloatArray:
-            return log_mix(values, kernels.shares).T - self.frame.log_volume()
-
-        return np.concatenate(list(self._map(work, rows, kernels, pool)))
-
-    def _kernels(self, point: Point) -> Kernels:
+    def _expand(self, point: Point) -> Expanded:
         """Return a model as coefficients, with weights summed over classes."""
         structure, bound, (n_kernels, n_features) = self.structure, self.frame.bound, point.means.shape
         joint = point.weights * self.class_prior
@@ -226,58 +189,9 @@ class Objective:
         coefficients = np.concatenate([linear, quadratic, (at_zero + peaks)[:, None]], axis=1)
         origins = np.zeros_like(point.means)
         coefficients[delicate], origins[delicate] = 0.0, point.means[delicate]
-        return Kernels(coefficients, shares, peaks, delicate, origins, point.factor)
+        return Expanded(coefficients, shares, peaks, delicate, origins)
 
-    def _map(
-        self,
-        work: Callable[[FloatArray, FloatArray, Labelled], Answer],
-        rows: Labelled,
-        kernels: Kernels,
-        pool: Workers,
-    ) -> Iterator[Answer]:
-        """Yield the results of `work` on parts of the rows, in order and independent of threads.
-
-        It gets the rows' terms (M + S + 1, n), and their log-joints with all kernels (K, n).
-        """
-        structure, (n_kernels, n_terms) = self.structure, kernels.coefficients.shape
-        # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
-        size = 64 * (max(min(_NUMBERS // n_terms, _MOST) // 64 - 1, 4) | 1)
-
-        def on(start: int) -> Answer:
-            own = rows.take(slice(start, start + size))
-            terms = self._expand(own.X, pool.workspace)
-            values = pool.workspace.array("values", (n_kernels, len(own.codes)))
-            np.dot(kernels.coefficients, terms, out=values)
-            for k in kernels.delicate:
-                difference = terms[: len(kernels.origins[k])] - kernels.origins[k][:, None]
-                whitener = kernels.factor.whitener[0]
-                lengths = structure.distances(whitener[min(k, len(whitener) - 1)], difference)
-                values[k] = kernels.peaks[k] - 0.5 * lengths
-            return work(terms, values, own)
-
-        return pool.map(on, range(0, len(rows.codes), size))
-
-    def _expand(self, X: np.ndarray, workspace: Workspace) -> FloatArray:
-        """Return the terms (M + S + 1, n) of rows X (n, M), in the frame."""
-        (n_rows, n_features), structure = X.shape, self.structure
-        memory = workspace.array("terms", (2 * n_features + structure.n_second(n_features) + 1, n_rows))
-        self.frame.rows(X, memory[:n_features])
-        # A second copy of x precedes it, so that products of pairs that wrap around are contiguous.
-        memory[n_features : 2 * n_features] = memory[:n_features]
-        self._stretch.expand(memory[: 2 * n_features], memory[2 * n_features : -1])
-        memory[-1] = 1.0
-        return memory[n_features:]
-
-    def _about_means(self, point: Point, sums: Sums, origins: FloatArray) -> Sums:
-        """Return sums about the means of a model, from sums about origins (K, M)."""
-        offset = point.means - origins
-        first = sums.first - sums.mass[:, None] * offset
-        i, j = self.structure.pairs(offset.shape[1])
-        # Σ g (x − μ)(x − μ)ᵀ from moments about another origin.
-        second = sums.second - first[:, i] * offset[:, j] - sums.first[:, j] * offset[:, i]
-        return sums._replace(first=first, second=second)
-
-    def _gradient(self, point: Point, sums: Sums) -> FloatArray:
+    def _gradient(self, point: Point, sums: GradientSums) -> FloatArray:
         """Return the gradient (Q,) of the summed objective, from sums about the means."""
         of_weights = sums.classes - point.weights * sums.classes.sum(axis=0)
         moments = sums.mass, sums.first, sums.second
@@ -289,9 +203,9 @@ class Objective:
     ) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         """Return the logarithm of the priors, up to a constant, and their part of the sums about the means.
 
-        These are (K, L), (K,) and (K, S) as in `Sums`. The prior on covariances acts like rows about each
-        kernel's mean, that on weights like rows of each class in each kernel. Means have no prior. Weights of
-        zero, which stay zero, are left out.
+        These are (K, L), (K,) and (K, S) as in `GradientSums`. The prior on covariances acts like rows about
+        each kernel's mean, that on weights like rows of each class in each kernel. Means have no prior.
+        Weights of zero, which stay zero, are left out.
         """
         n_kernels, n_features = point.means.shape
         positive = point.weights > 0.0
@@ -306,23 +220,31 @@ class Objective:
             second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
         return value, classes, mass, second
 
-    def _sum(
-        self, terms: FloatArray, values: FloatArray, rows: Labelled, kernels: Kernels, workspace: Workspace
-    ) -> Sums:
-        """Return the sums of n rows; their log-joints (K, n) are overwritten."""
-        codes, shares, every = rows.codes, kernels.shares, np.arange(len(rows.codes))
+    def _sum(self, rows: Block, point: Point, model: Expanded) -> GradientSums:
+        """Return the sums of n rows."""
+        codes, shares, every = labels_of(rows), model.shares, np.arange(len(rows.X))
+        n_features = point.means.shape[1]
+        terms = np.empty((model.coefficients.shape[1], len(codes)))
+        x = self.frame.rows(rows.X, terms[:n_features])
+        self._stretch.expand(x, terms[n_features:-1])
+        terms[-1] = 1.0
+        values = model.coefficients @ terms
+        for k in model.delicate:
+            whitener = point.factor.whitener[0]
+            difference = x - point.means[k, :, None]
+            lengths = self.structure.distances(whitener[min(k, len(whitener) - 1)], difference)
+            values[k] = model.peaks[k] - 0.5 * lengths
         largest = values.max(axis=0)
         values -= largest
         # Responsibilities given the rows' own classes, and log p(c, x). The −inf of a share of zero is raised
         # to the lower limit as well.
-        own = workspace.array("own", values.shape)
         with np.errstate(divide="ignore"):
-            np.take(np.log(shares), codes, axis=1, out=own)
+            own = np.take(np.log(shares), codes, axis=1)
         own += values
         log_own = _exponentiate(own)
         np.maximum(values, _LOWEST_LOG, out=values)
         np.exp(values, out=values)
-        of_classes = np.maximum(shares.T @ values, _LEAST)
+        of_classes = np.maximum(shares.T @ values, _LEAST_SHARE)
         posterior = np.log(of_classes)
         posterior[codes, every] = log_own
         posterior /= self.temperature
@@ -338,38 +260,28 @@ class Objective:
         of_weights = own @ indicators - shares * (values @ posterior.T)
         values *= shares @ posterior
         own -= values
-        moments = self._moments(terms, own, kernels)
-        return Sums(float(each @ log_posterior), float(each @ (log_own + largest)), of_weights, *moments)
-
-    def _moments(
-        self, terms: FloatArray, derivatives: FloatArray, kernels: Kernels
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the sums (K,), (K, M) and (K, S) of derivatives (K, n) times 1 and the rows' terms."""
-        n_features, n_rows = kernels.origins.shape[1], terms.shape[1]
-        chosen, matter = kernels.delicate, None
-        if len(chosen) or (n_features >= _WIDE and n_rows >= _LONG):
-            matter = np.abs(derivatives)
-            matter = matter > _NEGLIGIBLE * matter.max()
-            if n_features >= _WIDE and n_rows >= _LONG and np.count_nonzero(matter) < _SPARSE * matter.size:
-                chosen = np.arange(len(derivatives))
-        if len(chosen) < len(derivatives):
-            product = np.dot(derivatives, terms.T)
-        else:
-            product = np.empty((len(derivatives), len(terms)))
-            product[:, -1] = derivatives.sum(axis=1)
-        mass, first, second = product[:, -1], product[:, :n_features], product[:, n_features:-1]
-        if matter is None or not len(chosen):
-            return mass, first, second
-        by_row, scatters = np.empty((n_rows, n_features)), []
-        turn(terms[:n_features], by_row)
-        for k in chosen:
-            index = np.flatnonzero(matter[k])
-            difference = by_row[index] - kernels.origins[k]
-            weighted = difference * derivatives[k, index, None]
+        sums = own @ terms.T
+        first, second, mass = sums[:, :n_features], sums[:, n_features:-1], sums[:, -1]
+        for k in model.delicate:
+            derivatives = np.abs(own[k])
+            index = np.flatnonzero(derivatives > _NEGLIGIBLE * derivatives.max())
+            difference = x.T[index] - point.means[k]
+            weighted = difference * own[k, index, None]
             first[k] = weighted.sum(axis=0)
-            scatters.append(self.structure.second_moment(difference, weighted))
-        second[chosen] = self.structure.pack(np.array(scatters))
-        return mass, first, second
+            second[k] = self.structure.pack(self.structure.second_moment(difference, weighted))
+        joint = float(each @ (log_own + largest))
+        return GradientSums(float(each @ log_posterior), joint, of_weights, mass, first, second)
+
+
+def labels_of(rows: Block) -> IntArray:
+    """Return the class codes (n,) of labelled rows."""
+    assert rows.y is not None
+    return rows.y
+
+
+def total_weight(rows: Block) -> float:
+    """Return the number of rows, or the sum of their weights."""
+    return float(len(rows.X) if rows.weights is None else rows.weights.sum())
 
 
 def _exponentiate(logs: FloatArray) -> FloatArray:
@@ -393,13 +305,14 @@ class Scores:
     temperature: float  # at least 1
 
 
-def score(log_joints: FloatArray, rows: Labelled) -> Scores:
+def score(log_joints: FloatArray, rows: Block) -> Scores:
     """Return the scores of log-joints (N, L) of labelled rows."""
-    temperature, log_loss = least_log_loss(log_joints, rows.codes, rows.weights)
-    own = log_joints[np.arange(len(rows.codes)), rows.codes]
+    codes = labels_of(rows)
+    temperature, log_loss = least_log_loss(log_joints, codes, rows.weights)
+    own = log_joints[np.arange(len(codes)), codes]
     return Scores(
         log_loss,
-        float(np.average(log_joints.argmax(axis=1) != rows.codes, weights=rows.weights)),
+        float(np.average(log_joints.argmax(axis=1) != codes, weights=rows.weights)),
         float(np.average(own, weights=rows.weights)),
         temperature,
     )
@@ -413,15 +326,15 @@ class Judge:
     """
 
     def __init__(
-        self, objective: Objective, validation: Labelled | None, floor: FloatArray, pool: Workers
+        self, objective: Objective, validation: Block | None, floor: FloatArray, n_jobs: int = 1
     ) -> None:
-        self._validation, self._floor, self._pool = validation, floor, pool
+        self._validation, self._floor, self._n_jobs = validation, floor, n_jobs
         self.best = objective.parameters
         self.trade_off: float | None = None  # λ of the best model; None for the given model
         self.before: Scores | None = None  # of the given model, on the held-out rows
         if validation is not None:
-            given = objective.point(np.zeros(objective.size))
-            self.before = score(objective.log_joints(given, validation, pool), validation)
+            given = objective.parameters_at(objective.point(np.zeros(objective.size)))
+            self.before = self._score(objective, given, validation)
         self.after = self.before  # of the best model
         self.rounds: list[tuple[float, Scores]] = []  # λ and scores of every round
         self.stages: list[Stage] = []  # from the given model to the best one
@@ -432,19 +345,25 @@ class Judge:
         """Begin a stage, from the best model."""
         self._earlier, self._first, self.since_better = self.stages, self.n_seen, 0
 
-    def see(self, objective: Objective, numbers: FloatArray) -> Parameters | None:
+    def _score(self, objective: Objective, parameters: Parameters, rows: Block) -> Scores:
+        """Return the scores of a model, given in the frame, on some rows."""
+        structure = objective.structure
+        found = objective.frame.leave(parameters.batch(), structure).take(0)
+        classes = class_log_likelihood(rows.X, found, structure.name, self._n_jobs)
+        return score(classes + safe_log(objective.class_prior), rows)
+
+    def see(self, objective: Objective, coordinates: FloatArray) -> Parameters | None:
         """Score a model; return it with raised covariances if any was below the floor, else None."""
-        point, trade_off = objective.point(numbers), objective.trade_off
+        point, trade_off = objective.point(coordinates), objective.trade_off
         parameters = objective.parameters_at(point)
         covariances, factor = objective.structure.raised(parameters.covariances[None].copy(), self._floor)
         sunk = bool((factor.log_determinant - point.factor.log_determinant > _RAISED).any())
         if sunk:
             parameters = replace(parameters, covariances=covariances[0])
-            point = point._replace(factor=factor)
         self.n_seen += 1
         scores, better = None, True
         if self._validation is not None and self.before is not None and self.after is not None:
-            scores = score(objective.log_joints(point, self._validation, self._pool), self._validation)
+            scores = self._score(objective, parameters, self._validation)
             self.rounds.append((trade_off, scores))
             better = scores.log_loss < self.after.log_loss and scores.error <= self.before.error
         if better:
@@ -461,15 +380,15 @@ class Schedule:
 
     stages: Sequence[Stage]
     batch_size: int | None  # rows of a mini-batch; None: steps of L-BFGS over all rows
-    max_iter: int  # passes over mini-batches in which steps shrink to zero: a stage may be the first of them
+    max_iter: int  # passes over which Adam's step shrinks to zero; a stage may make fewer
     random_state: np.random.RandomState  # orders the rows of mini-batches
 
 
 def tune(
     parameters: Parameters,
     class_prior: FloatArray,
-    training: Labelled,
-    validation: Labelled | None,
+    training: Block,
+    validation: Block | None,
     fitted: Options,
     schedule: Schedule,
 ) -> Judge:
@@ -481,15 +400,13 @@ def tune(
     """
     structure = structure_of(fitted.covariance_type)
     frame = measure(training.X, structure, row_weights=training.weights)
-    if validation is not None:
-        frame = replace(frame, bound=np.maximum(frame.bound, frame.reaching(validation.X).bound))
     inside = frame.enter(parameters.batch(), structure).take(0)
     regulariser = regulariser_of(fitted, frame, structure, len(inside.means))
     # The concentration of a variational fit may be below one, which would drive weights to zero here.
     regulariser = replace(regulariser, weight_prior=max(regulariser.weight_prior, 1.0))
     with workers(fitted.n_jobs) as pool:
-        given = Objective(inside, structure, frame, class_prior, regulariser, training.size)
-        judge = Judge(given, validation, regulariser.floor, pool)
+        given = Objective(inside, structure, frame, class_prior, regulariser, total_weight(training))
+        judge = Judge(given, validation, regulariser.floor, fitted.n_jobs)
         for trade_off, n_rounds in schedule.stages:
             judge.begin()
             objective = replace(given, parameters=judge.best, trade_off=trade_off, temperature=_TEMPERATURE)
@@ -501,19 +418,19 @@ def tune(
     return judge
 
 
-def lbfgs(objective: Objective, rows: Labelled, max_iter: int, judge: Judge, pool: Workers) -> None:
+def lbfgs(objective: Objective, rows: Block, max_iter: int, judge: Judge, pool: Workers) -> None:
     """Take up to `max_iter` steps of L-BFGS over all rows.
 
-    Steps go on from a model whose covariances have sunk below the floor; the judge sees it raised. To start
-    again from the floor would forget the curvature, at every step where values are coarse.
+    L-BFGS goes on below the variance floor, and the judge scores a raised copy: a restart from the floor
+    would lose the curvature, at every step where values are coarse.
     """
 
-    def negative(numbers: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective.evaluate(numbers, rows, pool)
+    def negative(coordinates: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = objective.evaluate(coordinates, rows, pool)
         return -value, -gradient
 
-    def look(numbers: FloatArray) -> None:
-        judge.see(objective, numbers)
+    def look(coordinates: FloatArray) -> None:
+        judge.see(objective, coordinates)
         if judge.since_better >= _PATIENCE_OF_STEPS:
             raise StopIteration
 
@@ -530,24 +447,24 @@ def lbfgs(objective: Objective, rows: Labelled, max_iter: int, judge: Judge, poo
 
 
 def adam(
-    objective: Objective, rows: Labelled, n_rounds: int, judge: Judge, pool: Workers, schedule: Schedule
+    objective: Objective, rows: Block, n_rounds: int, judge: Judge, pool: Workers, schedule: Schedule
 ) -> None:
     """Make up to `n_rounds` passes over mini-batches with Adam."""
-    n_rows = len(rows.codes)
+    n_rows = len(rows.X)
     n_batches = -(-n_rows // (schedule.batch_size or n_rows))
     n_steps = schedule.max_iter * n_batches
-    numbers, average, mean, square = np.zeros((4, objective.size))
+    coordinates, average, mean, square = np.zeros((4, objective.size))
     for step in range(1, n_rounds * n_batches + 1):
         batch = (step - 1) % n_batches
         if batch == 0:
             order = schedule.random_state.permutation(n_rows)
-        _, gradient = objective.evaluate(numbers, rows.take(order[batch::n_batches]), pool)
+        _, gradient = objective.evaluate(coordinates, rows.rows(order[batch::n_batches]), pool)
         mean += (1.0 - _MOMENTUM) * (gradient - mean)
         square += (1.0 - _SQUARES) * (gradient**2 - square)
         length = _STEP * (1.0 - (step - 1) / n_steps) / (1.0 - _MOMENTUM**step)
-        numbers += length * mean / (np.sqrt(square / (1.0 - _SQUARES**step)) + _SMALL)
+        coordinates += length * mean / (np.sqrt(square / (1.0 - _SQUARES**step)) + _SMALL)
         # At first the average is over all steps so far.
-        average += (numbers - average) * max(1.0 - _AVERAGED, 1.0 / step)
+        average += (coordinates - average) * max(1.0 - _AVERAGED, 1.0 / step)
         if batch < n_batches - 1:
             continue
         raised = judge.see(objective, average)
@@ -555,4 +472,4 @@ def adam(
             return
         if raised is not None:
             objective = replace(objective, parameters=raised)
-            numbers[:] = average[:] = 0.0
+            coordinates[:] = average[:] = 0.0

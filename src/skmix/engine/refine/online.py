@@ -100,7 +100,7 @@ def absorb(
     with Passes.over(source, parameters.batch(), options, frame, on_host=True) as passes:
         inside, factor = passes.enter(parameters.batch())
         statistics, origins = passes.expect(inside.map(source.to_device), factor.map(source.to_device))
-    rule, structure, n_new = passes.rule, passes.structure, source.summary.total
+    rule, structure, n_new = passes.rule, passes.setting.structure, source.summary.total
     statistics, origins = statistics.map(to_numpy), to_numpy(origins)
     log_likelihood = float(statistics.log_likelihood.sum() - passes.volume.sum())
     average = moved(statistics, origins, inside.means, structure)

@@ -300,7 +300,7 @@ def shift_groups(
             """Record the objective and return the log-likelihood (L,) of each group."""
             found = rows.log_likelihoods(sums)[:, 0]
             total = rule.objective(found[None], current, factor)[0]
-            objectives.append(float(total) - penalty(passes.structure, factor, own, strength))
+            objectives.append(float(total) - penalty(setting.structure, factor, own, strength))
             last = np.array(objectives[-2:])
             # Weights that are drawn to an anchor do not maximise the objective.
             watched = len(last) == 2 and anchor is None

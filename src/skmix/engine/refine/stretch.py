@@ -1,7 +1,7 @@
 """Coordinates of means and covariances around one model, for discriminative training.
 
-A covariance with the whitening factor W₀ becomes that of W = VW₀. The numbers, Q for each of B covariances,
-are V with the logarithm of its diagonal: zero is the model itself, and steps are in units of its kernels.
+A covariance with the whitening factor W₀ becomes that of W = VW₀. Each of B covariances has Q coordinates: V
+with the logarithm of its diagonal. Zero is the model itself, and steps are in units of its kernels.
 Covariances are shared if B is one and there are several kernels.
 """
 
@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ..model import Factor, FloatArray, Parameters
 from ..structures import Diagonal, LowRank, Structure
+from ..structures.full import Triple
 from ..structures.linalg import index_of, invert_lower, unpack
-
-# Sums (K,), (K, M) and (K, S) of derivatives times 1, x − μ and its second-order terms.
-Moments = tuple[FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,11 @@ class Stretch:
         """Return W₀⁻¹s of steps (K, M) of the means."""
         return (self._root @ steps[..., None])[..., 0]
 
-    def stretched(self, numbers: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return V, (B, M, M) or (B, M or 1), of numbers (B, Q), and the factor of VW₀."""
+    def stretched(self, coordinates: FloatArray) -> tuple[FloatArray, Factor]:
+        """Return V, (B, M, M) or (B, M or 1), of coordinates (B, Q), and the factor of VW₀."""
         n_features = self.base.whitener.shape[-1]
-        stretch = np.zeros((len(numbers), n_features * n_features))
-        stretch[:, index_of(n_features, "triangle")] = numbers
+        stretch = np.zeros((len(coordinates), n_features * n_features))
+        stretch[:, index_of(n_features, "triangle")] = coordinates
         diagonal = stretch[:, :: n_features + 1]
         log_determinant = self.base.log_determinant - 2.0 * diagonal.sum(axis=-1)
         np.exp(diagonal, out=diagonal)
@@ -57,11 +54,12 @@ class Stretch:
         """Return the covariances (1, …) of a factor."""
         return self.structure.from_root(invert_lower(factor.whitener))
 
-    def gradients(self, stretch: FloatArray, factor: Factor, sums: Moments) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients with respect to steps of the means (K, M), and to numbers (B, Q).
+    def gradients(self, stretch: FloatArray, factor: Factor, sums: Triple) -> tuple[FloatArray, FloatArray]:
+        """Return the gradients with respect to steps of the means (K, M), and to coordinates (B, Q).
 
-        `stretch` is V and `factor` that of VW₀. The sums are those of the derivatives g_nk of the objective
-        with respect to log N(x_n; μ_k, P_k), times 1, x_n − μ_k and its second-order terms.
+        `stretch` is V and `factor` that of VW₀. The sums, (K,), (K, M) and (K, S), are those of the
+        derivatives g_nk of the objective with respect to log N(x_n; μ_k, P_k), times 1, x_n − μ_k and its
+        second-order terms.
         """
         (mass, first, second), whitener, n_features = sums, factor.whitener[0], stretch.shape[-1]
         of_steps = (stretch.mT @ (whitener @ first[..., None]))[..., 0]
@@ -74,21 +72,14 @@ class Stretch:
         diagonal += mass[:, None]
         return of_steps, whole.reshape(len(whole), -1)[:, index_of(n_features, "triangle")]
 
-    def expand(self, twice: FloatArray, out: FloatArray) -> None:
-        """Write the second-order terms (S, n) of rows into `out`; `twice` (2M, n) has the rows x twice.
-
-        Pairs of features that wrap around are then contiguous.
-        """
-        n_features, n_rows = len(twice) // 2, twice.shape[1]
-        row, column = twice.strides
-        whole = (n_features + 1) // 2
-        shifted = as_strided(twice, (whole, n_features, n_rows), (row, row, column))
-        terms = out[: whole * n_features].reshape(whole, n_features, n_rows)
-        np.multiply(twice[:n_features], shifted, out=terms)
-        if n_features % 2 == 0:
-            # At an offset of M/2 every pair would occur twice.
-            half = n_features // 2
-            np.multiply(twice[:half], twice[half:n_features], out=out[whole * n_features :])
+    def expand(self, x: FloatArray, out: FloatArray) -> None:
+        """Write the second-order terms (S, n) of rows x (M, n) into `out`, in the order of `pairs`."""
+        n_features = len(x)
+        for step in range(n_features // 2 + 1):
+            own = out[step * n_features : (step + 1) * n_features]
+            ahead = min(n_features - step, len(own))  # at a step of M/2 every pair would occur twice
+            np.multiply(x[:ahead], x[step : step + ahead], out=own[:ahead])
+            np.multiply(x[ahead : len(own)], x[: len(own) - ahead], out=own[ahead:])
 
 
 @dataclass(frozen=True)
@@ -99,27 +90,26 @@ class DiagonalStretch(Stretch):
         """Return W₀⁻¹s of steps (K, M) of the means."""
         return 1.0 / self.base.whitener[0] * steps
 
-    def stretched(self, numbers: FloatArray) -> tuple[FloatArray, Factor]:
-        """Return V (B, M or 1) of numbers (B, M or 1), and the factor of VW₀."""
-        stretch, n_features = np.exp(numbers), self.base.whitener.shape[-1]
-        log_determinant = self.base.log_determinant - 2.0 * n_features * numbers.mean(axis=-1)
+    def stretched(self, coordinates: FloatArray) -> tuple[FloatArray, Factor]:
+        """Return V (B, M or 1) of coordinates (B, M or 1), and the factor of VW₀."""
+        stretch, n_features = np.exp(coordinates), self.base.whitener.shape[-1]
+        log_determinant = self.base.log_determinant - 2.0 * n_features * coordinates.mean(axis=-1)
         return stretch, Factor(stretch * self.base.whitener, log_determinant, self.base.usable)
 
     def covariances(self, factor: Factor) -> FloatArray:
         """Return the covariances (1, …) of a factor."""
         return self.structure.from_root(1.0 / factor.whitener)
 
-    def gradients(self, stretch: FloatArray, factor: Factor, sums: Moments) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients with respect to steps of the means (K, M), and to numbers (B, M or 1)."""
+    def gradients(self, stretch: FloatArray, factor: Factor, sums: Triple) -> tuple[FloatArray, FloatArray]:
+        """Return the gradients with respect to steps of the means (K, M), and to coordinates (B, M or 1)."""
         (mass, first, second), whitener = sums, factor.whitener[0]
         of_each = mass[:, None] - whitener**2 * second
         if self.shape[1] < of_each.shape[1]:
             of_each = of_each.sum(axis=1, keepdims=True)
         return stretch * whitener * first, of_each
 
-    def expand(self, twice: FloatArray, out: FloatArray) -> None:
-        """Write the squares (M, n) of rows into `out`; `twice` (2M, n) has the rows x twice."""
-        x = twice[: len(twice) // 2]
+    def expand(self, x: FloatArray, out: FloatArray) -> None:
+        """Write the squares (M, n) of rows x (M, n) into `out`."""
         np.multiply(x, x, out=out)
 
 

@@ -41,8 +41,8 @@ class Likelihood:
 
     @property
     def monotone(self) -> bool:
-        """Whether no pass lowers the objective: a ridge is not part of it, and removed kernels lower it."""
-        return self.regulariser.ridge is None and not self.regulariser.annihilation
+        """Whether no pass lowers the objective; a ridge is not part of it and may."""
+        return self.regulariser.ridge is None
 
     def enter(self, parameters: Parameters) -> tuple[Parameters, Factor]:
         """Return a copy to start a pass from, raised to the floor unless frozen, and its factor."""
@@ -115,8 +115,6 @@ class Likelihood:
         regulariser, xp = self.regulariser, namespace(class_mass)
         if regulariser.weight_prior != 1.0:
             class_mass = class_mass + (regulariser.weight_prior - 1.0)
-        if regulariser.annihilation:
-            class_mass = annihilate(class_mass, regulariser.annihilation)
         sizes = xp.sum(class_mass, axis=1, keepdims=True)
         # In a stream, a class without rows so far keeps its weights.
         shares = class_mass / clip(sizes, TINY, np.inf)
@@ -159,30 +157,6 @@ def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters
     tail = previous.tail if frozen_tail else parameters.tail
     frozen = {None: (), "kernels": ("means", "covariances"), "weights": ("weights",)}
     return replace(parameters, tail=tail, **{name: getattr(previous, name) for name in frozen[freeze]})
-
-
-def price_of_kernel(structure: Structure, n_features: int) -> float:
-    """Return T/2, where T is the number of parameters of a kernel's own mean and covariance."""
-    own = structure.n_parameters(2, n_features) - structure.n_parameters(1, n_features)
-    return 0.5 * (n_features + own)
-
-
-def annihilate(mass: FloatArray, price: float) -> FloatArray:
-    """Return the mass (R, K, L) of kernels less the price of each; a kernel below its price may lose it all.
-
-    A kernel of T parameters must explain T/2 rows to have any weight (Figueiredo & Jain, 2002); the price is
-    split among classes like the kernel's rows. A pass removes at most the lightest kernel of a start, since
-    its rows may support its neighbours, and never leaves a class without kernels.
-    """
-    xp = namespace(mass)
-    total = xp.sum(mass, axis=-1)
-    pays = total > price
-    left = mass * xp.where(pays, 1.0 - price / xp.where(pays, total, 1.0), 1.0)[..., None]
-    lightest = xp.argmin(xp.where(total > 0, total, np.inf), axis=1)
-    is_lightest = constant(np.arange, mass.shape[1], example=mass) == lightest[:, None]
-    without = xp.where(is_lightest[..., None], 0.0, left)
-    goes = ~xp.any(pays & is_lightest, axis=1) & xp.all(xp.sum(without, axis=1) > 0, axis=-1)
-    return xp.where(goes[:, None, None], without, left)
 
 
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:

@@ -33,7 +33,7 @@ from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 # Up to this many features an elimination vectorised over the batch beats one LAPACK call per matrix (5000
 # matrices of 6 features: 3 ms versus 20 ms; they break even between 16 and 24 features).
 _LARGEST_VECTORISED = 16
-# Numbers in a batch from which on compiled code is worth loading.
+# Fewest numbers in a batch for which compiled code is worth loading.
 _WORTH_COMPILING_MATRICES = 1 << 15
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
@@ -190,11 +190,8 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     from ..compute.matrices import eliminate
 
     n_matrices, n_features, _ = matrices.shape
-    whiteners, units, pivots = (
-        np.zeros_like(matrices, order="C"),
-        np.empty((n_matrices, n_features)),
-        np.empty((n_features, n_matrices)),
-    )
+    whiteners, units = np.zeros_like(matrices, order="C"), np.empty((n_matrices, n_features))
+    pivots = np.empty((n_features, n_matrices))
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
     eliminate(read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
     log_determinants = np.log(pivots).sum(axis=0)
