@@ -20,16 +20,13 @@ from comparison import (
     SeparateMixtures,
     Settings,
     TrueDensities,
-    TunedSVC,
     contenders,
-    count_parameters,
     draw,
     find_data,
     gain_table,
     half_of,
     key_of,
     load_data,
-    make_tables,
     mean_ranks,
     run_cell,
     run_comparison,
@@ -48,14 +45,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.datasets import load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
-from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
-from skmix import SharedKernelClassifier
 from skmix.paper import harness
 from skmix.paper.harness import Store
 
@@ -146,26 +140,6 @@ def test_separate_mixtures_of_one_component_are_discriminant_analysis() -> None:
         joint.append(len(own) / len(X) * multivariate_normal(own.mean(axis=0), covariance).pdf(X))
     expected = np.transpose(joint) / np.sum(joint, axis=0)[:, None]
     assert_allclose(model.predict_proba(X), expected, atol=1e-6)
-
-
-def test_the_numbers_that_classifiers_store_are_counted() -> None:
-    X, y = load_iris(return_X_y=True)
-    shared = SharedKernelClassifier(5, random_state=0, max_iter=500).fit(X, y)
-    # Means, triangles of covariances, weights that sum to one in each class, and priors that do.
-    assert count_parameters(shared) == 5 * 4 + 5 * 10 + 3 * 4 + 2
-    network = MLPClassifier((7,), max_iter=5000, random_state=0).fit(X, y)
-    assert count_parameters(network) == 4 * 7 + 7 + 7 * 3 + 3
-    # Support vectors, their coefficients, three intercepts, and two numbers of a sigmoid for each class.
-    tuned = TunedSVC(C=(1.0,), gamma=(1.0,), random_state=0).fit(X, y)
-    machine = tuned.calibrated_.calibrated_classifiers_[0].estimator
-    assert count_parameters(tuned) == machine.support_vectors_.size + machine.dual_coef_.size + 3 + 2 * 3
-    forest = RandomForestClassifier(3, random_state=0).fit(X, y)
-    # A feature and a threshold for each split, a number for each class in each leaf.
-    inner = [tree.tree_.children_left >= 0 for tree in forest.estimators_]
-    assert count_parameters(forest) == sum(2 * own.sum() + 3 * (~own).sum() for own in inner)
-    boosted = HistGradientBoostingClassifier(max_iter=2, max_leaf_nodes=5).fit(X, y)
-    leaves = [tree.get_n_leaf_nodes() for stage in boosted._predictors for tree in stage]
-    assert count_parameters(boosted) == sum(2 * (n - 1) + n for n in leaves)
 
 
 # What makes classifiers slow.
@@ -339,32 +313,6 @@ def test_means_standard_errors_and_ranks() -> None:
     assert mean_ranks(summaries) == {"LDA": 2.25, "QDA": 1.75, "MLP": 2.0}
     with pytest.raises(ValueError, match="no data set has outcomes of all"):
         mean_ranks(summarise(made_up({"a": {"LDA": [0.1]}, "b": {"QDA": [0.1]}})))
-
-
-def test_tables_have_the_halves_and_a_mean_rank_of_each() -> None:
-    outcomes = made_up(
-        {
-            "wine": {"LDA": [0.1], "MLP": [0.2]},
-            "iris": {"LDA": [0.2], "MLP": [0.1]},
-            "letter[4000]": {"LDA": [0.3], "MLP": [0.1]},
-            "glass": {"LDA": [0.3]},
-        }
-    )
-    outcomes[-1] = replace(outcomes[-1], failure="ValueError: no")
-    tables = {each.name: each for each in make_tables(outcomes)}
-    table = tables["error"]
-    assert table.headings == ("data", "half", "LDA", "MLP")
-    assert [line[1] for line in table.lines[:4]] == ["development", "judging", "judging", "judging"]
-    assert table.lines[4:] == (
-        ("mean rank", "all", "1.67", "1.33"),
-        ("mean rank", "development", "1.00", "2.00"),
-        ("mean rank", "judging", "2.00", "1.00"),
-    )
-    assert tables["failures"].lines == (("glass", "LDA", "1 of 1"),)
-    # The least error of a line is bold; times and sizes have neither ranks nor bold numbers.
-    assert "| wine | development | **10.0** | 20.0 |" in table.markdown()
-    assert len(tables["n_parameters"].lines) == 4
-    assert "**" not in tables["n_parameters"].markdown()
 
 
 def test_far_behind_the_best_unless_trees_are_far_ahead_of_all() -> None:

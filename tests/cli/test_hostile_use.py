@@ -59,23 +59,6 @@ def test_tables_of_strangers(tmp_path: Path, content: str, message: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (["--jobs", 0], 2, "-1 uses all cores"),
-        (["--priors", "u=1,v=-1"], 2, "'v=-1' is not of the form label=number"),
-        (["--priors", "u=1,v=inf"], 2, "'v=inf' is not of the form label=number"),
-    ],
-)
-def test_settings_that_make_no_sense(
-    folder: Path, tmp_path: Path, options: list[object], code: int, message: str
-) -> None:
-    out = tmp_path / "m.skmix"
-    result = run("fit", folder / "table.csv", "-t", "kind", "-o", out, *options, code=code)
-    assert message in said(result)
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
     "arguments",
     [
         ["fit", "table.csv", "-t", "kind", "-o", "table.csv"],
@@ -94,14 +77,6 @@ def test_what_is_read_is_never_overwritten(
     before = {path: path.read_bytes() for path in folder.iterdir()}
     assert "it is also an input. Name another file." in said(run(*arguments, code=2))
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_folders_are_no_files_and_files_no_folders(folder: Path, tmp_path: Path) -> None:
-    table, model = folder / "table.csv", folder / "model.skmix"
-    result = run("evaluate", model, table, "--html", tmp_path, code=2)
-    assert f"{tmp_path}: it is a folder. Name a file in it." in said(result)
-    result = run("fit", table, "-o", table / "m.skmix", code=2)
-    assert f"{table} is not a folder." in said(result)
 
 
 def test_a_graph_goes_through_a_pipe(folder: Path) -> None:
@@ -287,14 +262,6 @@ def test_closed_streams_are_one_line(
         [*arguments, str(folder / "table.csv"), "-o", str(tmp_path / "p.csv")], standalone_mode=False
     )
     assert (tmp_path / "p.csv").exists()
-
-
-def test_more_kernels_than_rows_and_names_that_are_too_long(folder: Path, tmp_path: Path) -> None:
-    fit = ("fit", folder / "table.csv", "-t", "kind", "--kernels")
-    result = run(*fit, 10**8, "-o", tmp_path / "m", code=1)
-    assert "--kernels 100000000 is more than the 24 rows there are: use fewer kernels." in said(result)
-    result = run(*fit, 2, "-o", tmp_path / ("x" * 300), code=2)
-    assert "xxx: File name too long" in said(result)
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])

@@ -49,7 +49,7 @@ def with_gaps(X: FloatArray) -> FloatArray:
 
 
 @pytest.mark.parametrize(
-    ("share", "groups", "kind", "n_kernels"),
+    ("share", "sets", "kind", "n_kernels"),
     [
         (0.5, None, "plain", None),
         (0.1, [[0, 1], [2]], "plain", None),
@@ -59,7 +59,7 @@ def with_gaps(X: FloatArray) -> FloatArray:
     ],
 )
 def test_the_threshold_is_a_quantile_of_held_out_densities(
-    share: float, groups: Any, kind: str, n_kernels: int | None
+    share: float, sets: Any, kind: str, n_kernels: int | None
 ) -> None:
     X, y = blobs(n=24)
     weights = np.random.RandomState(1).randint(1, 4, size=len(X)) if kind == "weighted" else None
@@ -68,7 +68,7 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
     if kind == "unlabelled":
         y = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
     settings: Any = {
-        "n_kernels": n_kernels, "feature_sets": groups, "random_state": 0, "tol": 1e-2,
+        "n_kernels": n_kernels, "feature_sets": sets, "random_state": 0, "tol": 1e-2,
     }  # fmt: skip
     model = SharedKernelClassifier(reject_below=share, outlier_label=-1, **settings).fit(X, y, weights)
     codes = np.where(np.isnan(y), -1, y).astype(np.int64)

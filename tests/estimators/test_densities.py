@@ -39,8 +39,8 @@ Model = SharedKernelMixture | SharedKernelClassifier
 
 def described(model: Model) -> list[int]:
     """Return the columns that the model has a density of."""
-    groups = getattr(model, "feature_sets_", [list(range(model.n_features_in_))])
-    return sorted(column for group in groups for column in group)
+    sets = getattr(model, "feature_sets_", [list(range(model.n_features_in_))])
+    return sorted(column for columns in sets for column in columns)
 
 
 def with_gaps(random: np.random.Generator, X: FloatArray, model: Model) -> FloatArray:
@@ -114,7 +114,7 @@ def test_a_class_that_the_given_values_rule_out() -> None:
     assert_array_equal(classifier.impute([[5.0]]), [[5.0]])
 
 
-def test_a_group_that_is_known_whole_leaves_its_word_on_the_class() -> None:
+def test_a_set_that_is_known_whole_leaves_its_word_on_the_class() -> None:
     model = random_product(4)
     rest = model.condition({3: 0.5, 0: 1.0})
     assert len(rest.models_) == 1
@@ -154,7 +154,7 @@ def test_imputed_values_are_means_of_the_conditional_model(
             assert_allclose(filled[n, [left[c] for c in columns]], mean, rtol=1e-7, atol=1e-9)
 
 
-def test_columns_of_no_group_keep_their_gaps() -> None:
+def test_columns_of_no_set_keep_their_gaps() -> None:
     model = random_product(5)
     X = rows_for(5, 6, 4)
     X[1, [0, 2]] = np.nan
@@ -290,7 +290,7 @@ def test_bad_conditions(known: Any, message: str) -> None:
         random_mixture(0).condition(known)
 
 
-def test_columns_of_no_group_have_no_density() -> None:
+def test_columns_of_no_set_have_no_density() -> None:
     model = random_product(0)
     with pytest.raises(ValueError, match="feature 2 is in no feature set"):
         model.marginal([0, 2])

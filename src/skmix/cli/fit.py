@@ -234,7 +234,10 @@ def fit(
             training, held = single_split(codes, n_held, seed)
 
         def some(of: Any) -> list[Any]:
-            return [None if each is None else each[of] for each in (rows.X, rows.y, rows.weights)]
+            y = None if rows.y is None else rows.y[of]
+            if y is not None and np.all(codes[of] >= 0):
+                y = classes[codes[of]]
+            return [rows.X[of], y, None if rows.weights is None else rows.weights[of]]
 
         estimator = _estimator(chosen, criterion, time_limit, settings, with_classes=target is not None)
         with watch.steps("fitting", None):
@@ -243,8 +246,7 @@ def fit(
             model = saved_part(estimator)
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
             if target is None and outliers:
-                threshold = novelty_threshold(model, outliers, rows)
-                model.metadata_["outlier_threshold"] = threshold
+                model.threshold_ = novelty_threshold(model, outliers, rows)
             names = np.array(source.feature_names, dtype=object)
             note_members(model, feature_names_in_=names, preparation_=source.preparation)
         tables.write_model(out, model)

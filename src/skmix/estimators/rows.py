@@ -304,7 +304,7 @@ class InMemory(Rows):
         device = None if on_cpu else _device_of_scores(model)
         if device is not None:
             if not fits_on(X, device):
-                return enter(model, open_rows(X), self.y, name=self.name).scores(function)
+                return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
             X = _send_complete(X, device)
         found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
         return found if type(found) is np.ndarray else on_host(found)

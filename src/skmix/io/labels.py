@@ -27,11 +27,11 @@ _MOST_LABELS_OF_FEW_ROWS = 20
 # ---------------------------------------------------------------- labels of arrays and frames
 
 
-def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
+def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) -> np.ndarray:
     """Return labels (n,) after a check of their number, shape and type; errors call them by `name`.
 
     Arrays and lists keep their type. A column of a frame has the labels of a column of a file: whole numbers,
-    booleans or text.
+    booleans or text. Unless the labels are `of_fit`, each may occur once without a warning.
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
@@ -51,7 +51,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
     if labels.dtype.kind == "O" and len(known) < len(labels):
         known = np.array(known.tolist())
     if len(known):
-        check_classification_targets(known)
+        check_classification_targets(known if of_fit else np.repeat(known, 2))
     return typed(labels) if of_frame and len(known) == len(labels) > 0 else labels
 
 
@@ -124,7 +124,7 @@ def code_labels(
 
     With `unlabelled`, rows may have no label: NaN, None, or −1 where that is not a class.
     """
-    labels = read_labels(y, n_rows, name)
+    labels = read_labels(y, n_rows, name, of_fit=False)
     missing = is_missing(labels)
     if unlabelled and labels.dtype.kind in "if" and -1 not in classes:
         missing = missing | (labels == -1)

@@ -70,13 +70,9 @@ class Source:
             for difference in other.differences(first):
                 raise ArgumentError("Files disagree: ", *difference)
         names = first.column_names
-        aligned = [
-            first,
-            *(other if other.column_names == names else other.select(names or []) for other in others),
-        ]
-        if len({type(reader) for reader in aligned}) == 1:
-            aligned = type(first).with_common_features(aligned)
-        return aligned
+        others = [other if other.column_names == names else other.select(names or []) for other in others]
+        same = len({type(reader) for reader in (first, *others)}) == 1
+        return type(first).with_common_features([first, *others]) if same else [first, *others]
 
     @cached_property
     def n_rows(self) -> int:
@@ -256,7 +252,9 @@ class Source:
 
     def coded(self, classes: np.ndarray) -> Self:
         """Return the rows with labels encoded as indices into `classes` (L,)."""
-        return replace(self, classes=classes, codes={})
+        # Aligned readers know what their columns hold, and need not look again.
+        readers = dict(zip(self.readers, self._aligned, strict=True))
+        return replace(self, readers=readers, classes=classes, codes={})
 
     def row_labels(self) -> np.ndarray:
         """Return the label (N,) of each row."""

@@ -322,16 +322,14 @@ def test_an_average_is_a_graph() -> None:
         ({"criterion": "bic"}, True, "cross-validation only; criterion='bic'"),
         ({"criterion": "stability"}, True, "leave out groups"),
         ({"criterion": "stability", "cv": StratifiedKFold(3)}, False, "takes the number of halvings"),
+        ({"criterion": "log_likelihood"}, None, "3 rows are too few to hold any out"),
     ],
 )
-def test_settings_that_nothing_would_use_are_refused(
-    settings: dict[str, Any], groups: bool, message: str
+def test_settings_that_cannot_be_used_are_refused(
+    settings: dict[str, Any], groups: bool | None, message: str
 ) -> None:
-    own = np.arange(40) % 10 if groups else None
+    given: dict[str, Any] = {"X": clusters(2, 20), "groups": np.arange(40) % 10 if groups else None}
+    if groups is None:
+        given = {"X": clusters(3, 1), "y": [0, 1, 2]}
     with pytest.raises(ValueError, match=message):
-        SharedKernelMixtureCV(random_state=0, **settings).fit(clusters(2, 20), groups=own)
-
-
-def test_rows_that_cannot_be_held_out_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 rows are too few to hold any out"):
-        SharedKernelMixtureCV(criterion="log_likelihood").fit(clusters(3, 1), [0, 1, 2])
+        SharedKernelMixtureCV(random_state=0, **settings).fit(**given)

@@ -19,7 +19,7 @@ from ..compute.arrays import join
 from ..compute.threads import Workers, can_compile
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures.linalg import INFLATED
-from . import completion, reference
+from . import completion
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 
@@ -282,7 +282,8 @@ def _expect_chunk(
         # Observed values keep their digits only if the origin is subtracted from the values themselves.
         expected = ahead + (kernels.means - origins)[:, :, None]
         ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
-    first, second = reference.moments(ahead, weights, kernels)
+    weighted = ahead * weights[..., None]
+    first, second = weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted, kernels.factor)
     remaining = done.second_terms(found.shares)
     second[:, : remaining.shape[1]] += remaining
     return Statistics(found.likelihood, found.mass, first, second, of_tail)

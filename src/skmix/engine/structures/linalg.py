@@ -310,7 +310,11 @@ def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
     """
     xp, root = namespace(matrices), namespace(matrices).sqrt(floor)
     unit = root[:, None] * root
-    raised = operations_of(matrices).raise_to_one(matrices / unit)
+    if is_numpy(matrices):
+        values, vectors = np.linalg.eigh(matrices / unit)
+        raised = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
+    else:
+        raised = operations_of(matrices).raise_to_one(matrices / unit)
     return 0.5 * (raised + xp.matrix_transpose(raised)) * unit
 
 
