@@ -51,7 +51,7 @@ class Structure:
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
-        return n_kernels * self.n_second(n_features)
+        return (1 if self.shared else n_kernels) * self.n_second(n_features)
 
     def rows_wanted(self, n_features: int) -> float:
         """Return the number of rows of a kernel above which its covariance should not be shrunk."""
@@ -94,7 +94,8 @@ class Structure:
 
     def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
         """Return covariances times a factor (K,) for each kernel: shared ones become those of each."""
-        return covariances * factors.reshape((-1,) + (1,) * (covariances.ndim - 2))
+        stack = self.by_kernel(covariances)
+        return stack * factors.reshape((-1,) + (1,) * (stack.ndim - 2))
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         """Return variances (R, K or 1, M or 1) of the kernels."""
@@ -237,9 +238,6 @@ class Tied(Structure):
     pools_as = None
     shared = True
 
-    def n_parameters(self, n_kernels: int, n_features: int) -> int:
-        return self.n_second(n_features)
-
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
         return (n_features, n_features)
 
@@ -248,6 +246,3 @@ class Tied(Structure):
 
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         return np.repeat(covariances[..., None, :, :], n_kernels, axis=-3)
-
-    def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
-        return covariances[:, None] * factors[:, None, None]
