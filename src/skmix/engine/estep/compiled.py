@@ -235,7 +235,7 @@ _SCRATCH_PLACES: dict[str, Callable[[Sizes], int]] = {
     "listed": lambda s: s.n_kernels + 2,  # places of some kernels' log-joints
     "index": lambda s: s.tile + 1,  # places of the rows whose weights are not negligible
 }
-Scratch = namedtuple("Scratch", [*_SCRATCH_NUMBERS, *_SCRATCH_PLACES])  # type: ignore[misc]
+Scratch = namedtuple("Scratch", [*_SCRATCH_NUMBERS, *_SCRATCH_PLACES])
 
 
 def scratch_of(sizes: Sizes) -> Scratch:
