@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows
+from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -173,22 +171,3 @@ def test_indices_are_chosen_by_their_probabilities() -> None:
     counts = np.bincount(density.choose(probabilities, np.random.RandomState(0)), minlength=5)
     assert_allclose(counts / 4000, [0.0, 0.25, 0.0, 0.75, 0.0], atol=0.03)
     assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
-
-
-@each_tail
-@pytest.mark.parametrize("freeze", ["kernels", "weights"])
-def test_what_is_frozen_includes_the_tail(freeze: Any, kind: str) -> None:
-    X, classes, model = problem("full", kind)
-    options = Options(max_iter=1, tol=0.0, floor=0.0, learn_degrees=kind == "t", freeze=freeze)
-    found = fit(X, classes, model.batch(), options).parameters.take(0)
-    expected = expected_pass(X, classes, model, "full")[0]
-    kept = {"kernels": ("means", "covariances"), "weights": ("weights",)}[freeze]
-    for name in ("weights", "means", "covariances"):
-        wanted = getattr(model if name in kept else expected, name)
-        assert_allclose(getattr(found, name), wanted, rtol=1e-8, atol=1e-11)
-    frozen = (kind == "t") == (freeze == "kernels")
-    name = "degrees" if kind == "t" else "weights"
-    wanted = (model if frozen else expected).tail.to_dict()[name]
-    assert_allclose(found.tail.to_dict()[name], wanted, rtol=1e-4 if kind == "t" else 1e-8)
-    if kind == "background":
-        assert_array_equal(found.tail.to_dict()["box"], BOX)

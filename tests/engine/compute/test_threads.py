@@ -67,16 +67,17 @@ def test_few_answers_wait_at_a_time(n_jobs: int) -> None:
                 assert begun - taken <= 2 * n_jobs + 2
 
 
-@pytest.mark.parametrize("n_jobs", [1, 3])
-def test_errors_reach_the_caller(n_jobs: int) -> None:
-    def work(task: int) -> int:
-        if task == 3:
-            raise ZeroDivisionError(f"task {task}")
-        return task
+def test_errors_of_any_thread_reach_the_caller() -> None:
+    caller, before = threading.get_ident(), set(threading.enumerate())
 
-    before = set(threading.enumerate())
-    with pytest.raises(ZeroDivisionError, match="task 3"), workers(n_jobs) as pool:
+    def work(task: int = 3) -> None:
+        if task == 3 and threading.get_ident() != caller:
+            raise ZeroDivisionError(f"task {task}")
+
+    with pytest.raises(ZeroDivisionError, match="task 3"), workers(3) as pool:
         list(pool.map(work, range(10)))
+    with pytest.raises(ZeroDivisionError, match="task 3"), workers(2) as pool:
+        pool.run(work, 2)
     # The pool's end must not leave threads behind.
     assert set(threading.enumerate()) <= before
 
@@ -132,17 +133,6 @@ def test_work_runs_in_as_many_threads_as_there_are_tasks(n_jobs: int, n_tasks: i
     assert threading.get_ident() in done
 
 
-def test_errors_of_any_thread_reach_the_caller_of_a_run() -> None:
-    caller = threading.get_ident()
-
-    def work() -> None:
-        if threading.get_ident() != caller:
-            raise ValueError("elsewhere")
-
-    with workers(2) as pool, pytest.raises(ValueError, match="elsewhere"):
-        pool.run(work, 2)
-
-
 def test_what_was_made_last_is_kept_by_its_key() -> None:
     made: list[str] = []
 
@@ -183,24 +173,6 @@ def test_threads_that_share_workers_make_one_pool() -> None:
             assert len(found) == 1
     finally:
         sys.setswitchinterval(interval)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_process_forked_during_a_fit_has_its_own_limits() -> None:
-    threads._controller.cache_clear()
-    with threadpool_limits(limits=2, user_api="blas"):
-        before = blas_threads()
-        with workers(2):
-            child = os.fork()
-            if child == 0:
-                # A lock that another thread held, or a count that nobody lowers, would end here or hang.
-                alone = blas_threads() == before
-                with workers(1):
-                    limited = set(blas_threads()) == {1}
-                os._exit(0 if alone and limited and blas_threads() == before else 1)
-            assert os.waitpid(child, 0)[1] == 0
-            assert set(blas_threads()) == {1}
 
 
 def test_fits_in_several_threads_are_those_of_one() -> None:

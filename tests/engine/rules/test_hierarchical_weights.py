@@ -99,16 +99,6 @@ def test_between_distant_kernels_the_bound_is_the_evidence_and_weights_are_poste
         assert by_urn(counts, learnt[0] * factor) < by_urn(counts, learnt[0])
 
 
-def test_one_class_alone_has_the_most_likely_weights() -> None:
-    random = np.random.default_rng(8)
-    X = np.repeat([[0.0, 0.0], [2.0, 3.0], [5.0, 0.0]], [40, 25, 15], axis=0) + random.normal(size=(80, 2))
-    start = Parameters(np.full((3, 1), 1 / 3), X[[0, 50, 70]], np.tile(np.eye(2), (3, 1, 1))).batch()
-    plain = fit(X, None, start, Options(max_iter=400, tol=1e-12))
-    found = fit(X, None, start, hierarchical(max_iter=400, tol=1e-12))
-    assert_allclose(found.parameters.weights, plain.parameters.weights, atol=1e-4)
-    assert_allclose(found.log_likelihood, plain.log_likelihood, rtol=1e-7)
-
-
 def test_a_given_prior_stays() -> None:
     random = np.random.default_rng(11)
     X, classes = random_rows(random, 50, 2, 2)
