@@ -6,8 +6,8 @@ import numpy as np
 
 from ..compute.arrays import TINY, clip, namespace
 from ..model import Factor, FloatArray, IntArray, Regulariser
-from .full import Structure, Triple
-from .linalg import HUGE, lengths
+from .full import Structure, Triple, lengths
+from .linalg import HUGE
 
 
 class Diagonal(Structure):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compute.arrays import Array, constant, namespace, take
+from ..compute.arrays import FARTHEST_SQUARED, Array, constant, namespace, take
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .linalg import (
     compiles,
     factor_of,
     index_of,
-    lengths,
     unpack,
     update_compiled,
     whiten_batch,
@@ -23,6 +22,13 @@ ROWS_PER_NUMBER = 3.0
 
 # Mass (R, K), offsets of the means (R, K, M) and second-order sums (R, K, S or more) of `Structure.update`.
 Triple = tuple[FloatArray, FloatArray, FloatArray]
+
+
+def lengths(white: FloatArray) -> FloatArray:
+    """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
+    with np.errstate(over="ignore"):
+        found: FloatArray = np.sum(white * white, axis=-2)
+    return np.where(found < FARTHEST_SQUARED, found, FARTHEST_SQUARED)
 
 
 class Structure:

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.linalg import lapack
 
 from ..compute.arrays import (
-    FARTHEST_SQUARED,
     TINY,
     Array,
     as_float64,
@@ -42,8 +41,6 @@ INFLATED = 2e6
 _INFLATED_ON_DEVICE = 2.0**24
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
-# The largest squared distance in single precision.
-_FARTHEST_SQUARED_SINGLE = 1e30
 # Largest usable variance.
 HUGE = float(np.finfo(np.float64).max)
 
@@ -79,15 +76,6 @@ def unpack(second: FloatArray, n_features: int) -> FloatArray:
     xp = namespace(second)
     flat = take(second, constant(index_of, n_features, "unpacked", example=second), axis=-1)
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
-
-
-def lengths(white: FloatArray) -> FloatArray:
-    """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
-    xp = namespace(white)
-    with np.errstate(over="ignore"):
-        found = xp.sum(white * white, axis=-2)
-    most = FARTHEST_SQUARED if found.dtype == xp.float64 else _FARTHEST_SQUARED_SINGLE
-    return xp.where(found < most, found, most)
 
 
 def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:

@@ -9,8 +9,8 @@ import numpy as np
 from ..compute.arrays import FARTHEST_SQUARED, Array
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
-from .full import ROWS_PER_NUMBER, Structure, Triple
-from .linalg import lengths, whiten_batch, with_crossed
+from .full import ROWS_PER_NUMBER, Structure, Triple, lengths
+from .linalg import whiten_batch, with_crossed
 
 # Share of the variances that every factor has in a start: a column of zeros would stay zero under EM.
 _SEED = 0.01
