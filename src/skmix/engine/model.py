@@ -261,12 +261,6 @@ class Frame:
         ones = np.ones_like(deviation)
         return Frame(self.scale * deviation, self.shift / deviation, ones, self.bound / deviation)
 
-    def reaching(self, X: np.ndarray) -> Frame:
-        """Return the same frame with the range of other rows X (n, M)."""
-        with np.errstate(over="ignore"):
-            bound = np.fmax.reduce(np.abs(X / self.scale - self.shift), axis=0)
-        return replace(self, bound=np.minimum(np.fmax(bound, 0.0), FARTHEST))
-
     def log_volume(self) -> float:
         """Logarithm of the factor by which the frame's densities exceed the data's."""
         return float(np.log(self.scale).sum())

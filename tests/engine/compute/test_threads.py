@@ -101,7 +101,7 @@ def test_every_thread_has_memory_of_its_own() -> None:
         barrier = threading.Barrier(3, timeout=600)
 
         def work(task: int) -> tuple[int, bool]:
-            memory = pool.workspace.array("values", (1000,))
+            memory = pool.workspace.kept("values", lambda: np.empty(1000))
             memory[:] = task
             barrier.wait()
             return memory.ctypes.data, bool((memory == task).all())
@@ -109,18 +109,6 @@ def test_every_thread_has_memory_of_its_own() -> None:
         answers = list(pool.map(work, range(3)))
     assert len({address for address, _ in answers}) == 3
     assert all(unspoilt for _, unspoilt in answers)
-
-
-def test_memory_is_used_again() -> None:
-    workspace = Workspace()
-    large = workspace.array("values", (10, 20))
-    small = workspace.array("values", (5, 3))
-    assert small.shape == (5, 3)
-    assert np.shares_memory(large, small)
-    assert not np.shares_memory(large, workspace.array("total", (10, 20)))
-    larger = workspace.array("values", (100, 20))
-    assert larger.shape == (100, 20)
-    assert larger.flags.c_contiguous
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 1000])
@@ -173,7 +161,7 @@ def test_what_was_made_last_is_kept_by_its_key() -> None:
 
 def test_a_pool_that_travels_has_as_many_threads() -> None:
     with workers(3) as pool:
-        pool.workspace.array("x", (5,))
+        pool.workspace.kept("x", lambda: np.empty(5))
         other = pickle.loads(pickle.dumps(pool))
     barrier = threading.Barrier(3)
     other.run(lambda: barrier.wait(timeout=600), 3)

@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from skmix.engine.em import fit
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
-from skmix.engine.refine.shift import GroupRows, Part, Shifted, choose_strength, shift_groups
+from skmix.engine.refine.shift import Fold, GroupRows, Shifted, choose_strength, shift_groups
 from skmix.engine.sources import open_source
 from skmix.engine.structures import structure_of
 
@@ -116,9 +116,9 @@ def test_infinite_strength_is_the_plain_fit(kind: str) -> None:
 
 
 def test_every_row_is_held_out_in_one_fold() -> None:
-    taken = [Part(3, fold, held_out=True).of(2, 100)[0] for fold in range(5)]
+    taken = [Fold(3, fold, held_out=True).of(2, 100)[0] for fold in range(5)]
     assert_array_equal(np.sort(np.concatenate(taken)), np.arange(100))
-    others = [Part(3, fold, held_out=False).of(2, 100)[0] for fold in range(5)]
+    others = [Fold(3, fold, held_out=False).of(2, 100)[0] for fold in range(5)]
     for own, rest in zip(taken, others, strict=True):
         assert_array_equal(np.sort(np.append(own, rest)), np.arange(100))
 
@@ -154,7 +154,7 @@ def test_all_folds_of_few_rows_are_held_out_in_turn(monkeypatch: pytest.MonkeyPa
     X, groups = shifted_rows(sizes=(10, 10))
     start, seen = random_model(np.random.default_rng(1), 3, 2, 2), set()
 
-    def watched(source: Any, n_groups: int, part: Part) -> GroupRows:
+    def watched(source: Any, n_groups: int, part: Fold) -> GroupRows:
         seen.add((part.fold, part.held_out))
         return GroupRows(source, n_groups, part)
 
@@ -189,8 +189,8 @@ def test_weights_of_a_group_are_drawn_to_the_common_ones() -> None:
 class Call(NamedTuple):
     """What a fit of the search was given: the parts of the rows, the start, the strength and the shifts."""
 
-    part: Part
-    judged: Part
+    part: Fold
+    judged: Fold
     means: FloatArray
     strength: float
     shifts: FloatArray | None
@@ -256,7 +256,7 @@ def test_each_fit_of_the_search_begins_where_the_one_before_ended(monkeypatch: p
             before = call
     for call in calls:
         fold = call.part.fold
-        assert (call.part, call.judged) == (Part(7, fold, held_out=False), Part(7, fold, held_out=True))
+        assert (call.part, call.judged) == (Fold(7, fold, held_out=False), Fold(7, fold, held_out=True))
         assert call.max_iter == 50
 
 

@@ -54,6 +54,7 @@ _ERRORS = 2.0
 _WORSE = 2
 # Largest number of passes of each candidate, which starts from the one before.
 _PASSES = 50
+# Expected rows below which a kernel is empty.
 _EMPTY = 1e-130
 
 
@@ -71,21 +72,21 @@ class Shifted:
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Sums over rows. Those of disjoint rows add."""
+class GroupSums:
+    """GroupSums over rows. Those of disjoint rows add."""
 
     # By group: log-likelihoods (B,) of parts of its rows, mass (K,), first moments (K, M) and their origins.
     groups: dict[int, tuple[FloatArray, FloatArray, FloatArray, FloatArray]]
     second: FloatArray | float  # (K, S): second-order terms about each group's origins
 
 
-def add(a: Sums, b: Sums) -> Sums:
+def add(a: GroupSums, b: GroupSums) -> GroupSums:
     """Return the sums of the rows of both, which have the same origins; both stay as they are."""
     groups = a.groups | b.groups
     for j in a.groups.keys() & b.groups.keys():
         one, two = a.groups[j], b.groups[j]
         groups[j] = (one[0] + two[0], one[1] + two[1], one[2] + two[2], one[3])
-    return Sums(groups, a.second + b.second)
+    return GroupSums(groups, a.second + b.second)
 
 
 class Entered(NamedTuple):
@@ -100,15 +101,15 @@ class Entered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
-    """Which rows to take: those that are held out in a fold, or the others. The seed decides on the folds."""
+class Fold:
+    """The rows that are held out in a fold, or the others; the seed assigns rows to folds."""
 
     seed: int
     fold: int
     held_out: bool
 
     def of(self, number: int, n_rows: int) -> tuple[IntArray, IntArray]:
-        """Return the rows of a block that are in the part, and random classes 0 … `_PARTS` − 1 of them."""
+        """Return the chosen rows of a block, and random parts 0 … `_PARTS` − 1 of them."""
         random = np.random.default_rng([self.seed, number])
         folds = random.integers(0, _FOLDS, size=n_rows)
         taken = np.flatnonzero((folds == self.fold) == self.held_out)
@@ -132,7 +133,7 @@ def check_source(source: RowSource) -> None:
 class GroupRows:
     """Rows by group: passes in which every group has its own means."""
 
-    def __init__(self, source: RowSource, n_groups: int, part: Part | None = None) -> None:
+    def __init__(self, source: RowSource, n_groups: int, part: Fold | None = None) -> None:
         check_source(source)
         self.source, self.n_groups, self.part = source, n_groups, part
         self.parted = part is not None and part.held_out
@@ -143,24 +144,24 @@ class GroupRows:
 
     def expect(
         self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting, *, moments: bool
-    ) -> Sums:
+    ) -> GroupSums:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
         given = Entered(parameters, shifts, factor, setting, _PARTS if self.parted else 1, moments)
         if isinstance(self.source, BlockRows):
             kind: Any = GapRows if self.source.summary.gaps else MemoryRows
-            found: Sums = self.source.blocks.reduce(partial(_expect_block, kind, self.part, given), add)
+            found: GroupSums = self.source.blocks.reduce(partial(_expect_block, kind, self.part, given), add)
             return found
         inside = parameters.map(self.source.to_device)
         if not is_numpy(inside.means):
             factor = setting.structure.factor(inside.covariances, self.source.n_features)
             given = given._replace(shifts=self.source.to_device(shifts), factor=factor)
         given = given._replace(parameters=inside)
-        total = Sums({}, 0.0)
+        total = GroupSums({}, 0.0)
         for j, rows in self._own:
             total = add(total, _expect_group(rows, j, given))
         return total
 
-    def log_likelihoods(self, sums: Sums) -> FloatArray:
+    def log_likelihoods(self, sums: GroupSums) -> FloatArray:
         """Return the log-likelihoods (L, B) of the groups, zero of those without rows."""
         found = np.zeros((self.n_groups, _PARTS if self.parted else 1))
         for j, (own, *_) in sums.groups.items():
@@ -168,7 +169,7 @@ class GroupRows:
         return found
 
 
-def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, RowSource]]:
+def _split(kind: Any, block: Block, part: Fold | None) -> Iterator[tuple[int, RowSource]]:
     """Yield the groups of a block and their rows, as sources of a kind."""
     codes = None
     if part is not None:
@@ -186,7 +187,7 @@ def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, Ro
         yield j, kind(X, None if codes is None else codes[index], weights)
 
 
-def _expect_group(rows: RowSource, j: int, given: Entered) -> Sums:
+def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
     """Do the E-step of a group's rows, which are in parts."""
     parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
     if given.n_parts > 1:
@@ -196,12 +197,12 @@ def _expect_group(rows: RowSource, j: int, given: Entered) -> Sums:
     found, origins = rows.expect(own, given.factor, given.setting, None, given.moments)
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
-    return Sums({j: sums}, found.second[0] if given.moments else 0.0)
+    return GroupSums({j: sums}, found.second[0] if given.moments else 0.0)
 
 
-def _expect_block(kind: Any, part: Part | None, given: Entered, block: Block) -> Sums:
+def _expect_block(kind: Any, part: Fold | None, given: Entered, block: Block) -> GroupSums:
     """Do the E-step of a block with encoded labels, group by group."""
-    total = Sums({}, 0.0)
+    total = GroupSums({}, 0.0)
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread():
         for j, rows in _split(kind, block.informative(), part):
@@ -214,7 +215,7 @@ def _expect_block(kind: Any, part: Part | None, given: Entered, block: Block) ->
 
 def improve(
     rule: Likelihood,
-    sums: Sums,
+    sums: GroupSums,
     log_likelihood: FloatArray,
     current: Parameters,
     factor: Factor,
@@ -227,7 +228,7 @@ def improve(
     origins = np.tile(before, (n_groups, 1, 1))
     for j, (_, *own) in sums.groups.items():
         mass[j], first[j], origins[j] = own
-    # Sums of the rows about the common means; infinite strength makes no shift.
+    # GroupSums of the rows about the common means; infinite strength makes no shift.
     about, share = mass[..., None] * (origins - before) + first, 1.0 / (1.0 + mass / strength)
     pooled = (share * mass).sum(axis=0)
     alive = (mass.sum(axis=0) > _EMPTY) & (rule.freeze != "kernels")
@@ -266,27 +267,25 @@ def shift_groups(
     anchor: FloatArray | None = None,
     judge: GroupRows | None = None,
 ) -> Shifted:
-    """Fit shifts of a strength in rows, beginning at one model, and with it the common parameters.
+    """Fit shifts of a given strength, and with them the common parameters, from one model.
 
     Parameters
     ----------
     rows : GroupRows
-        Rows, each in a group.
+        Rows, each in one of L groups.
     start : Parameters
-        One model in the data's coordinates, with weights (K, L) of L groups.
+        One model in the data's coordinates, with weights (K, L).
     strength : float
         Strength r of the prior, in rows; infinite for no shifts.
-    options : Options
-        How to fit, by EM.
-    frame : Frame
-        Frame of the rows.
+    options, frame : Options and Frame
+        How to fit, by EM, and the frame of the rows.
     shifts : ndarray of shape (L, K, M), optional
         Shifts to begin with; zero by default.
     anchor : ndarray of shape (K,), optional
-        Weights that those of groups are drawn to by the rule of Reynolds, Quatieri & Dunn, instead of their
-        M-step: π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with a = n_kj / (n_kj + r).
+        Draw the weights of groups to these by the rule of Reynolds, Quatieri & Dunn, instead of their M-step:
+        π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with a = n_kj / (n_kj + r).
     judge : GroupRows, optional
-        Other rows, whose log-likelihoods are returned, those of parts (B,) where they are held out.
+        Return the log-likelihoods of these rows instead, those of parts (B,) where they are held out.
     """
     n_groups, source = start.weights.shape[-1], rows.source
     own = np.zeros((n_groups, *start.means.shape)) if shifts is None else shifts / frame.scale
@@ -296,7 +295,7 @@ def shift_groups(
         assert isinstance(rule, Likelihood)
         current, factor = passes.enter(start.batch())
 
-        def value_of(sums: Sums) -> FloatArray:
+        def value_of(sums: GroupSums) -> FloatArray:
             """Record the objective and return the log-likelihood (L,) of each group."""
             found = rows.log_likelihoods(sums)[:, 0]
             total = rule.objective(found[None], current, factor)[0]
@@ -340,7 +339,7 @@ def shift_groups(
     )
 
 
-def _drawn_to(anchor: FloatArray, sums: Sums, strength: float, weights: FloatArray) -> FloatArray:
+def _drawn_to(anchor: FloatArray, sums: GroupSums, strength: float, weights: FloatArray) -> FloatArray:
     """Return weights (1, K, L) of groups between their own and those of the anchor (K,)."""
     weights = weights.copy()
     for j, (_, mass, *_) in sums.groups.items():
@@ -364,7 +363,7 @@ def choose_strength(source: RowSource, start: Parameters, options: Options, fram
     folds = range(_FOLDS if source.summary.n_rows < _ENOUGH_ROWS else 1)
 
     def fitted(fold: int, strength: float, last: Shifted | None) -> Shifted:
-        rows, judge = (GroupRows(source, n_groups, Part(seed, fold, held_out)) for held_out in (False, True))
+        rows, judge = (GroupRows(source, n_groups, Fold(seed, fold, held_out)) for held_out in (False, True))
         begin, shifts = (start, None) if last is None else (last.parameters, last.shifts)
         return shift_groups(rows, begin, strength, options, frame, shifts=shifts, judge=judge)
 
