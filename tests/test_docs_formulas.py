@@ -27,21 +27,3 @@ def test_fractions_have_both_parts_in_braces(formulas: ModuleType) -> None:
     assert len(pages) > 100
     for page in pages:
         formulas.refuse_shorthand(page.read_text(encoding="utf-8"))
-
-
-def test_formulas_are_set_as_mathematicians_set_them(formulas: ModuleType) -> None:
-    # A function has a space before a letter, none before a bracket, and one behind a factor.
-    log = "<mo>(</mo>\n<mi>log</mi>\n<mo>&ApplyFunction;</mo>\n{}"
-    bracket = log.format('<mo stretchy="false">(</mo>')
-    assert "<mspace" in formulas.set_spaces(log.format("<mi>p</mi>"))
-    assert formulas.set_spaces(bracket) == bracket
-    # Bars are a pair, and divisions stay.
-    found = formulas.set_spaces('<mo class="mathopen">|</mo><mi>P</mi><mo>|</mo><mo>∣</mo>')
-    even = 'stretchy="false" lspace="0" rspace="0"'
-    assert found == f'<mo form="prefix" {even}>|</mo><mi>P</mi><mo form="postfix" {even}>|</mo><mo>∣</mo>'
-    # Subscripts of accented letters are beside them, and limits of sums stay.
-    math = '<math xmlns="http://www.w3.org/1998/Math/MathML"><munderover>{}<mi>k</mi>{}</munderover></math>'
-    letter = formulas.lower_subscripts(math.format("<mi>x</mi>", "<mo>ˉ</mo>"))
-    assert "<msub><mover><mi>x</mi><mo>ˉ</mo></mover><mi>k</mi></msub>" in letter
-    total = math.format("<mo>∑</mo>", "<mi>K</mi>")
-    assert formulas.lower_subscripts(total) == total

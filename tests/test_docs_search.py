@@ -34,10 +34,7 @@ def first(query: str) -> str:
     [
         ("semi-supervised", "guide/unlabelled"),
         ("anomaly", "guide/densities"),
-        ("hyperparameter", "guide/choosing"),
         ("imputation", "guide/missing-values"),
-        ("distributed", "guide/cluster"),
-        ("class imbalance", "guide/imbalance"),
         ("SharedKernelClassifier", "api/generated/skmix.SharedKernelClassifier"),
     ],
 )

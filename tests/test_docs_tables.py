@@ -63,28 +63,6 @@ def test_errors_are_means_of_the_outcomes(tables: ModuleType) -> None:
     )
 
 
-def test_gain_is_what_own_kernels_lose_in_the_same_draw(tables: ModuleType) -> None:
-    lines = [json.loads(line) for line in (RESULTS / "sharing.jsonl").read_text().splitlines()]
-    own = [r for r in lines if r["data"] == "pool-100" and r["n_train"] == 100 * 100]
-    errors = {(r["classifier"], r["repeat"]): r["error"] for r in own if not r.get("failure")}
-    gains = [
-        100 * (error - errors["shared kernels", repeat])
-        for (name, repeat), error in errors.items()
-        if name == "own kernels" and ("shared kernels", repeat) in errors
-    ]
-    shown = cells(tables.gain())
-    row = next(row for row in shown if row[:3] == ["pool-100", "100", "shared kernels"])
-    found = row[shown[0].index("error, points")].split(" ± ")[0]
-    assert float(found) == pytest.approx(sum(gains) / len(gains), abs=0.05001)
-
-    shown = cells(tables.sharing())
-    row = next(row for row in shown if row[:2] == ["pool-100", "100"])
-    truth = [error for (name, _), error in errors.items() if name == "true densities"]
-    assert float(row[shown[0].index("true densities")].split(" ± ")[0]) == pytest.approx(
-        100 * sum(truth) / len(truth), abs=0.05001
-    )
-
-
 def test_every_command_and_option_is_on_the_page(tables: ModuleType) -> None:
     text = tables.commands()
     # Follow --help, which is what users see, instead of the objects that the page is made from.
@@ -101,14 +79,6 @@ def test_every_command_and_option_is_on_the_page(tables: ModuleType) -> None:
         seen.append(words)
     assert len(seen) > 4
     assert "**Commands**" not in text
-
-
-def test_examples_of_help_texts_keep_their_lines(tables: ModuleType) -> None:
-    head = "# `skmix`\n\nHelp.\n\n**Commands**:\n\n* `fit`: Fit a...\n\n"
-    text = head + "## `skmix fit`\n\nExamples:\n\n\b\n  one\n    two\n\nEnd.\n"
-    assert tables.as_page(text) == (
-        "\nHelp.\n\n## `skmix fit`\n\nExamples:\n\n```text\none\n  two\n```\n\nEnd.\n"
-    )
 
 
 def read(name: str) -> Any:

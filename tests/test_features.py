@@ -67,13 +67,6 @@ def test_dark_images_and_flat_ones_come_out_whole() -> None:
     assert_array_equal(Deskew(centre=False).fit_transform(images).reshape(2, 5, 5), images)
 
 
-def test_pixels_below_zero_have_no_mass() -> None:
-    image = np.zeros((5, 5))
-    image[:, 2] = 1.0
-    image[0, 4] = image[4, 0] = -3.0
-    assert_array_equal(Deskew().fit_transform(image[None]).reshape(5, 5), image)
-
-
 def test_images_do_not_depend_on_the_batch(digits: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     together = Deskew().fit_transform(digits)
     monkeypatch.setattr("skmix.features._IMAGES_AT_A_TIME", 3)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 from scripts import load_script
-from sklearn.decomposition import PCA
-from sklearn.metrics import log_loss
 
 from skmix.datasets import SplitImages
 
@@ -91,32 +88,6 @@ def test_models_are_judged_by_the_test_images(
     assert outcome["parameters_of_components"] == (components + 1) * 12 * 12
 
 
-def test_members_are_averaged(mnist: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Processes would take seconds to start.
-    monkeypatch.setattr(mnist, "fresh_processes", ThreadPoolExecutor)
-    random = np.random.default_rng(1)
-    labels = np.tile(np.arange(10), 30)
-    images = images_of(labels, random)
-    # Some labels are wrong, so that members are of different minds.
-    told = np.where(random.random(300) < 0.2, random.permutation(labels), labels)
-    data = SplitImages(images[:200], told[:200], images[200:], told[200:])
-    recipe = mnist.Recipe(components=5, kernels=1, passes=2, batch=50, judge=False, members=2)
-    outcome = mnist.measure(recipe, data, seed=3, threads=2)
-
-    flat = images.reshape(300, -1).astype(float)
-    pca = PCA(5, random_state=3).fit(flat[:200])
-    rows, judged = pca.transform(flat[:200]), pca.transform(flat[200:])
-    # Seeds 0, 1 and 2 have the six members before these.
-    members = [mnist.fit_member(recipe, rows, told[:200], 1, seed) for seed in (6, 7)]
-    first, second = (each.model.predict_proba(judged) for each in members)
-    assert np.abs(first - second).max() > 0.01
-    mean = (first + second) / 2
-    assert outcome.log_loss == pytest.approx(log_loss(told[200:], mean))
-    assert outcome.error == pytest.approx(np.mean(mean.argmax(axis=1) != told[200:]))
-    assert outcome.error_after == pytest.approx(np.mean([each.error_after for each in members]))
-    assert outcome.parameters == 2 * (10 * (5 + 15) + 10 * 9 + 9)
-
-
 def test_images_for_judging_are_not_trained_on(mnist: ModuleType) -> None:
     labels = np.repeat(np.arange(10), 30)
     numbered = np.arange(300, dtype=np.int64).reshape(-1, 1, 1)
@@ -125,18 +96,3 @@ def test_images_for_judging_are_not_trained_on(mnist: ModuleType) -> None:
     assert np.array_equal(np.sort(together), np.arange(300))
     assert np.array_equal(inside.test_labels, labels[inside.test_images.ravel()])
     assert np.bincount(inside.test_labels).tolist() == [5] * 10
-
-
-def test_settings_combine_or_are_refused(mnist: ModuleType) -> None:
-    recipes = mnist.combinations(["kernels=2,3", "deskew=yes", "trade_off=0.001+0,0"])
-    assert [(each.kernels, each.deskew, each.trade_off) for each in recipes] == [
-        *((2, True, (0.001, 0.0)), (2, True, (0.0,)), (3, True, (0.001, 0.0)), (3, True, (0.0,))),
-    ]
-    for setting, message in (
-        ("kernel=2", "'kernel=2' is not NAME=VALUE.* among deskew, components"),
-        ("deskew=1", "deskew is yes or no, got '1'"),
-        ("start=random", "start is class or separate, got 'random'"),
-        ("members=0", "members is a number from 1 on, got '0'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            mnist.combinations([setting])

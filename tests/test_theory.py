@@ -202,20 +202,6 @@ def test_zero_weight_times_zero_responsibility_is_zero() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "names",
-    [["ant", "ant", "bee", "ant", "bee"], [False, False, True, False, True], np.array([-7, -7, 0, -7, 0])],
-)
-def test_labels_are_any_sortable_values(names: Any) -> None:
-    expected = variational_bound(WORKED_X, WORKED_Y, WORKED_PARAMETERS, WORKED_PREVIOUS)
-    assert variational_bound(WORKED_X, names, WORKED_PARAMETERS, WORKED_PREVIOUS) == expected
-    assert variational_bound(WORKED_X, iter(names), WORKED_PARAMETERS, WORKED_PREVIOUS) == expected
-    first = multivariate_normal(0.0, 1.0).pdf(WORKED_X[:, 0])
-    second = multivariate_normal(2.0, 0.5).pdf(WORKED_X[:, 0])
-    of_smaller_label = np.log(0.6 * first + 0.4 * second)[[0, 1, 3]].sum()
-    assert log_likelihood(WORKED_X, names, WORKED_PREVIOUS)[0] == pytest.approx(of_smaller_label, rel=1e-12)
-
-
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     X, y, model = WORKED_X, WORKED_Y, WORKED_PREVIOUS
     three_kernels = random_parameters(np.random.default_rng(0), 3, 2, 1)

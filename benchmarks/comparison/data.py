@@ -27,8 +27,8 @@ from scipy.stats import multivariate_normal
 from sklearn import datasets as sklearn_datasets
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from skmix import open_rows
 from skmix.datasets import load_mnist, make_shared_kernel_data
-from skmix.io import read_rows
 from skmix.paper import digit_features, make_seven_segment_digits
 from skmix.paper.harness import generator
 
@@ -96,7 +96,7 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
     Parameters
     ----------
     name : str
-        One of `NAMES`; or the path of a table (see `skmix.io.read_rows`) whose last column has the
+        One of `NAMES`; or the path of a table (see `skmix.open_rows`) whose last column has the
         labels, or of a folder with the IDX files of MNIST.
     max_rows : int, default=None
         Use at most this many rows, drawn at random regardless of labels; always the same for the same name.
@@ -123,15 +123,16 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
         pixels = images.reshape(len(images), -1).astype(np.float64)
         found = DataSet(_MNIST, pixels, np.concatenate([data.train_labels, data.test_labels]))
     elif path.is_file():
-        rows = read_rows(path, target=-1)
-        assert rows.labels is not None
-        missing = [row for row, value in enumerate(rows.labels) if value is None or value != value]
-        y = np.array([str(value).strip() for value in rows.labels])
+        rows = open_rows(path, label=(open_rows(path).feature_names or [""])[-1])
+        labels = rows.row_labels().tolist()
+        missing = [row for row, value in enumerate(labels) if value is None or value != value]
+        y = np.array([str(value).strip() for value in labels])
         if len(missing):
             raise ValueError(
                 f"{path}: row {missing[0] + 1} of {len(y)} has no label; {len(missing)} rows have none."
             )
-        found = DataSet(path.name.split(".")[0], rows.X, y)
+        X = np.concatenate([block.X for block in rows.unlabelled().blocks()])
+        found = DataSet(path.name.split(".")[0], X, y)
     else:
         raise ValueError(f"there is no data set or file {name!r}; by name there are {', '.join(NAMES)}.")
     if max_rows is not None and max_rows < len(found.y):

@@ -15,9 +15,9 @@ X = np.random.RandomState(3).normal(size=(42, 2)).round(2)
 X += np.repeat([[0.0, 0.5], [2.0, 0.0], [1.0, 3.0]], SIZES, axis=0)
 
 
-def run(*arguments: object, code: int = 0) -> Result:
-    """Run a command that ends with an exit code, and without a traceback."""
-    result = CliRunner().invoke(app, [str(each) for each in arguments])
+def run(*arguments: object, code: int = 0, given: str | bytes | None = None) -> Result:
+    """Run a command, given its standard input, that ends with an exit code and without a traceback."""
+    result = CliRunner().invoke(app, [str(each) for each in arguments], input=given)
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     return result

@@ -147,16 +147,6 @@ def test_of_many_samples_and_populations_the_first_are_printed(
 # ---------------------------------------------------------------- files
 
 
-def test_hardly_any_cells(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{i}.csv", drawn(SHARES["a"], i)[: i + 1]) for i in range(3)]
-    result = run(*files, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
-    assert "3 samples, 6 cells" in result.stdout
-    result = run(files[1], "--kernels", 1, "-o", tmp_path / "m", "--html", tmp_path / "p.html")
-    assert "1 sample, 2 cells" in result.stdout
-    result = run(files[0], "-o", tmp_path / "m", code=1)
-    assert "1 sample(s)" in said(result)
-
-
 def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
     names, markers = ["B530-A", "R660-A", "TIME"], ["CD3", "", ""]
     rows = {name: np.abs(drawn(own, 3)) * 100.0 for name, own in SHARES.items()}

@@ -130,22 +130,6 @@ def test_whole_numbers_of_columns_are_integers_in_blocks_too(tmp_path: Path) -> 
     assert classifier.fit(X, frame["kind"]).classes_.dtype == np.int64
 
 
-def test_labels_of_dask_and_npy_are_those_of_arrays(tmp_path: Path) -> None:
-    array = pytest.importorskip("dask.array", reason="dask is not installed")
-    np.save(tmp_path / "X.npy", X)
-    classifier = SharedKernelClassifier(3, random_state=0)
-    for labels in (CODES, CODES.astype(float), CODES > 0, np.array(["p", "q", "r"])[CODES]):
-        here = SharedKernelClassifier(3, random_state=0).fit(X, labels)
-        np.save(tmp_path / "y.npy", labels)
-        for there in (
-            classifier.fit(tmp_path / "X.npy", tmp_path / "y.npy"),
-            classifier.fit(array.from_array(X, chunks=(12, 2)), array.from_array(labels, chunks=12)),
-        ):
-            assert there.classes_.dtype == here.classes_.dtype
-            assert_array_equal(there.classes_, here.classes_)
-            assert_array_equal(there.predict(X), labels)
-
-
 def test_groups_that_are_numbers_are_numbers(tmp_path: Path) -> None:
     frame = pd.DataFrame({"u": X[:, 0], "v": X[:, 1], "sample": np.array([7, 10, 2])[CODES]})
     frame.to_csv(tmp_path / "t.csv", index=False)

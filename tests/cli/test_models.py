@@ -8,13 +8,12 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import Result
+from commands import run, said
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -39,15 +38,8 @@ from skmix.plots._models import feature_names
 from skmix.report import evaluate
 
 X, CODES = load_iris(return_X_y=True)
-NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
+NAMES = ["sepal", "sepal width", "petal length", "width"]
 SPECIES = np.array(["setosa", "versicolor", "virginica"])[CODES]
-
-
-def run(*arguments: object, code: int = 0, given: bytes | None = None) -> Result:
-    result = CliRunner().invoke(app, [str(each) for each in arguments], input=given)
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
 
 
 def lines_of(names: list[str], rows: np.ndarray, **beside: Any) -> str:
@@ -113,68 +105,20 @@ def test_a_fit_is_that_of_python(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_folds")
-def test_what_fit_says(folder: Path, tmp_path: Path) -> None:
-    arguments = ("fit", folder / "iris.csv", "-t", "species", "--hold-out", 0.2)
-    result = run(*arguments, "--seed", 3, "-o", tmp_path / "m")
-    assert "120 rows, 4 features, 3 classes (40 rows each)" in result.stdout
-    assert re.search(
-        r"^\d+ kernels, (each of one class|(all|\d+) of which serves? more than one class)"
-        r"(, in \d discriminants)?, "
-        r"(full|tied) covariances, \d+ parameters$",
-        result.stdout,
-        re.M,
-    )
-    assert re.search(
-        r"^chosen among \d+ candidates(; the best of \d models whose probabilities are averaged)?$",
-        result.stdout,
-        re.M,
-    )
-    assert re.search(r"^9\d\.\d % of 30 held-out rows, log-loss 0\.\d+, calibration", result.stdout, re.M)
-    assert f"written into {tmp_path / 'm'}" in result.stdout
-    again = run(*arguments, "--seed", 3, "-o", tmp_path / "n", "--json")
-    printed = json.loads(again.stdout)
-    assert printed["n_rows"] == 120
-    assert printed["held_out"]["n_rows"] == 30
-    assert printed["features"] == NAMES
-    assert printed["n_untried"] == 0
-    assert (tmp_path / "m").read_bytes() == (tmp_path / "n").read_bytes()
-
-
-def test_kernels_that_both_halves_of_the_rows_show(tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).normal(size=16) + np.repeat([0.0, 40.0], 8)
-    pd.DataFrame({"a": rows}).to_csv(tmp_path / "rows.csv", index=False)
-    options = ("--criterion", "stability", "--covariance", "spherical", "--starts", 1, "--outliers", 0)
-    printed = json.loads(run("fit", tmp_path / "rows.csv", *options, "-o", tmp_path / "m", "--json").stdout)
-    assert printed["n_kernels"] == [2]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("two_folds")
-def test_what_is_left_open_is_searched_for(folder: Path, tmp_path: Path) -> None:
-    arguments = ("fit", folder / "even.csv", "-t", "species", "-o", tmp_path / "m", "--outliers", 0)
-    printed = json.loads(run(*arguments, "--json").stdout)
-    search = SharedKernelClassifierCV(random_state=0)
-    search.fit(X[::2], SPECIES[::2])
-    model = skmix.load(tmp_path / "m")
-    assert_array_equal(model.predict_proba(pd.DataFrame(X, columns=NAMES)), search.predict_proba(X))
-    assert printed["n_candidates"] == len({repr(params) for params in search.cv_results_["params"]})
-    assert printed["covariance_type"] == search.best_params_["covariance_type"]
-    n_members = len(search.classifiers_)
-    assert printed["n_members"] == (n_members if n_members > 1 else None)
-
+def test_a_search_of_mixtures_is_that_of_python(folder: Path, tmp_path: Path) -> None:
     dropped = [part for name in ("species", *NAMES[:2]) for part in ("--drop", name)]
     arguments = ("fit", folder / "even.csv", *dropped, "--covariance", "full", "-o", tmp_path / "m")
-    printed = run(*arguments, "--json").stdout
+    printed = json.loads(run(*arguments, "--json").stdout)
     search = SharedKernelMixtureCV(covariance_type="full", random_state=0).fit(X[::2, 2:])
     # Several are averaged, and the threshold is that of the average.
     found = skmix.load(tmp_path / "m")
-    assert len(found.mixtures_) == len(search.mixtures_) > 1
+    assert printed["n_members"] == len(found.mixtures_) == len(search.mixtures_) > 1
     named = pd.DataFrame(X[1::2, 2:], columns=NAMES[2:])
     assert_allclose(found.score_samples(named), search.score_samples(X[1::2, 2:]))
-    assert json.loads(printed)["n_members"] == len(search.mixtures_)
     # Held-out rows lie below those that were fitted.
-    assert json.loads(printed)["outlier_threshold"] < np.quantile(search.score_samples(X[::2, 2:]), 0.01)
-    assert json.loads(printed)["n_candidates"] == len(search.cv_results_["params"])
+    assert printed["outlier_threshold"] == found.threshold_
+    assert found.threshold_ < np.quantile(search.score_samples(X[::2, 2:]), 0.01)
+    assert printed["n_candidates"] == len(search.cv_results_["params"])
 
 
 @pytest.mark.slow
@@ -186,23 +130,18 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     rows = rows @ random.normal(size=(3, 14)) + 0.01 * random.normal(size=(120, 14))
     names = [f"x{i}" for i in range(14)]
     (tmp_path / "t.csv").write_text(lines_of(names, rows, kind=kinds))
-    result = run("fit", tmp_path / "t.csv", "-t", "kind", "-o", tmp_path / "m")
+    run("fit", tmp_path / "t.csv", "-t", "kind", "-o", tmp_path / "m")
     model = skmix.load(tmp_path / "m")
     assert isinstance(model, SharedKernelClassifierCV)
-    assert "120 rows, 14 features, 2 classes" in result.stdout
-    predicted = run("predict", tmp_path / "m", tmp_path / "t.csv").stdout.splitlines()
-    assert predicted[0] == "label,p_a,p_b,log_density,outlier"
-    flags = [line.endswith(",1") for line in predicted[1:]]
-    densities = [float(line.split(",")[3]) for line in predicted[1:]]
-    assert_array_equal(flags, np.array(densities) < model.classifier_.threshold_)
+    predicted = pd.read_csv(io.StringIO(run("predict", tmp_path / "m", tmp_path / "t.csv").stdout))
+    assert list(predicted) == ["label", "p_a", "p_b", "log_density", "outlier"]
+    assert_array_equal(predicted["outlier"] == 1, predicted["log_density"] < model.classifier_.threshold_)
     printed = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json").stdout)
     assert printed["accuracy"] > 0.85
-    assert "SharedKernelClassifierCV" in run("show", tmp_path / "m").stdout
     page = tmp_path / "page.html"
     run("show", tmp_path / "m", "--html", page, "--data", tmp_path / "t.csv")
-    names = feature_names(skmix.load(tmp_path / "m"))
+    names = feature_names(model)
     assert names is not None
-    assert names[0] in ("component 1", "x0, transformed", "x0")
     assert names[0] in page.read_text()
     assert "cannot be sampled" in run("sample", tmp_path / "m", 3, code=1).stderr
 
@@ -211,7 +150,7 @@ def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
     """Columns in another order, with others between them, from standard input and in Parquet."""
     import pandas as pd
 
-    frame = pd.read_csv(folder / "odd.csv")[["petal width", "species", *NAMES[:3]]]
+    frame = pd.read_csv(folder / "odd.csv")[["width", "species", *NAMES[:3]]]
     frame.insert(0, "flower", [f"no {i}" for i in range(len(frame))])
     content = frame.to_csv(index=False, sep="\t").encode()
     result = run("predict", folder / "iris.skmix", "-", "--keep", "flower", given=gzip.compress(content))
@@ -245,28 +184,6 @@ def test_predictions_are_matched_by_name(folder: Path, tmp_path: Path) -> None:
     }
 
 
-def test_far_rows_are_outliers(folder: Path) -> None:
-    rows = lines_of(NAMES, np.array([X[0], X[0] + 50.0])).encode()
-    out = run("predict", folder / "iris.skmix", "-", given=rows).stdout.splitlines()
-    assert [line.rsplit(",", 1)[1] for line in out] == ["outlier", "0", "1"]
-
-
-def test_evaluations_agree_with_predictions(folder: Path) -> None:
-    result = run("evaluate", folder / "iris.skmix", folder / "odd.csv", "--json")
-    printed = json.loads(result.stdout)
-    model = skmix.load(folder / "iris.skmix")
-    del model.feature_names_in_
-    truth = SPECIES[1::2]
-    right = model.classes_[model.predict_proba(X[1::2]).argmax(axis=1)] == truth
-    assert printed["accuracy"] == pytest.approx(right.mean())
-    assert np.trace(printed["confusion"]) == right.sum()
-    text = run("evaluate", folder / "iris.skmix", folder / "odd.csv").stdout
-    assert f"accuracy          {right.mean():.4f}" in text
-    for name in ("mean IoU", "log-loss", "calibration error", "outliers", "precision", "recall"):
-        assert name in text
-    assert re.search(r"^setosa +25 +0 +0 *$", text, re.M)
-
-
 def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text(lines_of(NAMES, X[:4], kind=["setosa", "", "setosa", "setosa"]))
@@ -275,7 +192,7 @@ def test_labels_of_evaluations(folder: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout)["n_rows"] == 3
     table.write_text(lines_of(NAMES, X[:2], species=["rose", "setosa"]))
     result = run("evaluate", folder / "iris.skmix", table, code=1)
-    assert "column 'species' has labels that are not classes of the model: rose" in result.stderr
+    assert "column 'species' has labels that no training row had: ['rose']" in result.stderr
 
 
 def test_a_class_without_rows_has_no_recall(capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,103 +206,15 @@ def test_a_class_without_rows_has_no_recall(capsys: pytest.CaptureFixture[str]) 
     assert not any("nan" in word for words in lines for word in words)
 
 
-def test_of_many_classes_the_worst_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    y = np.arange(80)
-    certain = np.eye(80)[np.where(y == 77, 78, y)]
-    model = SimpleNamespace(classes_=y, predict_proba=lambda X: certain)
-    print_evaluation(evaluate(model, np.zeros((80, 1)), y))
-    said = capsys.readouterr().out
-    shown = re.search(r"class +rows +precision.*?\n\D*(\d+)", said)
-    assert shown is not None
-    assert shown[1] == "77"
-    assert "These have the lowest IoU of 80 classes" in said
-    assert re.search(r"most frequent mistakes.*\n\D*77 +78 +1", said)
-
-
-def test_pages_get_what_they_need(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-
-    def evaluation_page(evaluation: Any, *, title: str) -> str:
-        seen.update(evaluation=evaluation, title=title)
-        return "<p>évaluation</p>"
-
-    def model_page(model: Any, *, title: str, X: Any = None, y: Any = None) -> str:
-        seen.update(model=model, title=title, X=X, y=y)
-        return "<p>model</p>"
-
-    monkeypatch.setattr("skmix.report.evaluation_page", evaluation_page)
-    monkeypatch.setattr("skmix.report.model_page", model_page)
-    page = tmp_path / "page.html"
-    result = run("evaluate", folder / "iris.skmix", folder / "odd.csv", "--html", page)
-    assert page.read_text(encoding="utf-8") == "<p>évaluation</p>"
-    assert seen["evaluation"].n_rows == 75
-    assert seen["title"] == "iris.skmix on odd.csv"
-    assert f"written into {page}" in result.stdout
-    run("show", folder / "iris.skmix", "--html", page, "--data", folder / "odd.csv")
-    assert page.read_text() == "<p>model</p>"
-    assert_array_equal(seen["X"], X[1::2])
-    assert_array_equal(seen["y"], SPECIES[1::2])
-    assert seen["model"].feature_names_in_.tolist() == NAMES
-    run("show", folder / "iris.skmix", "--html", page)
-    assert seen["X"] is None
-    assert run("show", folder / "iris.skmix", "--html", "-").stdout == "<p>model</p>"
-
-
 def test_show(folder: Path) -> None:
-    text = run("show", folder / "iris.skmix").stdout
-    for part in (
-        "iris.skmix: SharedKernelClassifier",
-        "sepal length, sepal width",
-        "target      species",
-        "██████",
-    ):
-        assert part in text
     printed = json.loads(run("show", folder / "iris.skmix", "--json").stdout)
     model = skmix.load(folder / "iris.skmix")
     assert printed["feature_sets"][0]["weights"] == model.weights_.tolist()
-    lines = re.findall(r"^(k\d+) +[\d.]+ +([\d.]+)", text, re.M)
+    assert printed["settings"]["n_kernels"] == 3
+    lines = re.findall(r"^(k\d+) +[\d.]+ +([\d.]+)", run("show", folder / "iris.skmix").stdout, re.M)
     # Those of most rows first.
     order = np.argsort(-model.weights_ @ model.class_prior_)
     assert lines == [(f"k{k}", f"{model.weights_[k, 0]:.3f}") for k in order]
-    assert printed["settings"]["n_kernels"] == 3
-
-
-def test_samples(folder: Path, tmp_path: Path) -> None:
-    import pandas as pd
-
-    model = skmix.load(folder / "iris.skmix")
-    run("sample", folder / "iris.skmix", 50, "--label", "virginica", "-o", tmp_path / "made.csv")
-    made = pd.read_csv(tmp_path / "made.csv")
-    assert list(made) == [*NAMES, "species"]
-    assert_allclose(made[NAMES], model.sample(50, "virginica")[0], rtol=1e-14)
-    assert set(made["species"]) == {"virginica"}
-    printed = json.loads(
-        run("sample", folder / "iris.skmix", 9, "-o", tmp_path / "made.csv", "--json").stdout
-    )
-    assert printed == {"file": str(tmp_path / "made.csv"), "n_rows": 9, "columns": [*NAMES, "species"]}
-    first = run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout
-    assert run("sample", folder / "iris.skmix", 5, "--seed", 1).stdout == first
-    assert run("sample", folder / "iris.skmix", 5, "--seed", 2).stdout != first
-    model.set_params(random_state=1).save(tmp_path / "m")
-    assert run("sample", tmp_path / "m", 5).stdout == first
-    assert run("sample", tmp_path / "m", 5, "--seed", 0).stdout != first
-    result = run("sample", folder / "iris.skmix", 5, "--label", "rose", code=1)
-    assert (
-        "--label rose: not a class of the model; its classes are setosa, versicolor, virginica"
-        in result.stderr
-    )
-
-
-def test_export(folder: Path, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    printed = json.loads(run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx", "--json").stdout)
-    assert printed["features"] == NAMES
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-    model = skmix.load(folder / "iris.skmix")
-    del model.feature_names_in_
-    (found,) = session.run(["probabilities"], {"X": X})
-    assert_allclose(found, model.predict_proba(X), atol=1e-9)
-    assert "outputs: label" in run("export", folder / "iris.skmix", "--onnx", tmp_path / "m.onnx").stdout
 
 
 def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> None:
@@ -431,18 +260,6 @@ def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
     assert skmix.load(path).outlier_label is None
 
 
-def test_missing_values_and_negative_labels(tmp_path: Path) -> None:
-    rows = X.astype(object).copy()
-    rows[::5, 1] = "NA"
-    table = tmp_path / "t.csv"
-    table.write_text(lines_of(NAMES, rows, y=CODES - 1))
-    run("fit", table, "-t", "y", "-o", tmp_path / "m", "--kernels", 3)
-    assert skmix.load(tmp_path / "m").classes_.tolist() == ["-1", "0", "1"]
-    printed = json.loads(run("evaluate", tmp_path / "m", table, "--json").stdout)
-    assert printed["n_rows"] == 150
-    assert printed["accuracy"] > 0.9
-
-
 def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) -> None:
     SharedKernelClassifier(random_state=0).fit(X, CODES).save(tmp_path / "m")
     result = run("predict", tmp_path / "m", folder / "iris.csv", "--drop", "species")
@@ -451,68 +268,85 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
     result = run(
         "predict", tmp_path / "m", folder / "iris.csv", "--drop", "species", "--drop", NAMES[0], code=1
     )
-    assert "the model has 4 features without names" in result.stderr
+    assert "SharedKernelClassifier is expecting 4 features" in result.stderr
     assert "--target COLUMN" in run("evaluate", tmp_path / "m", folder / "iris.csv", code=2).stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("command", "code", "message"),
     [
-        (["fit", "iris.csv", "-t", "kind"], 1, "there is no column 'kind'; there are sepal length"),
+        ("fit iris.csv -t kind", 1, "there is no column 'kind'; there are sepal, sepal width"),
+        ("fit iris.csv -t width --drop species", 1, "column 'width' has the label 0.1, which is not a whole"),
+        ("fit iris.csv -t species --categorical size", 1, "there is no column 'size'"),
+        ("fit iris.csv -t species --weight width --drop width", 1, "cannot be both used and left out"),
+        ("fit iris.csv --weight species", 1, "is of type string; weights must be numbers"),
+        ("fit none.csv", 1, "cannot read none.csv: No such file"),
+        ("fit .", 1, "is a folder, but not a Zarr array"),
         (
-            ["fit", "iris.csv", "-t", "petal width", "--drop", "species"],
+            "fit even.csv -t species --kernels 100000000",
             1,
-            "column 'petal width' has the label 0.1, which is not a whole number",
+            "--kernels 100000000 is more than the 75 rows there are",
         ),
-        (["fit", "none.csv"], 1, "cannot read none.csv: No such file"),
-        (["fit", "."], 1, "cannot read"),
-        (
-            ["fit", "iris.csv", "-t", "species", "--kernels", "many"],
-            2,
-            "'many' is neither 'auto' nor a whole number",
-        ),
-        (["fit", "iris.csv", "-t", "species", "--kernels", "0"], 2, "of at least 1"),
-        (["fit", "iris.csv", "-t", "species", "--feature-sets", "a;b"], 2, "there is no feature 'a'"),
-        (["fit", "iris.csv", "-t", "species", "--feature-sets", ";"], 2, "names nothing"),
-        (["fit", "iris.csv", "-t", "species", "--priors", "a=1"], 2, "name each class once: setosa"),
-        (["fit", "iris.csv", "-t", "species", "--priors", "a"], 2, "not of the form label=number"),
-        (["fit", "iris.csv", "-t", "species", "-o", "iris.csv/m"], 2, "cannot write iris.csv/m"),
-        (["fit", "iris.csv", "--covariance", "round"], 2, "round"),
-        (
-            ["fit", "iris.csv", "-t", "species", "--time-limit", "0"],
-            2,
-            "0 is not a number of seconds above 0",
-        ),
-        (["fit", "iris.csv", "-t", "species", "--time-limit", "nan"], 2, "nan is not a number of seconds"),
-        (
-            ["fit", "none.csv", "--time-limit", "5", "--kernels", "3"],
-            2,
-            "--time-limit cannot be combined with --kernels",
-        ),
-        (["fit", "iris.csv", "--feature-sets", "a;b"], 2, "--feature-sets needs classes"),
+        ("fit iris.csv -t species --kernels many", 2, "'many' is neither 'auto' nor a whole number"),
+        ("fit iris.csv -t species --kernels 0", 2, "of at least 1"),
+        ("fit iris.csv -t species --feature-sets a;b", 2, "there is no feature 'a'"),
+        ("fit iris.csv -t species --feature-sets ;", 2, "names nothing"),
+        ("fit iris.csv -t species --priors a=1", 2, "name each class once: setosa"),
+        ("fit iris.csv -t species --priors a", 2, "not of the form label=number"),
+        ("fit iris.csv -t species --priors u=1,v=-1", 2, "'v=-1' is not of the form label=number"),
+        ("fit iris.csv -t species --priors u=1,v=inf", 2, "'v=inf' is not of the form label=number"),
+        ("fit iris.csv -t species -o iris.csv/m", 2, "iris.csv is not a folder"),
+        ("fit iris.csv -o " + "x" * 300, 2, "xxx: File name too long"),
+        ("fit iris.csv --jobs 0", 2, "-1 uses all cores"),
+        ("fit iris.csv --sep ;;", 2, "';;' is not one character"),
+        ("fit iris.csv --sep .", 2, "'.' is also --decimal"),
+        ("fit iris.csv --encoding klingon", 2, "'klingon' is not known to Python"),
+        ("fit iris.csv --covariance round", 2, "round"),
+        ("fit iris.csv -t species --time-limit 0", 2, "0 is not a number of seconds above 0"),
+        ("fit iris.csv -t species --time-limit nan", 2, "nan is not a number of seconds"),
         # Before the fit, and not after all its work.
-        (["fit", "none.csv", "-t", "a", "--criterion", "bic"], 2, "--criterion cannot be combined with"),
-        (["predict", "iris.skmix", "other.csv"], 1, "there is no column 'sepal length' (and 3 more)"),
-        (["predict", "iris.csv", "iris.csv"], 1, "is not a skmix model"),
-        (["predict", "-", "iris.csv"], 2, "a model must be a file"),
-        (["predict", "iris.skmix", "iris.csv", "-o", "out.xls"], 2, "must end in .csv"),
-        (["predict", "iris.skmix", "iris.csv", "-o", "iris.csv/o.csv"], 2, "cannot write iris.csv/o.csv"),
-        (["predict", "iris.skmix", "iris.csv", "--json"], 2, "--out FILE"),
-        (["predict", "iris.skmix", "clash.csv", "--keep", "label"], 2, "--keep label"),
-        (["show", "iris.skmix", "--data", "iris.csv"], 2, "add --html FILE"),
-        (["sample", "iris.skmix", "0"], 2, "N"),
+        ("fit none.csv --time-limit 5 --kernels 3", 2, "--time-limit cannot be combined with --kernels"),
+        ("fit none.csv -t a --criterion bic", 2, "--criterion cannot be combined with"),
+        ("fit none.csv -t a --folds 3 --hold-out 0.2", 2, "cannot be combined with --hold-out"),
+        ("fit none.csv -t a --html p.html", 2, "add one of them"),
+        *(
+            (f"fit none.csv {option}", 2, f"{option.split()[0]} needs classes: name their column")
+            for option in (
+                "--feature-sets a;b",
+                "--priors uniform",
+                "--hold-out 0.2",
+                "--folds 2",
+                "--html p",
+            )
+        ),
+        ("predict iris.skmix other.csv", 1, "there is no column 'sepal' (and 3 more)"),
+        ("predict iris.csv iris.csv", 1, "is not a skmix model"),
+        ("predict - iris.csv", 2, "a model must be a file"),
+        ("predict iris.skmix iris.csv -o out.xls", 2, "must end in .csv"),
+        ("predict iris.skmix iris.csv -o iris.csv/o.csv", 2, "cannot write iris.csv/o.csv"),
+        ("predict iris.skmix iris.csv --json", 2, "--out FILE"),
+        ("predict iris.skmix clash.csv --keep label", 2, "--keep label"),
+        ("evaluate iris.skmix iris.csv --html .", 2, ".: it is a folder. Name a file in it."),
+        ("show iris.skmix --data iris.csv", 2, "add --html FILE"),
+        ("sample iris.skmix 0", 2, "N"),
+        (
+            "sample iris.skmix 5 --label rose",
+            1,
+            "--label rose: not a class of the model; its classes are setosa",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, message: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: int, message: str
 ) -> None:
     monkeypatch.chdir(folder)
-    (folder / "other.csv").write_text("length,width\n1,2\n")
+    (folder / "other.csv").write_text("a,b\n1,2\n")
     (folder / "clash.csv").write_text(lines_of([*NAMES, "label"], np.column_stack([X, CODES])))
-    result = run(*arguments, code=code)
-    said = " ".join(result.stderr.replace("│", " ").split())
-    assert message in said
+    before = sorted(folder.iterdir())
+    result = run(*command.split(), code=code)
+    assert message in said(result)
     assert result.stdout == ""
+    assert sorted(folder.iterdir()) == before
 
 
 def test_without_a_library_it_says_what_to_install(
@@ -523,33 +357,16 @@ def test_without_a_library_it_says_what_to_install(
     assert 'pip install ".[onnx]"' in result.stderr
 
 
-def test_warnings_are_notes(folder: Path, tmp_path: Path) -> None:
-    result = run(
-        "fit", folder / "iris.csv", "-t", "species", "-o", tmp_path / "m", "--max-passes", 1, "--kernels", 6
-    )
-    assert "Note: The best of 1 starts did not converge in 1 passes" in result.stderr
-    assert "did not converge in 1 pass" in result.stdout
-
-
-@pytest.mark.parametrize(
-    "command", ["fit", "predict", "evaluate", "show", "sample", "export", "digits", "reproduce"]
-)
-def test_help_teaches(command: str) -> None:
-    text = run(command, "--help").stdout
-    assert "Examples:" in text
-    assert f"skmix {command} " in text or f"skmix {command}\n" in " \n".join(
-        map(str.rstrip, text.splitlines())
-    )
-
-
-def test_help_has_the_exit_codes() -> None:
+def test_help_teaches() -> None:
+    group: Any = get_command(app)
     text = run("--help").stdout
     for code, meaning in ((0, "done"), (1, "data or model"), (2, "wrong options"), (130, "interrupted")):
         assert re.search(rf"{code}  {meaning}", text)
-    assert "--install-completion" in text
-    listed = re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE)
-    assert listed[0] == "fit"
-    assert set(listed) == {command.name for command in get_command(app).commands.values()}
+    # Commands are listed in the order of their use.
+    commands = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "digits", "reproduce"]
+    assert re.findall(r"^│ ([a-z]+)  ", text, re.MULTILINE) == group.list_commands(None) == commands
+    assert group.no_args_is_help
+    assert all("Examples:" in group.commands[command].epilog for command in commands)
 
 
 def test_progress_waits_and_then_has_the_time_left() -> None:
@@ -569,28 +386,6 @@ def test_progress_waits_and_then_has_the_time_left() -> None:
     text = shown(0.0)
     assert "reading" in text
     assert re.search(r"at most.*(-:--:--|\d:\d\d:\d\d).*left", text)
-
-
-def test_fits_report_their_passes_to_who_watches() -> None:
-    from contextlib import contextmanager
-
-    from skmix.estimators.callbacks import watched_by
-
-    printed: list[tuple[str, int | None, list[str]]] = []
-
-    @contextmanager
-    def watcher(title: str, total: int | None):
-        messages: list[str] = []
-        printed.append((title, total, messages))
-        yield messages.append
-
-    with watched_by(watcher):
-        model = SharedKernelClassifier(random_state=0, max_iter=77).fit(X, CODES)
-    title, total, messages = printed[-1]
-    assert (title, total, len(messages)) == ("passes", 77, model.n_iter_)
-    printed.clear()
-    SharedKernelClassifier(random_state=0).fit(X, CODES)
-    assert printed == []
 
 
 cells = st.sampled_from(["", "0", "1", "1", "2.5", "-3e8", "1e308", "x", "NA", "true", "0"])

@@ -70,10 +70,7 @@ def cells(text: str) -> list[list[str]]:
     ],
 )
 def test_columns_that_deserve_a_word(name: str, values: Any, note: str | None) -> None:
-    table: Any = SimpleNamespace(
-        X=np.array(values, dtype=float)[:, None], feature_names=[name], columns={name: None}
-    )
-    found = column_remarks(table)
+    found = column_remarks(np.array(values, dtype=float)[:, None], [name])
     assert len(found) == (note is not None)
     assert note is None or str(found[0]).startswith(note)
 

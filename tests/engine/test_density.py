@@ -78,8 +78,10 @@ def test_rows_farther_than_squares_reach_give_no_nan(covariance_type: str, magni
     assert_allclose(w.sum(axis=1), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("n_features", [2, 17])
-@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+@pytest.mark.parametrize(
+    ("covariance_type", "n_features"),
+    [("full", 2), ("full", 17), ("tied", 17), ("diag", 2), ("spherical", 17), ("low_rank", 2)],
+)
 def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
     covariance_type: str, n_features: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,8 +99,10 @@ def test_rows_far_from_kernels_that_are_narrow_for_their_distance(
         assert (found[:2] < -1e200).all()
 
 
-@pytest.mark.parametrize("n_features", [2, 13])
-@pytest.mark.parametrize("covariance_type", [*COVARIANCE_TYPES, "low_rank"])
+@pytest.mark.parametrize(
+    ("covariance_type", "n_features"),
+    [("full", 2), ("full", 13), ("tied", 13), ("diag", 2), ("spherical", 13), ("low_rank", 2)],
+)
 def test_a_rows_density_does_not_depend_on_its_neighbours(covariance_type: str, n_features: int) -> None:
     """To the last bit: rows alone, in slices and together; near, far, with gaps and without any value."""
     random = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from oracles import random_model
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.model import FloatArray, Parameters
 
-GROUPS = [[3, 0], [1, 4]]  # of six columns: in another order, and without columns 2 and 5
+SETS = [[3, 0], [1, 4]]  # of six columns: in another order, and without columns 2 and 5
 
 
 def mixture_of(
@@ -37,14 +37,14 @@ def random_mixture(seed: int, covariance_type: str = "full", n_features: int = 4
 
 
 def classifier_of(
-    models: list[SharedKernelMixture], groups: list[list[int]], n_features: int, **settings: Any
+    models: list[SharedKernelMixture], sets: list[list[int]], n_features: int, **settings: Any
 ) -> SharedKernelClassifier:
     """Return a fitted classifier of these models."""
     one = len(models) == 1
     classifier = SharedKernelClassifier(
-        covariance_type=models[0].covariance_type, feature_sets=None if one else groups, **settings
+        covariance_type=models[0].covariance_type, feature_sets=None if one else sets, **settings
     )
-    classifier.models_, classifier.feature_sets_ = models, groups
+    classifier.models_, classifier.feature_sets_ = models, sets
     classifier.class_prior_, classifier.n_features_in_ = models[0].class_prior_, n_features
     classifier.temperature_, classifier.threshold_ = 1.0, -np.inf
     return classifier
@@ -56,10 +56,10 @@ def random_classifier(seed: int, covariance_type: str = "full") -> SharedKernelC
 
 
 def random_product(seed: int, covariance_type: str = "full") -> SharedKernelClassifier:
-    """Return a classifier of three classes, with two groups of two features out of six columns."""
+    """Return a classifier of three classes, with two sets of two features out of six columns."""
     models = [random_mixture(seed + g, covariance_type, 2) for g in range(2)]
     models[1].class_prior_ = models[0].class_prior_
-    return classifier_of(models, [list(group) for group in GROUPS], 6, random_state=0)
+    return classifier_of(models, [list(feature_set) for feature_set in SETS], 6, random_state=0)
 
 
 class AfterPass:

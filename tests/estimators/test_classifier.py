@@ -177,7 +177,7 @@ def test_feature_sets_by_name_are_those_by_index() -> None:
     assert mixed.feature_sets_ == [[2, 0], [3]]
 
 
-def test_one_group_of_all_columns_is_no_group() -> None:
+def test_one_set_of_all_columns_is_no_set() -> None:
     X, y = unequal_classes()
     grouped = SharedKernelClassifier(feature_sets=[[0, 1, 2, 3]], random_state=0).fit(X, y)
     plain = SharedKernelClassifier(random_state=0).fit(X, y)
@@ -203,7 +203,7 @@ def test_attributes_of_one_model_go_when_there_are_several() -> None:
     assert model.weights_.shape == (3, 3)
 
 
-def test_samples_leave_columns_of_no_group_empty() -> None:
+def test_samples_leave_columns_of_no_set_empty() -> None:
     X, y = unequal_classes()
     model = SharedKernelClassifier(feature_sets=[[0], [3]], random_state=0).fit(X, y)
     rows, _ = model.sample(6)
@@ -288,7 +288,7 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         assert_array_equal(found, expected)
 
 
-def test_given_starts_with_groups_are_one_for_each() -> None:
+def test_given_starts_with_sets_are_one_for_each() -> None:
     X, y = unequal_classes()
     starts = [
         {"means": np.eye(3, 4)[:, :2]},

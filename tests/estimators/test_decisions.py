@@ -49,7 +49,7 @@ def with_gaps(X: FloatArray) -> FloatArray:
 
 
 @pytest.mark.parametrize(
-    ("share", "groups", "kind", "n_kernels"),
+    ("share", "sets", "kind", "n_kernels"),
     [
         (0.5, None, "plain", None),
         (0.1, [[0, 1], [2]], "plain", None),
@@ -59,7 +59,7 @@ def with_gaps(X: FloatArray) -> FloatArray:
     ],
 )
 def test_the_threshold_is_a_quantile_of_held_out_densities(
-    share: float, groups: Any, kind: str, n_kernels: int | None
+    share: float, sets: Any, kind: str, n_kernels: int | None
 ) -> None:
     X, y = blobs(n=24)
     weights = np.random.RandomState(1).randint(1, 4, size=len(X)) if kind == "weighted" else None
@@ -68,7 +68,7 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
     if kind == "unlabelled":
         y = np.where(np.arange(len(y)) % 3 == 0, np.nan, y)
     settings: Any = {
-        "n_kernels": n_kernels, "feature_sets": groups, "random_state": 0, "tol": 1e-2,
+        "n_kernels": n_kernels, "feature_sets": sets, "random_state": 0, "tol": 1e-2,
     }  # fmt: skip
     model = SharedKernelClassifier(reject_below=share, outlier_label=-1, **settings).fit(X, y, weights)
     codes = np.where(np.isnan(y), -1, y).astype(np.int64)
@@ -131,16 +131,6 @@ def test_a_row_of_weight_three_is_three_rows() -> None:
             # Weights may have any unit: then there are as many rows as there are.
             assert_allclose(quantile(share, values, np.full(n, 1.0 / n)), quantile(share, values))
     assert quantile(0.2, values, np.arange(100.0) + 1) != quantile(0.2, values)
-
-
-def test_of_many_rows_one_part_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = blobs()
-    fits: list[int] = []
-    monkeypatch.setattr(crossfit, "_ENOUGH", 50)
-    refit = crossfit.refit
-    monkeypatch.setattr(crossfit, "refit", lambda *given: fits.append(1) or refit(*given))
-    SharedKernelClassifier(reject_below=0.1, random_state=0).fit(X, y)
-    assert len(fits) == 2
 
 
 def test_without_held_out_rows_the_threshold_is_that_of_the_training_rows(

@@ -9,10 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn import clone, config_context
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.model_selection import GridSearchCV
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
 
@@ -121,47 +118,11 @@ def test_transformed_rows_are_frames_when_asked_for(library: str) -> None:
 # ---------------------------------------------------------------- meta-estimators
 
 
-def test_a_pipeline_is_the_steps_by_hand() -> None:
-    scaled = StandardScaler().fit_transform(X)
-    by_hand = SharedKernelClassifier(random_state=0).fit(scaled, Y)
-    pipeline = make_pipeline(StandardScaler(), SharedKernelClassifier(random_state=0)).fit(X, Y)
-    np.testing.assert_array_equal(pipeline.predict_proba(X), by_hand.predict_proba(scaled))
-    np.testing.assert_array_equal(pipeline.score_samples(X), by_hand.score_samples(scaled))
-    assert pipeline.score(X, Y) == by_hand.score(scaled, Y)
-    features = make_pipeline(SharedKernelMixture(4, random_state=0), LogisticRegression()).fit(X, Y)
-    assert features.score(X, Y) > 0.9
-
-
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_log_proba"])
-def test_predictions_of_held_out_rows(method: str) -> None:
-    model = SharedKernelClassifier(random_state=0)
-    out = cross_val_predict(
-        model,
-        X,
-        Y,
-        cv=[(np.arange(60), np.arange(60, 120)), (np.arange(60, 120), np.arange(60))],
-        method=method,
-    )
-    first = clone(model).fit(X[:60], Y[:60])
-    np.testing.assert_array_equal(out[60:], getattr(first, method)(X[60:]))
-
-
 # ---------------------------------------------------------------- metadata routing
 
 
 def weighted(estimator: Any) -> Any:
     return clone(estimator).set_fit_request(sample_weight=True)
-
-
-def test_weights_reach_the_last_step_of_a_pipeline(routing: Any) -> None:
-    by_hand = SharedKernelClassifier(random_state=0).fit(X, Y, WEIGHTS)
-    pipeline = make_pipeline(
-        StandardScaler(with_mean=False, with_std=False).set_fit_request(sample_weight=False),
-        weighted(SharedKernelClassifier(random_state=0)),
-    ).fit(X, Y, sample_weight=WEIGHTS)
-    np.testing.assert_array_equal(pipeline.predict_proba(X), by_hand.predict_proba(X))
-    unweighted = SharedKernelClassifier(random_state=0).fit(X, Y)
-    assert np.abs(pipeline.predict_proba(X) - unweighted.predict_proba(X)).max() > 1e-3
 
 
 def test_weights_reach_every_fit_and_score_of_a_search(routing: Any) -> None:
@@ -173,9 +134,3 @@ def test_weights_reach_every_fit_and_score_of_a_search(routing: Any) -> None:
         assert found == by_hand.score(X[60:], Y[60:], WEIGHTS[60:])
     best = clone(search.best_estimator_).fit(X, Y, WEIGHTS)
     np.testing.assert_array_equal(search.predict_proba(X), best.predict_proba(X))
-
-
-def test_weights_nobody_asked_for_are_an_error(routing: Any) -> None:
-    search = GridSearchCV(SharedKernelClassifier(random_state=0), {"n_kernels": [3]}, cv=3)
-    with pytest.raises(ValueError, match="sample_weight"):
-        search.fit(X, Y, sample_weight=WEIGHTS)

@@ -27,18 +27,18 @@ def sample(n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
     return random.normal(size=(len(y), 2)) + 2.0 * y[:, None], y
 
 
-def test_batches_without_a_value_in_a_group_change_nothing_there() -> None:
+def test_batches_without_a_value_in_a_set_change_nothing_there() -> None:
     X, y = sample()
     plain = SharedKernelClassifier(2, random_state=0).fit(X, y)
     means = plain.means_.copy()
     assert_array_equal(plain.partial_fit(np.full((3, 2), np.nan), [0, 1, 0]).means_, means)
-    groups = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y)
-    before = [model.means_.copy() for model in groups.models_]
+    sets = SharedKernelClassifier(2, feature_sets=[[0], [1]], random_state=0).fit(X, y)
+    before = [model.means_.copy() for model in sets.models_]
     Z = X[:20].copy()
     Z[:, 0] = np.nan
-    groups.partial_fit(Z, y[:20])
-    assert_array_equal(groups.models_[0].means_, before[0])
-    assert np.any(groups.models_[1].means_ != before[1])
+    sets.partial_fit(Z, y[:20])
+    assert_array_equal(sets.models_[0].means_, before[0])
+    assert np.any(sets.models_[1].means_ != before[1])
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_rows_of_any_layout_are_scored_alike_and_bad_ones_refused() -> None:
 def test_a_stream_goes_on_with_the_settings_of_its_classifier() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(200, 2)), np.arange(200) % 2
-    groups = [[0], [1]]
-    model = SharedKernelClassifier(2, feature_sets=groups, covariance_prior=3.0, random_state=0)
+    sets = [[0], [1]]
+    model = SharedKernelClassifier(2, feature_sets=sets, covariance_prior=3.0, random_state=0)
     model.partial_fit(X, y, classes=[0, 1]).set_params(covariance_prior=(7.0, np.diag([2.0, 5.0])))
     model.partial_fit(X, y)
     for part, variance in zip(model.models_, (2.0, 5.0), strict=True):

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from calls import Listed
 from sklearn.base import clone
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, open_rows
 from skmix.engine.compute.blocks import Block
 from skmix.engine.sources import blocks
 from skmix.engine.sources.blocks import BlockRows
+from skmix.io import Source
 
-CUTS = [0, 5, 90, 91, 260, 400]
+N_ROWS = 400
 
 
 def make_rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
-    names = np.array(["oak", "elm", "ash"])[random.integers(0, 3, CUTS[-1])]
+    names = np.array(["oak", "elm", "ash"])[random.integers(0, 3, N_ROWS)]
     place = {"oak": [0.0, 0.0, 1.0, 5.0], "elm": [2.0, 3.0, 0.0, 5.0], "ash": [5.0, 0.0, 0.0, 4.0]}
-    X = np.array([place[name] for name in names]) + random.normal(size=(CUTS[-1], 4))
-    return X, names, random.uniform(0.5, 2.0, size=CUTS[-1])
+    X = np.array([place[name] for name in names]) + random.normal(size=(N_ROWS, 4))
+    return X, names, random.uniform(0.5, 2.0, size=N_ROWS)
 
 
-def cut(X, y=None, weights=None, names=None) -> Listed:
-    return Listed(
-        [
-            Block(X[a:b], None if y is None else y[a:b], None if weights is None else weights[a:b])
-            for a, b in pairwise(CUTS)
-        ],
-        names,
-    )
+def cut(X, y=None, weights=None) -> Source:
+    return open_rows(X, label=y, weight=weights, chunk_rows=90)
 
 
 def assert_same(one, other) -> None:
@@ -77,28 +70,6 @@ def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
     assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
 
 
-def test_a_classifier_of_feature_sets() -> None:
-    X, y, weights = make_rows()
-    X[3:20, :2] = np.nan
-    X[300:310, 3] = np.nan
-    names = ["a", "b", "c", "d"]
-    model = SharedKernelClassifier(
-        3, feature_sets=[["b", "a"], ["c"]], priors="uniform", reject_below=0.1, outlier_label="?",
-        random_state=0, tol=1e-3,
-    )  # fmt: skip
-    there = model.fit(cut(X, y, weights, names))
-    assert there.feature_names_in_.tolist() == names
-    plain = SharedKernelClassifier(**{**model.get_params(), "feature_sets": [[1, 0], [2]]})
-    here = plain.fit(X, y, sample_weight=weights)
-    for one, other in zip(there.models_, here.models_, strict=True):
-        assert np.allclose(one.means_, other.means_, rtol=1e-9, atol=1e-9)
-        assert np.allclose(one.class_prior_, other.class_prior_)
-    assert there.feature_sets_ == here.feature_sets_ == [[1, 0], [2]]
-    assert there.threshold_ == pytest.approx(here.threshold_, rel=1e-9)
-    del there.feature_names_in_
-    assert np.array_equal(there.predict(X), here.predict(X))
-
-
 def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, weights = make_rows()
     monkeypatch.setattr(blocks, "_FEWEST_SAMPLED", 60)
@@ -115,7 +86,7 @@ def test_a_sample_stands_for_rows_that_are_too_many() -> None:
     random = np.random.default_rng(3)
     y = np.repeat([0, 1], [45_000, 300])
     X = np.where(y[:, None] == 0, -3.0, 3.0) + random.normal(size=(len(y), 2))
-    blocks = Listed([Block(X[a : a + 9000], y[a : a + 9000]) for a in range(0, len(y), 9000)])
+    blocks = open_rows(X, label=y, chunk_rows=9000)
     for init in ("class", "k-means++"):
         model = SharedKernelMixture(2, init=init, random_state=0).fit(blocks)
         assert model.class_count_.tolist() == [45_000, 300]
@@ -146,7 +117,7 @@ def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
     X[seen, 1] = [1.0, 2.0, 3.0, 6.0]
     rows, _, _ = BlockRows(Listed([Block(X)])).start_rows()
     assert np.array_equal(np.unique(rows[:, 1]), [3.0])
-    model = SharedKernelMixture(2, max_iter=1000, random_state=0).fit(Listed([Block(X)]))
+    model = SharedKernelMixture(2, max_iter=1000, random_state=0).fit(open_rows(X))
     assert np.isfinite(model.means_).all()
 
 
@@ -156,8 +127,6 @@ def test_what_needs_all_rows_at_once_is_refused() -> None:
     codes[0] = -1
     with pytest.raises(ValueError, match="1 rows have no label, and 2 feature sets cannot be combined"):
         SharedKernelClassifier(feature_sets=[[0], [1]]).fit(cut(X, codes))
-    with pytest.raises(ValueError, match="leave y and sample_weight out"):
-        SharedKernelMixture().fit(cut(X, y), y)
 
 
 def test_bad_rows_are_told_and_leave_the_estimator_as_it_was() -> None:
@@ -172,7 +141,7 @@ def test_bad_rows_are_told_and_leave_the_estimator_as_it_was() -> None:
         ((X, np.full(400, -1)), "All 400 rows are unlabelled"),
         ((X, X[:, 0]), "Unknown label type"),
         ((X, y, 0.0 * weights), r"Found 0 row\(s\) with a weight"),
-        ((empty, y), r"has no value: all 4 features are NaN \(2 such rows\)"),
+        ((empty, y), r"2 row\(s\) of .* have no value: all 4 features are NaN"),
         ((lacking, y), "Feature 2 of X has no value"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -120,16 +120,6 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
         there.bic(rows, "y" if rows.named else y)
 
 
-def test_labels_in_a_file_beside_rows_in_memory_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "labels.npy", NAMES)
-    path = tmp_path / "labels.npy"
-    for name, given in (("y", (path,)), ("sample_weight", (NAMES, str(path)))):
-        with pytest.raises(ValueError, match=rf"{name} is '.*labels.npy'.* but X is a ndarray"):
-            SharedKernelClassifier().fit(X, *given)
-    with pytest.raises(ValueError, match=r"y is '.*labels.npy'.* but X is a ndarray"):
-        SharedKernelClassifier().fit(X, NAMES).score(X, path)
-
-
 def test_columns_that_do_not_fit_are_told(tmp_path: Path) -> None:
     model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
     with pytest.raises(ValueError, match="X has 2 features, but SharedKernelClassifier is expecting 3"):

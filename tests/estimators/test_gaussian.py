@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.mixture import GaussianMixture as Theirs
 from sklearn.utils.fixes import parse_version
 
-from skmix import GaussianMixture, SharedKernelMixture, load
+from skmix import GaussianMixture, load
 from skmix.engine.model import Parameters, Status
 from skmix.estimators import gaussian
 
@@ -116,40 +116,6 @@ def test_same_fit_from_a_given_start(covariance_type: str) -> None:
     assert_same(ours, theirs, X)
 
 
-def test_one_class_of_the_shared_kernel_mixture_is_the_same_model() -> None:
-    X = overlapping()
-    for covariance_type in COVARIANCE_TYPES:
-        variances = np.array([1.5, 30.0, 0.05])
-        covariances = {
-            "full": np.stack([np.diag(variances)] * 3),
-            "tied": np.diag(variances),
-            "diag": np.stack([variances] * 3),
-            "spherical": np.full(3, 5.0),
-        }[covariance_type]
-        start = {"means": X[:3], "covariances": covariances, "weights": np.array([[0.2], [0.3], [0.5]])}
-        shared = SharedKernelMixture(
-            3, covariance_type=covariance_type, init=start, tol=1e-6, variance_floor=0.0, max_iter=1000
-        ).fit(X)
-        theirs = Theirs(
-            3,
-            covariance_type=covariance_type,
-            weights_init=[0.2, 0.3, 0.5],
-            means_init=X[:3],
-            precisions_init=precisions(covariance_type),
-            tol=1e-6,
-            reg_covar=0.0,
-            max_iter=1000,
-        ).fit(X)
-        assert shared.n_iter_ == theirs.n_iter_
-        assert_allclose(shared.weights_[:, 0], theirs.weights_, rtol=RELATIVE)
-        assert_allclose(shared.means_, theirs.means_, rtol=RELATIVE)
-        assert_allclose(shared.covariances_, theirs.covariances_, rtol=RELATIVE, atol=RELATIVE)
-        assert_allclose(shared.score_samples(X), theirs.score_samples(X), rtol=RELATIVE)
-        assert_allclose(shared.predict_proba(X), theirs.predict_proba(X), rtol=1e-5, atol=RELATIVE)
-        assert shared.bic(X) == pytest.approx(theirs.bic(X), rel=RELATIVE)
-        assert shared.aic(X) == pytest.approx(theirs.aic(X), rel=RELATIVE)
-
-
 # ---------------------------------------------------------------- float32
 
 
@@ -197,28 +163,6 @@ def test_samples_are_theirs(covariance_type: str) -> None:
 
 
 # ---------------------------------------------------------------- warnings, errors and words
-
-
-BAD_SETTINGS: list[dict[str, Any]] = [
-    {"n_components": 0},
-    {"n_components": 2.5},
-    {"n_components": 500},
-    {"tol": -1.0},
-    {"reg_covar": -1.0},
-    {"max_iter": -1},
-    {"n_init": 0},
-    {"covariance_type": "banded"},
-    {"init_params": "hopeful"},
-    {"n_components": 2, "weights_init": [0.5, 0.6]},
-    {"n_components": 2, "weights_init": [0.5, 0.25, 0.25]},
-    {"n_components": 2, "weights_init": [-0.5, 1.5]},
-    {"n_components": 2, "means_init": [[0.0, 0.0]]},
-    {"n_components": 2, "precisions_init": -np.stack([np.eye(3)] * 2)},
-    {"n_components": 2, "precisions_init": np.ones((2, 3))},
-    {"n_components": 2, "covariance_type": "tied", "precisions_init": np.ones((3, 3)) - 2.0 * np.eye(3)},
-    {"n_components": 2, "covariance_type": "diag", "precisions_init": -np.ones((2, 3))},
-    {"n_components": 2, "covariance_type": "spherical", "precisions_init": [1.0, 0.0]},
-]
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
@@ -322,14 +266,6 @@ def test_covariances_rounded_to_single_precision_stay_positive_definite(
     assert_array_equal(load(tmp_path / "model.skmix").predict(X), model.predict(X))
 
 
-def test_rows_are_drawn_from_features_in_very_different_units() -> None:
-    """The singular values that NumPy draws with would lose the small feature to rounding."""
-    X = overlapping(300) * [1e-9, 1.0, 1e9]
-    drawn, _ = GaussianMixture(1, reg_covar=0.0, random_state=0).fit(X).sample(3000)
-    assert_allclose(drawn.std(axis=0), X.std(axis=0), rtol=0.1)
-    assert_allclose(np.corrcoef(drawn.T), np.corrcoef(X.T), atol=0.1)
-
-
 def test_weights_of_a_start_that_fails_at_once_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of scikit-learn's starts from single rows are shares of all rows."""
 
@@ -395,24 +331,3 @@ def test_a_failed_start_serves_only_where_there_is_no_other(monkeypatch: pytest.
     with pytest.warns(ConvergenceWarning):
         alone = GaussianMixture(2, random_state=0).fit(X)
     assert_allclose(alone.means_, seen[1].means[0], rtol=1e-12)
-
-
-class Exchanged:
-    """An array of a library that NumPy knows nothing of, which can be read through DLPack alone."""
-
-    def __init__(self, values: np.ndarray) -> None:
-        self._values = values
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._values.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self._values.dtype
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._values.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._values.__dlpack_device__()

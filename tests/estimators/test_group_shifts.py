@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import class_log_likelihood, responsibilities
+from oracles import responsibilities
 from sklearn.exceptions import ConvergenceWarning
 
 from skmix import SharedKernelMixture
@@ -78,24 +78,6 @@ def test_kernels_of_known_groups_have_their_means() -> None:
         w[own] = responsibilities(X[own], np.zeros(own.sum(), dtype=np.int64), of_group(model, j))
     assert_allclose(model.predict_proba(X, groups=y), w, atol=1e-9)
     assert_array_equal(model.predict(X, groups=y), w.argmax(axis=1))
-
-
-def test_without_groups_rows_come_from_the_mixture_of_all_groups() -> None:
-    X, _, _ = shifted_groups()
-    model = fitted()
-    # A model without shifts that has a kernel for each of ours in each group.
-    means = (model.means_ + model.group_shifts_).reshape(-1, 2)
-    weights = (model.class_prior_[:, None] * model.weights_.T).reshape(-1, 1)
-    flat = Parameters(weights, means, np.tile(model.covariances_, (6, 1, 1)))
-    scores = class_log_likelihood(X, flat)[:, 0]
-    assert_allclose(model.score_samples(X), scores, rtol=1e-9)
-    assert_allclose(model.score(X), scores.mean(), rtol=1e-9)
-    shares = responsibilities(X, np.zeros(len(X), dtype=np.int64), flat).reshape(len(X), 6, 3)
-    assert_allclose(model.predict_proba(X), shares.sum(axis=1), atol=1e-9)
-    assert_allclose(model.transform(X), shares.sum(axis=1), atol=1e-9)
-    assert_array_equal(model.predict(X), shares.sum(axis=1).argmax(axis=1))
-    n_parameters = 0.5 * (model.aic(X) + 2.0 * scores.sum())
-    assert_allclose(model.bic(X), -2.0 * scores.sum() + n_parameters * np.log(len(X)))
 
 
 def test_kernels_are_merged_by_the_density_of_all_groups() -> None:

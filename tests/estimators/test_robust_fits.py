@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import cauchy, kstest
 from scipy.stats import t as student
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load
+from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.groups import Study, match
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [6.0, 5.0, 0.0], [-5.0, 6.0, 2.0]])
@@ -91,17 +91,6 @@ def test_a_joint_density_is_a_marginal_times_a_conditional(
         assert_allclose(model.score_samples(masked), known, rtol=1e-9)
 
 
-@each_setting
-def test_conditionals_of_a_classifier_can_be_saved(settings: dict[str, Any], tmp_path: Path) -> None:
-    model = SharedKernelClassifier(3, covariance_type="tied", random_state=0, tol=1.0, **settings)
-    conditional = model.fit(X, Y).condition({1: 0.5})
-    conditional.save(tmp_path / "model.skmix")
-    again = load(tmp_path / "model.skmix")
-    assert_array_equal(again.predict_proba(NEW[:, [0, 2]]), conditional.predict_proba(NEW[:, [0, 2]]))
-    joint = np.insert(NEW[:, [0, 2]], 1, 0.5, axis=1)
-    assert_allclose(conditional.predict_proba(NEW[:, [0, 2]]), model.predict_proba(joint), atol=1e-10)
-
-
 def only_the_first_kernel(tail: str, share: float = 0.0) -> SharedKernelMixture:
     """Return a mixture of one kernel, or of a background alone."""
     model = fitted(tail=tail)
@@ -156,37 +145,6 @@ def test_what_does_not_belong_together_is_not_saved(
     change(model)
     with pytest.raises(ValueError, match=message):
         model.save(tmp_path / "model.skmix")
-
-
-def test_frozen_kernels_keep_their_degrees() -> None:
-    model = fitted(tail="t")
-    start = {
-        "means": model.means_,
-        "covariances": model.covariances_,
-        "weights": model.weights_,
-        "degrees": np.array([2.0, 3.0, 4.0]),
-    }
-    kept = fitted(tail="t", init={**start, "freeze": "kernels"})
-    assert_array_equal(kept.kernel_degrees_, start["degrees"])
-    assert_array_equal(kept.means_, start["means"])
-    kept = fitted(tail="t", init={**start, "freeze": "weights"})
-    assert_allclose(kept.weights_, start["weights"], rtol=1e-12)
-    assert not np.allclose(kept.kernel_degrees_, start["degrees"])
-    del start["degrees"]
-    with pytest.raises(ValueError, match="init must have 'degrees'"):
-        fitted(tail="t", init={**start, "freeze": "kernels"})
-
-
-def test_one_more_class() -> None:
-    model = fitted(tail="background")
-    own = CENTRES[2] + np.random.default_rng(3).normal(size=(200, 3))
-    model.add_class(own, 7)
-    assert model.weights_[np.argmin(((model.means_ - CENTRES[2]) ** 2).sum(axis=1)), 2] > 0.9
-    assert model.background_weights_[2] < 0.02
-    # Rows far from all kernels, inside of the box or not, are background.
-    model.add_class(np.full((3, 3), 1e3), 8)
-    assert model.background_weights_[3] > 0.99
-    assert model.predict_proba(np.full((1, 3), 1e3)).sum() < 1e-6
 
 
 def test_new_rows_outside_of_the_box_are_background_in_the_composition_too() -> None:

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import Listed
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, open_rows
-from skmix.engine.compute.blocks import Block
 from skmix.engine.model import Status
 from skmix.estimators import densities, streams
 
@@ -106,11 +104,11 @@ def test_rows_of_weight_zero_may_be_empty_in_memory_and_in_blocks() -> None:
     X[7], weights = np.nan, np.ones(len(X))
     weights[7] = 0.0
     here = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(X, y, sample_weight=weights)
-    there = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(Listed([Block(X, y, weights)]))
+    there = SharedKernelMixture(3, random_state=0, tol=1e-2).fit(open_rows(X, label=y, weight=weights))
     assert_allclose(here.means_, there.means_, rtol=1e-9)
     for fit in (
         lambda: SharedKernelMixture().fit(X, y),
-        lambda: SharedKernelMixture().fit(Listed([Block(X, y)])),
+        lambda: SharedKernelMixture().fit(open_rows(X, label=y)),
     ):
         with pytest.raises(ValueError, match=r"no value: .* a weight of zero"):
             fit()

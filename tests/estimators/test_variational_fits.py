@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, load_wine
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
@@ -103,21 +103,3 @@ def test_too_many_kernels_do_no_harm() -> None:
     losses = [log_loss(unknown, model.predict_proba(others)) for model in (em, variational)]
     assert losses[1] < 0.2 * losses[0]
     assert variational.score(others, unknown) >= 0.95
-
-
-def test_a_class_can_be_added() -> None:
-    model = mixture().fit(X[Y < 2], Y[Y < 2])
-    means = model.means_.copy()
-    model.add_class(X[Y == 2], 2)
-    assert_array_equal(model.means_, means)
-    assert_allclose(model.weights_.sum(axis=0), 1.0)
-    assert not hasattr(model, "weight_concentration_")
-
-
-def test_feature_sets_gaps_and_rows_without_labels() -> None:
-    holes = np.where(np.random.default_rng(0).uniform(size=X.shape) < 0.1, np.nan, X)
-    grouped = classifier(feature_sets=[[0, 1], [2, 3]]).fit(X, Y)
-    assert grouped.score(X, Y) > 0.9
-    assert classifier().fit(holes, Y).score(X, Y) > 0.9
-    few = np.where(np.arange(150) % 5 == 0, Y, -1)
-    assert classifier().fit(X, few).score(X, Y) > 0.85

@@ -182,23 +182,6 @@ def test_labels_beside_a_background(tmp_path: Path, annotate: Callable[..., Any]
     assert_allclose(adata.obsm["kernel_probabilities"][-1], [0.0, 0.0, 0.0, 1.0])
 
 
-def test_labels_follow_the_shifts_of_known_groups(tmp_path: Path) -> None:
-    kernels, groups = np.tile([0, 1], 300), np.repeat(["a", "b", "c"], 200)
-    shift = np.select([groups == "a", groups == "b"], [-0.9, 0.0], 0.9)
-    rows = np.random.default_rng(1).normal(size=(600, 1), scale=0.3) + (2.2 * kernels + shift)[:, None]
-    start = {"means": [[0.0], [2.2]]}
-    fitted = SharedKernelMixture(2, init=start, group_shift=1.0, tol=1e-3).fit(rows, groups)
-    study, expected, target = Study(fitted), fitted.predict(rows, groups=groups), tmp_path / "labels.csv"
-    assert (expected != fitted.predict(rows)).mean() > 0.05
-    for probabilities in (True, False):
-        study.label_cells(target, open_rows(rows, label=groups), probabilities=probabilities)
-        assert_array_equal(pd.read_csv(target)["kernel"], expected)
-    # Of new groups shifts are not known.
-    study.label_cells(target, open_rows(rows, label=np.where(groups == "a", "new", groups)))
-    mixed = np.where(groups == "a", fitted.predict(rows), expected)
-    assert_array_equal(pd.read_csv(target)["kernel"], mixed)
-
-
 def write_events(path: Path, values: np.ndarray, channels: list[str], *more: Any) -> None:
     with open(path, "wb") as file:
         flowio.create_fcs(file, values.astype(np.float32).ravel().tolist(), channels, *more)

@@ -16,7 +16,7 @@ from sklearn.mixture import GaussianMixture
 
 from skmix import SharedKernelMixture, Study
 from skmix.estimators.fitted import Fitted, History
-from skmix.groups import Populations, merge_kernels
+from skmix.groups import merge_kernels
 from skmix.groups.proportions import compose_samples
 from skmix.groups.samples import fitted_samples
 
@@ -72,20 +72,6 @@ def test_weights_with_a_posterior_have_its_intervals() -> None:
         assert_allclose(table[column].to_numpy().reshape(4, 3), posterior.ppf(level), atol=2.5e-3)
 
 
-def test_populations_are_sums_of_kernels() -> None:
-    model = fitted(COUNTS)
-    merged = Populations(np.array([0, 0, 1]), np.zeros((2, 4)), {0: "CD4 T"})
-    kernels, table = Study(model).proportions, Study(model, merged).proportions
-    assert table["population"].tolist() == ["CD4 T", 1] * 4
-    assert "population" in table.columns
-    share = kernels["proportion"].to_numpy().reshape(4, 3)
-    found = table["proportion"].to_numpy().reshape(4, 2)
-    assert_allclose(found, np.stack([share[:, :2].sum(axis=1), share[:, 2]], axis=1))
-    # Of two populations, one is the rest.
-    width = (table["upper"] - table["lower"]).to_numpy().reshape(4, 2)
-    assert_allclose(width[:, 0], width[:, 1], rtol=1e-6)
-
-
 def test_differences_are_those_of_welch() -> None:
     random = np.random.default_rng(0)
     # Groups differ by more than chance.
@@ -117,17 +103,6 @@ def test_equal_counts_of_few_groups_are_no_discovery() -> None:
     # One row and none of 500, twice each: without rows to tell them apart, a variance of zero would.
     model = fitted([[300, 199, 1], [310, 189, 1], [305, 195, 0], [295, 205, 0]])
     assert Study(model).compare(NAMES[:2], NAMES[2:4])["p_value"][2] > 0.1
-
-
-def test_a_group_with_three_times_a_population_is_unusual() -> None:
-    random = np.random.default_rng(0)
-    counts = random.multinomial(1000, [0.6, 0.35, 0.05], size=8)
-    counts[5] = [500, 350, 150]
-    table = Study(fitted(counts)).unusual()
-    assert table.loc[table["unusual"], "sample"].tolist() == ["patient 5"]
-    assert table["kernel"][5] == 2
-    assert_allclose(table["proportion"][5], 0.15, atol=1e-6)
-    assert_allclose(table["usual_proportion"][5], 0.05, atol=0.02)
 
 
 @pytest.mark.parametrize("weight_prior", [None, "hierarchical"])

@@ -1,41 +1,175 @@
-"""Files in blocks: what is read is what was written, and what is wrong is told with the file's name."""
+"""Rows in blocks: what is read is what was written, and errors name the file."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 from documented import assert_defaults
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
-from skmix import io, open_rows
+from skmix import SharedKernelMixture, io, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
-from skmix.io import Source, source_of
+from skmix.features import Arcsinh
+from skmix.io import Source, source_of, sources
 from skmix.io import readers as reader_module
-from skmix.io.sources import read_ahead
+from skmix.io.sources import labels_in, read_ahead
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+pd = pytest.importorskip("pandas", reason="pandas is not installed")
+flowio = pytest.importorskip("flowio", reason="flowio is not installed")
 
 X = np.random.default_rng(0).normal(size=(1000, 3))
 Y = np.random.default_rng(1).integers(0, 4, 1000)
 NAMES = np.array(["oak", "elm", "ash", "larch"])[Y]
+CHANNELS = ["FSC-A", "B530-A", "R660-A"]
 
 
-def gathered(source: Source) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+def gathered(source: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
     """Return all rows, labels and weights."""
-    parts = []
-    for block in source.blocks():
-        y = block.y if block.names is None or block.y is None else block.names[block.y]
-        parts.append((block.X, y, block.weights))
-    rows, labels, weights = zip(*parts, strict=True)
-    return (
-        np.concatenate(rows),
-        None if labels[0] is None else np.concatenate(labels),
-        None if weights[0] is None else np.concatenate(weights),
-    )
+    blocks = list(source.blocks())
+    labels = None if blocks[0].y is None else np.concatenate([labels_in(block) for block in blocks])
+    weights = None if blocks[0].weights is None else np.concatenate([block.weights for block in blocks])
+    return np.concatenate([block.X for block in blocks]), labels, weights
+
+
+def write(
+    path: Path,
+    rows: np.ndarray,
+    names: Sequence[str] = CHANNELS,
+    markers: Sequence[str] = (),
+    **more: Any,
+) -> Path:
+    """Write rows, and more columns of tables, in the format that the name of the file says."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    if path.suffix == ".npy":
+        np.save(path, rows)
+        return path
+    table = {**dict(zip(names, rows.T, strict=False)), **more}
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values(), strict=True))]
+    if path.suffix == ".fcs":
+        with open(path, "wb") as file:
+            flowio.create_fcs(
+                file, rows.ravel().tolist(), list(names)[: rows.shape[1]], list(markers) or None
+            )
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table(table), path, row_group_size=150)
+    elif path.suffix == ".gz":
+        path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    else:
+        path.write_text("\n".join(lines))
+    return path
+
+
+# ---------------------------------------------------------------- all formats
+
+
+@st.composite
+def layouts(draw: Any) -> dict[str, Any]:
+    """Draw how rows are written and opened."""
+    suffix = draw(st.sampled_from([".csv", ".tsv.gz", ".parquet", ".npy", ".fcs"]))
+    beside = [None, "array", "column"] if suffix in (".csv", ".parquet") else [None, "array"]
+    return {
+        "suffix": suffix,
+        "sizes": draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)),
+        "chunk_rows": draw(st.sampled_from([None, 1, 7, 64])),
+        "columns": draw(st.permutations(range(3)))[: draw(st.integers(1, 3))],
+        "label": draw(st.sampled_from(beside)),
+        "weight": draw(st.sampled_from(beside)),
+        "scale": draw(st.sampled_from([None, 2.0, [1.0, 5.0, 25.0]])),
+        "as_list": draw(st.booleans()),
+    }
+
+
+@given(layouts())
+@settings(max_examples=60, deadline=None)
+def test_rows_are_read_as_they_were_written(layout: dict[str, Any]) -> None:
+    """In any format, number of files and size of blocks, with labels, weights and scales of any kind."""
+    sizes, columns, named = layout["sizes"], layout["columns"], layout["suffix"] != ".npy"
+    n_rows, ends = sum(sizes), np.cumsum(sizes)
+    rows, labels, weights = X[:n_rows], NAMES[:n_rows], Y[:n_rows] + 0.5
+    with TemporaryDirectory() as folder:
+        more = {"kind": labels, "w": weights} if layout["suffix"] in (".csv", ".parquet") else {}
+        files = [
+            write(
+                Path(folder) / f"{'abc'[i]}{layout['suffix']}",
+                rows[end - size : end],
+                **{name: values[end - size : end] for name, values in more.items()},
+            )
+            for i, (size, end) in enumerate(zip(sizes, ends, strict=True))
+        ]
+        cofactor = layout["scale"]
+        scale = None if cofactor is None else Arcsinh(np.resize(cofactor, 3)[: len(columns)].tolist())
+        source = open_rows(
+            files if layout["as_list"] or len(files) > 1 else files[0],
+            columns=[CHANNELS[j] for j in columns] if named else columns,
+            label={None: None, "array": labels, "column": "kind"}[layout["label"]],
+            weight={None: None, "array": weights, "column": "w"}[layout["weight"]],
+            chunk_rows=layout["chunk_rows"],
+            transform=scale,
+        )
+        expected = rows[:, columns].astype(np.float32 if layout["suffix"] == ".fcs" else np.float64)
+        expected = expected if scale is None else scale.transform(expected)
+        if layout["label"] is None:
+            labels = np.repeat(list("abc")[: len(sizes)], sizes) if source.by_file else None
+        weights = None if layout["weight"] is None else weights
+
+        def check(found: Any, taken: Sequence[int] = slice(None), codes: Any = labels) -> None:  # type: ignore[assignment]
+            found_rows, found_labels, found_weights = gathered(found)
+            assert found_rows.dtype == expected.dtype
+            assert_allclose(
+                found_rows, expected[:, taken], rtol=1e-14 if found_rows.dtype == np.float64 else 1e-6
+            )
+            for one, other in ((found_labels, codes), (found_weights, weights)):
+                assert (one is None) == (other is None)
+                assert one is None or np.array_equal(one, other)
+            n_block = layout["chunk_rows"] or found.chunk_rows
+            cut = [n_block] * (n_rows // n_block) + [n_rows % n_block] * (n_rows % n_block > 0)
+            assert [len(block.X) for block in found.blocks()] == cut
+
+        assert source.shape == expected.shape
+        assert source.feature_names == ([CHANNELS[j] for j in columns] if named else None)
+        assert source.has_labels == (labels is not None)
+        check(source)
+        assert labels is None or np.array_equal(source.row_labels(), labels)
+        # Some features are in the same blocks, and so are their codes; a fit reads few rows once.
+        backwards = list(range(len(columns)))[::-1]
+        check(source.take(backwards), backwards)
+        check(source.take(backwards).take(backwards))
+        if named:
+            check(source.select([CHANNELS[columns[j]] for j in backwards]), backwards)
+        if labels is not None:
+            classes, codes = np.unique(labels, return_inverse=True)
+            coded = source.coded(classes)
+            for _ in range(2):
+                check(coded, codes=codes)
+            check(coded.take(backwards), backwards, codes=codes)
+        bare = source.unlabelled()
+        assert (bare.has_labels, bare.feature_names) == (False, source.feature_names)
+        assert gathered(bare)[1:] == (None, None)
+        # Each file by itself.
+        for (name, part), size, end in zip(source.each(), sizes, ends, strict=True):
+            own = slice(end - size, end)
+            found_rows, found_labels, found_weights = gathered(part)
+            assert_allclose(found_rows, expected[own], rtol=1e-6)
+            assert labels is None or np.array_equal(found_labels, labels[own])
+            assert weights is None or np.array_equal(found_weights, weights[own])
+            assert source.located(end - 1) == (source.readers[name].name, size - 1)
+        assert all(map(source.comes_from, files))
+        assert not source.comes_from(Path(folder) / "other.csv")
 
 
 # ---------------------------------------------------------------- arrays and .npy files
@@ -43,17 +177,14 @@ def gathered(source: Source) -> tuple[np.ndarray, np.ndarray | None, np.ndarray 
 
 @pytest.mark.parametrize("dtype", ["<f8", "<f4", ">f8", "<f2", "<i8", "<i2", "u1", "?"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_is_read_as_it_was_written(tmp_path: Path, dtype: str, order: str) -> None:
+def test_a_file_of_any_type_and_order(tmp_path: Path, dtype: str, order: str) -> None:
     written = np.asarray(10 * X, dtype=np.int16).astype(dtype) if dtype[-2:] != "f8" else X.astype(dtype)
     np.save(tmp_path / "rows.npy", np.asarray(written, order=order))  # type: ignore[call-overload]
-    source = open_rows(tmp_path / "rows.npy", chunk_rows=64)
+    source = open_rows(str(tmp_path / "rows.npy"), chunk_rows=64)
     assert is_blocks(source)
-    assert source.shape == (1000, 3)
-    read, labels, weights = gathered(source)
-    assert labels is None
-    assert weights is None
+    read = gathered(source)[0]
     assert read.dtype == (np.float32 if dtype == "<f4" else np.float64)
-    assert np.array_equal(read, written.astype(np.float64))
+    assert_array_equal(read, written.astype(np.float64))
 
 
 @pytest.fixture(params=["one thread", "many threads"])
@@ -74,32 +205,21 @@ def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_threads_read_the_same_rows(tmp_path: Path, readers: list[int], order: str) -> None:
-    np.save(tmp_path / "rows.npy", np.asarray(X, order=order))  # type: ignore[call-overload]
-    read, _, _ = gathered(open_rows(tmp_path / "rows.npy", chunk_rows=201))
-    assert np.array_equal(read, X)
+def test_threads_read_the_same_rows_and_notice_a_file_that_shrinks(
+    tmp_path: Path, readers: list[int], order: str
+) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
+    assert_array_equal(gathered(open_rows(path, chunk_rows=201))[0], X)
     whole = 201 * 8 * (3 if order == "C" else 1)
     assert (max(readers) < whole) is (reader_module._READER_BYTES == 500)
     assert sum(readers) == X.nbytes
-
-
-def test_labels_and_weights_lie_beside_the_rows(tmp_path: Path) -> None:
-    np.save(tmp_path / "rows.npy", X)
-    np.save(tmp_path / "names.npy", NAMES)
-    source = open_rows(
-        str(tmp_path / "rows.npy"), label=tmp_path / "names.npy", weight=Y.astype(np.int8), columns=[2, 0],
-        chunk_rows=300,
-    )  # fmt: skip
-    rows, labels, weights = gathered(source)
-    assert np.array_equal(rows, X[:, [2, 0]])
-    assert np.array_equal(labels, NAMES)
-    assert np.array_equal(weights, Y)
-    assert np.array_equal(gathered(source.take([1]))[0], X[:, [0]])
-    assert np.array_equal(gathered(source.take([1, 0]).take([1]))[0], X[:, [2]])
-    again = gathered(source.unlabelled())
-    assert again[1] is None
-    assert again[2] is None
-    assert not source.unlabelled().has_labels
+    (reader,) = open_rows(path).readers.values()
+    blocks = reader.read(100)
+    next(blocks)
+    os.truncate(path, 2000)
+    with pytest.raises(ValueError, match=r"rows\.npy became shorter while it was being read"):
+        next(blocks)
 
 
 def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
@@ -109,42 +229,46 @@ def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
         reads.append(start)
         return NAMES[start:stop]
 
-    source = open_rows(X, chunk_rows=400, label=NAMES)
+    source = open_rows(X, chunk_rows=400, label=NAMES.astype(object), weight=Y.astype(np.float32))
     assert source.labels is not None
+    assert source.row_labels().dtype == NAMES.dtype
+    assert gathered(source)[2].dtype == np.float64  # type: ignore[union-attr]
     source = replace(source, labels=replace(source.labels, read=read))
     coded = source.coded(np.array(["ash", "elm", "oak"]))
-    expected = np.array([2, 1, 0, -1])[Y]
-    for _ in range(3):
-        labels = gathered(coded)[1]
-        assert np.array_equal(labels, expected)
+    # A pass that is broken off leaves some blocks without codes.
+    blocks = coded.blocks()
+    next(blocks)
+    blocks.close()
+    for each in (coded, coded, coded.take([0])):
+        labels = gathered(each)[1]
+        assert_array_equal(labels, np.array([2, 1, 0, -1])[Y])
         assert labels is not None
         assert labels.dtype == np.int8
-    # Those of some features are the same, and are not looked up again.
-    assert np.array_equal(gathered(coded.take([0]))[1], expected)
-    assert reads == [0, 400, 800]
+    assert sorted(reads) == [0, 400, 800]
+    found = source.reduce(lambda block: [block.number, len(block.X)], lambda a, b: a + b)
+    assert found == [0, 400, 1, 400, 2, 200]
+    assert repr(source) == "<1000 rows of X>"
 
 
 def test_what_is_a_source_without_being_asked(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", X)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    assert source_of(mapped) is source_of(X) is source_of(X.tolist()) is None
-    assert np.array_equal(gathered(open_rows(mapped[::3], chunk_rows=128))[0], X[::3])
-    assert isinstance(source_of(str(tmp_path / "rows.npy")), Source)
+    assert source_of(mapped) is source_of(X) is source_of(X.tolist()) is source_of((X, Y)) is None
+    assert_array_equal(gathered(open_rows(mapped[::3], chunk_rows=128))[0], X[::3])
+    (tmp_path / "rows.csv").write_text("a,kind,b\n1,x,2\n3,y,4\n")
+    source = source_of(str(tmp_path / "rows.csv"), "kind", [1.0, 2.0])
+    assert source is not None
+    assert source.feature_names == ["a", "b"]
+    assert [values.tolist() for values in gathered(source)[1:]] == [["x", "y"], [1.0, 2.0]]  # type: ignore[union-attr]
 
 
-def test_files_are_recognised_by_their_content_where_the_name_does_not_tell(pa, tmp_path: Path) -> None:
-    write(pa, tmp_path / "1.PQ", columns_of(X))
-    np.save(tmp_path / "2.npy", X)
-    (tmp_path / "3.TSV").write_text(
-        "a\tb\tc\n" + "".join("\t".join(map(repr, row)) + "\n" for row in X.tolist())
-    )
-    np.savez(tmp_path / "4.npz", a=X[:, 0], b=X[:, 1], c=X[:, 2])
-    for path in sorted(tmp_path.iterdir()):
-        assert np.array_equal(gathered(open_rows(path))[0], X)
-        bare = path.rename(tmp_path / path.stem)
-        source = open_rows(bare)
-        assert np.array_equal(gathered(source)[0], X)
-        assert source.feature_names == (None if path.suffix == ".npy" else ["a", "b", "c"])
+def test_files_are_recognised_by_their_content_where_the_name_does_not_tell(tmp_path: Path) -> None:
+    for suffix in (".parquet", ".npy", ".csv", ".fcs"):
+        path = write(tmp_path / f"1{suffix}", X)
+        bare = path.rename(tmp_path / f"bare-{suffix[1:]}")
+        source = open_rows(bare, transform=None)
+        assert_allclose(gathered(source)[0], X, rtol=1e-6)
+        assert source.feature_names == (None if suffix == ".npy" else CHANNELS)
         assert source.name == str(bare)
 
 
@@ -191,6 +315,11 @@ def test_arrays_that_are_no_rows_are_told(tmp_path: Path, content: Any, words: s
         ({"columns": [0, 1.0]}, "has 1.0, but"),
         ({"columns": "a"}, "must be a list of at least one column, got 'a'"),
         ({"weight": NAMES}, "weights must be numbers"),
+        ({"layer": "sample"}, "layer and obsm are for an AnnData; got a ndarray"),
+        ({"compensate": True}, "compensate=True needs FCS files"),
+        ({"compensate": "yes"}, "compensate must be True, False or 'auto', got 'yes'"),
+        ({"transform": "sqrt"}, "is none of arcsinh"),
+        ({"transform": "arcsinh:0"}, "is not a number above 0"),
         # As many as there are rows, and one for each.
         *(
             ({name: wrong}, rf"X has 1000 rows, but {what} has shape \({wrong.shape[0]},.*\): give")
@@ -205,89 +334,41 @@ def test_bad_settings_are_told(options: dict[str, Any], words: str) -> None:
 
 
 # Bytes of a row in a block: those of the array, but four for each feature at least.
-WIDTHS = {"float64": 24, "float32": 12, "int8": 12, "npy": 24, "pyarrow": 24, "flowio": 36}
-
-
-@pytest.mark.parametrize("kind", WIDTHS)
-def test_blocks_have_as_many_rows_as_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [("float64", 24), ("float32", 12), ("int8", 12), (".npy", 24), (".parquet", 24), (".fcs", 36)],
+)
+def test_blocks_have_as_many_rows_as_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, width: int
+) -> None:
     """And at least 256, however wide the rows are."""
-    rows: Any
-    if kind == "npy":
-        rows = tmp_path / "rows.npy"
-        np.save(tmp_path / "rows.npy", X)
-    elif kind == "pyarrow":
-        pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-        rows = pa.table(columns_of(X))
-    elif kind == "flowio":
-        flowio = pytest.importorskip("flowio", reason="flowio is not installed")
-        rows = tmp_path / "rows.fcs"
-        with open(tmp_path / "rows.fcs", "wb") as file:
-            flowio.create_fcs(file, X.ravel().tolist(), list("abc"))
-    else:
-        rows = X.astype(kind)
+    rows = write(tmp_path / f"rows{kind}", X) if kind.startswith(".") else X.astype(kind)
     for n_fitting, n_rows in ((300, 300), (400, 400), (10, 256)):
-        monkeypatch.setattr(reader_module, "BLOCK_BYTES", n_fitting * WIDTHS[kind])
+        monkeypatch.setattr(reader_module, "BLOCK_BYTES", n_fitting * width)
         assert open_rows(rows).chunk_rows == n_rows
         assert open_rows(rows, chunk_rows=np.int64(7)).chunk_rows == 7  # type: ignore[arg-type]
-    assert [len(block.X) for block in open_rows(rows, chunk_rows=400).blocks()] == [400, 400, 200]
 
 
-def test_answers_of_blocks_are_merged_in_order() -> None:
-    source = open_rows(X, chunk_rows=400)
-    found = source.reduce(lambda block: [block.number, len(block.X)], lambda a, b: a + b)
-    assert found == [0, 400, 1, 400, 2, 200]
-    assert repr(source) == "<1000 rows of X>"
-    assert (source.shape, source.n_features, source.has_labels) == ((1000, 3), 3, False)
-    labelled = open_rows(X, label=NAMES.astype(object), weight=Y.astype(np.float32), chunk_rows=400)
-    assert labelled.has_labels
-    assert labelled.row_labels().dtype == NAMES.dtype
-    assert np.array_equal(labelled.row_labels(), NAMES)
-    assert gathered(labelled)[2].dtype == np.float64  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("what", ["rows.npy", "rows.parquet", "label", "weight"])
+@pytest.mark.parametrize("what", ["rows.npy", "rows.parquet", "rows.fcs", "label.npy", "weight.npy"])
 def test_files_that_change_between_passes_are_told(tmp_path: Path, what: str) -> None:
-    path = tmp_path / f"{what.removesuffix('.npy').removesuffix('.parquet')}.npy"
-    values = X if what.startswith("rows") else Y
-    if what.endswith("parquet"):
-        path = tmp_path / what
-        pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-
-    def save(values: np.ndarray) -> None:
-        if path.suffix == ".npy":
-            np.save(path, values)
-        else:
-            write(pa, path, columns_of(values))
-
-    save(values)
-    source = open_rows(path) if what.startswith("rows") else open_rows(X, **{what: path})  # type: ignore[arg-type]
+    path, values = tmp_path / what, X if what.startswith("rows") else Y
+    write(path, values)
+    source = open_rows(path) if what.startswith("rows") else open_rows(X, **{path.stem: path})  # type: ignore[arg-type]
     gathered(source)
     before = path.stat().st_size
-    save(values[:-1])
+    write(path, values[:-1])
     with pytest.raises(
         ValueError, match=rf"{path.name} has changed since it was opened \({before} bytes then"
     ):
         gathered(source)
     # As many bytes, later.
-    save(values)
+    write(path, values)
     os.utime(path, ns=(0, 1))
     with pytest.raises(ValueError, match=rf"{path.name} has changed"):
         gathered(source)
     path.unlink()
     with pytest.raises(ValueError, match="no longer exists"):
         gathered(source)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_a_file_that_shrinks_during_a_pass_is_told(tmp_path: Path, readers: list[int], order: str) -> None:
-    path = tmp_path / "rows.npy"
-    np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
-    (reader,) = open_rows(path).readers.values()
-    blocks = reader.read(100)
-    next(blocks)
-    os.truncate(path, 2000)
-    with pytest.raises(ValueError, match=r"rows\.npy became shorter while it was being read"):
-        next(blocks)
 
 
 # ---------------------------------------------------------------- reading ahead
@@ -311,7 +392,7 @@ def test_the_next_block_is_read_while_one_is_worked_on() -> None:
     assert read == [0, 1, 2, 3]
 
 
-def test_errors_of_the_reader_and_of_the_work_reach_the_caller(tmp_path: Path) -> None:
+def test_errors_of_the_reader_and_of_the_work_reach_the_caller() -> None:
     def blocks():  # type: ignore[no-untyped-def]
         yield Block(X[:1])
         raise OSError("the disk is gone")
@@ -330,61 +411,10 @@ def test_errors_of_the_reader_and_of_the_work_reach_the_caller(tmp_path: Path) -
     assert threading.active_count() <= n_threads
 
 
-# ---------------------------------------------------------------- Parquet
+# ---------------------------------------------------------------- tables
 
 
-@pytest.fixture
-def pa():  # type: ignore[no-untyped-def]
-    return pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-
-
-def write(pa, path: Path, table: dict, group: int = 150) -> None:  # type: ignore[no-untyped-def]
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(exist_ok=True)
-    pq.write_table(pa.table(table), path, row_group_size=group)
-
-
-def columns_of(rows: np.ndarray, **more: object) -> dict[str, object]:
-    return {**{"abc"[j]: rows[:, j] for j in range(3)}, **more}
-
-
-@pytest.mark.parametrize("chunk_rows", [None, 40, 200, 5000])
-def test_a_folder_of_parquet_files_is_read_in_order(
-    pa, tmp_path: Path, chunk_rows: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader_module, "BLOCK_BYTES", 7200)
-    write(pa, tmp_path / "parts" / "2.parquet", columns_of(X[400:], label=NAMES[400:]))
-    write(pa, tmp_path / "parts" / "1.parquet", columns_of(X[:400], label=NAMES[:400]))
-    write(pa, tmp_path / "parts" / "3.parquet", columns_of(X[:0], label=NAMES[:0]))
-    (tmp_path / "parts" / "_SUCCESS").touch()
-    source = open_rows(tmp_path / "parts", label="label", chunk_rows=chunk_rows)
-    assert source.feature_names == ["a", "b", "c"]
-    rows, labels, _ = gathered(source)
-    assert np.array_equal(rows, X)
-    assert np.array_equal(labels, NAMES)
-    # Blocks span row groups and files.
-    if chunk_rows == 200:
-        assert [len(block.X) for block in source.blocks()] == [200] * 5
-    coded = source.coded(np.unique(NAMES))
-    for _ in range(2):
-        assert np.array_equal(gathered(coded)[1], np.unique(NAMES, return_inverse=True)[1])
-    # Those of some features are cut in the same places, where the same codes belong.
-    rows, labels, _ = gathered(coded.take([2]))
-    assert np.array_equal(rows, X[:, [2]])
-    assert np.array_equal(labels, np.unique(NAMES, return_inverse=True)[1])
-
-
-def test_codes_are_whole_after_a_pass_that_was_broken_off(pa, tmp_path: Path) -> None:
-    write(pa, tmp_path / "rows.parquet", columns_of(X, label=NAMES), group=100)
-    coded = open_rows(tmp_path / "rows.parquet", label="label", chunk_rows=100).coded(np.unique(NAMES))
-    blocks = coded.blocks()
-    next(blocks)
-    blocks.close()
-    assert np.array_equal(gathered(coded)[1], np.unique(NAMES, return_inverse=True)[1])
-
-
-def test_numbers_of_any_type_and_nulls(pa, tmp_path: Path) -> None:
+def test_numbers_of_any_type_and_nulls(tmp_path: Path) -> None:
     nan = np.nan
     table = {
         "f2": (pa.array(np.array([0.5, 1.5, -2.0], dtype=np.float16)), [0.5, 1.5, -2.0]),
@@ -396,22 +426,43 @@ def test_numbers_of_any_type_and_nulls(pa, tmp_path: Path) -> None:
         "empty": (pa.array([None, None, None], pa.int64()), [nan] * 3),
     }
     columns = {name: column for name, (column, _) in table.items()}
-    write(pa, tmp_path / "mixed.parquet", {**columns, "w": pa.array([True, False, True])})
+    pq.write_table(pa.table({**columns, "w": pa.array([True, False, True])}), tmp_path / "mixed.parquet")
     source = open_rows(tmp_path / "mixed.parquet", weight="w")
     rows, _, weights = gathered(source)
-    assert np.array_equal(rows.T, [expected for _, expected in table.values()], equal_nan=True)
+    assert_array_equal(rows.T, [expected for _, expected in table.values()])
     assert rows.dtype == np.float64
-    assert np.array_equal(weights, [1.0, 0.0, 1.0])
+    assert_array_equal(weights, [1.0, 0.0, 1.0])
+    # Some features have the type of all, as in memory, where an array has one type.
+    assert gathered(source.take([0, 1]))[0].dtype == np.float64
     assert gathered(source.select(["f4", "f2"]))[0].dtype == np.float32
 
 
-def test_bad_parquet_files_are_told(pa, tmp_path: Path) -> None:
+def test_a_column_may_have_several_roles(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.parquet", X, "abc", y=Y)
+    source = open_rows(path, columns=["y", "b"], label="y", weight="y", chunk_rows=300)
+    for found, expected in zip(gathered(source), (np.column_stack([Y, X[:, 1]]), Y, Y), strict=True):
+        assert_array_equal(found, expected)
+    # Labels and weights are no features unless they are chosen, and do not become any.
+    source = open_rows(path, label="a", weight="b")
+    assert source.feature_names == source.unlabelled().feature_names == ["c", "y"]
+    # Other values take the place of a column, and the other way round.
+    assert_array_equal(gathered(source.labelled(NAMES))[1], NAMES)
+    assert_array_equal(gathered(source.labelled(NAMES).labelled("y"))[1], Y)
+    assert_array_equal(gathered(source.weighted(X[:, 0] ** 2).weighted("y"))[2], Y)
+    with pytest.raises(ValueError, match=r"rows\.parquet has no column 'd', 'e'; there are a, b, c"):
+        gathered(source.select(["a", "d", "e"]))
+    with pytest.raises(ValueError, match="chosen by name"):
+        open_rows(path, columns=[0])
+
+
+def test_bad_parquet_files_are_told(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then nothing")
-    write(pa, tmp_path / "none.parquet", columns_of(X[:0]))
-    write(pa, tmp_path / "mixed" / "1.parquet", columns_of(X, label=NAMES))
-    write(pa, tmp_path / "mixed" / "2.parquet", {"a": X[:, 0], "b": X[:, 1], "label": Y})
-    write(pa, tmp_path / "days.parquet", {"a": [1.0], "day": pa.array([1], pa.date32())})
+    write(tmp_path / "none.parquet", X[:0])
+    write(tmp_path / "mixed" / "1.parquet", X, "abc", label=NAMES)
+    write(tmp_path / "mixed" / "2.parquet", X[:, :2], "ab", label=Y)
+    pq.write_table(pa.table({"a": [1.0], "day": pa.array([1], pa.date32())}), tmp_path / "days.parquet")
+    pq.write_to_dataset(pa.table({"a": X[:, 0], "tree": NAMES}), tmp_path / "hive", partition_cols=["tree"])
     for name, options, words in (
         ("empty", {}, r"folder .*empty has no files of rows \(\.fcs"),
         ("torn.parquet", {}, r"torn\.parquet cannot be read"),
@@ -421,80 +472,323 @@ def test_bad_parquet_files_are_told(pa, tmp_path: Path) -> None:
         ("mixed", {"label": "species"}, "has no column 'species'"),
         ("mixed", {"weight": "label"}, "weights must be numbers"),
         ("days.parquet", {"label": "day"}, "labels must be whole numbers, strings or booleans"),
+        (
+            "hive",
+            {"label": "tree"},
+            r"no column 'tree'.* Values in folder names \(Hive partitioning\) are not",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             gathered(open_rows(tmp_path / name, **options))  # type: ignore[arg-type]
+    assert open_rows(tmp_path / "hive").feature_names == ["a"]
 
 
-def test_a_column_may_have_several_roles(pa, tmp_path: Path) -> None:
-    write(pa, tmp_path / "rows.parquet", columns_of(X, y=Y))
-    source = open_rows(tmp_path / "rows.parquet", columns=["y", "b"], label="y", weight="y", chunk_rows=300)
-    rows, labels, weights = gathered(source)
-    assert np.array_equal(rows, np.column_stack([Y, X[:, 1]]))
-    assert np.array_equal(labels, Y)
-    assert np.array_equal(weights, Y)
-    # Neither is a feature unless it is chosen.
-    assert open_rows(tmp_path / "rows.parquet", label="a", weight="b").feature_names == ["c", "y"]
-    source = open_rows(tmp_path / "rows.parquet", label="a", weight="b").unlabelled()
-    assert source.feature_names == ["c", "y"]
-    assert gathered(source)[1:] == (None, None)
-    # Other values take the place of a column, and the other way round.
-    assert np.array_equal(gathered(source.labelled(NAMES).labelled("y"))[1], Y)
-    assert np.array_equal(gathered(source.weighted(X[:, 0]).weighted("y"))[2], Y)
+@pytest.mark.parametrize(
+    "kind", ["pandas", "polars", "pyarrow", "batch", "pieces", "csv", "parquet", "folder"]
+)
+def test_tables_of_every_kind(tmp_path: Path, kind: str) -> None:
+    columns = {"group": NAMES, "a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "note": np.full(1000, "text")}
+    rows: Any = pa.table(columns)
+    if kind in ("pandas", "polars"):
+        rows = pytest.importorskip(kind).DataFrame(columns)
+    if kind == "pandas":
+        rows.index = pd.Index(np.arange(1000) * 2, name="patient")
+    if kind == "batch":
+        rows = rows.to_batches()[0]
+    if kind == "pieces":
+        rows = pa.concat_tables([rows[:7], rows[7:7], rows[7:160], rows[160:]])
+    if kind in ("csv", "parquet"):
+        rows = write(tmp_path / f"rows.{kind}", X, "abc", group=NAMES, note=columns["note"])
+    if kind == "folder":
+        for name, part in {"2": rows[90:], "1": rows[:90], "3": rows[:0]}.items():
+            pq.write_table(part, tmp_path / f"{name}.parquet")
+        (tmp_path / "_SUCCESS").touch()
+        rows = tmp_path
+    source = open_rows(rows, label="group", columns=list("abc"), chunk_rows=150)
+    assert [len(block.X) for block in source.blocks()] == [150] * 6 + [100]
+    assert_array_equal(gathered(source)[0], X)
+    assert_array_equal(gathered(source)[1], NAMES)
+    assert open_rows(rows, label="group").feature_names == list("abc"), "a constant column is no feature"
+    encoded = open_rows(rows, columns=["a", "group"] if kind != "folder" else ["a"], label="group")
+    assert len(encoded.feature_names or ()) == (1 if kind == "folder" else 5)
+    with pytest.raises(ValueError, match="no column 'sample'"):
+        open_rows(rows, label="sample")
 
 
-def test_features_are_found_by_name(pa, tmp_path: Path) -> None:
-    write(pa, tmp_path / "rows.parquet", columns_of(X, species=NAMES))
-    source = open_rows(tmp_path / "rows.parquet")
-    assert np.array_equal(gathered(source.select(["c", "a"]))[0], X[:, [2, 0]])
-    assert np.array_equal(gathered(open_rows(tmp_path / "rows.parquet", columns=["b"]))[0], X[:, [1]])
-    assert source.labelled("species").feature_names == ["a", "b", "c"]
-    assert source.labelled("species").unlabelled().feature_names == ["a", "b", "c"]
-    assert source.feature_names == ["a", "b", "c", *(f"species={name}" for name in sorted({*NAMES.tolist()}))]
-    with pytest.raises(ValueError, match=r"rows\.parquet has no column 'd', 'e'; there are a, b, c"):
-        gathered(source.select(["a", "d", "e"]))
-    with pytest.raises(ValueError, match="chosen by name"):
-        open_rows(tmp_path / "rows.parquet", columns=[0])
-
-
-def test_labels_in_the_names_of_folders_are_not_read(pa, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    pq.write_to_dataset(pa.table({"a": X[:, 0], "tree": NAMES}), tmp_path, partition_cols=["tree"])
-    with pytest.raises(
-        ValueError, match=r"no column 'tree'.* Values in folder names \(Hive partitioning\) are not read"
-    ):
-        open_rows(tmp_path, label="tree")
-    assert open_rows(tmp_path).feature_names == ["a"]
-
-
-def test_the_index_of_a_data_frame_is_not_a_feature(pa, tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+def test_the_index_of_a_written_data_frame_is_not_a_feature(tmp_path: Path) -> None:
     pd.DataFrame(X, columns=list("abc"), index=np.arange(1000) * 2).to_parquet(tmp_path / "rows.parquet")
     assert open_rows(tmp_path / "rows.parquet").feature_names == ["a", "b", "c"]
-    named = pd.DataFrame(X, columns=list("abc"), index=pd.Index(np.arange(1000), name="patient"))
-    source = open_rows(named)
-    assert source.feature_names == ["a", "b", "c"]
-    assert np.array_equal(gathered(source)[0], X)
 
 
-def test_the_label_of_a_file_that_is_a_source_without_being_asked(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("a,kind,b\n1,x,2\n3,y,4\n")
-    source = source_of(str(tmp_path / "rows.csv"), "kind")
-    assert source is not None
-    assert source.feature_names == ["a", "b"]
-    assert list(gathered(source)[1]) == ["x", "y"]
+def test_labels_of_text_files_are_what_all_of_them_are(tmp_path: Path) -> None:
+    def labels(*words: str, **text: Any) -> np.ndarray:
+        (tmp_path / "l.csv").write_text("x,y\n" + "".join(f"1,{word}\n" for word in words))
+        return open_rows(tmp_path / "l.csv", label="y", text=text).row_labels()
+
+    for words, expected in (
+        (["3", " 1", "2.0"], [3, 1, 2]),
+        (["3", "NA", "-1"], [3, None, -1]),
+        (["true", "FALSE"], [True, False]),
+        (["a", "", "1"], ["a", None, "1"]),
+    ):
+        assert labels(*words).tolist() == expected
+    assert labels("NA", "b", missing=[""]).tolist() == ["NA", "b"]
+    # Several files agree.
+    for name, word in {"1": "7", "2": "x"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"x,y\n1,{word}\n")
+    both = [tmp_path / "1.csv", tmp_path / "2.csv"]
+    assert open_rows(both, label="y").row_labels().tolist() == ["7", "x"]
+    assert open_rows(both[:1], label="y").row_labels().tolist() == [7]
 
 
-def test_some_features_have_the_type_of_all(pa, tmp_path: Path) -> None:
-    """As in memory, where an array has one type."""
-    write(pa, tmp_path / "rows.parquet", {"a": X[:, 0], "b": X[:, 1].astype(np.float32)})
-    source = open_rows(tmp_path / "rows.parquet")
-    assert gathered(source.take([1]))[0].dtype == np.float64
-    assert gathered(source.select(["b"]))[0].dtype == np.float32
+# ---------------------------------------------------------------- several files
+
+SIZES = {"a": 70, "b": 1, "c": 129}
+GROUPS = np.repeat(list(SIZES), list(SIZES.values()))
 
 
-# ---------------------------------------------------------------- Zarr
+def study(folder: Path, suffix: str) -> list[Path]:
+    """Write 200 rows of two channels into three files."""
+    parts = np.split(X[:200, :2], np.cumsum(list(SIZES.values()))[:-1])
+    return [write(folder / f"{name}{suffix}", rows) for name, rows in zip(SIZES, parts, strict=True)]
+
+
+def test_files_of_lists_folders_and_patterns(tmp_path: Path) -> None:
+    files = study(tmp_path / "study", ".parquet")
+    for name in ("_metadata.parquet", ".a.parquet", "_SUCCESS"):
+        write(tmp_path / "study" / name, X)
+    for given_ in (
+        files,
+        tuple(map(str, files)),
+        tmp_path / "study",
+        str(tmp_path / "study" / "[abc].parquet"),
+    ):
+        rows, labels, _ = gathered(open_rows(given_))
+        assert_array_equal(rows, X[:200, :2])
+        assert_array_equal(labels, GROUPS)
+    # At any depth; a file whose name looks like a pattern is that file.
+    (tmp_path / "study" / "deep").mkdir()
+    files[2].rename(tmp_path / "study" / "deep" / "c.parquet")
+    for given_ in (tmp_path / "study", tmp_path / "study" / "**" / "*.parquet"):
+        assert {"a", "b", "c"} <= {*open_rows(given_).row_labels()}
+    odd = write(tmp_path / "a[1].csv", X)
+    assert open_rows(odd).shape == (1000, 3)
+    assert open_rows([odd]).row_labels()[0] == "a[1]"
+
+
+def test_names_of_groups_differ(tmp_path: Path) -> None:
+    def names(*paths: str) -> list[str]:
+        files = [write(tmp_path / path, X[:1]) for path in paths]
+        return list(dict.fromkeys(open_rows(files).row_labels().tolist()))
+
+    assert names("0877.B08.csv", "b.csv.gz", "c") == ["0877.B08", "b", "c"]
+    assert names("p1/tube.csv", "p2/tube.csv", "p2/other.csv") == ["p1/tube", "p2/tube", "p2/other"]
+    assert names("x/p/tube.csv", "y/p/tube.csv") == ["x/p/tube", "y/p/tube"]
+    assert names("a.csv", "a.parquet") == ["a.csv", "a.parquet"]
+    with pytest.raises(ValueError, match=r"a\.csv is given twice"):
+        names("a.csv", "p1/../a.csv")
+
+
+def test_features_go_by_name_or_marker_in_every_file(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.csv", X[:70, :2], ["x", "y"])
+    second = write(tmp_path / "2.parquet", X[70:200, 1::-1], ["y", "x"])
+    source = open_rows([first, second])
+    assert source.feature_names == ["x", "y"]
+    assert_array_equal(gathered(source)[0], X[:200, :2])
+    assert_array_equal(gathered(source.take([1]))[0], X[:200, [1]])
+    # Single precision only if all files have it.
+    np.save(tmp_path / "3.npy", X.astype(np.float32))
+    np.save(tmp_path / "4.npy", X)
+    assert gathered(open_rows([tmp_path / "3.npy"]))[0].dtype == np.float32
+    assert gathered(open_rows([tmp_path / "3.npy", tmp_path / "4.npy"]))[0].dtype == np.float64
+    one = write(tmp_path / "1.fcs", X[:, :2], ["B530-A", "R660-A"], ["CD3", "CD4"])
+    other = write(tmp_path / "2.fcs", X[:, 1::-1], ["B530-A", "R660-A"], ["CD4", "CD3"])
+    with pytest.raises(
+        ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD4' in .*2\.fcs"
+    ):
+        assert open_rows([one, other]).shape
+    source = open_rows([one, other], columns=["CD3", "CD4"], transform=None)
+    assert_array_equal(gathered(source)[0], np.concatenate([X, X])[:, :2].astype(np.float32))
+
+
+def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n_files in (3, 1):
+        files = study(tmp_path, ".npy")[:n_files]
+        coded = open_rows(files, chunk_rows=64).coded(np.array(list(SIZES)))
+        first = gathered(coded)
+        os.truncate(files[0], 200)
+        rows, labels, _ = gathered(coded.coded(np.array(["a", "c"])))
+        assert_array_equal(rows, first[0])
+        assert_array_equal(labels, np.repeat([0, -1, 1], list(SIZES.values()))[: len(rows)])
+        with pytest.raises(ValueError, match=r"a\.npy has changed"):
+            gathered(coded.take([0]))
+    files = study(tmp_path, ".npy")
+    monkeypatch.setattr(sources, "CACHED_BYTES", X[:200, :2].nbytes - 1)
+    streamed = open_rows(files).coded(np.array(list(SIZES)))
+    gathered(streamed)
+    os.truncate(files[0], 200)
+    with pytest.raises(ValueError, match=r"a\.npy has changed"):
+        gathered(streamed)
+
+
+def test_a_second_fit_of_opened_files_has_its_own_weights_and_labels(tmp_path: Path) -> None:
+    """Rows that the first fit keeps in memory have neither the weights nor the labels of the second."""
+    weights, kinds = np.where(X[:, 0] > 1.0, 9.0, 1.0), np.arange(1000) % 3
+    for name, rows in {"1": slice(0, 90), "2": slice(90, 1000)}.items():
+        write(tmp_path / f"{name}.parquet", X[rows], "abc", w=weights[rows], y=kinds[rows])
+    mixture = SharedKernelMixture(1)
+    source = open_rows(tmp_path, columns=list("abc"))
+    assert_allclose(mixture.fit(source).means_, [X.mean(axis=0)])
+    assert_allclose(mixture.fit(source, sample_weight="w").means_, [np.average(X, axis=0, weights=weights)])
+    assert_allclose(mixture.fit(source, "y").class_count_, np.bincount(kinds))
+    assert_allclose(mixture.fit(source).class_count_, [90, 910])
+
+
+def test_scales_that_differ_by_channel_know_their_channels(tmp_path: Path) -> None:
+    files = study(tmp_path, ".csv")
+    source = open_rows(files, transform=Arcsinh([2.0, 5.0]))
+    with pytest.raises(ValueError, match=r"was opened with the features \['FSC-A', 'B530-A'\], without 'G1'"):
+        source.select(["G1"])
+    with pytest.raises(TypeError, match="transform must be a name, Arcsinh"):
+        open_rows(files, transform=np.arcsinh)
+
+
+# ---------------------------------------------------------------- what is wrong with files
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    good, infinite = {suffix: study(tmp_path, suffix) for suffix in (".fcs", ".csv")}, X[:200, :2].copy()
+    infinite[150, 1] = np.inf
+    torn = write(tmp_path / "torn.fcs", X[:, :2])
+    os.truncate(torn, torn.stat().st_size - 100)
+    write(tmp_path / "other.fcs", X, ["FSC-A", "G1", "R660-A"])
+    write(tmp_path / "more.fcs", X)
+    write(tmp_path / "wide.parquet", infinite)
+    np.save(tmp_path / "two.npy", X[:, :2])
+    for name, content in {
+        "empty.fcs": b"",
+        "page.fcs": b"<html>",
+        "empty.csv": b"",
+        "words.csv": b"FSC-A,B530-A\n1,x\n",
+        "binary.csv": b"\xff\xf0\x00\x01",
+        "fraud.parquet": b"a,b\n1,2\n",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    for name, words in {
+        "torn.fcs": r"torn\.fcs is truncated: it has 987 of 1000 events|torn\.fcs is damaged or truncated",
+        "empty.fcs": r"empty\.fcs is empty",
+        "page.fcs": r"page\.fcs is not an FCS file: it begins with b'<html>'",
+        "other.fcs": r"other\.fcs has no channel 'B530-A', and .*a\.fcs has one",
+        "more.fcs": r"more\.fcs has a channel 'R660-A', and .*a\.fcs has none",
+        "gone.fcs": r"no file or folder .*gone\.fcs",
+        "empty.csv": "the file is empty",
+        "words.csv": r"column 'B530-A' holds text in .*words\.csv and numbers in .*a\.csv",
+        "binary.csv": "neither text in UTF-8",
+        "fraud.parquet": "cannot be read as a Parquet file",
+        "two.npy": r"has no names of features, unlike .*a\.csv",
+        "wide.parquet": "has an infinite value: feature 'B530-A', row 150,",
+    }.items():
+        with pytest.raises((ValueError, OSError), match=words):
+            gathered(open_rows([*good.get(Path(name).suffix, good[".csv"]), tmp_path / name], chunk_rows=60))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".fcs"])
+def test_files_without_any_value_are_named(tmp_path: Path, suffix: str) -> None:
+    good = study(tmp_path, suffix)
+    bare = write(tmp_path / f"bare{suffix}", np.full((500, 2), np.nan))
+    with pytest.raises(ValueError, match=rf"bare\{suffix} has no value: all features of all its rows"):
+        SharedKernelMixture(2).fit([*good, bare])
+    # Rows to predict may be without a value.
+    model = SharedKernelMixture(2, init={"means": X[:2, :2]}, max_iter=9, tol=1e9).fit(good)
+    assert_allclose(model.predict_proba([bare]), np.tile(model.weights_ @ model.class_prior_, (500, 1)))
+
+
+def test_the_first_row_without_a_value_is_named(tmp_path: Path) -> None:
+    rows = X[:200].copy()
+    rows[[130, 150]] = np.nan
+    rows[5, 0] = np.nan
+    good, late = write(tmp_path / "good.npy", X), write(tmp_path / "late.npy", rows)
+    words = r"counted from 0, has no value: all 3 features are NaN \(2 such rows\)"
+    for chunk_rows in (None, 64):
+        with pytest.raises(ValueError, match=rf"Row 130 of .*late\.npy, {words}"):
+            SharedKernelMixture(2).fit(open_rows([good, late], chunk_rows=chunk_rows))
+    rows[160, 1], rows[170, 0] = -np.inf, np.inf
+    for chunk_rows in (None, 64):
+        with pytest.raises(
+            ValueError, match=r"late\.npy has an infinite value: feature 1, row 160, counted from 0"
+        ):
+            gathered(open_rows([write(tmp_path / "late.npy", rows)], chunk_rows=chunk_rows))
+    # Large numbers are not infinite, though their sum is.
+    large = np.full((3, 2), 1.5e308)
+    assert_array_equal(gathered(open_rows([write(tmp_path / "large.npy", large)]))[0], large)
+
+
+def test_what_is_no_group_is_told(tmp_path: Path) -> None:
+    study(tmp_path, ".csv")
+    np.save(tmp_path / "rows.npy", X)
+    for given_, options, message in (
+        (tmp_path, {}, r"two formats: rows\.npy and a\.csv\. Give a pattern, such as"),
+        (tmp_path / "*.fcs", {}, r"No file matches .*\*\.fcs"),
+        ([tmp_path / "a.csv"], {"compensate": True}, r"compensate=True needs FCS files.*a\.csv is not one"),
+        ([], {}, "list of files or rows is empty"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            open_rows(given_, **options)
+    with pytest.raises(ValueError, match="list of files or rows is empty"):
+        SharedKernelMixture(2).fit([])
+
+
+# ---------------------------------------------------------------- AnnData and Zarr
+
+
+class Annotated:
+    """What an AnnData has, as far as rows are concerned."""
+
+    obs: Any = None
+    obsm: Any = None
+    layers: Any = None
+    var_names: Any = ("u", "v", "w")
+
+    def __init__(self, matrix: Any, **parts: Any) -> None:
+        self.X = matrix
+        self.obs = pd.DataFrame({"sample": NAMES, "w": np.arange(1000.0)})
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+def test_matrices_of_an_anndata() -> None:
+    frame = pd.DataFrame(X[:, ::-1], columns=["p", "q", "r"])
+    adata = Annotated(sparse.csr_matrix(X), layers={"raw": 2 * X}, obsm={"X_pca": 3 * X, "frame": frame})
+    for options, rows, names in (
+        ({}, X, ["u", "v", "w"]),
+        ({"obsm": "X_pca"}, 3 * X, None),
+        ({"obsm": "frame"}, X[:, ::-1], ["p", "q", "r"]),
+        ({"layer": "raw", "columns": ["v"]}, 2 * X[:, [1]], ["v"]),
+        ({"obsm": "X_pca", "columns": [1]}, 3 * X[:, [1]], None),
+    ):
+        source = open_rows(adata, label="sample", weight="w", chunk_rows=64, **options)
+        assert source.feature_names == names
+        for found, expected in zip(gathered(source), (rows, NAMES, np.arange(1000.0)), strict=True):
+            assert_array_equal(found, expected)
+    assert gathered(source_of(adata))[1] is None
+    assert_array_equal(gathered(source_of(adata, "sample"))[1], NAMES)
+    for given_, options, message in (
+        (adata, {"layer": "raw", "obsm": "X_pca"}, "Give layer='raw' or obsm='X_pca', not both"),
+        (adata, {"layer": "X_pca"}, r"The AnnData has no 'X_pca' in layers; it has \['raw'\]"),
+        (adata, {"obsm": "raw"}, r"The AnnData has no 'raw' in obsm; it has \['X_pca', 'frame'\]"),
+        (adata, {"label": "kind"}, r"The AnnData's obs has no column 'kind'; it has \['sample', 'w'\]"),
+        (adata, {"weight": "kind"}, "The AnnData's obs has no column 'kind'"),
+        (
+            adata,
+            {"columns": ["u", "x"]},
+            r"has no feature 'x' \(1 missing\); its features are \['u', 'v', 'w'\]",
+        ),
+        (adata, {"columns": [0]}, "are chosen by name"),
+        (Annotated(None), {}, "The AnnData has no X: choose a layer or obsm"),
+        (Annotated(X, var_names=["u", "u", "v"]), {}, "two variables of the same name"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            open_rows(given_, **options)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -508,8 +802,8 @@ def test_zarr_arrays_and_their_folders(
     for rows in (tmp_path / "store" / "rows", str(tmp_path / "store" / "rows"), group["rows"]):
         source = open_rows(rows, label=group["labels"])
         assert isinstance(source_of(rows), Source)
-        assert np.array_equal(gathered(source)[0], X)
-        assert np.array_equal(gathered(source)[1], Y)
+        assert_array_equal(gathered(source)[0], X)
+        assert_array_equal(gathered(source)[1], Y)
     # About 300 rows would fit into a block, but a chunk that is cut would be read twice.
     monkeypatch.setattr(reader_module, "BLOCK_BYTES", 300 * X[0].nbytes)
     assert [len(block.X) for block in open_rows(group["rows"]).blocks()] == [260, 260, 260, 220]
@@ -523,9 +817,6 @@ def test_zarr_arrays_and_their_folders(
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="empty is a folder, but not a Zarr array"):
         open_rows(X, label=tmp_path / "empty")
-
-
-# ---------------------------------------------------------------- what is not installed
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

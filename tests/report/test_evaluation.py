@@ -159,7 +159,7 @@ def test_predictions_of_mixtures_name_kernels() -> None:
         )
     # `skmix fit` stores a threshold for a mixture.
     densities = mixture.score_samples(X)
-    mixture.metadata_ = {"target": "species", "outlier_threshold": float(np.sort(densities)[3])}
+    mixture.metadata_, mixture.threshold_ = {"target": "species"}, float(np.sort(densities)[3])
     assert predict_columns(mixture, X)["outlier"].sum() == 3
     assert describe(mixture)["outlier_threshold"] == np.sort(densities)[3]
     assert describe(mixture)["target"] == "species"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import inspect
 import math
 import os
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated, Any, Literal
 
 import typer
@@ -29,7 +32,7 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Table with a line of names: CSV, TSV (.gz too), Parquet, NPZ, .npy, FCS; - is standard input.",
+        help="Table with a line of names: CSV, TSV (.gz too), Parquet, .npy, FCS; - is standard input.",
     ),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
@@ -40,27 +43,6 @@ Target = Annotated[
 Drop = Annotated[
     list[str] | None,
     typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be given several times."),
-]
-NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="The first line has values; columns are column_1, column_2 ...")
-]
-Sep = Annotated[
-    str | None,
-    typer.Option(metavar="CHARACTER", help="What separates columns, or tab or space; by default found out."),
-]
-Decimal = Annotated[
-    Literal[".", ","], typer.Option(metavar="CHARACTER", help="What is before decimals: . or ,")
-]
-Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Encoding of the text, such as latin-1; by default UTF-8.")
-]
-Missing = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TOKEN",
-        help="Word or number for a missing value, beside empty cells and the usual words (NA, N/A, NaN, "
-        "null, None, ? ...); may be given several times. '' leaves the usual words out: they may be classes.",
-    ),
 ]
 Out = Annotated[
     str,
@@ -134,10 +116,52 @@ def parse_priors(given: str | None, labels: list[str]) -> list[float] | str | No
     return [priors[label] for label in labels]
 
 
-def parse_text(
-    no_header: bool, sep: str | None, decimal: str, encoding: str | None, missing: list[str] | None
+def with_text(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how a table is written, as its one argument `text`."""
+    options = list(inspect.signature(_text, eval_str=True).parameters.values())
+    own = inspect.signature(command, eval_str=True)
+    parameters = [
+        each for given in own.parameters.values() for each in (options if given.name == "text" else [given])
+    ]
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        text = _text(**{option.name: given.pop(option.name) for option in options})
+        command(**given, text=text)
+
+    call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call
+
+
+def _text(
+    no_header: Annotated[
+        bool,
+        typer.Option("--no-header", help="The first line has values; columns are column_1, column_2 ..."),
+    ] = False,
+    sep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHARACTER", help="What separates columns, or tab or space; by default found out."
+        ),
+    ] = None,
+    decimal: Annotated[
+        Literal[".", ","], typer.Option(metavar="CHARACTER", help="What is before decimals: . or ,")
+    ] = ".",
+    encoding: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Encoding of the text, such as latin-1; by default UTF-8."),
+    ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="Word or number for a missing value, beside empty cells and the usual words (NA, N/A, NaN, "
+            "null, None, ? ...); may be given several times. '' leaves the usual words out: they may be "
+            "classes.",
+        ),
+    ] = None,
 ) -> dict[str, Any]:
-    """Return how a table is written, by the options of a command, as arguments of `read_rows`."""
+    """Return how a table is written, as the argument `text` of `open_rows`."""
     sep = {"tab": "\t", "\\t": "\t", "space": " "}.get(sep or "", sep)
     if sep is not None and (len(sep) != 1 or sep in '"\r\n' or not sep.isascii()):
         refuse("--sep", f"{sep!r} is not one character, tab or space.")
@@ -147,18 +171,21 @@ def parse_text(
         codecs.lookup(encoding or "utf-8")
     except LookupError:
         refuse("--encoding", f"{encoding!r} is not known to Python.")
-    own = missing or ()
-    return {"header": not no_header, "sep": sep, "decimal": decimal, "encoding": encoding, "missing": own}
+    return {
+        "header": not no_header,
+        "sep": sep,
+        "decimal": decimal,
+        "encoding": encoding,
+        "missing": missing or (),
+    }
 
 
 def parse_preparation(compensate: bool | None, transform: str | None) -> dict[str, Any]:
-    """Return how files are prepared, by the options of a command; what is not given is automatic."""
-    from skmix.io.preparation import AUTOMATIC, scale_of, transformer_of
+    """Return arguments of `open_rows`: how files are prepared, by the options of a command."""
+    from skmix.io.preparation import AUTO, scale_of, transformer_of
 
-    settings = {**AUTOMATIC} if compensate is None else {**AUTOMATIC, "compensate": compensate}
-    if transform is not None:
-        try:
-            settings["transform"] = scale_of(transformer_of(transform))
-        except ValueError as error:
-            refuse("--transform", str(error))
-    return settings
+    try:
+        scale = AUTO if transform is None else scale_of(transformer_of(transform))
+    except ValueError as error:
+        refuse("--transform", str(error))
+    return {"compensate": AUTO if compensate is None else compensate, "transform": scale}

@@ -3,97 +3,138 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.cli._common import (
-    BAD_INPUT,
-    STANDARD,
-    WRONG_USE,
-    failing,
-    in_options,
-    note,
-    stop,
-)
+from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, in_options, note, stop
 from skmix.cli._progress import Watch
+from skmix.engine.compute.blocks import Block, is_missing
+from skmix.estimators.rows import with_features_of
 from skmix.groups import Study, load
-from skmix.io import ColumnError, TableRows, read_rows, replacing, writable_folder, write_columns
-from skmix.io.encoding import Kind, listed, plain_text
-from skmix.io.labels import class_labels, labels_like, number_labels
-from skmix.io.preparation import Preparation, check_scale_known, scale_in_words
+from skmix.io import ColumnError, Source, open_rows, replacing, writable_folder, write_columns
+from skmix.io.encoding import Kind, listed, without_constants
+from skmix.io.labels import as_classes, as_integers, check_classes, code_labels, number_labels
+from skmix.io.preparation import scale_in_words
 from skmix.io.remarks import column_remarks
+from skmix.io.sources import labels_in
+from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
 from skmix.io.writing import check_writable, is_device
 from skmix.report._predictions import target_of
 
 
-def read(watch: Watch, data: str, *, drop: Any = None, remarks: bool = False, **options: Any) -> TableRows:
-    """Read a table or standard input with `read_rows`; stop with a hint if a column cannot be used."""
+@contextmanager
+def _reading(watch: Watch, data: str, advice: str = "") -> Iterator[Path]:
+    """Yield the path of a table, after copying standard input or a pipe; stop if the body cannot read it.
+
+    Errors about the column of a feature end in the advice.
+    """
     if data == STANDARD and sys.stdin is None:
         stop("standard input is closed.", BAD_INPUT)
-    source = cast("str | BinaryIO", sys.stdin.buffer if data == STANDARD else data)
-    options["drop"] = drop or ()
-    try:
-        with watch.share("reading") as progress:
-            rows = read_rows(source, progress=progress, **options)
-        found = column_remarks(rows) if remarks else []
-    except ColumnError as error:
-        hint = f" Leave it out with --drop {error.column!r}."
-        if options.get("target") is None:
-            hint = f"{hint[:-1]}, or use --target {error.column!r} if it holds labels."
-        has_features = "features" in options or "columns" in (options.get("preparation") or {})
-        stop(f"{in_options(error)}{hint if error.is_feature and not has_features else ''}", BAD_INPUT)
-    if rows.ignored:
-        note(
-            f"ignored, not a feature of the model: {listed([name or '(no name)' for name in rows.ignored])}."
+    with watch.steps("reading", None), tempfile.TemporaryDirectory() as folder:
+        path = Path(data)
+        if data == STANDARD or is_device(path):
+            path = Path(folder) / ("standard input" if data == STANDARD else path.name)
+            opened: Any = nullcontext(sys.stdin.buffer) if data == STANDARD else open(data, "rb")  # noqa: SIM115
+            with opened as stream, open(path, "wb") as copy:
+                shutil.copyfileobj(stream, copy)
+        try:
+            yield path
+        except NoRowsError:
+            raise
+        except ValueError as error:
+            message = in_options(error).replace(f"{folder}/", "")
+            if isinstance(error, ColumnError) and error.is_feature:
+                message += advice.format(repr(error.column))
+            stop(message, BAD_INPUT)
+
+
+def read_to_fit(
+    watch: Watch,
+    data: str,
+    *,
+    target: str | None,
+    weight: str | None,
+    drop: Collection[str],
+    unlabelled: str,
+    text: dict[str, Any],
+    preparation: dict[str, Any],
+) -> tuple[Source, Block]:
+    """Read a table for a fit; return how its rows were opened, and all rows that have a weight.
+
+    Note which columns are encoded, on which scale values are, and which columns may be no measurements.
+    """
+    use = "" if target is not None else ", or use --target {0} if it holds labels"
+    with _reading(watch, data, f" Leave it out with --drop {{0}}{use}.") as path:
+        source = _open(path, text | {"as_text": _names(target)}, **preparation)
+        present = _columns_in(source)
+        used = [*_names(target, weight), *text["categorical"]]
+        _check_present(present, [*used, *drop])
+        for name in drop:
+            if name in used:
+                raise ColumnError(f"column {name!r} cannot be both used and left out.", column=name)
+        aside = {*_names(target, weight), *drop}
+        features = present
+        if not isinstance(_reader(source), TableReader):
+            features = source.feature_names or []
+            if len(features) < len(present):
+                note("the channel Time is left out.")
+        features = [name for name in features if name not in aside]
+        if not features:
+            raise ValueError(f"no column is left as a feature; the table has {listed(present)}.")
+        source = _with_roles(source.select(features), target, weight)
+        reader = _reader(source)
+        rows = _gathered(source)
+        names, numeric = source.feature_names or [], reader.numeric or [True] * source.n_features
+        remarks = column_remarks(
+            rows.X[:, numeric], [n for n, own in zip(names, numeric, strict=True) if own]
         )
-    for each in rows.notes:
+    kinds = kinds_of(source)
+    for each in without_constants(reader.found)[1] if isinstance(reader, TableReader) else ():
         note(f"{in_options(each)}.")
-    for each in found:
+    for each in remarks:
         note(in_options(each))
-    return rows
-
-
-def read_to_fit(watch: Watch, data: str, **options: Any) -> TableRows:
-    """Read a table for a fit, with notes on its scale and on columns that may be no measurements."""
-    rows = read(watch, data, remarks=True, **options)
-    prepared = rows.preparation or {"transform": "none"}
+    prepared = source.preparation or {"transform": "none"}
     if "compensate" in prepared or prepared["transform"] != "none":
         spilt = ", compensated for spill-over" if prepared.get("compensate") else ""
         note(f"values are on the scale {scale_in_words(prepared['transform'])}{spilt}.")
-    coded = [name for name, kind in rows.columns.items() if isinstance(kind, list)]
-    if options["target"] is None and coded:
+    coded = [name for name, kind in kinds.items() if kind is not None]
+    if target is None and coded:
         note(
             f"without --target, all columns are features. If {coded[-1]!r} is the column of labels, use "
             f"--target {coded[-1]!r}."
         )
-    return rows
+    return source, _training_rows(rows, target, unlabelled)
 
 
-def training_rows(rows: TableRows, target: str | None, unlabelled: str) -> tuple[Any, Any, Any]:
-    """Return rows to fit: X (n, M), labels (n,) or None, and weights (n,) or None; none has a weight of 0.
+def _training_rows(rows: Block, target: str | None, unlabelled: str) -> Block:
+    """Return the rows (n, M) to fit; none has a weight of 0.
 
-    The number −1 marks rows without a label, as in Python, unless empty cells do. Where it may as well be a
+    The number −1 marks rows without a label, as in Python, unless empty cells do. Where it may also be a
     class, which Python refuses, the labels become text.
     """
-    y, taken = None, np.ones(len(rows.X), dtype=np.bool_) if rows.weights is None else rows.weights > 0.0
-    if target is not None and rows.labels is not None:
-        y, known = class_labels(rows.labels, target)
-        if known.all():
-            try:
-                known = number_labels(y)[1] >= 0
-            except ValueError:
-                y = y.astype(str)
+    y, taken = rows.y, np.ones(len(rows.X), dtype=np.bool_) if rows.weights is None else rows.weights > 0.0
+    if target is not None and y is not None:
+        check_classes(y, target)
+        known = ~is_missing(y)
+        try:
+            known = number_labels(y)[1] >= 0
+        except ValueError:
+            y = y.astype(str)
         n_missing = int(np.count_nonzero(~known))
         if n_missing and unlabelled == "refuse":
             raise ValueError(
                 f"column {target!r} has no label in {n_missing} of {len(y)} rows. Leave these rows out with "
-                "--unlabelled drop, or learn from them too with --unlabelled use."
+                "--unlabelled drop, or learn from them too with --unlabelled use. If words such as NA are "
+                "classes, use --missing ''."
             )
         if unlabelled == "drop":
             taken &= known
@@ -101,33 +142,174 @@ def training_rows(rows: TableRows, target: str | None, unlabelled: str) -> tuple
             y = y.astype(object)
             y[~known] = None
     X, y, weights = (None if each is None else each[taken] for each in (rows.X, y, rows.weights))
-    return X, y, weights
+    if y is not None and unlabelled == "drop":
+        y = np.array(y.tolist())
+    return Block(cast(NDArray[Any], X), y, weights)
 
 
-def read_for(watch: Watch, model: Any, data: str, *, drop: Any = None, **options: Any) -> TableRows:
-    """Read the features of a model from a table, by their names, in any order."""
-    names = getattr(model, "feature_names_in_", None)
-    options["preparation"] = getattr(model, "preparation_", None)
-    if names is not None:
-        # Without a note that columns of labels and weights are ignored.
-        set_aside = (target_of(model), getattr(model, "metadata_", {}).get("weight"))
-        aside = [*(drop or ()), *(name for name in set_aside if name is not None)]
-        rows = read(watch, data, features=columns_of(model), drop=aside, **options)
-        _check_scale_known(options["preparation"], rows)
-        return rows
-    rows = read(watch, data, drop=drop, **options)
-    _check_scale_known(options["preparation"], rows)
-    text = [name for name, kind in rows.columns.items() if kind is not None]
-    if text:
-        stop(f"column {text[0]!r} holds text, but the model was fitted to numbers.", BAD_INPUT)
-    if rows.X.shape[1] != model.n_features_in_:
-        stop(
-            f"the model has {model.n_features_in_} features without names, but {data} has "
-            f"{rows.X.shape[1]} columns: {', '.join(rows.feature_names[:10])}. Leave others out with --drop.",
-            BAD_INPUT,
-        )
-    note("the model has no feature names; columns are taken in their order.")
-    return rows
+def read_for(
+    watch: Watch,
+    model: Any,
+    data: str,
+    text: dict[str, Any],
+    *,
+    target: str | None = None,
+    weight: str | None = None,
+    drop: Collection[str] = (),
+    keep: Sequence[str] = (),
+) -> tuple[Block, dict[str, NDArray[Any]]]:
+    """Read the features of a model from a table, by name, and columns to keep; the model prepares them.
+
+    A column that the table lacks is missing in all rows; a table without rows gives none.
+    """
+    columns = columns_of(model)
+    coded = [name for name, kind in columns.items() if kind is not None]
+    try:
+        with _reading(watch, data) as path:
+            source = _open(path, text | {"as_text": [*coded, *keep, *_names(target)]})
+            present = _columns_in(source)
+            weight_of_fit = getattr(model, "metadata_", {}).get("weight")
+            if target is not None and weight is None and weight_of_fit is not None:
+                weight = weight_of_fit if weight_of_fit in present else None
+                if weight is None:
+                    note(
+                        f"there is no column {weight_of_fit!r}, the weights of the fit: each row counts once."
+                    )
+            _check_present(present, [*keep, *_names(target, weight)])
+            aside = {*drop, *keep, *_names(target, weight, target_of(model), weight_of_fit)}
+            source = _with_columns(source, columns, [name for name in present if name not in aside])
+            kept = {name: np.array(_column(source, name), dtype=object) for name in keep}
+            source = with_features_of(model, _with_roles(source, target, weight))
+            rows = _gathered(source)
+            for each in source.remarks():
+                note(f"{in_options(each)}.")
+            return rows, kept
+    except NoRowsError:
+        empty = np.empty((0, model.n_features_in_))
+        return Block(empty, np.empty(0)), {name: np.empty(0, dtype=object) for name in keep}
+
+
+def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence[str]) -> Source:
+    """Return a table with the columns of a model, given those of its own that are not set aside."""
+    reader = _reader(source)
+    if not columns:
+        source = source.select(present)
+        if _reader(source).numeric is not None:
+            text = next(name for name, kind in kinds_of(source).items() if kind is not None)
+            raise ValueError(f"column {text!r} holds text, but the model was fitted to numbers.")
+        note("the model has no feature names; columns are taken in their order.")
+        return source
+    if not isinstance(reader, TableReader):
+        return source
+    absent = [name for name in columns if name not in reader.table.types]
+    if len(absent) == len(columns):
+        _check_present(list(reader.table.types), absent)
+    if absent:
+        note(f"columns that are not there: {listed(absent)}; they are taken as missing values.")
+    if ignored := [name or "(no name)" for name in present if name not in columns]:
+        note(f"ignored, not a feature of the model: {listed(ignored)}.")
+    wider = replace(reader, table=reader.table.with_missing(absent), columns=list(columns))
+    return replace(source, readers={"": wider})
+
+
+def read_labelled(
+    watch: Watch, model: Any, data: str, text: dict[str, Any], target: str | None, **roles: Any
+) -> Block:
+    """Read the rows that have a label, their labels as the model's classes, and their weights."""
+    column = target or target_of(model)
+    if not column:
+        stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
+    rows, _ = read_for(watch, model, data, text, target=column, **roles)
+    assert rows.y is not None
+    labels = as_classes(rows.y.tolist(), model.classes_)
+    codes = code_labels(labels, model.classes_, len(labels), unlabelled=True, name=f"column {column!r}")
+    known = codes >= 0
+    if not known.any():
+        stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
+    if not known.all():
+        note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
+    weights = None if rows.weights is None else rows.weights[known]
+    return Block(rows.X[known], model.classes_[codes[known]], weights)
+
+
+# ---------------------------------------------------------------- opened tables
+
+
+def _open(path: Path, text: dict[str, Any], **preparation: Any) -> Source:
+    """Open a table with all its columns; those of a matrix get names."""
+    is_matrix = format_of(path) in ("npy", "zarr")
+    return open_rows(named_columns(path) if is_matrix else path, text=text, **preparation)
+
+
+def _names(*names: str | None) -> list[str]:
+    return [name for name in names if name is not None]
+
+
+def _reader(source: Source) -> Any:
+    """Return the reader of the only file of a source."""
+    (reader,) = source.readers.values()
+    return reader
+
+
+def _columns_in(source: Source) -> list[str]:
+    """Return the names of all columns of a table, or of all channels."""
+    reader = _reader(source)
+    if isinstance(reader, TableReader):
+        return list(reader.table.types)
+    return [channel.name for channel in reader.file.channels]
+
+
+def _column(source: Source, name: str) -> list[Any]:
+    """Return a column as it is in the file, None where a value is missing."""
+    reader = _reader(source)
+    if isinstance(reader, TableReader):
+        return plain_values(reader.table.column(name), name)
+    blocks = reader.compensated(False).select([name]).read(reader.n_rows)
+    return [value for block in blocks for value in as_integers(block.X[:, 0].astype(np.float64)).tolist()]
+
+
+def _with_roles(source: Source, target: str | None, weight: str | None) -> Source:
+    """Return rows with columns of labels and weights."""
+    is_table = isinstance(_reader(source), TableReader)
+    if target is not None:
+        source = source.labelled(target if is_table else np.array(_column(source, target)))
+    if weight is not None:
+        source = source.weighted(weight if is_table else np.array(_column(source, weight)))
+    return source
+
+
+def _gathered(source: Source) -> Block:
+    """Return all rows (n, M) in memory, with their labels (n,) and weights (n,) if they have any."""
+    with closing(source.blocks()) as blocks:
+        found = list(blocks)
+    y = [labels_in(block) for block in found if block.y is not None]
+    weights = [block.weights for block in found if block.weights is not None]
+    X = np.concatenate([block.X for block in found]).astype(np.float64, copy=False)
+    for row, feature in np.argwhere(np.isinf(X))[:1]:
+        name = (source.feature_names or [])[feature]
+        problem = f"column {name!r} is infinite in row {row + 1}; leave unknown values empty."
+        raise ColumnError(problem, column=name, is_feature=True)
+    return Block(X, np.concatenate(y) if y else None, np.concatenate(weights) if weights else None)
+
+
+def _check_present(present: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a table that lacks a column."""
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        there = f"there are {listed(present)}."
+        if len(present) == 1:
+            there = (
+                f"there is only {present[0]!r}. Columns must be separated by commas, semicolons, tabs or |, "
+                "or by another character that you name with --sep."
+            )
+        raise ColumnError(f"there is no column {missing[0]!r}{more}; {there}", column=missing[0])
+
+
+def kinds_of(source: Source) -> dict[str, Kind]:
+    """Return the columns that features are made of, and what they hold."""
+    reader = _reader(source)
+    return reader.kinds if isinstance(reader, TableReader) else dict.fromkeys(source.feature_names or [])
 
 
 def columns_of(model: Any) -> dict[str, Kind]:
@@ -136,31 +318,7 @@ def columns_of(model: Any) -> dict[str, Kind]:
     return found or {str(name): None for name in getattr(model, "feature_names_in_", ())}
 
 
-def _check_scale_known(own: Preparation | None, rows: TableRows) -> None:
-    """Refuse FCS files for a model that does not say how its rows were prepared."""
-    found = rows.preparation or {}
-    check_scale_known(own, found["transform"] if "compensate" in found else None)
-
-
-def read_labelled(
-    watch: Watch, model: Any, data: str, target: str | None, **options: Any
-) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.float64] | None]:
-    """Read the rows that have a label, their labels as the model's classes, and their weights."""
-    column = target or target_of(model)
-    if not column:
-        stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
-    rows = read_for(watch, model, data, target=column, **options)
-    assert rows.labels is not None
-    given = rows.labels
-    if model.classes_.dtype.kind in "if" and -1 not in model.classes_:
-        # As in a fit, -1 marks rows without a label.
-        given = [None if plain_text(label) == "-1" else label for label in given]
-    labels, known = labels_like(given, model.classes_, column)
-    if not known.any():
-        stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
-    if not known.all():
-        note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
-    return rows.X[known], labels[known], None if rows.weights is None else rows.weights[known]
+# ---------------------------------------------------------------- files
 
 
 def name_of(data: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -30,6 +30,7 @@ _of_output = partial(typer.Option, rich_help_panel="The output", callback=option
         "skmix compose new/*.fcs --model study.skmix --table new.csv --html new.html",
     )
 )
+@options.with_text
 def compose(
     files: Annotated[
         list[str],
@@ -55,10 +56,8 @@ def compose(
     ] = None,
     compensate: options.Compensate = None,
     transform: options.Transform = None,
-    sep: options.Sep = None,
-    decimal: options.Decimal = ".",
-    encoding: options.Encoding = None,
-    missing: options.Missing = None,
+    *,
+    text: dict[str, Any],
     kernels: Annotated[
         str,
         _of_model(
@@ -126,7 +125,7 @@ def compose(
     names = None if markers is None else options.parse_names("--markers", markers)
     reading = options.parse_preparation(compensate, transform) | {
         "sample": sample,
-        "text": options.parse_text(False, sep, decimal, encoding, missing),
+        "text": text,
     }
     of_fit = {
         "-o": out,

@@ -36,6 +36,7 @@ _DESCRIBED = (
         "zcat rows.csv.gz | skmix fit - --kernels 20 -o density.skmix",
     )
 )
+@options.with_text
 def fit(
     data: options.Data,
     target: Annotated[
@@ -69,11 +70,8 @@ def fit(
             "categories anyway.",
         ),
     ] = None,
-    missing: options.Missing = None,
-    no_header: options.NoHeader = False,
-    sep: options.Sep = None,
-    decimal: options.Decimal = ".",
-    encoding: options.Encoding = None,
+    *,
+    text: dict[str, Any],
     compensate: options.Compensate = None,
     transform: options.Transform = None,
     unlabelled: Annotated[
@@ -177,7 +175,6 @@ def fit(
 
     from skmix import report
     from skmix.cli import _tables as tables
-    from skmix.engine.compute.blocks import Block
     from skmix.estimators.decisions import novelty_threshold
     from skmix.estimators.holdout import rows_to_divide, single_split, stratified_folds
     from skmix.estimators.rows import note_members
@@ -209,28 +206,26 @@ def fit(
     settings: dict[str, Any] = {"covariance_prior": "auto", "n_jobs": jobs, "random_state": seed}
     numbers = {"n_init": starts, "max_iter": max_passes}
     settings |= {name: number for name, number in numbers.items() if number is not None}
-    text = options.parse_text(no_header, sep, decimal, encoding, missing)
     preparation = options.parse_preparation(compensate, transform)
     for place in (out, html):
         tables.check_place(place, reading=[data])
     with cli.guarded(), watching() as watch:
-        rows = tables.read_to_fit(
+        source, rows = tables.read_to_fit(
             watch,
             data,
             target=target,
             weight=weight,
-            drop=drop,
-            categorical=categorical or (),
+            drop=drop or (),
+            unlabelled=unlabelled,
+            text=text | {"categorical": categorical or ()},
             preparation=preparation,
-            **text,
         )
-        X, y, weights = tables.training_rows(rows, target, unlabelled)
         codes: Any = None
         training: Any = slice(None)
-        if y is not None:
-            classes, codes = number_labels(y)
+        if rows.y is not None:
+            classes, codes = number_labels(rows.y)
             settings["priors"] = options.parse_priors(priors, [str(label) for label in classes.tolist()])
-            settings["feature_sets"] = _parse_sets(feature_sets, rows.columns)
+            settings["feature_sets"] = _parse_sets(feature_sets, tables.kinds_of(source))
             settings["reject_below"] = outliers or None
             if (hold_out or folds) and not len(rows_to_divide(codes)):
                 raise ValueError("no row can be held out: every class has one row.")
@@ -239,35 +234,37 @@ def fit(
             training, held = single_split(codes, n_held, seed)
 
         def some(of: Any) -> list[Any]:
-            return [None if each is None else each[of] for each in (X, y, weights)]
+            y = None if rows.y is None else rows.y[of]
+            if y is not None and np.all(codes[of] >= 0):
+                y = classes[codes[of]]
+            return [rows.X[of], y, None if rows.weights is None else rows.weights[of]]
 
-        estimator = _estimator(chosen, criterion, time_limit, settings, with_classes=y is not None)
+        estimator = _estimator(chosen, criterion, time_limit, settings, with_classes=target is not None)
         with watch.steps("fitting", None):
             own = some(training)
             estimator.fit(own[0], own[1], sample_weight=own[2])
             model = saved_part(estimator)
             model.metadata_ = {"target": target, **({"weight": weight} if weight else {})}
-            if y is None and outliers:
-                threshold = novelty_threshold(model, outliers, Block(X, None, weights))
-                model.metadata_["outlier_threshold"] = threshold
-            names = np.array(rows.feature_names, dtype=object)
-            note_members(model, feature_names_in_=names, preparation_=rows.preparation)
+            if target is None and outliers:
+                model.threshold_ = novelty_threshold(model, outliers, rows)
+            names = np.array(source.feature_names, dtype=object)
+            note_members(model, feature_names_in_=names, preparation_=source.preparation)
         tables.write_model(out, model)
         tested: Any = report.evaluate(model, *some(held)) if hold_out else None
         if folds is not None:
             splits = stratified_folds(codes, folds, seed)
-            tested, by_fold = report.cross_validate(estimator, X, y, weights, splits=splits)
+            tested, by_fold = report.cross_validate(estimator, *some(slice(None)), splits=splits)
         if html is not None:
             by = "held-out rows" if folds is None else f"{len(by_fold)}-fold cross-validation"
             page = report.evaluation_page(tested, title=f"{tables.name_of(data)}, {by}")
             tables.write_bytes(html, page.encode())
-        labelled = training if codes is None else np.arange(len(X))[training][codes[training] >= 0]
+        labelled = training if codes is None else np.arange(len(rows.X))[training][codes[training] >= 0]
         outcome = {
             "model": None if out == cli.STANDARD else out,
             "n_rows": len(own[0]),
             "n_unlabelled": 0 if codes is None else int(np.count_nonzero(codes[training] < 0)),
             **_description(model, estimator),
-            "training_accuracy": None if y is None else report.evaluate(model, *some(labelled)).accuracy,
+            "training_accuracy": None if target is None else report.evaluate(model, *some(labelled)).accuracy,
             "held_out": tested.as_dict() if hold_out else None,
             "folds": None if folds is None else {**tested.as_dict(), "by_fold": by_fold},
         }

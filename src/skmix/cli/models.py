@@ -20,6 +20,7 @@ from skmix.cli._progress import watching
         "cat new.csv | skmix predict flowers.skmix - --digits 3",
     )
 )
+@options.with_text
 def predict(
     model: options.Model,
     data: options.Data,
@@ -29,11 +30,8 @@ def predict(
         typer.Option(metavar="COLUMN", help="Copy a column of DATA; may be given several times."),
     ] = None,
     drop: options.Drop = None,
-    no_header: options.NoHeader = False,
-    sep: options.Sep = None,
-    decimal: options.Decimal = ".",
-    encoding: options.Encoding = None,
-    missing: options.Missing = None,
+    *,
+    text: dict[str, Any],
     digits: options.Digits = None,
     as_json: options.Json = False,
 ) -> None:
@@ -53,21 +51,19 @@ def predict(
     from skmix.groups import Study
     from skmix.report._predictions import predict_columns
 
-    written = options.parse_text(no_header, sep, decimal, encoding, missing)
     tables.check_place(out, reading=[model, data], table=True, as_json=as_json)
     with cli.guarded(), watching() as watch:
         found = tables.load_any(model)
         fitted = found.model if isinstance(found, Study) else found
-        rows = tables.read_for(watch, fitted, data, drop=drop, keep=keep or (), **written)
+        rows, kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
         with watch.share("predicting") as progress:
             predicted = predict_columns(fitted, rows.X, progress)
         if isinstance(found, Study) and found.populations is not None:
             own = found.populations.predict(fitted, rows.X) if len(rows.X) else np.empty(0, dtype=np.int64)
             predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
-        twice = sorted(set(rows.kept) & set(predicted))
+        twice = sorted(set(kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
-        kept = {name: np.array(values, dtype=object) for name, values in rows.kept.items()}
         tables.write_table(out, {**kept, **predicted}, digits)
     n_rows, n_outliers = len(rows.X), int(predicted["outlier"].sum())
     if as_json:
@@ -103,9 +99,8 @@ def sample(
     With --json, prints a summary once the file is written.
     """
     from skmix.cli import _tables as tables
-    from skmix.io import ColumnError
     from skmix.io.encoding import decode_columns
-    from skmix.io.labels import labels_like
+    from skmix.io.labels import as_classes
     from skmix.report._predictions import target_of
 
     tables.check_place(out, reading=[model], table=True, as_json=as_json)
@@ -121,9 +116,8 @@ def sample(
         classes: Any = getattr(fitted, "classes_", ())
         if len(classes) < 2 and label is not None:
             cli.stop(f"{model} has no classes, so --label has nothing to choose from.", cli.WRONG_USE)
-        try:
-            chosen: Any = [] if label is None else labels_like([label], classes, "--label")[0][:1]
-        except ColumnError:
+        chosen: Any = [] if label is None else as_classes([label], classes)
+        if label is not None and chosen[0] not in classes.tolist():
             known = ", ".join(str(each) for each in list(classes)[:20])
             cli.stop(f"--label {label}: not a class of the model; its classes are {known}.", cli.BAD_INPUT)
         drawn, labels = fitted.sample(number, *chosen)
@@ -146,6 +140,7 @@ def sample(
         "skmix evaluate flowers.skmix test.csv --html scores.html",
     )
 )
+@options.with_text
 def evaluate(
     model: options.Model,
     data: options.Data,
@@ -159,11 +154,8 @@ def evaluate(
         ),
     ] = None,
     drop: options.Drop = None,
-    no_header: options.NoHeader = False,
-    sep: options.Sep = None,
-    decimal: options.Decimal = ".",
-    encoding: options.Encoding = None,
-    missing: options.Missing = None,
+    *,
+    text: dict[str, Any],
     html: options.Html = None,
     as_json: options.Json = False,
 ) -> None:
@@ -178,22 +170,14 @@ def evaluate(
     from skmix import report
     from skmix.cli import _tables as tables
 
-    written = options.parse_text(no_header, sep, decimal, encoding, missing)
     tables.check_place(html, reading=[model, data])
     with cli.guarded(), watching() as watch:
         fitted = tables.load_model(model)
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
-        noted = getattr(fitted, "metadata_", {}).get("weight")
-        X, y, weights = tables.read_labelled(
-            watch, fitted, data, target, weight=weight or noted, drop=drop, **written
-        )
-        if weights is None and weight is not None:
-            cli.stop(f"there is no column {weight!r} of weights in {data}.", cli.BAD_INPUT)
-        if weights is None and noted is not None:
-            cli.note(f"there is no column {noted!r}, the weights of the fit: each row counts once.")
+        rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight, drop=drop or ())
         with watch.steps("evaluating", None):
-            found = report.evaluate(fitted, X, y, weights)
+            found = report.evaluate(fitted, rows.X, rows.y, rows.weights)
         if html is not None:
             title = f"{Path(model).name} on {tables.name_of(data)}"
             tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
@@ -207,6 +191,7 @@ def evaluate(
         "skmix show flowers.skmix --html flowers.html --data flowers.csv",
     )
 )
+@options.with_text
 def show(
     model: options.Model,
     html: options.Html = None,
@@ -214,11 +199,8 @@ def show(
         str | None, typer.Option(metavar="DATA", help="Rows to draw on the page, together with the kernels.")
     ] = None,
     target: options.Target = None,
-    no_header: options.NoHeader = False,
-    sep: options.Sep = None,
-    decimal: options.Decimal = ".",
-    encoding: options.Encoding = None,
-    missing: options.Missing = None,
+    *,
+    text: dict[str, Any],
     as_json: options.Json = False,
 ) -> None:
     """Show a model: features, classes, kernels, weights and settings.
@@ -230,23 +212,23 @@ def show(
 
     from skmix import report
     from skmix.cli import _tables as tables
+    from skmix.engine.compute.blocks import Block
 
     if data is not None and html is None:
         cli.stop("--data is for the page: add --html FILE.", cli.WRONG_USE)
-    written = options.parse_text(no_header, sep, decimal, encoding, missing)
     tables.check_place(html, reading=[model, data])
     name = Path(model).name
     with cli.guarded(), watching() as watch:
         fitted = tables.load_model(model)
         described = report.describe(fitted)
         if html is not None:
-            X = y = None
+            rows: Any = Block(None)
             if data is not None and is_classifier(fitted):
-                X, y, _ = tables.read_labelled(watch, fitted, data, target, **written)
+                rows = tables.read_labelled(watch, fitted, data, text, target)
             elif data is not None:
-                X = tables.read_for(watch, fitted, data, **written).X
+                rows, _ = tables.read_for(watch, fitted, data, text)
             with watch.steps("drawing", None):
-                page = report.model_page(fitted, title=name, X=X, y=y)
+                page = report.model_page(fitted, title=name, X=rows.X, y=rows.y)
             tables.write_bytes(html, page.encode())
     printing.print_result(described, lambda: printing.print_model(described, name), html, as_json=as_json)
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from .compute.arrays import has_gaps, is_numpy, like, namespace, safe_log, to_numpy
 from .compute.threads import Workers, workers
-from .estep import device, gaps, reference
+from .estep import device, gaps
 from .estep.completion import given
 from .estep.coverage import DEVICE
 from .estep.gaps import group_rows
-from .estep.reference import TILE, Kernels, Rows, native, worth_compiling
+from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded, worth_compiling
 from .estep.terms import log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
@@ -82,10 +82,10 @@ def _complete(
 
         return compiled.evaluate(rows, kernels, weights, pool)
     out = np.empty((n_rows, kernels.means.shape[1] if weights is None else weights.shape[1]))
-    for a, values in reference.tiles(rows, kernels):
+    for a in range(0, n_rows, TILE):
+        values = log_densities(padded(rows.cut(a, a + TILE)), kernels)[0][0]
         part = values if weights is None else log_mix(values, weights)
-        n = min(part.shape[1], n_rows - a)
-        out[a : a + n] = part[:, :n].T
+        out[a : a + TILE] = part[:, : n_rows - a].T
     return out
 
 
@@ -99,16 +99,12 @@ def _with_gaps(
     if len(whole):
         out[whole] = _complete(replace(rows, X=rows.X[whole]), kernels, parameters, weights, pool)
     covariances = np.asarray(parameters.covariances, dtype=np.float64)[None]
-    inside = replace(
-        parameters.batch(),
-        means=kernels.means,
-        covariances=kernels.structure.rescale(covariances, rows.scale),
-    )
+    covariances = kernels.structure.rescale(covariances, rows.scale)
     index = np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))
-    for some, values in gaps.log_densities(rows, index, kernels, inside, pool):
+    for some, values in gaps.log_densities(rows, index, kernels, covariances, pool):
         for a in range(0, len(some), TILE):
             own, tile = some[a : a + TILE], values[:, a : a + TILE]
-            found = tile if weights is None else log_mix(reference.padded(tile), weights)
+            found = tile if weights is None else log_mix(padded(tile), weights)
             out[own] = found[:, : len(own)].T
     return out
 

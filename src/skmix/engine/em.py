@@ -325,7 +325,7 @@ class Run:
         source, rule = passes.source, passes.rule
         self._passes, self._rule, self._options = passes, rule, options
         self._n_columns = state.path[0].shape[1]
-        self._step = source.wrap_step(passes.step, passes.setting)
+        self._step = source.wrap_step(passes.step)
         self._status, self._n_iter = state.status.copy(), state.n_iter.copy()
         self._path = [list(path) for path in state.path]
         self._bounds = [list(bounds) for bounds in state.bounds]
@@ -364,10 +364,11 @@ class Run:
         self._drop_ended()
         self.n_passes += 1
         active, current, factor = self.active, self._current, self._factor
-        following, next_factor, parts = self._step(current, factor)
+        following, next_factor, of_pass = self._step(current, factor)
+        parts, next_factor = to_numpy(of_pass), replace(next_factor, usable=to_numpy(next_factor.usable))
         log_likelihood, objective = parts[:, :-1], parts.sum(axis=1)
         # A start that degenerates keeps the parameters that entered the pass.
-        survived = to_numpy(next_factor.usable) & np.isfinite(log_likelihood).all(axis=1)
+        survived = next_factor.usable & np.isfinite(log_likelihood).all(axis=1)
         watched, wasted = log_likelihood, np.zeros(len(active), dtype=bool)
         if self._rule.bounded:
             objective = self._rule.objective(log_likelihood, current, factor)

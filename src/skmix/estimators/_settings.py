@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,28 +19,6 @@ _SUM_TOLERANCE = 1e-6
 _LEAST_VARIANCE = 1e-305
 # With more features than this, and more than rows, full covariances take too long.
 _MANY_FEATURES = 500
-
-
-class Settings(Protocol):
-    """The parameters of a mixture, see `SharedKernelMixture`."""
-
-    n_kernels: int | None
-    covariance_type: str | tuple[str, int]
-    tail: str | tuple[str, float] | None
-    init: Any
-    n_init: int
-    max_iter: int
-    tol: float | tuple[str, float]
-    variance_floor: float
-    covariance_prior: Any
-    weight_prior: Any
-    group_shift: Any
-    inference: Any
-    accelerate: bool
-    device: str | None
-    n_jobs: int | None
-    random_state: Any
-    warm_start: bool
 
 
 def as_numbers(values: Any, name: str) -> FloatArray:

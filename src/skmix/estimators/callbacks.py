@@ -297,9 +297,9 @@ class SavedRun:
             theirs, ours = settings.get(name), self._settings.get(name)
             if theirs != ours:
                 return f"it has {name}={theirs}, this one {name}={ours}"
-        for name, ours in self._rows.items():
-            if not np.allclose(rows[name], ours, rtol=_TOLERANCE, atol=_TOLERANCE):
-                return f"its rows have {name} {rows[name].tolist()}, these {ours.tolist()}"
+        for name, values in self._rows.items():
+            if not np.allclose(rows[name], values, rtol=_TOLERANCE, atol=_TOLERANCE):
+                return f"its rows have {name} {rows[name].tolist()}, these {values.tolist()}"
         return ""
 
 

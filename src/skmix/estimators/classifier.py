@@ -224,20 +224,18 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return parts
 
     def _record(
-        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
+        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray
     ) -> FitRecord:
         for (_, model), fitted in zip(parts, fits, strict=True):
-            own = fitted.class_prior if prior is None else prior
-            replace(fitted, class_count=sizes, class_prior=own).store(model)
-        class_prior = fits[0].class_prior if prior is None else prior
+            replace(fitted, class_count=sizes, class_prior=prior).store(model)
         if isinstance(self.priors, str):
-            class_prior = np.full(len(sizes), 1.0 / len(sizes))
+            prior = np.full(len(sizes), 1.0 / len(sizes))
         elif self.priors is not None:
-            class_prior = check_distribution(self.priors, (len(sizes),), "priors")
+            prior = check_distribution(self.priors, (len(sizes),), "priors")
         return FittedClassifier(
             models=[model for _, model in parts],
             feature_sets=[columns for columns, _ in parts],
-            class_prior=class_prior,
+            class_prior=prior,
             temperature=1.0,
             threshold=-np.inf,
         )
@@ -434,7 +432,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
 
 # A classifier of one mixture shows that mixture's attributes. Feature sets share those of the classes.
-_OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_"}
+_OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_", "threshold_"}
 _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 for _name in Fitted.names().keys() - _OWN:
     setattr(SharedKernelClassifier, _name, _of_its_model(_name, alone=_name not in _IN_COMMON))

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from functools import reduce, wraps
 from operator import add
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -26,60 +26,49 @@ from ..engine.refine.shrink import are_separate
 from ..engine.structures import structure_of
 from ..io.preparation import preparation_of_columns
 from ._settings import check_features, check_given, prior_of_columns
-from .fitted import Fitted, FittedClassifier, fields_of
+from .fitted import Fitted, FittedClassifier, fields_of, parameters_of
 from .rows import columns_of, note_rows
 
 
-class Model(Protocol):
-    """A fitted mixture or classifier whose arrays are NumPy's; only mixtures have shifts."""
+class DerivedPart(NamedTuple):
+    """A mixture of some features of a part of a model."""
 
-    n_jobs: int | None
-    n_features_in_: int
-    classes_: np.ndarray
-    class_prior_: FloatArray
-    class_count_: FloatArray
-    weights_: FloatArray
-    means_: FloatArray
-    group_shifts_: FloatArray
-
-    def _parts(self) -> list[tuple[list[int], Any]]:
-        """Return the columns and the mixture of each part."""
-
-
-# A part of a derived model: old mixture, kept columns in the old model and in the old part, parameters.
-DerivedPart = tuple[Any, list[int], list[int], Parameters]
+    mixture: Any  # of the part
+    columns: list[int]  # kept columns, numbered as in the model
+    kept: list[int]  # the same columns, numbered as in the part
+    parameters: Parameters
 
 
 # ---------------------------------------------------------------- groups with means of their own
 
 
-def has_shifts(model: Model) -> bool:
+def has_shifts(model: Any) -> bool:
     """Return whether means of a model differ between its classes."""
     shifts = getattr(model, "group_shifts_", None)
     return shifts is not None and bool(shifts.any())
 
 
-def shifted(model: Model, j: int) -> Any:
+def shifted(model: Any, j: int) -> Any:
     """Return a copy of a mixture in which all classes have the means of class j."""
-    own = copy(model)
-    own.means_ = model.means_ + model.group_shifts_[j]
-    del own.group_shifts_
-    return own
+    moved = copy(model)
+    moved.means_ = model.means_ + model.group_shifts_[j]
+    del moved.group_shifts_
+    return moved
 
 
 def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of a model, rows (n, M) and classes (n,) that uses the means of each row's class.
 
-    Without classes, the function itself has to average over the groups of a model with shifts.
+    Without classes, `function` averages over groups itself.
     """
 
     @wraps(function)
-    def call(model: Model, rows: Array, codes: IntArray | None = None) -> Any:
+    def call(model: Any, rows: Array, codes: IntArray | None = None) -> Any:
         if codes is None or not has_shifts(model):
             return function(model, rows, codes)
-        groups = {j: np.flatnonzero(codes == j) for j in np.unique(codes).tolist()}
-        parts = [function(shifted(model, j), pick(rows, own), codes[own]) for j, own in groups.items()]
-        return pick(namespace(parts[0]).concat(parts), np.argsort(np.concatenate([*groups.values()])))
+        places = {j: np.flatnonzero(codes == j) for j in np.unique(codes).tolist()}
+        found = [function(shifted(model, j), pick(rows, at), codes[at]) for j, at in places.items()]
+        return pick(namespace(found[0]).concat(found), np.argsort(np.concatenate([*places.values()])))
 
     return call
 
@@ -87,24 +76,19 @@ def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
 # ---------------------------------------------------------------- of each row
 
 
-def class_log_likelihood(model: Model, rows: Array) -> FloatArray:
+def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
     """Return log p(x | class j), shape (n, L)."""
     if not has_shifts(model):
-        return _class_log_likelihood(model, rows)
+        return reduce(add, _of_parts(model, rows, density.class_log_likelihood))
     columns = []
     for j in range(len(model.classes_)):
-        own = shifted(model, j)
-        own.weights_ = model.weights_[:, j : j + 1]
-        columns.append(_class_log_likelihood(own, rows))
+        group = shifted(model, j)
+        group.weights_ = model.weights_[:, j : j + 1]
+        columns.append(class_log_likelihood(group, rows))
     return _side_by_side(columns)
 
 
-def _class_log_likelihood(model: Model, rows: Array) -> FloatArray:
-    """Return log p(x | class j), shape (n, L), with the common means."""
-    return reduce(add, _of_parts(model, rows, density.class_log_likelihood))
-
-
-def log_joint(model: Model, rows: Array) -> FloatArray:
+def log_joint(model: Any, rows: Array) -> FloatArray:
     """Return log Pr(class j) + log p(x | class j), shape (n, L)."""
     likelihood = class_log_likelihood(model, rows)
     with np.errstate(divide="ignore"):
@@ -112,44 +96,44 @@ def log_joint(model: Model, rows: Array) -> FloatArray:
 
 
 @with_own_means
-def log_density(model: Model, rows: Array, codes: IntArray | None = None) -> FloatArray:
+def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return log p(x | class), or log p(x) without classes, shape (n,)."""
     if codes is None:
         return density.log_sum(log_joint(model, rows))
-    per_class = _class_log_likelihood(model, rows)
-    own = like(codes, per_class)[:, None]
-    return namespace(per_class).take_along_axis(per_class, own, axis=1)[:, 0]
+    per_class = class_log_likelihood(model, rows)
+    places = like(codes, per_class)[:, None]
+    return namespace(per_class).take_along_axis(per_class, places, axis=1)[:, 0]
 
 
-def kernel_log_densities(model: Model, rows: Array) -> FloatArray:
+def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
     """Return the log-densities of the kernels with the common means, (n, K), the parts' side by side."""
     return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
 
 
 @with_own_means
-def log_responsibilities(model: Model, rows: Array, codes: IntArray | None = None) -> FloatArray:
+def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the logarithms of the kernels' responsibilities, shape (n, K), the parts' side by side."""
     return _side_by_side(_log_responsibilities(model, rows, codes))
 
 
-def responsibilities(model: Model, rows: Array, codes: IntArray | None = None) -> FloatArray:
+def responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
     """Return the kernels' responsibilities, shape (n, K), the parts' side by side."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).exp(logs)
 
 
-def most_likely_kernel(model: Model, rows: Array, codes: IntArray | None = None) -> IntArray:
+def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
     """Return the kernel of largest responsibility, shape (n,)."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
 
 
-def _of_parts(model: Model, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
+def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
     """Return a function of the engine, with arguments beside the rows (n, M), of each part."""
     n_jobs, results = effective_n_jobs(model.n_jobs), []
     for columns, part in model._parts():
-        own = columns_of(rows, columns)
-        results.append(function(own, *given, part._parameters, part.covariance_type_, n_jobs))
+        of_part = columns_of(rows, columns)
+        results.append(function(of_part, *given, parameters_of(part), part.covariance_type_, n_jobs))
     return results
 
 
@@ -158,7 +142,7 @@ def _side_by_side(arrays: list[FloatArray]) -> FloatArray:
     return arrays[0] if len(arrays) == 1 else namespace(arrays[0]).concat(arrays, axis=1)
 
 
-def _log_responsibilities(model: Model, rows: Array, codes: IntArray | None) -> list[FloatArray]:
+def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> list[FloatArray]:
     """Return each part's log-responsibilities (n, K), averaged over classes unless these are given."""
     if codes is not None:
         return _of_parts(model, rows, density.log_responsibilities, codes)
@@ -168,19 +152,19 @@ def _log_responsibilities(model: Model, rows: Array, codes: IntArray | None) -> 
     return _of_parts(model, rows, density.averaged_log_responsibilities, posterior)
 
 
-def _log_joint_of_kernels(model: Model, rows: Array) -> FloatArray:
+def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
     """Return log Σ_j Pr(group j) Pr(kernel k | j) p(x | k, j), shape (n, K), of a mixture with shifts."""
     with np.errstate(divide="ignore"):
         log_weights = np.log(model.weights_) + np.log(model.class_prior_)
     joints = []
     for j in range(len(model.classes_)):
-        own = kernel_log_densities(shifted(model, j), rows)
-        joints.append(own + like(log_weights[:, j], own))
+        logs = kernel_log_densities(shifted(model, j), rows)
+        joints.append(logs + like(log_weights[:, j], logs))
     return reduce(namespace(joints[0]).logaddexp, joints)
 
 
 @with_own_means
-def impute(model: Model, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
+def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
     """Return the rows (n, M) with conditional means in place of missing values."""
     filled = rows.astype(np.float64)
     if codes is None and has_shifts(model):
@@ -190,19 +174,19 @@ def impute(model: Model, rows: np.ndarray, codes: IntArray | None = None) -> Flo
             means += share[:, None] * impute(model, rows, np.full(len(rows), j))
         return np.where(np.isnan(filled), means, filled)
     logs = _log_responsibilities(model, rows, codes)
-    for (columns, part), own in zip(model._parts(), logs, strict=True):
+    for (columns, part), of_part in zip(model._parts(), logs, strict=True):
         filled[:, columns] = density.fill_means(
-            columns_of(rows, columns), np.exp(own), part._parameters, part.covariance_type_
+            columns_of(rows, columns), np.exp(of_part), parameters_of(part), part.covariance_type_
         )
     return filled
 
 
-def draw_rows(model: Model, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
+def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
     """Draw one row of each given class, shape (n, M); columns in no part are NaN."""
     X = np.full((len(codes), model.n_features_in_), np.nan)
     for columns, part in model._parts():
-        own, kernels = density.draw(part._parameters, part.covariance_type_, codes, random_state)
-        X[:, columns] = own + part.group_shifts_[codes, kernels] if has_shifts(part) else own
+        drawn, kernels = density.draw(parameters_of(part), part.covariance_type_, codes, random_state)
+        X[:, columns] = drawn + part.group_shifts_[codes, kernels] if has_shifts(part) else drawn
     return X
 
 
@@ -254,8 +238,8 @@ def marginal(model: Any, features: Sequence[int | str]) -> Any:
         kept = [at[column] for column in chosen if column in at]
         if kept:
             structure = structure_of(part.covariance_type_)
-            parameters = density.marginal(part._parameters, np.array(kept), structure)
-            parts.append((part, [columns[d] for d in kept], kept, parameters))
+            parameters = density.marginal(parameters_of(part), np.array(kept), structure)
+            parts.append(DerivedPart(part, [columns[d] for d in kept], kept, parameters))
     return _derive(model, chosen, parts, model.class_prior_)
 
 
@@ -275,12 +259,12 @@ def condition(model: Any, given: Mapping[int | str, float]) -> Any:
     for columns, part in model._parts():
         kept = [d for d, column in enumerate(columns) if column not in values]
         known = np.setdiff1d(np.arange(len(columns)), kept)
-        parameters = part._parameters
+        parameters = parameters_of(part)
         if kept and len(known):
-            own = row[0, np.array(columns)[known]]
-            parameters = density.condition(parameters, part.covariance_type_, known, own)
+            observed = row[0, np.array(columns)[known]]
+            parameters = density.condition(parameters, part.covariance_type_, known, observed)
         if kept:
-            parts.append((part, [columns[d] for d in kept], kept, parameters))
+            parts.append(DerivedPart(part, [columns[d] for d in kept], kept, parameters))
     if not parts:
         raise ValueError(f"given has values of all features that the model describes: {sorted(values)}.")
     left = [column for column in range(model.n_features_in_) if column not in values]
@@ -289,7 +273,7 @@ def condition(model: Any, given: Mapping[int | str, float]) -> Any:
 
 
 def _refuse_unmodelled(model: Any, columns: Any) -> None:
-    ignored = set(columns).difference(*(own for own, _ in model._parts()))
+    ignored = set(columns).difference(*(modelled for modelled, _ in model._parts()))
     if ignored:
         raise ValueError(f"feature {min(ignored)} is in no feature set: the model has no density of it.")
 
@@ -321,12 +305,12 @@ def _derive(
         _derived_fit(derived, parts[0], class_prior).store(derived)
         return derived
     place = {column: i for i, column in enumerate(columns)}
-    models = [_derive(each[0], each[2], [each], class_prior) for each in parts]
+    models = [_derive(part.mixture, part.kept, [part], class_prior) for part in parts]
     for name in ("tail", "covariance_type"):
-        for own in models:
-            if getattr(own, name) != getattr(model, name):
-                derived.set_params(**{name: getattr(own, name)})
-    sets = [[place[column] for column in own] for _, own, _, _ in parts]
+        for mixture in models:
+            if getattr(mixture, name) != getattr(model, name):
+                derived.set_params(**{name: getattr(mixture, name)})
+    sets = [[place[column] for column in part.columns] for part in parts]
     if model.feature_sets is not None:
         derived.set_params(feature_sets=[list(each) for each in sets])
     threshold = -np.inf

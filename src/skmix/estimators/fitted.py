@@ -190,6 +190,7 @@ class Fitted(FitRecord):
     floor: Floor | None = _part(Floor)
     shifts: Shifts | None = _part(Shifts)
     stream: dict[str, Any] | None = _value(dict, default=None)  # running statistics, see `Running`
+    threshold: float | None = _value(float, low=-np.inf, default=None)  # log-density of outliers
 
     @property
     def parameters(self) -> Parameters:
@@ -221,7 +222,7 @@ class Fitted(FitRecord):
     def moved(self, parameters: Parameters) -> Fitted:
         """Return the record with kernels that moved, without what belongs to those before."""
         found = self.with_parameters(parameters)
-        return replace(found, weight_posterior=None, kernel_posterior=None, stream=None)
+        return replace(found, weight_posterior=None, kernel_posterior=None, stream=None, threshold=None)
 
 
 def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
@@ -305,6 +306,7 @@ class FittedMixtureSearch(FittedSearch):
 
     mixtures: list[Any] = _value(list)
     shares: FloatArray = _value(axes="S", low=0.0, sums=True)  # (S,): of the members in the average
+    threshold: float | None = _value(float, low=-np.inf, default=None)  # log-density of outliers
 
 
 @dataclass(frozen=True, kw_only=True)

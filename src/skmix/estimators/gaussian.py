@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..engine.compute.arrays import join, on_host, safe_log
 from ..engine.density import class_log_likelihood, kernel_log_densities, log_normalise, most_likely_kernel
 from ..engine.em import RunState, fit, regulariser_of
-from ..engine.model import FloatArray, IntArray, Options, Parameters, Status, power_of_two
+from ..engine.model import FloatArray, IntArray, Options, Parameters, Status
 from ..engine.sources import open_source
 from ..engine.sources.summary import measure
 from ..engine.starts import from_responsibilities
@@ -41,11 +41,8 @@ _SINGULAR = (
 
 # Relative variance floor without reg_covar, below the rounding errors of scikit-learn's own.
 _ROUNDING = 1e-20
-# Rescale covariances before drawing rows if the features' variances differ by this factor.
-_DIFFERENT_UNITS = 1e6
 
-# The one private method of scikit-learn's mixture that is called, the check of given starts, takes the array
-# namespace since 1.8.
+# `_check_parameters`, the only private method we call, takes the array namespace since 1.8.
 _NAMESPACE: dict[str, Any] = (
     {"xp": np} if "xp" in signature(ScikitLearnGaussianMixture._check_parameters).parameters else {}
 )
@@ -78,35 +75,9 @@ class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
 
     Parameters
     ----------
-    n_components : int, default=1
-        Number K of components.
-    covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
-        Structure of the covariances. 'tied' is one matrix for all components.
-    tol : float, default=1e-3
-        EM stops when the mean log-likelihood of a row rises by less.
-    reg_covar : float, default=1e-6
-        Added to the variances, in the squared units of the features.
-    max_iter : int, default=100
-        Most passes of a start.
-    n_init : int, default=1
-        Number of starts; the best one is kept.
-    init_params : {'kmeans', 'k-means++', 'random', 'random_from_data'}, default='kmeans'
-        How responsibilities are initialised.
-    weights_init : array of shape (K,), default=None
-        Weights at the start.
-    means_init : array of shape (K, M), default=None
-        Means at the start.
-    precisions_init : array, default=None
-        Inverse covariances at the start, of the shape that `covariance_type` has: (K, M, M), (M, M), (K, M)
-        or (K,).
-    random_state : int, RandomState instance or None, default=None
-        Seed of the starts and of `sample`.
-    warm_start : bool, default=False
-        Whether `fit` goes on from the last fit.
-    verbose : int, default=0
-        1 prints a line for each start and for some of its passes, 2 also the log-likelihood.
-    verbose_interval : int, default=10
-        Passes between two lines that are printed.
+    n_components, covariance_type, tol, reg_covar, max_iter, n_init, init_params, weights_init, means_init, \
+precisions_init, random_state, warm_start, verbose, verbose_interval
+        As in `sklearn.mixture.GaussianMixture`.
 
     See Also
     --------
@@ -179,20 +150,11 @@ class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
         check_is_fitted(self)
         if get_config()["array_api_dispatch"]:
             return super().sample(n_samples)
-        other = copy(self)
         # Weights that were rounded to single precision may sum to more than one.
         weights = np.asarray(self.weights_, dtype=np.float64)
-        other.weights_, units = weights / weights.sum(), np.ones(self.n_features_in_)
-        if self.covariance_type in ("full", "tied"):
-            # Singular values of features in very different units would be lost to rounding.
-            covariances = np.asarray(self.covariances_, dtype=np.float64)
-            variances = np.diagonal(covariances, axis1=-2, axis2=-1).reshape(-1, len(units)).mean(axis=0)
-            if variances.max() > _DIFFERENT_UNITS * variances.min():
-                units = power_of_two(np.sqrt(variances))
-                other.means_ = self.means_ / units
-                other.covariances_ = covariances / units / units[:, None]
-        X, components = super(GaussianMixture, other).sample(n_samples)
-        return X * units, components
+        other = copy(self)
+        other.weights_ = weights / weights.sum()
+        return super(GaussianMixture, other).sample(n_samples)
 
     def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
         """Return values in the precision of the rows and the fit; log-densities of far rows stay finite."""
@@ -237,13 +199,14 @@ class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
                 continue
             batch = join([start.batch() for start in starts])
             result = fit(source, batch, options, resume=None if fresh else self._last_bound(source, batch))
-            for own, path in enumerate(result.path):
-                bounds, status = path[:, 0] / len(X), result.status[own]
+            for number, path in enumerate(result.path):
+                bounds, status = path[:, 0] / len(X), result.status[number]
                 rank = (bool(status != Status.FAILED), bounds[-1] if len(bounds) else -np.inf)
-                self._print_progress(first + own, bounds, bool(status == Status.CONVERGED))
+                self._print_progress(first + number, bounds, bool(status == Status.CONVERGED))
                 if len(bounds) and (best is None or rank > reached):
-                    best, reached = result.parameters.take(slice(own, own + 1)).copy(), rank
-                    self.converged_, self.n_iter_ = bool(status == Status.CONVERGED), int(result.n_iter[own])
+                    best, reached = result.parameters.take(slice(number, number + 1)).copy(), rank
+                    self.converged_ = bool(status == Status.CONVERGED)
+                    self.n_iter_ = int(result.n_iter[number])
                     self.lower_bounds_ = [float(bound) for bound in bounds]
         if self.max_iter == 0:
             self.converged_, self.n_iter_, self.lower_bound_, self.lower_bounds_ = False, 0, -np.inf, []

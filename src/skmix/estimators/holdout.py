@@ -5,7 +5,7 @@ without a label. Four rules hold for all of them.
 
 - Every class is divided in proportion, and the only row of a class always trains.
 - A row without a label is never held out, as it cannot judge a prediction. It trains in every split, unless
-  its group is held out. Where densities are judged, labels do not matter: pass such rows as a class.
+  its group is held out. To hold out unlabelled rows too, give them a code of their own.
 - Rows of one group are held out together, where groups (n,) are given.
 - Row numbers are sorted, so that a fit does not depend on the order in which rows were drawn.
 """
@@ -17,12 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import (
-    StratifiedGroupKFold,
-    StratifiedKFold,
-    StratifiedShuffleSplit,
-    check_cv,
-)
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, StratifiedShuffleSplit, check_cv
 
 from ..engine.model import IntArray
 
@@ -45,12 +40,12 @@ def default_splits(codes: IntArray, seed: int, groups: np.ndarray | None = None)
     n_folds = _N_FOLDS if np.count_nonzero(codes >= 0) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
     if groups is not None:
         return stratified_folds(codes, n_folds, seed, groups)
-    own = codes[rows_to_divide(codes)]
-    if not len(own):
+    divided = codes[rows_to_divide(codes)]
+    if not len(divided):
         return []
-    if len(own) >= _ROWS_OF_ONE_SPLIT:
-        return [single_split(codes, int(_HELD_OUT * len(own)), seed)]
-    counts = np.bincount(own)
+    if len(divided) >= _ROWS_OF_ONE_SPLIT:
+        return [single_split(codes, int(_HELD_OUT * len(divided)), seed)]
+    counts = np.bincount(divided)
     return stratified_folds(codes, min(n_folds, counts[counts > 0].min()), seed)
 
 
@@ -113,8 +108,8 @@ def check_splits(splits: list[Split], codes: IntArray, classes: np.ndarray | Non
         absent = np.setdiff1d(codes[known], codes[training])
         what = ""
         if len(absent):
-            own = "" if classes is None else f" of class {classes.tolist()[absent[0]]!r}"
-            what = f"has no training row{own}"
+            of_class = "" if classes is None else f" of class {classes.tolist()[absent[0]]!r}"
+            what = f"has no training row{of_class}"
         elif not len(held):
             what = "holds out no row that has a label"
         if what:
@@ -141,13 +136,13 @@ def rows_to_divide(codes: IntArray) -> IntArray:
 
 def _divide(codes: IntArray, rows: IntArray, splitter: Any, groups: np.ndarray | None = None) -> list[Split]:
     """Return the splits that a splitter of scikit-learn makes of some rows; the other rows train."""
-    own = None if groups is None else groups[rows]
+    groups_of_rows = None if groups is None else groups[rows]
     with warnings.catch_warnings():
         # A class may have fewer rows than there are folds.
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         warnings.filterwarnings("error", "The groups parameter is ignored", UserWarning)
         try:
-            parts = list(splitter.split(rows, codes[rows], own))
+            parts = list(splitter.split(rows, codes[rows], groups_of_rows))
         except UserWarning:
             raise ValueError(
                 f"groups are ignored by {type(splitter).__name__}: leave out groups, or give a splitter such "
@@ -161,7 +156,7 @@ def _divide(codes: IntArray, rows: IntArray, splitter: Any, groups: np.ndarray |
 
 
 def _complete(codes: IntArray, training: IntArray, held: IntArray, groups: np.ndarray | None = None) -> Split:
-    """Return a split with all rows without a label among the training rows, but those that are held out."""
+    """Return a split in which rows without a label train, unless they or their group are held out."""
     free = np.setdiff1d(np.flatnonzero(codes < 0), held)
     if groups is not None:
         free = free[~np.isin(groups[free], groups[held])]

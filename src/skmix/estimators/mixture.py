@@ -27,8 +27,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._errors import Argument, ArgumentError
+from ..engine.compute.arrays import safe_log
 from ..engine.compute.blocks import Block
-from ..engine.estep.terms import safe_log
 from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import COVARIANCE_TYPES
@@ -41,9 +41,9 @@ from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import (
     Training,
     computed,
+    enter,
     host_copy,
     note_preparation,
-    open_training,
     score_rows,
     updating,
     warn_caller,
@@ -245,14 +245,13 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return [(list(range(n_features)), self)]
 
     def _record(
-        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray | None
+        self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray
     ) -> FitRecord:
         """Return the record of all parts, whose own fits are stored in their mixtures.
 
-        Sizes (L,) of the classes, and their prior (L,) unless it was learnt, are those of all rows: a row
-        without a value in some part still counts for its class.
+        Sizes (L,) and prior (L,) of the classes are those of all rows: a row without a value in some part
+        still counts for its class.
         """
-        prior = fits[0].class_prior if prior is None else prior
         return replace(fits[0], class_count=sizes, class_prior=prior)
 
     def _attributes_so_far(
@@ -262,7 +261,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         columns, model = part
         fitted, rows = fitted_so_far(model, training, parameters, log_likelihood), RowsOfFit.of(self)
         assert rows is not None
-        record = self._record([(columns, copy(model))], [fitted], training.sizes, None)
+        record = self._record([(columns, copy(model))], [fitted], training.sizes, fitted.class_prior)
         return rows.attributes() | record.attributes()
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -293,7 +292,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         # Refuse a checkpoint that cannot be written before reading the rows, which may take long.
         path = checkpoint_path(self)
         with updating(self, X):
-            training = open_training(self, X, y, sample_weight)
+            training = enter(self, X, y, sample_weight).training()
             note_preparation(self, training)
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
@@ -326,7 +325,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
                 so_far = partial(self._attributes_so_far, parts[0], training) if len(parts) == 1 else None
                 watched = monitor.part(number, so_far, rows.source.summary.total)
             fits.append(fit_model(model, rows, Fitted.of(model), columns, **watched))
-        prior = None if training.n_unlabelled else training.class_prior
+        prior = fits[0].class_prior if training.n_unlabelled else training.class_prior
         self._record(parts, fits, training.sizes, prior).store(self)
 
     def _check_classes(self, classes: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from ..engine.em import fit
 from ..engine.model import Parameters
 from ..engine.structures import structure_of
 from .mixture import SharedKernelMixture
-from .rows import open_training
+from .rows import enter
 from .solving import options_of, record_of_start, start_batches
 
 # The engine divides its work by the number of starts. Always pass the same number, so that the bits of a fit
@@ -56,7 +56,7 @@ def fit_each(
         if getattr(model, name) != value:
             raise ValueError(f"fit_each needs {name}={value!r}, got {getattr(model, name)!r}.")
     model = clone(model).set_params(n_init=1, warm_start=False)
-    training = open_training(model, X, y, None)
+    training = enter(model, X, y).training()
     structure = structure_of("full")
     frame = training.source.summary.frame(structure)
     starts: list[Parameters] = []

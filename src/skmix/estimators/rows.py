@@ -1,7 +1,8 @@
 """The one door for rows: what a user gives as X, y and sample_weight is recognised here, once.
 
-`enter` returns rows in memory, rows in blocks or rows of a Dask cluster behind one interface, `Rows`. Fits,
-scores, streams and searches ask it for what they need, and never ask again what X was.
+`enter` returns rows in memory, in a data frame, on a device, in blocks or on a Dask cluster behind one
+interface, `Rows`. Fits, scores, streams and searches ask it for what they need, and never ask again what X
+was.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from os import PathLike
 from types import NoneType, SimpleNamespace
 from typing import Any, ClassVar
@@ -47,7 +48,7 @@ from ..engine.compute.arrays import (
     taken_in,
     to_numpy,
 )
-from ..engine.compute.blocks import Block, Blocks, is_blocks, is_missing
+from ..engine.compute.blocks import Block, Blocks, is_missing
 from ..engine.compute.dask import check_kind, is_collection, map_rows, open_collections
 from ..engine.model import FloatArray, IntArray
 from ..engine.sources import RowSource, open_source
@@ -64,15 +65,12 @@ from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
-OF_ROWS = ("n_features_in_", "feature_names_in_", "preparation_")
-"""Attributes of an estimator that say what its rows were, and how they are prepared."""
-# Where scikit-learn notes the callbacks of a running fit.
+# Attributes in which scikit-learn notes the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 # Types of polars that are numbers.
 _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
-# Types of y and sample_weight that are taken as they are beside a NumPy array.
+# Types of y and sample_weight that need no conversion beside a NumPy array.
 _PLAIN = (NoneType, np.ndarray, list)
-
 
 Sender = Callable[[np.ndarray], Array]
 """From NumPy rows (n, M) to the same rows where they are worked on."""
@@ -92,12 +90,6 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     source = source_of(X, y, sample_weight)
     if source is not None:
         return InBlocks(estimator, source, y, sample_weight, name)
-    if is_blocks(X):
-        if y is not None or sample_weight is not None:
-            raise ValueError(
-                f"Blocks of rows hold their labels and weights: leave {name} and sample_weight out."
-            )
-        return InBlocks(estimator, X, y, sample_weight, name)
     for argument, given in ((name, y), ("sample_weight", sample_weight)):
         if isinstance(given, (str, PathLike)):
             raise ValueError(
@@ -111,7 +103,41 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
             )
     if is_collection(X):
         return OnCluster(estimator, X, y, sample_weight, name)
-    return InMemory(estimator, X, y, on_host(sample_weight), name)
+    sample_weight = on_host(sample_weight)
+    if is_frame(X):
+        return InFrame(estimator, X, y, sample_weight, name)
+    tensor = home_of(estimator, X)
+    if tensor is not None:
+        return OnDevice(estimator, tensor, y, sample_weight, name)
+    X = on_host(X)
+    if isinstance(X, np.ma.MaskedArray):
+        X = np.ma.filled(X.astype(np.float64), np.nan)
+    return InMemory(estimator, X, y, sample_weight, name)
+
+
+def score_rows(
+    estimator: Any,
+    X: Any,
+    function: Callable[..., Any],
+    y: Any = None,
+    *,
+    on_cpu: bool = False,
+    name: str = "y",
+) -> Any:
+    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
+
+    Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
+    is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
+    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`.
+    """
+    if not hasattr(estimator, "class_prior_"):
+        check_is_fitted(estimator)
+    return enter(estimator, X, y, name=name).scores(function, on_cpu=on_cpu)
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether X is a data frame, whose columns have names: of pandas, polars, Dask and others."""
+    return hasattr(X, "columns") and not isinstance(X, Source)
 
 
 @dataclass(frozen=True)
@@ -127,7 +153,10 @@ class Rows(ABC):
 
     @abstractmethod
     def training(self, least: int = 2) -> Training:
-        """Return rows to learn from, at least `least`, and note the features in the estimator."""
+        """Return rows to learn from, at least `least`, and note the features in the estimator.
+
+        Without labels there is one class; a classifier needs labels.
+        """
 
     @abstractmethod
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
@@ -141,10 +170,6 @@ class Rows(ABC):
         whether they must be NumPy's.
         """
 
-    def prepared(self, reader: Any) -> Rows:
-        """Return the rows with the features of the fitted estimator, for another one to learn from."""
-        return replace(self, estimator=reader)
-
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator, also those of files."""
         return np.asarray(self.values(on_cpu=True), dtype=np.float64)
@@ -153,10 +178,6 @@ class Rows(ABC):
         """Return the label (n,) of each row, in memory."""
         return computed(self.y)
 
-    def read_labels(self, n_rows: int) -> np.ndarray:
-        """Return labels (n,), checked for their number and type."""
-        return read_labels(on_host(self.y), n_rows, self.name)
-
     def codes(self, n_rows: int, *, unlabelled: bool = False) -> IntArray:
         """Return labels as indices (n,) into the classes of the fitted estimator; see `code_labels`."""
         classes = on_host(self.estimator.classes_)
@@ -164,7 +185,36 @@ class Rows(ABC):
 
     def weights(self, n_rows: int) -> FloatArray | None:
         """Return row weights (n,), not negative and not all zero; None when none were given."""
-        return check_weights(self.sample_weight, n_rows)
+        if self.sample_weight is None:
+            return None
+        weights: FloatArray = _check_sample_weight(
+            self.sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+        )
+        if not weights.any():  # older scikit-learn lets them pass
+            raise ValueError("Sample weights must contain at least one non-zero number.")
+        return weights
+
+    def coded(self, X: Array) -> tuple[Block, np.ndarray, IntArray | None]:
+        """Return validated rows X (n, M) with class codes, their classes (L,), and the positions of the rows.
+
+        Rows of weight zero are left out, and so are labels that no other row has; positions are None where
+        all rows are kept. Without labels all codes are 0.
+        """
+        n_rows = X.shape[0]
+        classes, codes = np.zeros(1, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
+        if self.y is not None:
+            labels = read_labels(on_host(self.y), n_rows, self.name)
+            classes, codes = number_labels(labels, self.name)
+        weights = self.weights(n_rows)
+        if weights is None or weights.all():
+            return Block(X, codes, weights), classes, None
+        kept = np.flatnonzero(weights)
+        present, codes = np.unique(codes[kept], return_inverse=True)
+        if present[0] == -1:
+            present, codes = present[1:], codes - 1
+        if not len(present):
+            raise ValueError("sample_weight is zero for every row that has a label.")
+        return Block(pick(X, kept), codes, weights[kept]), classes[present], kept
 
 
 @dataclass(frozen=True)
@@ -197,8 +247,8 @@ class Training:
         """Number of rows without a label."""
         return int(self.source.summary.counts[0])
 
-    def take(self, columns: list[int], group: int) -> Training:
-        """Return the rows with a value in a feature set; each class must have one, and each column."""
+    def take(self, columns: list[int], number: int) -> Training:
+        """Return the rows with a value in feature set `number`; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.with_features(columns))
@@ -208,37 +258,10 @@ class Training:
         absent = np.flatnonzero(taken.sizes == 0)
         if len(absent):
             raise ValueError(
-                f"No row of class {self.classes[absent[0]]!r} has a value in feature set {group}, columns "
+                f"No row of class {self.classes[absent[0]]!r} has a value in feature set {number}, columns "
                 f"{columns}."
             )
         return taken
-
-
-def open_training(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, name: str = "y", least: int = 2
-) -> Training:
-    """Return rows to learn from; without labels there is one class, and a classifier needs labels."""
-    return enter(estimator, X, y, sample_weight, name=name).training(least)
-
-
-def score_rows(
-    estimator: Any,
-    X: Any,
-    function: Callable[..., Any],
-    y: Any = None,
-    *,
-    on_cpu: bool = False,
-    name: str = "y",
-) -> Any:
-    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
-
-    Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
-    is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
-    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`.
-    """
-    if "class_prior_" not in vars(estimator):
-        check_is_fitted(estimator)
-    return enter(estimator, X, y, name=name).scores(function, on_cpu=on_cpu or is_robust_fit(estimator))
 
 
 # ---------------------------------------------------------------- rows in memory
@@ -246,143 +269,141 @@ def score_rows(
 
 @dataclass(frozen=True)
 class InMemory(Rows):
-    """An array, a data frame, or a tensor; labels may be on a device, too."""
+    """A NumPy array, or lists; labels may be on a device."""
 
     is_in_memory: ClassVar[bool] = True
-
-    @cached_property
-    def home(self) -> Any:
-        """The array of another library whose kind results are to have; None for NumPy's."""
-        return home_of(self.estimator, self.X)
+    is_raw: ClassVar[bool] = False
 
     def training(self, least: int = 2) -> Training:
-        estimator, y = self.estimator, self.y
-        device = device_and_precision(estimator.device)[0]
-        _check_labelled(estimator, y)
-        rows, preparation = self._validated(fitting=True, least=least)
-        classes, codes = np.zeros(1, dtype=np.int64), np.zeros(rows.shape[0], dtype=np.int64)
-        if y is not None:
-            classes, codes = number_labels(self.read_labels(rows.shape[0]), self.name)
-        weights = self.weights(rows.shape[0])
-        rows, classes, codes, weights = weighted_rows(rows, classes, codes, weights)
-        on_device, why = type(rows) is not np.ndarray, None
-        if on_device or device is not None:
+        estimator, device = self.estimator, device_of(self.estimator)
+        _check_labelled(estimator, self.y)
+        X, preparation = self._check(fitting=True, least=least)
+        rows, classes, _ = self.coded(X)
+        X, codes = rows.X, None if self.y is None else rows.y
+        why_host = None
+        if device is not None or not is_numpy(X):
             robust = "t kernels or a background" if is_robust(estimator) else None
-            why = robust or ("Missing values" if has_gaps(rows) else None)
-        if on_device:
-            rows = rows if why is None else to_numpy(rows)
-        elif device is not None and why is None:
-            if not fits_on(rows, device):
-                return _streamed(estimator, rows, classes, None if y is None else codes, weights, device)
-            rows = send(rows, device)
-        source = open_source(rows, None if y is None else codes, weights)
+            why_host = robust or ("Missing values" if has_gaps(X) else None)
+        if why_host is not None:
+            X = to_numpy(X)
+        elif device is not None and is_numpy(X):
+            if not fits_on(X, device):
+                return _streamed(estimator, X, classes, codes, rows.weights, device)
+            X = send(X, device)
+        source = open_source(X, codes, rows.weights)
         if source.summary.gaps:
-            check_gaps(rows)
-        if why is not None:
-            warn_of_host(why)
-        return Training(source, classes, preparation=preparation, is_raw=is_frame(self.X))
+            check_gaps(X)
+        if why_host is not None:
+            warn_of_host(why_host)
+        return Training(source, classes, preparation=preparation, is_raw=self.is_raw)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        model, home = host_copy(self.estimator), self.home
-        given = self if model is self.estimator else replace(self, estimator=model)
-        rows = given._validated(on_cpu=on_cpu)[0]
-        device = None if on_cpu or home is not None else _device_of_scores(self.estimator)
+        model = host_copy(self.estimator)
+        rows = self if model is self.estimator else replace(self, estimator=model)
+        X = rows._check()[0]
+        device = None if on_cpu else _device_of_scores(model)
         if device is not None:
-            if not fits_on(rows, device):
-                return InBlocks(model, open_rows(rows), on_host(self.y), None, self.name).scores(function)
-            rows = _send_complete(rows, device)
-        codes = () if self.y is None else (given.codes(rows.shape[0]),)
-        result = function(model, rows, *codes)
-        return result if type(result) is np.ndarray and home is None else _in_kind(result, home)
+            if not fits_on(X, device):
+                return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
+            X = _send_complete(X, device)
+        found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+        return found if type(found) is np.ndarray else on_host(found)
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
-        rows, found = self._validated(fitting=fitting, least=least, on_cpu=on_cpu)
+        X, preparation = self._check(fitting=fitting, least=least, on_cpu=on_cpu)
         if fitting:
-            note_rows(self.estimator, preparation_=found)
-        return rows
+            note_rows(self.estimator, preparation_=preparation)
+        return X
 
-    def prepared(self, reader: Any) -> Rows:
-        return replace(self, estimator=reader, X=prepared_frame(self.estimator, self.X))
-
-    def _validated(
+    def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
     ) -> tuple[Array, Preparation | None]:
-        """Return rows (n, M), and how those of a frame to fit were encoded; see `values`."""
-        estimator, X = self.estimator, self.X
-        scale, columns = None, None
-        if type(X) is np.ndarray:
-            if not fitting and _is_valid(estimator, X):
-                return X, None
-        elif is_frame(X):
-            if not fitting:
-                estimator, X, scale = _prepared_frame(estimator, X)
-            elif not _is_numeric(X):
-                X, columns, _ = encode_frame(X)
-        else:
-            X = on_host(X) if self.home is None or on_cpu else self.home
-            if type(X) is not np.ndarray and is_device_array(X):
-                return _check_device_rows(estimator, X, fitting=fitting, least=least if fitting else 1), None
-            if isinstance(X, np.ma.MaskedArray):
-                X = np.ma.filled(X.astype(np.float64), np.nan)
-        rows = validate_data(
-            estimator,
-            X,
-            dtype=_FLOATS,
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=least if fitting else 1,
-            reset=fitting,
-        )
-        if columns is None:
-            return rows if scale is None else scale.transform(rows), None
-        estimator.feature_names_in_ = np.array(feature_names(columns), dtype=object)
-        coded = any(kind is not None for kind in columns.values())
-        return rows, {"transform": "none", "columns": columns, "missing": []} if coded else None
+        """Return validated rows (n, M), and how those of a frame to fit were encoded; see `values`."""
+        if not fitting and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
+            return self.X, None
+        return _validated(self.estimator, self.X, fitting, least), None
+
+
+def _validated(estimator: Any, X: Any, fitting: bool, least: int) -> np.ndarray:
+    """Return rows (n, M) of floats after scikit-learn's checks."""
+    rows: np.ndarray = validate_data(
+        estimator,
+        X,
+        dtype=_FLOATS,
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=least if fitting else 1,
+        reset=fitting,
+    )
+    return rows
+
+
+def _is_valid(estimator: Any, X: np.ndarray) -> bool:
+    """Return whether rows pass a quick check: `validate_data` takes longer than one row's densities."""
+    if X.dtype not in _FLOATS or X.ndim != 2 or hasattr(estimator, "feature_names_in_"):
+        return False
+    if X.shape[1] != estimator.n_features_in_ or not len(X):
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(X.sum()))
 
 
 # ---------------------------------------------------------------- data frames
 
 
-def is_frame(X: Any) -> bool:
-    """Return whether X is a data frame, whose columns have names: of pandas, polars, Dask and others."""
-    return hasattr(X, "columns") and not isinstance(X, Source)
+@dataclass(frozen=True)
+class InFrame(InMemory):
+    """A data frame. Text and category columns are encoded; a model applies its preparation to new frames."""
+
+    is_raw: ClassVar[bool] = True
+
+    def _check(
+        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
+    ) -> tuple[Array, Preparation | None]:
+        if not fitting:
+            return _features_of_frame(self.estimator, self.X), None
+        if _is_numeric(self.X):
+            return _validated(self.estimator, self.X, fitting, least), None
+        X, columns, _ = encode_frame(self.X)
+        rows = _validated(self.estimator, X, fitting, least)
+        self.estimator.feature_names_in_ = np.array(feature_names(columns), dtype=object)
+        is_encoded = any(kind is not None for kind in columns.values())
+        return rows, {"transform": "none", "columns": columns, "missing": []} if is_encoded else None
 
 
 def _is_numeric(frame: Any) -> bool:
     """Return whether all columns of a frame are numbers by their types, of NumPy, pandas or polars."""
-    types = getattr(frame, "dtypes", [None])
     return all(
-        getattr(own, "kind", None) in ("f", "i", "u", "b", "c") or _POLARS_NUMBER.match(str(own))
-        for own in types
+        getattr(column_type, "kind", None) in ("f", "i", "u", "b", "c")
+        or _POLARS_NUMBER.match(str(column_type))
+        for column_type in getattr(frame, "dtypes", [None])
     )
 
 
-def _prepared_frame(model: Any, frame: Any) -> tuple[Any, Any, Any]:
-    """Return a model for rows without names, the features of a frame, and the scale they are still to get.
-
-    A model without encoded columns gets the frame itself, less the columns that are not features.
-    """
-    own = vars(model).get("preparation_") or {}
-    columns, scale = own.get("columns"), _scale_of_frames(model)
-    frame = _without_others(model, frame)
+def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
+    """Return the features (n, M) that a fitted model takes of a frame, encoded and scaled as in its fit."""
+    preparation = getattr(model, "preparation_", None) or {}
+    columns, scale = preparation.get("columns"), _scale_of_frames(model)
+    frame = _known_columns(model, frame)
     if columns is None:
-        return model, frame, scale
-    rows, _, notes = encode_frame(frame, columns, own.get("missing", ()))
+        rows = _validated(model, frame, fitting=False, least=1)
+        return rows if scale is None else scale.transform(rows)
+    rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
     for note in notes:
         warn_caller(f"{note}.")
     if scale is not None:
         numeric = are_numbers(columns)
         rows[:, numeric] = scale.transform(rows[:, numeric])
-    return without_names(model), rows, None
+    return _validated(without_names(model), rows, fitting=False, least=1)
 
 
-def _without_others(model: Any, frame: Any) -> Any:
-    """Return the columns of a frame that a model was fitted to; others do not count.
+def _known_columns(model: Any, frame: Any) -> Any:
+    """Return the columns of a frame that a model was fitted to, without any others.
 
     As scikit-learn does, this refuses frames that lack a column and, unless columns are encoded, those in
     another order.
     """
-    columns = (vars(model).get("preparation_") or {}).get("columns")
-    known = vars(model).get("feature_names_in_") if columns is None else list(columns)
+    columns = (getattr(model, "preparation_", None) or {}).get("columns")
+    known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
     if known is None:
         return frame
     names = list(frame.columns)
@@ -395,29 +416,61 @@ def _without_others(model: Any, frame: Any) -> Any:
 
 def _scale_of_frames(model: Any) -> Any:
     """Return the transformer that a fitted model applies to data frames, as to files; None without one."""
-    own = vars(model).get("preparation_")
-    if own is None:
+    preparation = getattr(model, "preparation_", None)
+    if preparation is None:
         return None
-    advice = "Prepare X as for the fit, and give open_rows(X, compensate=False, transform=None)."
-    if own.get("compensate", False):
+    if preparation.get("compensate", False):
         raise ValueError(
-            f"The model compensates for spill-over, by matrices that only FCS files have. {advice}"
+            "The model compensates for spill-over, by matrices that only FCS files have. Prepare X as for "
+            "the fit, and give open_rows(X, compensate=False, transform=None)."
         )
-    return transformer_of(own["transform"])
+    return transformer_of(preparation["transform"])
 
 
-def prepared_frame(model: Any, X: Any) -> Any:
-    """Return the rows (n, M) of a data frame, prepared as for the fit of a model; lazily those of Dask.
-
-    Anything else is returned as it is, and so are frames where the model has no preparation.
-    """
-    if not (is_frame(X) and "preparation_" in vars(model)):
-        return X
-    return score_rows(model, X, _unchanged, on_cpu=True)
+def without_names(estimator: Any) -> Any:
+    """Return a copy of the estimator that does not know names of features, for rows that have none."""
+    nameless = copy(estimator)
+    note_rows(nameless, feature_names_in_=None)
+    return nameless
 
 
-def _unchanged(model: Any, rows: np.ndarray) -> np.ndarray:
-    return rows
+# ---------------------------------------------------------------- tensors
+
+
+@dataclass(frozen=True)
+class OnDevice(InMemory):
+    """A tensor; scores, and what an estimator learns, are tensors on the same device."""
+
+    def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
+        rows = replace(self, estimator=host_copy(self.estimator))
+        model = rows.estimator
+        X = rows._check(on_cpu=on_cpu or is_robust_fit(model))[0]
+        found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+        return _in_kind(found, self.X)
+
+    def _check(
+        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
+    ) -> tuple[Array, Preparation | None]:
+        if on_cpu:
+            return _validated(self.estimator, on_host(self.X), fitting, least), None
+        X, xp = self.X, namespace(self.X)
+        least = least if fitting else 1
+        if X.ndim != 2:
+            raise ValueError(f"Expected a 2D array of rows, got {X.ndim} dimension(s) instead.")
+        if X.shape[0] < least or X.shape[1] < 1:
+            raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {least} row(s) are needed.")
+        if X.dtype not in (xp.float64, xp.float32):
+            if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
+                raise ValueError(f"X must be of real numbers, got {X.dtype}.")
+            X = xp.astype(X, xp.float64)
+        # A sum over rows is finite when all of them are, and costs one read.
+        finite = bool(xp.all(xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))))
+        if not finite and bool(xp.any(xp.isinf(X))):
+            raise ValueError("Input X contains infinity or a value too large for its type.")
+        if fitting:
+            note_rows(self.estimator, feature_names_in_=None)
+        _check_n_features(self.estimator, X, reset=fitting)
+        return X, None
 
 
 # ---------------------------------------------------------------- rows in blocks
@@ -427,41 +480,35 @@ def _unchanged(model: Any, rows: np.ndarray) -> np.ndarray:
 class InBlocks(Rows):
     """Files and other rows that are read in blocks, with their labels and weights."""
 
-    X: Source | Blocks
+    X: Source
 
     def training(self, least: int = 2) -> Training:
-        device = device_and_precision(self.estimator.device)[0]
-        if device is not None and not hasattr(self.X, "blocks"):
-            raise ValueError(_NO_DEVICE.format(device=self.estimator.device))
-        return _training_in_blocks(self, self.X, device, least, is_column(self.y))
+        training = _training_in_blocks(self, self.X, device_of(self.estimator), least)
+        is_raw = "transform" in self.X.automatic
+        return replace(training, preparation=self.X.preparation, is_raw=is_raw)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model = host_copy(self.estimator)
-        rows = self._prepared(model)
+        source = with_features_of(model, self.X)
         if self.y is None:
-            rows = rows.unlabelled()
+            source = source.unlabelled()
         out, start = np.empty(0), 0
         device = None if on_cpu else _device_of_scores(model)
-        with closing(rows.blocks()) as blocks:
+        with closing(source.blocks()) as blocks:
             for block in blocks:
                 stop = start + len(block.X)
                 block.check()
                 given = [model, block.X if device is None else _send_complete(block.X, device)]
                 if self.y is not None:
                     given.append(code_labels(labels_in(block), model.classes_, len(block.X), name=self.name))
-                part = on_host(function(*given))
+                found = on_host(function(*given))
                 if not start:
-                    out = np.empty((rows.n_rows, *part.shape[1:]), dtype=part.dtype)
-                out[start:stop] = part
+                    out = np.empty((source.n_rows, *found.shape[1:]), dtype=found.dtype)
+                out[start:stop] = found
                 start = stop
-        for note in rows.remarks():
+        for note in source.remarks():
             warn_caller(f"{note}.")
         return out
-
-    def _prepared(self, model: Any) -> Source:
-        if not isinstance(self.X, Source):
-            raise ValueError("Rows in blocks can be fitted, but not scored: give one block at a time.")
-        return with_features_of(model, self.X)
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(
@@ -469,16 +516,13 @@ class InBlocks(Rows):
             "array."
         )
 
-    def prepared(self, reader: Any) -> Rows:
-        return replace(self, estimator=reader, X=self._prepared(self.estimator))
-
     def gathered(self) -> FloatArray:
-        with closing(self._prepared(self.estimator).unlabelled().blocks()) as blocks:
+        with closing(with_features_of(self.estimator, self.X).unlabelled().blocks()) as blocks:
             return np.concatenate([block.X for block in blocks]).astype(np.float64, copy=False)
 
     def labels(self) -> np.ndarray:
-        if not isinstance(self.X, Source) or not self.X.has_labels:
-            raise ValueError(f"The rows of {getattr(self.X, 'name', 'X')} have no labels: give {self.name}.")
+        if not self.X.has_labels:
+            raise ValueError(f"The rows of {self.X.name} have no labels: give {self.name}.")
         # Columns that are not features may hold anything.
         labels = with_features_of(self.estimator, self.X).row_labels()
         n_missing = int(is_missing(labels).sum())
@@ -492,7 +536,7 @@ class InBlocks(Rows):
 def with_features_of(model: Any, source: Source) -> Source:
     """Return rows with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
-    source = prepare(source, vars(model).get("preparation_"), names)
+    source = prepare(source, getattr(model, "preparation_", None), names)
     if source.n_features != model.n_features_in_:
         raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
     return source
@@ -505,51 +549,44 @@ def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
     )
 
 
-_NO_DEVICE = (
-    "device={device!r} needs rows in memory or in a file; Dask collections are worked on by the CPUs of "
-    "their cluster. Leave device out."
-)
-
-
-def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: int, typed_: bool) -> Training:
-    """Summarise all blocks, in one pass; `typed_` is whether whole numbers among the labels are integers."""
+def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: int) -> Training:
+    """Summarise all blocks in one pass, and note their features in the estimator."""
     estimator = rows.estimator
-    found, seed = _summarise(estimator, blocks, device, least)
+    summary, seed = _summarise(estimator, blocks, device, least)
     _check_labelled(
         estimator,
-        found.labels,
+        summary.labels,
         "these rows have no labels. Give y, or open a file by open_rows with label=.",
     )
     classes = np.zeros(1, dtype=np.int64)
-    if found.labels is not None:
-        classes = classes_of(found.labels, found.n_rows, missing=found.counts[0] > 0, name=rows.name)
-        classes = typed(classes) if typed_ else classes
+    if summary.labels is not None:
+        classes = classes_of(summary.labels, summary.n_rows, missing=summary.counts[0] > 0, name=rows.name)
+        classes = typed(classes) if is_column(rows.y) else classes
         # Unique labels look like regression targets.
         check_classification_targets(np.repeat(classes, 2))
-    estimator.n_features_in_ = blocks.n_features
-    vars(estimator).pop("feature_names_in_", None)
-    if blocks.feature_names is not None:
-        estimator.feature_names_in_ = np.array(blocks.feature_names, dtype=object)
-    training = _in_blocks(blocks, found, classes, classes, seed, device)
-    if not isinstance(blocks, Source):
-        return training
-    return replace(training, preparation=blocks.preparation, is_raw="transform" in blocks.automatic)
+    names = blocks.feature_names
+    note_rows(
+        estimator,
+        n_features_in_=blocks.n_features,
+        feature_names_in_=None if names is None else np.array(names, dtype=object),
+    )
+    return _coded_training(blocks, summary, classes, classes, seed, device)
 
 
 def _streamed(
-    estimator: Any, rows: np.ndarray, classes: np.ndarray, codes: Any, weights: Any, device: str
+    estimator: Any, X: np.ndarray, classes: np.ndarray, codes: Any, weights: Any, device: str
 ) -> Training:
-    """Return validated rows that a device has no room for, in blocks."""
-    blocks = open_rows(rows, label=codes, weight=weights, chunk_rows=max(1, PIECE_BYTES // rows[:1].nbytes))
-    found, seed = _summarise(estimator, blocks, device)
-    return _in_blocks(blocks, found, np.arange(len(classes)), classes, seed, device)
+    """Return validated rows X (n, M) that a device has no room for, in blocks."""
+    blocks = open_rows(X, label=codes, weight=weights, chunk_rows=max(1, PIECE_BYTES // X[:1].nbytes))
+    summary, seed = _summarise(estimator, blocks, device)
+    return _coded_training(blocks, summary, np.arange(len(classes)), classes, seed, device)
 
 
-def _in_blocks(
-    blocks: Blocks, found: Summary, names: np.ndarray, classes: np.ndarray, seed: int, device: str | None
+def _coded_training(
+    blocks: Blocks, summary: Summary, labels: np.ndarray, classes: np.ndarray, seed: int, device: str | None
 ) -> Training:
-    """Return rows in blocks whose labels are the `names` (L,) of the classes (L,)."""
-    coded, summary = blocks.coded(names), found.coded(names)
+    """Return rows in blocks whose `labels` (L,) are those of the classes (L,)."""
+    coded, summary = blocks.coded(labels), summary.coded(labels)
     if device is not None and summary.gaps:
         warn_of_host("Missing values")
         device = None
@@ -560,34 +597,16 @@ def _in_blocks(
 def _summarise(estimator: Any, blocks: Blocks, device: str | None, least: int = 2) -> tuple[Summary, int]:
     """Return the summary of blocks to learn from, and the seed of its sample."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
-    found = summarise_blocks(blocks, seed, device)
-    if found.n_empty:
+    summary = summarise_blocks(blocks, seed, device)
+    if summary.n_empty:
         raise ValueError(
-            f"{_first_empty(blocks)} has no value: all {blocks.n_features} features are NaN "
-            f"({found.n_empty} such rows). Remove these rows, or give them a weight of zero."
+            f"{summary.n_empty} row(s) of {getattr(blocks, 'name', 'X')} have no value: all "
+            f"{blocks.n_features} features are NaN. Remove these rows, or give them a weight of zero."
         )
-    if found.n_rows < least:
-        raise ValueError(f"Found {found.n_rows} row(s) with a weight, but at least {least} are required.")
-    _refuse_empty_features(found.moments.count == 0, found.n_rows)
-    return found, seed
-
-
-def _first_empty(blocks: Blocks) -> str:
-    """Return which row of which file is the first without a value; there is one."""
-    if not isinstance(blocks, Source):
-        return "A row of X"
-    first = 0
-    with closing(blocks.blocks()) as each:
-        for block in each:
-            empty = np.isnan(block.X).all(axis=1)
-            if block.weights is not None:
-                empty &= block.weights > 0
-            if empty.any():
-                first += int(empty.argmax())
-                break
-            first += len(block.X)
-    name, first = blocks.located(first)
-    return f"Row {first} of {name}, counted from 0,"
+    if summary.n_rows < least:
+        raise ValueError(f"Found {summary.n_rows} row(s) with a weight, but at least {least} are required.")
+    _refuse_empty_features(summary.moments.count == 0, summary.n_rows)
+    return summary, seed
 
 
 # ---------------------------------------------------------------- rows on a cluster
@@ -598,33 +617,33 @@ class OnCluster(Rows):
     """Dask collections; scores are lazy Dask arrays."""
 
     def training(self, least: int = 2) -> Training:
-        if device_and_precision(self.estimator.device)[0] is not None:
-            raise ValueError(_NO_DEVICE.format(device=self.estimator.device))
+        if device_of(self.estimator) is not None:
+            raise ValueError(
+                f"device={self.estimator.device!r} needs rows in memory or in a file; Dask collections are "
+                "worked on by the CPUs of their cluster. Leave device out."
+            )
         blocks = open_collections(self.X, self.y, self.sample_weight, _version.__version__)
-        return _training_in_blocks(self, blocks, None, least, is_column(self.y))
+        return _training_in_blocks(self, blocks, None, least)
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         model, X, y = host_copy(self.estimator), self.X, self.y
         check_kind(X, "X")
         scale = None
         if is_frame(X):
-            if "columns" in (vars(model).get("preparation_") or {}):
+            if "columns" in (getattr(model, "preparation_", None) or {}):
                 raise ValueError(
                     "The model encodes columns of text, but not those of Dask collections: give X.compute(), "
                     "or files."
                 )
-            X, scale = _without_others(model, X), _scale_of_frames(model)
+            X, scale = _known_columns(model, X), _scale_of_frames(model)
         if X.ndim == 2 and X.shape[1] != model.n_features_in_:
             raise ValueError(_wrong_features(model, X.shape[1]))
         _check_feature_names(model, getattr(X, "_meta", X), reset=False)
         ask = partial(_score_block, model, function, self.name, scale)
         # The result for one row has the type and width of all.
-        sample = np.zeros((1, model.n_features_in_))
-        shown = ask(sample) if y is None else ask(sample, model.classes_[:1])
+        row = np.zeros((1, model.n_features_in_))
+        shown = ask(row) if y is None else ask(row, model.classes_[:1])
         return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
-
-    def prepared(self, reader: Any) -> Rows:
-        return replace(self, estimator=reader, X=prepared_frame(self.estimator, self.X))
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(
@@ -638,13 +657,19 @@ def _score_block(
 ) -> np.ndarray:
     Block(rows).check()
     rows = rows if scale is None else scale.transform(rows)
-    codes = (code_labels(each, model.classes_, len(rows), name=name) for each in y)
+    codes = (code_labels(labels, model.classes_, len(rows), name=name) for labels in y)
     return np.asarray(function(model, rows, *codes))
 
 
 def computed(values: Any) -> Any:
-    """Return scores or labels as a NumPy array where they are lazy or on a device; others as they are."""
+    """Return scores or labels as a NumPy array where they are lazy or on a device; others unchanged."""
     return on_host(values.compute() if is_collection(values) else values)
+
+
+def refuse_blocks(X: Any) -> None:
+    """Refuse files and Dask collections where rows are needed in memory."""
+    if is_collection(X) or is_elsewhere(X):
+        enter(None, X).values()
 
 
 # ---------------------------------------------------------------- what an estimator notes
@@ -655,18 +680,18 @@ def note_preparation(estimator: Any, training: Training) -> None:
 
     A warm start goes on with the preparation of the last fit, and refuses rows of another one.
     """
-    found = training.preparation
-    if estimator.warm_start and "class_prior_" in vars(estimator):
-        last = vars(estimator).get("preparation_")
-        if found is None and not training.is_raw:
-            found = last  # arrays, and what was opened as it is, are taken as prepared already
-        if found != last:
-            words = ["unprepared" if each is None else f"prepared by {each}" for each in (last, found)]
+    preparation = training.preparation
+    if estimator.warm_start and hasattr(estimator, "class_prior_"):
+        last = getattr(estimator, "preparation_", None)
+        if preparation is None and not training.is_raw:
+            preparation = last  # arrays, and what was opened as it is, are taken as prepared already
+        if preparation != last:
+            words = ["unprepared" if each is None else f"prepared by {each}" for each in (last, preparation)]
             raise ValueError(
                 f"warm_start=True goes on with the last fit, whose rows were {words[0]}, but these are "
                 f"{words[1]}. Open them by open_rows as for the last fit, or set warm_start=False."
             )
-    note_rows(estimator, preparation_=found)
+    note_rows(estimator, preparation_=preparation)
     if isinstance(training.blocks, Source) and training.n_unlabelled and not is_classifier(estimator):
         warn_caller(
             f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {training.blocks.name} "
@@ -675,19 +700,21 @@ def note_preparation(estimator: Any, training: Training) -> None:
         )
 
 
-def note_rows(estimator: Any, **found: Any) -> None:
-    """Keep in the estimator what is known of its rows, some of `OF_ROWS`; None forgets one."""
-    vars(estimator).update(found)
-    for name in [name for name, value in found.items() if value is None]:
-        del vars(estimator)[name]
+def note_rows(estimator: Any, **attributes: Any) -> None:
+    """Set n_features_in_, feature_names_in_ or preparation_ of an estimator; None removes the attribute."""
+    for name, value in attributes.items():
+        if value is not None:
+            setattr(estimator, name, value)
+        elif hasattr(estimator, name):
+            delattr(estimator, name)
 
 
-def note_members(estimator: Any, **found: Any) -> None:
-    """Keep what is known of the rows in an estimator, and in members of a search that take the same rows."""
+def note_members(estimator: Any, **attributes: Any) -> None:
+    """Set attributes as `note_rows` does, also in members of a search that take the same rows."""
     maps = zip(*(getattr(estimator, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
-    members = [own for own, change in maps if change is None]
+    members = [classifier for classifier, feature_map in maps if feature_map is None]
     for each in (estimator, *members, *getattr(estimator, "mixtures_", [])):
-        note_rows(each, **found)
+        note_rows(each, **attributes)
 
 
 @contextmanager
@@ -697,26 +724,21 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
     In the body its arrays are NumPy's; afterwards they are of the library and device of X where that is an
     array of another library, or else of what they were before.
     """
-    before = dict(vars(estimator))
+    attributes = vars(estimator)
+    before = dict(attributes)
     home = home_of(estimator, X)
     home = before.get("class_prior_") if home is None else home
     try:
-        vars(estimator).update(vars(host_copy(estimator)))
+        attributes.update(vars(host_copy(estimator)))
         yield
     except BaseException:
         # scikit-learn still has to tear the callbacks down, and finds them in these attributes.
-        noted = {name: value for name, value in vars(estimator).items() if name in _OF_CALLBACKS}
-        vars(estimator).clear()
-        vars(estimator).update(before | noted)
+        callbacks = {name: attributes[name] for name in _OF_CALLBACKS if name in attributes}
+        attributes.clear()
+        attributes.update(before | callbacks)
         raise
     if type(home) is not np.ndarray and is_device_array(home):
         _hand_out(estimator, home)
-
-
-def refuse_blocks(X: Any) -> None:
-    """Refuse files and Dask collections where rows are needed in memory."""
-    if is_collection(X) or is_elsewhere(X):
-        enter(None, X).values()
 
 
 # ---------------------------------------------------------------- validation
@@ -727,37 +749,6 @@ def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None: {advice}"
         )
-
-
-def _is_valid(estimator: Any, X: np.ndarray) -> bool:
-    """Return whether rows need no further look: `validate_data` takes longer than one row's densities."""
-    if X.dtype not in _FLOATS or X.ndim != 2 or "feature_names_in_" in vars(estimator):
-        return False
-    if X.shape[1] != estimator.n_features_in_ or not len(X):
-        return False
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(X.sum()))
-
-
-def _check_device_rows(estimator: Any, X: Array, *, fitting: bool, least: int) -> Array:
-    """Return rows (n, M) of another library, of floats without infinities, where they are."""
-    xp = namespace(X)
-    if X.ndim != 2:
-        raise ValueError(f"Expected a 2D array of rows, got {X.ndim} dimension(s) instead.")
-    if X.shape[0] < least or X.shape[1] < 1:
-        raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {least} row(s) are needed.")
-    if X.dtype not in (xp.float64, xp.float32):
-        if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
-            raise ValueError(f"X must be of real numbers, got {X.dtype}.")
-        X = xp.astype(X, xp.float64)
-    # A sum over rows is finite when all of them are, and costs one read.
-    finite = bool(xp.all(xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))))
-    if not finite and bool(xp.any(xp.isinf(X))):
-        raise ValueError("Input X contains infinity or a value too large for its type.")
-    if fitting:
-        vars(estimator).pop("feature_names_in_", None)
-    _check_n_features(estimator, X, reset=fitting)
-    return X
 
 
 def check_gaps(rows: Array, *, features: bool = True) -> None:
@@ -782,33 +773,6 @@ def _refuse_empty_features(is_empty: np.ndarray, n_rows: int) -> None:
             f"Feature {empty[0]} of X has no value: it is NaN in all {n_rows} rows "
             f"({len(empty)} such features). Remove features that were never observed."
         )
-
-
-def check_weights(sample_weight: Any, n_rows: int) -> FloatArray | None:
-    """Return row weights (n,), not negative and not all zero; None when none were given."""
-    if sample_weight is None:
-        return None
-    weights: FloatArray = _check_sample_weight(
-        sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
-    )
-    if not weights.any():  # older scikit-learn lets them pass
-        raise ValueError("Sample weights must contain at least one non-zero number.")
-    return weights
-
-
-def weighted_rows(
-    rows: Array, classes: np.ndarray, codes: IntArray, weights: FloatArray | None
-) -> tuple[Array, np.ndarray, IntArray, FloatArray | None]:
-    """Leave out rows of weight zero, and labels that no other row has."""
-    if weights is None or weights.all():
-        return rows, classes, codes, weights
-    kept = np.flatnonzero(weights)
-    present, codes = np.unique(codes[kept], return_inverse=True)
-    if present[0] == -1:
-        present, codes = present[1:], codes - 1
-    if not len(present):
-        raise ValueError("sample_weight is zero for every row that has a label.")
-    return pick(rows, kept), classes[present], codes, weights[kept]
 
 
 def warn_of_host(reason: str) -> None:
@@ -850,8 +814,13 @@ def device_and_precision(device: str | None) -> tuple[str | None, str]:
     return None if name == "cpu" else name, precision
 
 
+def device_of(estimator: Any) -> str | None:
+    """Return the name of an estimator's device, None for the CPU."""
+    return device_and_precision(estimator.device)[0]
+
+
 def home_of(estimator: Any, X: Any) -> Any:
-    """Return X if it is an array of another library whose kind results are to have, otherwise None."""
+    """Return X as a tensor if it is one whose kind results are to have, otherwise None."""
     if type(X) is np.ndarray or not is_device_array(X):
         return None
     dispatched = get_config()["array_api_dispatch"] or estimator.device is not None
@@ -871,8 +840,8 @@ def fits_on(rows: np.ndarray, device: str) -> bool:
 
 
 def sent(model: Any, rows: Any) -> Array:
-    """Return complete NumPy rows on the model's device, if it has one; other rows as they are."""
-    device = device_and_precision(model.device)[0]
+    """Return complete NumPy rows on the model's device, if it has one; other rows unchanged."""
+    device = device_of(model)
     return rows if device is None or not is_numpy(rows) else _send_complete(rows, device)
 
 
@@ -882,9 +851,12 @@ def _send_complete(rows: np.ndarray, device: str) -> Array:
 
 
 def _device_of_scores(model: Any) -> str | None:
-    """Return the device that rows are sent to for scores: the model's, if this machine has it."""
-    device = device_and_precision(model.device)[0]
-    return device if device is not None and _is_here(device) else None
+    """Return the device that rows are sent to for scores: the model's, if this machine has it.
+
+    Models with t kernels or a background are scored on the CPU.
+    """
+    device = device_of(model)
+    return device if device is not None and not is_robust_fit(model) and _is_here(device) else None
 
 
 @cache
@@ -900,22 +872,15 @@ def _is_here(device: str) -> bool:
 
 def host_copy(estimator: Any) -> Any:
     """Return the estimator, or a copy of it whose arrays are NumPy's."""
-    held = vars(estimator).get("class_prior_")
-    if type(held) is np.ndarray or not is_device_array(held):
+    prior = getattr(estimator, "class_prior_", None)
+    if type(prior) is np.ndarray or not is_device_array(prior):
         return estimator
     other = copy(estimator)
     for name, value in vars(estimator).items():
         if is_device_array(value):
             setattr(other, name, to_numpy(value))
-    if "models_" in vars(estimator):
+    if hasattr(estimator, "models_"):
         other.models_ = [host_copy(model) for model in estimator.models_]
-    return other
-
-
-def without_names(estimator: Any) -> Any:
-    """Return a copy of the estimator that does not know names of features, for rows that have none."""
-    other = copy(estimator)
-    vars(other).pop("feature_names_in_", None)
     return other
 
 
@@ -924,14 +889,11 @@ def _hand_out(estimator: Any, home: Array) -> None:
     for name, value in vars(estimator).items():
         if name.endswith("_") and is_numpy(value):
             setattr(estimator, name, _in_kind(value, home))
-    for model in vars(estimator).get("models_", ()):
+    for model in getattr(estimator, "models_", ()):
         _hand_out(model, home)
 
 
-def _in_kind(result: Any, home: Any) -> Any:
-    """Return numbers as an array of the library and device of `home`; text and NumPy's as they are."""
-    if home is None:
-        return on_host(result)
-    if isinstance(result, np.ndarray) and result.dtype.kind in "fiub":
-        return like(result, home)
-    return result
+def _in_kind(values: Any, home: Array) -> Any:
+    """Return numbers as an array of the library and device of `home`. Other values are returned unchanged."""
+    is_number = isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
+    return like(values, home) if is_number else values

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -37,7 +37,6 @@ from ..engine.structures import Structure, structure_of
 from ..engine.structures.low_rank import most_factors
 from ..engine.tails import NONE, START_DEGREES, Background, StudentT, Tail
 from ._settings import (
-    Settings,
     check_covariance_prior,
     check_covariance_type,
     check_start,
@@ -51,6 +50,9 @@ from .callbacks import SavedRun, saving
 from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts, WeightPosterior, fields_of
 from .rows import Training, device_and_precision, warn_caller
 
+if TYPE_CHECKING:
+    from .mixture import SharedKernelMixture
+
 # Starts run together while their covariances have at most this many numbers, otherwise in several batches.
 NUMBERS_TOGETHER = 1 << 17
 # Resolution and mild prior are estimated from at most this many rows.
@@ -62,7 +64,7 @@ _MOST_KERNELS = 50
 
 
 def fit_model(
-    model: Settings,
+    model: SharedKernelMixture,
     training: Training,
     last: Fitted | None = None,
     columns: list[int] | None = None,
@@ -131,13 +133,19 @@ def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
 
 
 def _shift_groups(
-    model: Settings, training: Training, fitted: Fitted, start: Parameters, options: Options, frame: Frame
+    model: SharedKernelMixture,
+    training: Training,
+    fitted: Fitted,
+    start: Parameters,
+    options: Options,
+    frame: Frame,
 ) -> Fitted:
     """Return a fit in which groups have means of their own, and everything else is fitted with them."""
     source, n_groups, strength = training.source, len(training.classes), model.group_shift
     if strength == "auto":
         seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
         strength = choose_strength(source, start, options, frame, seed) if n_groups > 1 else np.inf
+    assert strength is not None
     strength = float(strength)
     # The mean of one group is the common one.
     if n_groups == 1 or np.isinf(strength):
@@ -205,7 +213,7 @@ def _objective(result: Result) -> float:
 
 
 def _default_prior(
-    model: Settings,
+    model: SharedKernelMixture,
     training: Training,
     given: Parameters,
     options: Options,
@@ -249,13 +257,15 @@ def _default_prior(
         saved.prior = prior
     return LearntPrior(
         covariance_prior=prior,
-        prior_setting=model.covariance_prior,
+        prior_setting=str(model.covariance_prior),
         # The share of the prior in the covariance of an average kernel.
         shrinkage=prior[0] / (prior[0] + summary.total / n_kernels),
     )
 
 
-def _kept_prior(model: Settings, last: Fitted | None, floor: Floor | None) -> tuple[float, FloatArray] | None:
+def _kept_prior(
+    model: SharedKernelMixture, last: Fitted | None, floor: Floor | None
+) -> tuple[float, FloatArray] | None:
     """Return the prior of the last fit if setting and floor are the same; None otherwise.
 
     A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
@@ -268,7 +278,7 @@ def _kept_prior(model: Settings, last: Fitted | None, floor: Floor | None) -> tu
 
 
 def with_resolution(
-    model: Settings,
+    model: SharedKernelMixture,
     options: Options,
     rows: Array,
     weights: FloatArray | None,
@@ -301,7 +311,7 @@ def _evenly_spaced(n_rows: int) -> IntArray:
 # ---------------------------------------------------------------- settings
 
 
-def options_of(model: Settings, n_features: int, covariance_type: str) -> Options:
+def options_of(model: SharedKernelMixture, n_features: int, covariance_type: str) -> Options:
     """Return the engine's options for the settings of a mixture; its covariance type may be 'auto'."""
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
@@ -318,17 +328,17 @@ def options_of(model: Settings, n_features: int, covariance_type: str) -> Option
         floor=0.0 if freeze == "kernels" else model.variance_floor,
         covariance_prior=rows,
         covariance_prior_scale=scale,
-        weight_prior=model.weight_prior,
+        weight_prior=model.weight_prior,  # type: ignore[arg-type]
         n_jobs=effective_n_jobs(model.n_jobs),
         accelerate=model.accelerate,
         freeze=freeze,  # type: ignore[arg-type]
         precision=device_and_precision(model.device)[1],  # type: ignore[arg-type]
-        inference=model.inference,
+        inference=model.inference,  # type: ignore[arg-type]
         learn_degrees=check_tail(model.tail) == ("t", None),
     )
 
 
-def with_tails(model: Settings, start: Parameters, source: RowSource) -> Parameters:
+def with_tails(model: SharedKernelMixture, start: Parameters, source: RowSource) -> Parameters:
     """Return starts with degrees of freedom and a background, as the settings of a mixture ask for them.
 
     A given or earlier start keeps its own, but for degrees of freedom that are fixed.
@@ -357,7 +367,7 @@ def with_tails(model: Settings, start: Parameters, source: RowSource) -> Paramet
     return replace(start, tail=tail)
 
 
-def fitted_options(model: Settings, fitted: Fitted) -> Options:
+def fitted_options(model: SharedKernelMixture, fitted: Fitted) -> Options:
     """Return the engine's options for a fitted mixture, with its default prior and floor."""
     options = _with_prior(options_of(model, fitted.means.shape[1], fitted.covariance_type), fitted.prior)
     return replace(options, resolution=None if fitted.floor is None else fitted.floor.variance_floor)
@@ -423,7 +433,7 @@ def refuse_unlabelled(n_rows: int, n_sets: int) -> None:
 
 
 def start_batches(
-    model: Settings,
+    model: SharedKernelMixture,
     training: Training,
     frame: Frame,
     structure: Structure,
@@ -443,15 +453,14 @@ def start_batches(
         concentration = last.weight_prior if model.weight_prior == "hierarchical" else None
         yield replace(last.parameters, class_prior=prior, concentration=concentration).batch()
         return
-    freeze = freeze_of(model)
-    if freeze is not None:
-        frozen = {"weights": "weights", "kernels": "covariances"}[freeze]
-        if model.init.get(frozen) is None:
+    if not isinstance(model.init, str):
+        freeze = freeze_of(model)
+        frozen = "covariances" if freeze == "kernels" else freeze
+        if frozen is not None and model.init.get(frozen) is None:
             raise ValueError(
                 f"freeze={freeze!r} keeps what a start gives, so init must have {frozen!r}, "
                 f"got the keys {sorted(map(str, model.init))}."
             )
-    if not isinstance(model.init, str):
         variances = frame.variance * frame.scale**2
         start = check_start(model.init, structure, n_kernels, n_classes, variances)
         yield replace(start, class_prior=prior).batch()
@@ -482,7 +491,7 @@ def start_batches(
 
 
 def _rows_for_starts(
-    model: Settings, training: Training, frame: Frame, *, labelled: bool = False
+    model: SharedKernelMixture, training: Training, frame: Frame, *, labelled: bool = False
 ) -> tuple[Array, IntArray, FloatArray | None]:
     """Return rows (n, M) to start from, with codes and weights (n,): no gaps, and no outliers with a tail."""
     rows, codes, weights = training.source.start_rows()
@@ -496,7 +505,9 @@ def _rows_for_starts(
     return rows, codes, weights
 
 
-def _goes_on(model: Settings, training: Training, structure: Structure, last: Fitted | None) -> bool:
+def _goes_on(
+    model: SharedKernelMixture, training: Training, structure: Structure, last: Fitted | None
+) -> bool:
     """Return whether a fit starts from the parameters of the last one."""
     if not model.warm_start or last is None:
         return False
@@ -529,7 +540,7 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
 
 
 def fitted_so_far(
-    model: Settings, training: Training, parameters: Parameters, log_likelihood: float
+    model: SharedKernelMixture, training: Training, parameters: Parameters, log_likelihood: float
 ) -> Fitted:
     """Return the record of a fit that has come to these parameters (of one start)."""
     summary = training.source.summary
@@ -553,7 +564,11 @@ def fitted_so_far(
 
 
 def record_of_start(
-    model: Settings, training: Training, result: Result, start: int, parameters: Parameters | None = None
+    model: SharedKernelMixture,
+    training: Training,
+    result: Result,
+    start: int,
+    parameters: Parameters | None = None,
 ) -> Fitted:
     """Return the record of one start, whose parameters may be given in another form."""
     parameters = result.parameters.take(start) if parameters is None else parameters
@@ -570,7 +585,7 @@ def record_of_start(
 
 
 def _fitted(
-    model: Settings, result: Result, status: IntArray, reached: FloatArray, training: Training
+    model: SharedKernelMixture, result: Result, status: IntArray, reached: FloatArray, training: Training
 ) -> Fitted:
     """Return the best start of a fit, with the status and log-likelihood (n_init,) of all."""
     best = best_start(result, model.variance_floor, len(status))

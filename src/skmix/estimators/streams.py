@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -22,7 +22,7 @@ from ..engine.starts import uniform_weights
 from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
-from ._settings import Settings, check_covariance_type, covariance_type_of, is_robust
+from ._settings import check_covariance_type, covariance_type_of, is_robust
 from .decisions import kind_of_labels, quantile
 from .densities import log_density
 from .fitted import Fitted, History, Shifts, fields_of
@@ -42,6 +42,9 @@ from .solving import (
     start_batches,
     with_resolution,
 )
+
+if TYPE_CHECKING:
+    from .mixture import SharedKernelMixture
 
 
 def check_streams(estimator: Any) -> bool:
@@ -123,8 +126,9 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         own, last = _columns_of(batch, columns), Fitted.of(model)
         if last is None and not own.X.shape[0]:
             raise ValueError(f"The first batch has no value in feature set {number}, {columns}.")
-        has_rows = last is None or own.X.shape[0]
-        fits.append(_absorb(model, last, own, classes, sizes, float(decay)) if has_rows else last)
+        if last is None or own.X.shape[0]:
+            last = _absorb(model, last, own, classes, sizes, float(decay))
+        fits.append(last)
     # Recent batches count more in a stream's priors; the set with the fewest gaps has the best estimate.
     streaming = [each for each in fits if each.stream is not None]
     if streaming:  # otherwise no row has a value in any set
@@ -143,7 +147,7 @@ def _columns_of(rows: Block, columns: list[int]) -> Block:
 
 
 def _absorb(
-    model: Settings,
+    model: SharedKernelMixture,
     last: Fitted | None,
     batch: Block,
     classes: np.ndarray,
@@ -204,7 +208,7 @@ def _absorb(
     )
 
 
-def _check_covariance_type(model: Settings, fitted: Fitted) -> None:
+def _check_covariance_type(model: SharedKernelMixture, fitted: Fitted) -> None:
     if check_covariance_type(model.covariance_type)[0] not in ("auto", fitted.covariance_type):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
@@ -268,6 +272,7 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
                 f"No row of class {label!r} has a value in feature set {number}, columns {columns}."
             )
         fits.append(_insert(model, last, own, label, place))
+    assert last is not None
     # The other classes keep their proportions.
     size = float(len(new.X) if new.weights is None else new.weights.sum())
     share = size / (last.class_count.sum() + size)
@@ -275,7 +280,7 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
     estimator._record(parts, fits, np.insert(last.class_count, place, size), prior).store(estimator)
 
 
-def _insert(model: Settings, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
+def _insert(model: SharedKernelMixture, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
     """Fit the weights of a new class and insert it among those of a mixture; prior and size are set later."""
     _check_covariance_type(model, last)
     options = replace(

@@ -117,8 +117,8 @@ def log_likelihood_moments(
 
     Log-densities l_k are (n, K), of draws of which `ratios` (n, K) are f_k / q. To first order, the mean of
     log p over `size` rows, less its expectation under the weights that were fitted to these rows, is a mean
-    of log p less its regression on the scores f_k / p of the weights: fitted weights take up what comes of
-    other shares of the kernels. Second-order terms cancel, so that this holds for few rows too.
+    of log p less its regression on the scores f_k / p of the weights: fitting the weights absorbs differences
+    in composition. Second-order terms cancel, so that this holds for few rows too.
     """
     # Weights of zero stay zero. Leave out draws that only such kernels explain.
     some, near = np.flatnonzero(weights > _NONE), np.flatnonzero(ratios @ weights > _NONE)
@@ -135,7 +135,7 @@ def log_likelihood_moments(
     scores = ratios / mass[:, None]
     slopes = scores.T @ (left * drawn)
     taken = size * covariance(ratios, weights, size * share, concentration) @ slopes
-    # A prior pulls the weights towards others, and they take up less of the variance.
+    # A prior shrinks the weights, so that they absorb less of the variance.
     variance = max(float(drawn @ left**2 - slopes @ taken), _LEAST_VARIANCE)
     left = left - scores @ taken
     left -= drawn @ left
@@ -202,7 +202,7 @@ def kernel_errors(
         np.flatnonzero(ratios[:, k] * (inverse * weights[k]).max(axis=1) > _NEGLIGIBLE)
         for k in range(n_kernels)
     ]
-    scores = [each[:, :n_each] for each in _scores(X[some], near, parameters, covariance_type, kind)]
+    scores = [each[:, :n_each] for each in _kernel_scores(X[some], near, parameters, covariance_type, kind)]
     precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
     for k in range(n_kernels):
         for other in range(k + 1):
@@ -248,7 +248,7 @@ def _n_terms(kind: str, n_features: int) -> int:
     return {"full": full, "tied": full, "spherical": 1}.get(kind, n_features)
 
 
-def _scores(
+def _kernel_scores(
     X: FloatArray, near: list[IntArray], parameters: Parameters, covariance_type: str, kind: str
 ) -> list[FloatArray]:
     """Return the derivatives (rows near k, S) of log f_k by mean and covariance, in whitened coordinates."""
@@ -288,7 +288,7 @@ def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
 
 
 def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return some groups and sizes that stand for groups of sizes (L,): all, or as many for equal rows."""
+    """Return groups that stand for groups of sizes (L,): all of them, or 16 chosen by cumulative size."""
     if len(sizes) <= _MOST_GROUPS:
         return np.arange(len(sizes)), sizes
     total = np.cumsum(sizes)
@@ -301,7 +301,7 @@ def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def intervals(
-    shares: FloatArray, spread: FloatArray, size: FloatArray, level: float, prior: float | FloatArray = 0.5
+    shares: FloatArray, spread: FloatArray, size: FloatArray, level: float, prior: float | FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper limits of shares, of any shape.
 

@@ -71,17 +71,14 @@ def _predicted(
 
     With a background, its probability is the last column, and rows that are most likely background get -1.
     """
-    groups, known = _groups(model, X)
     predict, predict_proba = model.predict, model.predict_proba
     if populations is not None:
-        predict, predict_proba = (
-            partial(populations.predict, model),
-            partial(populations.predict_proba, model),
-        )
-    found = _by_group(predict, X, groups, known)
+        predict = partial(populations.predict, model)
+        predict_proba = partial(populations.predict_proba, model)
+    found = _by_sample(predict, model, X)
     if not probabilities and not _has_background(model):
         return found, np.empty((len(found), 0))
-    shares = _by_group(predict_proba, X, groups, known)
+    shares = _by_sample(predict_proba, model, X)
     if _has_background(model):
         left = np.maximum(1.0 - shares.sum(axis=1), 0.0)
         found = np.where(left > shares.max(axis=1), -1, found)
@@ -93,29 +90,23 @@ def _has_background(model: Any) -> bool:
     return hasattr(model, "background_weights_")
 
 
-def _groups(model: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return the groups (n,) of rows, and which (n,) are in the fit; the first group stands for others.
+def _by_sample(predict: Any, model: Any, X: Any) -> np.ndarray:
+    """Return predictions (n, ...) by the weights and means of each row's sample.
 
-    The groups are None if no row is of a group in the fit.
+    Rows whose sample is not known, or not in the fit, have averages over the samples.
     """
-    if not (isinstance(X, Source) and X.has_labels):
-        return None, np.zeros(0, dtype=bool)
-    classes, groups = host_copy(model).classes_, X.row_labels()
-    names = set(classes.tolist())
+    classes = host_copy(model).classes_
+    samples = X.row_labels() if isinstance(X, Source) and X.has_labels else np.empty(0)
     # pandas.NA and the like need not be hashable, nor equal to themselves.
-    known = ~is_missing(groups)
-    known[known] = [group in names for group in groups[known].tolist()]
+    known, names = ~is_missing(samples), set(classes.tolist())
+    known[known] = [sample in names for sample in samples[known].tolist()]
     if not known.any():
-        return None, known
-    filled = np.full(len(groups), classes[0], dtype=classes.dtype)
-    filled[known] = groups[known]
-    return filled, known
-
-
-def _by_group(predict: Any, X: Any, groups: np.ndarray | None, known: np.ndarray) -> np.ndarray:
-    """Return predictions (n, ...) with the weights and means of known groups, average ones for others."""
-    found = np.asarray(computed(predict(X, groups=groups)))
-    if groups is not None and not known.all():
+        return np.asarray(computed(predict(X)))
+    # Unknown samples are replaced by the first class, and masked below.
+    filled = np.full(len(samples), classes[0], dtype=classes.dtype)
+    filled[known] = samples[known]
+    found = np.asarray(computed(predict(X, groups=filled)))
+    if not known.all():
         found[~known] = np.asarray(computed(predict(X)))[~known]
     return found
 

@@ -97,7 +97,7 @@ class Populations:
 
     def check(self, n_kernels: int) -> None:
         """Refuse populations, as read from a file, that no tree of `n_kernels` kernels could have."""
-        from scipy.cluster.hierarchy import is_valid_linkage  # which takes long to load
+        from scipy.cluster.hierarchy import is_valid_linkage  # slow to import
 
         own, tree, numbers = self.of_kernels, self.tree, np.unique(self.of_kernels)
         linked = tree.shape == (n_kernels - 1, 4) and tree.dtype == np.float64

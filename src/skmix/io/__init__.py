@@ -4,27 +4,22 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 """
 
 from .encoding import ColumnError
-from .labels import labels_like
 from .models import Record, decode, encode, read, write
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source, prepare
-from .tables import TableRows, read_rows
 from .writing import replacing, writable_folder, write_columns
 
 __all__ = [
     "ColumnError",
     "Record",
     "Source",
-    "TableRows",
     "decode",
     "encode",
     "files_of",
     "is_elsewhere",
-    "labels_like",
     "open_rows",
     "prepare",
     "read",
-    "read_rows",
     "replacing",
     "source_of",
     "writable_folder",

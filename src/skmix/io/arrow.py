@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import tempfile
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +23,6 @@ Stamp = tuple[int, int]
 # Columns of Parquet files are read in pieces of this many bytes. Larger pages are read at once; with pieces
 # of a page's size, most of it would be copied once more.
 _BUFFER_BYTES = 1 << 15
-# Errors of a full disk, a spent quota and a limit on files.
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def pyarrow() -> Any:
@@ -87,40 +80,43 @@ class Table:
     batches: Callable[[int, list[str]], Iterator[Any]]
     # From a row number, counted from 0, to its position in the file, such as "line 12".
     place: Callable[[int], str] = lambda row: f"row {row + 1}"
-    # Notes on content that is ignored.
-    notes: Sequence[str] = ()
-    # How a text file is written; None for others.
+    # How values are written, a `Notation`.
     notation: Any = None
+    # Whether columns come from a text file, which does not say what they hold.
+    is_text: bool = False
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # The file that the rows were copied from when it was opened, and need no more; and its bytes in memory.
+    # The source file of rows in memory, which is not needed after opening.
     origin: Path | None = None
-    n_bytes: int = 0
-    # Columns of numbers with leading zeros, and an example of each.
-    padded: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.types)
-
-    def columns(self, names: Sequence[str], as_text: Any = (), room: int = 0, progress: Any = None) -> Table:
-        """Return the table: only text files have to be told which columns to read, and how."""
-        return self
-
-    def whole(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return columns (n,) by name, in memory."""
+    def column(self, name: str) -> Any:
+        """Return a column (n,) in memory."""
         import pyarrow as pa
 
-        found = list(self.batches(1 << 16, list(names)))
+        found = list(self.batches(1 << 16, [name]))
         if not found:
-            return {name: pa.array([], self.types[name]) for name in names}
-        columns = pa.Table.from_batches(found).unify_dictionaries().combine_chunks()
-        return {name: columns.column(name).combine_chunks() for name in names}
+            return pa.array([], self.types[name])
+        return pa.Table.from_batches(found).unify_dictionaries().column(name).combine_chunks()
+
+    def with_missing(self, names: Sequence[str]) -> Table:
+        """Return the table with more columns, which have no value in any row."""
+        import pyarrow as pa
+
+        def batches(n_rows: int, columns: list[str]) -> Iterator[Any]:
+            # Some column that is there says how many rows a batch has.
+            own = [name for name in columns if name in self.types] or list(self.types)[:1]
+            for batch in self.batches(n_rows, own):
+                arrays = [
+                    batch.column(name) if name in self.types else pa.nulls(batch.num_rows, pa.string())
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, columns)
+
+        return replace(self, types=self.types | dict.fromkeys(names, pa.string()), batches=batches)
 
 
 def table_in_memory(table: Any, name: str) -> Table:
     """Return an Arrow table as one that is read in batches."""
-    return _table(name, table.schema, table.num_rows, partial(_batches_of_table, table), n_bytes=table.nbytes)
+    return _table(name, table.schema, table.num_rows, partial(_batches_of_table, table))
 
 
 def open_parquet(path: Path) -> Table:
@@ -138,54 +134,6 @@ def open_parquet(path: Path) -> Table:
     return replace(table, types=own)
 
 
-def stored(name: str, batches: Iterator[Any], names: Sequence[str], room: int) -> Table:
-    """Return batches as a table in memory, or in a temporary file if they are larger than `room` bytes."""
-    pa = pyarrow()
-    import pyarrow.parquet as pq
-
-    read: list[Any] = []
-    n_bytes = 0
-    for batch in batches:
-        read.append(batch)
-        n_bytes += batch.nbytes
-        if n_bytes > room:
-            spool = Spool(".parquet")
-            options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-            with spool.filling(), pq.ParquetWriter(spool.path, batch.schema, **options) as writer:
-                for each in chain(read, batches):
-                    writer.write_batch(each)
-            found = open_parquet(spool.path)
-            return _table(
-                name, pa.schema(list(found.types.items())), found.n_rows, partial(_batches_of_file, spool)
-            )
-    empty = pa.schema([(each, pa.float64()) for each in names])
-    return table_in_memory(pa.Table.from_batches(read, None if read else empty), name)
-
-
-class Spool:
-    """A temporary file, removed with the last reference to it."""
-
-    def __init__(self, suffix: str) -> None:
-        handle, name = tempfile.mkstemp(suffix=suffix, prefix="skmix-")
-        os.close(handle)
-        self.path = Path(name)
-        weakref.finalize(self, self.path.unlink, missing_ok=True)
-
-    def __fspath__(self) -> str:
-        return str(self.path)
-
-    @contextmanager
-    def filling(self) -> Iterator[None]:
-        """Say in errors of a full disk how to choose another folder."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in _NO_SPACE:
-                raise
-            reason = f"{os.strerror(error.errno)} for a copy of the table; TMPDIR can name another folder"
-            raise OSError(error.errno, reason, str(self.path.parent)) from error
-
-
 def _table(name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[Any]], **more: Any) -> Table:
     types = dict(zip(schema.names, schema.types, strict=True))
     if len(types) < len(schema.names):
@@ -193,7 +141,7 @@ def _table(name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[
     return Table(name, types, n_rows, batches, **more)
 
 
-def _batches_of_file(path: Path | Spool, n_rows: int, columns: list[str]) -> Iterator[Any]:
+def _batches_of_file(path: Path, n_rows: int, columns: list[str]) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     # Not prefetched: the columns of a row group may be large.

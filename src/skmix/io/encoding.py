@@ -1,8 +1,8 @@
 """Columns of tables as features: the one encoder of data frames, files and the command line.
 
 What a column holds is called its kind: None for numbers, or its categories, a list of text. Each category is
-a feature ``column=category``, 1 in its rows and 0 in others; of two categories only the second one is. The
-kinds of all columns are a plain dictionary, which models keep in `preparation_`.
+a feature ``column=category``, 1 in its rows and 0 in others; a column of two categories becomes one feature,
+for the second. The kinds of all columns are a plain dictionary, which models keep in `preparation_`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -36,20 +36,16 @@ MISSING = (
 """Words that usually stand for a missing value."""
 # In a column of numbers these do, too; among text they may be categories.
 _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
-_WITH_COMMAS = re.compile(r"[-+]?[0-9]+([.,' ][0-9]+)*,[0-9]+([eE][-+]?[0-9]+)?")
-_WITH_POINTS = re.compile(
-    r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]{1,3}(\.[0-9]{3})+(,[0-9]*)?)([eE][-+]?[0-9]+)?"
+# Numbers with other decimal marks, with marks between thousands, or with signs of money or per cent.
+_LIKE_NUMBER = re.compile(
+    r"[-+]?([$€£¥]\s?)?[-+]?[0-9.,'’ \u00a0\u202f]*[0-9][.,]?([eE][-+]?[0-9]+)?\s?[%$€£¥]?"
 )
-# Thousands with marks between them, or a number with a sign of money or per cent.
-_THOUSANDS = r"[0-9]{1,3}([,.'’ \u00a0\u202f][0-9]{3})+([.,][0-9]+)?"
-_MONEY = r"[$€£¥]\s?"
-_WITH_SIGNS = re.compile(rf"[-+]?({_MONEY})?[-+]?({_THOUSANDS}|[0-9]+([.,][0-9]*)?|[.,][0-9]+)\s?([%$€£¥])?")
 _DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
-# More categories than this are text, unless they were asked for.
+# A column with more values than this holds text, unless it is declared categorical.
 _MOST_CATEGORIES = 50
-# So are more than this, if they are more than half as many as there are rows.
+# A column with more values than this holds text, if they are more than half as many as there are rows.
 _MOST_OF_FEW_ROWS = 10
-# So are longer ones, in characters.
+# A column with longer values than this, in characters, holds text.
 _LONGEST_CATEGORY = 200
 
 
@@ -72,14 +68,18 @@ class ColumnError(ArgumentError):
 
 @dataclass(frozen=True)
 class Notation:
-    """How a table is written; all but `missing` is of text files. See `read_rows`."""
+    """How the values of a table are written; `decimal` and what follows it is for text files."""
 
-    # Words and numbers for missing values beside the usual words; if one is empty, instead of these.
+    # Words and numbers for missing values beside the usual words; an empty word replaces the usual ones.
     missing: Sequence[str] = ()
+    # Columns whose numbers, or any number of texts, are categories.
+    categorical: Sequence[str] = ()
     decimal: str = "."
     header: bool = True
     sep: str | None = None
     encoding: str | None = None
+    # Columns to read as text, also if they hold numbers.
+    as_text: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         try:
@@ -195,22 +195,19 @@ def categories_in(column: Any, words: Sequence[str]) -> Any:
 
 
 def find_kinds(
-    types: Mapping[str, Any],
-    batches: Batches,
-    notation: Notation,
-    place: Callable[[int], str],
-    coded: Collection[str] = (),
+    types: Mapping[str, Any], batches: Batches, notation: Notation, place: Callable[[int], str]
 ) -> dict[str, Kind]:
-    """Return the kinds of columns, given their Arrow types; those that are `coded` hold categories.
+    """Return the kinds of columns, given their Arrow types.
 
     Columns of text are read once. Raises ColumnError where a column cannot be a feature; `place` says where a
     row is. A column may have fewer than two categories, which make no feature: see `without_constants`.
     """
     import pyarrow.types as pa_types
 
-    categorical = {*coded, *(name for name, own in types.items() if pa_types.is_dictionary(own))}
+    categorical = {name for name, own in types.items() if pa_types.is_dictionary(own)}
+    categorical |= {*notation.categorical} & types.keys()
     for name, own in types.items():
-        if pa_types.is_date(own) or pa_types.is_timestamp(own):
+        if pa_types.is_temporal(own):
             raise _refused(name, f"holds dates: it is of type {own}. {_DATES}")
         if kind_of(own) not in (*NUMERIC, "text"):
             raise _refused(name, f"is of type {own}; a feature must be numbers or categories.")
@@ -226,7 +223,9 @@ def find_kinds(
         kinds[name] = None
         if name in categorical or (name in counts and not _holds_numbers(counts[name], notation)):
             if name not in categorical:
-                _check_categories(name, counts[name], notation, _Finder(batches, name, notation, place))
+                _check_categories(
+                    name, counts[name], notation, partial(_find, batches, name, notation, place)
+                )
             kinds[name] = sorted(counts[name])
     return kinds
 
@@ -234,25 +233,17 @@ def find_kinds(
 _DATES = "Replace them by numbers, such as days since the first one, or leave the column out."
 
 
-@dataclass(frozen=True)
-class _Finder:
-    """Says where a value of a column stands first."""
+def _find(batches: Batches, name: str, notation: Notation, place: Callable[[int], str], value: str) -> str:
+    """Return the place of the first row that has a value in a column."""
+    import pyarrow.compute as pc
 
-    batches: Batches
-    name: str
-    notation: Notation
-    place: Callable[[int], str]
-
-    def __call__(self, value: str) -> str:
-        import pyarrow.compute as pc
-
-        n_rows = 0
-        for batch in self.batches([self.name]):
-            row = pc.index(categories_in(batch.column(self.name), self.notation.words), value).as_py()
-            if row >= 0:
-                return self.place(n_rows + row)
-            n_rows += batch.num_rows
-        raise LookupError(value)
+    n_rows = 0
+    for batch in batches([name]):
+        row = pc.index(categories_in(batch.column(name), notation.words), value).as_py()
+        if row >= 0:
+            return place(n_rows + row)
+        n_rows += batch.num_rows
+    raise LookupError(value)
 
 
 def _refused(name: str, *parts: str) -> ColumnError:
@@ -264,69 +255,46 @@ def in_list(name: str, value: str) -> Argument:
     return Argument(name, value, wording=f"{name}=[{value!r}]")
 
 
-def _holds_numbers(counts: Mapping[str, int], notation: Notation) -> bool:
-    return all(_is_number(value, notation) for value in counts)
-
-
-def _is_number(value: str, notation: Notation) -> bool:
-    number = notation.number(value)
-    return number == number or value in notation.number_words
+def _holds_numbers(values: Iterable[str], notation: Notation) -> bool:
+    return all(value in notation.number_words or not np.isnan(notation.number(value)) for value in values)
 
 
 def _check_categories(
     name: str, counts: Mapping[str, int], notation: Notation, place: Callable[[str], str]
 ) -> None:
     """Raise ColumnError if a column of text, given how often each value occurs, does not hold categories."""
-    others = [value for value in counts if not _is_number(value, notation)]
-    value = others[0]
+    value = next(value for value in counts if not _holds_numbers([value], notation))
     example = f"such as {shortened(value)!r} on {place(value)}"
-    _refuse_marks(value, name, place(value), notation)
-    if _WITH_SIGNS.fullmatch(value):
-        raise _refused(
-            name,
-            f"holds numbers with signs or with marks between thousands, {example}. Write plain numbers, like "
-            "1200.5; if these are categories, use ",
-            in_list("categorical", name),
-            ".",
-        )
     if _DATE.fullmatch(value):
         raise _refused(name, f"holds dates, {example}. {_DATES}")
     n_known = sum(counts.values())
     n_numbers = sum(n for other, n in counts.items() if not np.isnan(notation.number(other)))
-    if 2 * n_numbers >= n_known:
+    if _LIKE_NUMBER.fullmatch(value) or 2 * n_numbers >= n_known:
         raise _refused(
             name,
-            f"holds numbers and text, {example}. If that stands for a missing value, use ",
+            f"holds numbers and text, {example}. Write plain numbers, like 1200.5; for another decimal mark, "
+            "use ",
+            _other_mark(notation),
+            "; if the text stands for a missing value, ",
             in_list("missing", value),
             "; if these are categories, ",
             in_list("categorical", name),
             ".",
         )
     longest = max(map(len, counts))
-    if longest > _LONGEST_CATEGORY:
-        raise _refused(name, f"holds long text, {example}: up to {longest} characters.")
-    if len(counts) > _MOST_CATEGORIES or (len(counts) > _MOST_OF_FEW_ROWS and 2 * len(counts) > n_known):
-        raise _refused(name, f"holds text, {example}: {len(counts)} different values in {n_known} rows.")
+    too_many = len(counts) > _MOST_CATEGORIES or (
+        len(counts) > _MOST_OF_FEW_ROWS and 2 * len(counts) > n_known
+    )
+    if too_many or longest > _LONGEST_CATEGORY:
+        raise _refused(
+            name,
+            f"holds text, {example}: {len(counts)} different values of up to {longest} characters in "
+            f"{n_known} rows.",
+        )
 
 
-def _refuse_marks(value: str, name: str, where: str, notation: Notation) -> None:
-    """Raise ColumnError for a number with another decimal mark, or with such a mark between thousands."""
-    has = f"column {name!r} has a {{}} in the number {shortened(value)!r} on {where}"
-    comma = Argument("decimal", ",")
-    if notation.decimal == "," and _WITH_POINTS.fullmatch(value):
-        raise ColumnError(
-            f"{has.format('point')}, but ",
-            comma,
-            " says that a comma is before decimals; nothing may be between thousands.",
-            column=name,
-        )
-    if notation.decimal == "." and _WITH_COMMAS.fullmatch(value):
-        raise ColumnError(
-            f"{has.format('comma')}. If it is before decimals, use ",
-            comma,
-            "; nothing may be between thousands.",
-            column=name,
-        )
+def _other_mark(notation: Notation) -> Argument:
+    return Argument("decimal", "," if notation.decimal == "." else ".")
 
 
 def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
@@ -366,11 +334,7 @@ def check_unambiguous(columns: Mapping[str, Kind]) -> None:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Makes features of columns of known kinds, and counts values that it does not know.
-
-    These are missing values: none of the features of their column has a value in their rows. So are columns
-    that are not there.
-    """
+    """Makes features of columns of known kinds; unknown categories become NaN and are counted."""
 
     kinds: Mapping[str, Kind]
     notation: Notation
@@ -383,7 +347,7 @@ class Encoder:
         start = 0
         for name, kind in self.kinds.items():
             width = 1 if kind is None or len(kind) == 2 else len(kind)
-            by_feature[start : start + width] = self._column(found[name], name) if name in found else np.nan
+            by_feature[start : start + width] = self._column(found[name], name)
             start += width
         return by_feature.T
 
@@ -401,9 +365,13 @@ class Encoder:
             values, wrong = numbers_in(column, self.notation)
             if wrong is not None:
                 value = column.cast(pa.string())[wrong].as_py().strip()
-                _refuse_marks(value, name, self.place(wrong), self.notation)
-                where = f"such as {shortened(value)!r} on {self.place(wrong)}"
-                raise _refused(name, f"holds text, {where}; a feature must be a number.")
+                raise _refused(
+                    name,
+                    f"holds text, such as {shortened(value)!r} on {self.place(wrong)}; a feature must be a "
+                    "number. For another decimal mark, use ",
+                    _other_mark(self.notation),
+                    ".",
+                )
             return values[None]
         text = categories_in(column, [word for word in self.notation.words if word not in kind])
         codes = pc.index_in(text, value_set=pa.array(kind, pa.string()))
@@ -414,17 +382,15 @@ class Encoder:
         features[:, numbers < 0] = np.nan
         return features[len(kind) == 2 :]
 
-    def notes(self, found: Collection[str]) -> list[ArgumentWarning]:
-        """Return notes on values that became missing, where columns `found` were there."""
-        lost = [
-            f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
-            f"{', '.join(map(shortened, list(counts)[:5]))}"
+    def notes(self) -> list[ArgumentWarning]:
+        """Return notes on categories that became missing values."""
+        return [
+            ArgumentWarning(
+                f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
+                f"{', '.join(map(shortened, list(counts)[:5]))}; they are taken as missing values"
+            )
             for name, counts in self.unknown.items()
         ]
-        absent = [name for name in self.kinds if name not in found]
-        if absent:
-            lost.append(f"columns that are not there: {listed(absent)}")
-        return [ArgumentWarning(f"{each}; they are taken as missing values") for each in lost]
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:

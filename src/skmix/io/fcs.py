@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -175,12 +175,8 @@ class FcsFile:
 
 def open_fcs(path: Path) -> FcsFile:
     """Read the header of a file."""
-    return read_header(partial(open, path, "rb"), str(path))
-
-
-def read_header(reopen: Callable[[], Any], name: str) -> FcsFile:
-    """Read the header of a file that can be opened several times; `name` is for errors."""
-    with reopen() as file:
+    name = str(path)
+    with open(path, "rb") as file:
         start = file.read(_HEADER_BYTES)
     if not start:
         raise ValueError(f"{name} is empty.")
@@ -197,9 +193,10 @@ def read_header(reopen: Callable[[], Any], name: str) -> FcsFile:
     except ImportError:
         raise ImportError(f"FCS files need flowio: {how_to_install('cytometry')}") from None
     try:
-        with reopen() as file:
+        # flowio closes the files that it is given.
+        with open(path, "rb") as file:
             header = FlowData(file, ignore_offset_discrepancy=True, only_text=True)
-        with reopen() as file:
+        with open(path, "rb") as file:
             file.seek(header.header["text_start"])
             text = _keywords(header.text, file.read(header.header["text_stop"] - file.tell() + 1))
         return _header(name, version, header, text)
@@ -220,9 +217,9 @@ class _HeaderError(Exception):
 
 
 def _keywords(text: dict[str, str], segment: bytes) -> dict[str, str]:
-    """Return keywords and values; those that flowio read, unless it took empty values for escaped delimiters.
+    """Return keywords and values as flowio read them, unless it took empty values for escaped delimiters.
 
-    Then names of keywords have the delimiter in them. Empty values are not allowed but common.
+    Then names of keywords contain the delimiter. The standard forbids empty values, but they are common.
     """
     try:
         whole = segment.decode()
@@ -312,8 +309,6 @@ class FcsReader(Reader):
     # Names of the features.
     chosen: list[str]
     compensate: bool = False
-    # None for single precision if no feature has more.
-    precision: np.dtype[Any] | None = None
 
     what = "channel"
     usual_scale = FCS_SCALE
@@ -346,15 +341,14 @@ class FcsReader(Reader):
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
         single = not self.compensate and self.file.is_single(self._columns)
-        return self.precision or np.dtype(np.float32 if single else np.float64)
+        return np.dtype(np.float32 if single else np.float64)
 
     def take(self, columns: Sequence[int]) -> Self:
-        names = [self.chosen[column] for column in columns]
-        return replace(self, chosen=names, precision=self.dtype)
+        return replace(self, chosen=[self.chosen[column] for column in columns])
 
     def select(self, names: Sequence[str]) -> Self:
         self.file.find(names)
-        return replace(self, chosen=list(names), precision=None)
+        return replace(self, chosen=list(names))
 
     def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
         yield from super().differences(other)

@@ -1,4 +1,4 @@
-"""Labels: what those of a column are, which of them are classes, and their codes.
+"""Labels: their types, which of them are classes, and their codes.
 
 Labels come back as they were given. A column of a file or a frame has whole numbers, booleans or text. NaN
 and None mark rows without a label and, as in scikit-learn's `semi_supervised`, so does the number −1 where it
@@ -7,32 +7,31 @@ cannot be a class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.compute.blocks import distinct_labels, encode, is_missing
-from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, listed, plain_text
+from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, plain_text
 
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 # A column with more fractional values than this holds a quantity, not classes.
 _MOST_FRACTIONS = 10
-# So does one with more distinct values than this, if they have fewer than two rows each on average.
+# A column with more labels than this holds identifiers, if they have fewer than two rows each on average.
 _MOST_LABELS_OF_FEW_ROWS = 20
 
 
 # ---------------------------------------------------------------- labels of arrays and frames
 
 
-def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
+def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) -> np.ndarray:
     """Return labels (n,) after a check of their number, shape and type; errors call them by `name`.
 
     Arrays and lists keep their type. A column of a frame has the labels of a column of a file: whole numbers,
-    booleans or text.
+    booleans or text. Unless the labels are `of_fit`, each may occur once without a warning.
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
@@ -52,7 +51,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y") -> np.ndarray:
     if labels.dtype.kind == "O" and len(known) < len(labels):
         known = np.array(known.tolist())
     if len(known):
-        check_classification_targets(known)
+        check_classification_targets(known if of_fit else np.repeat(known, 2))
     return typed(labels) if of_frame and len(known) == len(labels) > 0 else labels
 
 
@@ -87,7 +86,7 @@ def as_integers(labels: np.ndarray) -> np.ndarray:
 
 
 def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y") -> np.ndarray:
-    """Return which of the sorted labels (C,) of all rows are classes; `missing`: others are NaN or None.
+    """Return the classes among the sorted labels (C,) of all rows; `missing` says if some are NaN or None.
 
     The number −1 marks rows without a label, unless NaN or None do. −1 and one other label are the two
     classes of a binary problem. Where −1 may as well be a class, the labels are refused.
@@ -114,7 +113,7 @@ def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntA
     """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
     found, codes = distinct_labels(labels)
     classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)), name=name)
-    # Where −1 is not a class, it is the first label.
+    # −1 sorts first, so dropping it shifts the codes by one.
     return classes, codes - (len(found) - len(classes))
 
 
@@ -125,7 +124,7 @@ def code_labels(
 
     With `unlabelled`, rows may have no label: NaN, None, or −1 where that is not a class.
     """
-    labels = read_labels(y, n_rows, name)
+    labels = read_labels(y, n_rows, name, of_fit=False)
     missing = is_missing(labels)
     if unlabelled and labels.dtype.kind in "if" and -1 not in classes:
         missing = missing | (labels == -1)
@@ -175,73 +174,44 @@ def _refuse_fractions(labels: Iterable[float], name: str) -> None:
         )
 
 
-def class_labels(values: Sequence[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
-    """Return a column of a table, see `TableRows`, as class labels (n,), and which rows have one (n,).
+def check_classes(labels: np.ndarray, name: str) -> None:
+    """Refuse a column of labels (n,) that cannot be classes; None marks rows without a label.
 
-    Labels are integers, booleans or text. A row without a label gets that of the first row that has one.
-    Raises ColumnError if there are fewer than two distinct labels, if numbers are not whole, or if there are
-    so many that the column seems to hold a quantity or an identifier.
+    Raises ColumnError if there are fewer than two labels, if a number is not whole, or if there are so many
+    labels that the column seems to hold a quantity or an identifier.
     """
-    text = _texts(values)
-    known = np.array([value is not None for value in text], dtype=np.bool_)
-    present = sorted({value for value in text if value is not None})
-    n_known = int(known.sum())
+    known = labels[~is_missing(labels)]
+    present = sorted({str(plain_text(label)) for label in known.tolist()})
     if len(present) < 2:
         found = f"only the label {present[0]!r}" if present else "no label"
         raise ColumnError(
-            f"column {name!r} has {found} in {len(text)} rows; at least two are needed.", column=name
+            f"column {name!r} has {found} in {len(labels)} rows; at least two are needed.", column=name
         )
-    fractions = [value for value in present if not WHOLE.fullmatch(value) and is_number(value)]
-    if len(fractions) > _MOST_FRACTIONS or (
-        len(present) > _MOST_LABELS_OF_FEW_ROWS and 2 * len(present) > n_known
+    n_fractions = sum(is_number(label) and not WHOLE.fullmatch(label) for label in present)
+    if n_fractions > _MOST_FRACTIONS or (
+        len(present) > _MOST_LABELS_OF_FEW_ROWS and 2 * len(present) > len(known)
     ):
         raise ColumnError(
-            f"column {name!r} has {len(present)} different values in {n_known} rows, such as {present[0]!r}: "
-            "too many for classes. Choose a column with fewer labels, or no target for a density model.",
+            f"column {name!r} has {len(present)} different values in {len(known)} rows, such as "
+            f"{present[0]!r}: too many for classes. Choose a column with fewer labels, or no target for a "
+            "density model.",
             column=name,
         )
-    own = [value for value, is_known in zip(values, known, strict=True) if is_known]
-    if all(isinstance(value, int | float) for value in own):
-        _refuse_fractions(own, name)
-    if not all(isinstance(value, bool) for value in own):
-        whole = all(
-            isinstance(value, int | float) and WHOLE.fullmatch(str(plain_text(value))) for value in own
-        )
-        own = [
-            int(value) if whole else value.strip() if isinstance(value, str) else plain_text(value)
-            for value in own
-        ]
-    labels = np.array(own)
-    filled = np.full(len(known), labels[0], dtype=labels.dtype)
-    filled[known] = labels
-    return filled, known
+    if all(isinstance(label, int | float) for label in known.tolist()):
+        _refuse_fractions(known.tolist(), name)
 
 
-def labels_like(values: Sequence[Any], classes: NDArray[Any], name: str) -> tuple[NDArray[Any], BoolArray]:
-    """Return a column of a table as labels (n,) of known classes (L,), and which rows have one (n,).
+def as_classes(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
+    """Return labels (n,) as those classes (L,) of a model that read the same; others are unchanged.
 
-    Labels have the type of `classes`; missing ones become the first class. Raises ColumnError for labels that
-    are not among the classes.
+    A table of which only some classes have rows may hold whole numbers where the model has text.
     """
-    codes = {_folded(plain_text(label)): code for code, label in enumerate(classes.tolist())}
-    text = [_folded(value) for value in _texts(values)]
-    unseen = sorted({value for value in text if value is not None and value not in codes})
-    if unseen:
-        raise ColumnError(
-            f"column {name!r} has labels that are not classes of the model: {listed(unseen)}; its classes "
-            f"are {listed([str(known) for known in classes.tolist()])}.",
-            column=name,
-        )
-    known = np.array([value is not None for value in text], dtype=np.bool_)
-    return classes[[0 if value is None else codes[value] for value in text]], known
+    known = {_key(label): label for label in classes.tolist()}
+    found = [known.get(_key(label), label) for label in labels]
+    return np.array(found, dtype=object if None in found else None)
 
 
-def _texts(values: Sequence[Any]) -> list[str | None]:
-    """Return labels as text, None where one is missing or empty."""
-    distinct = {value: plain_text(value) or None for value in set(values)}
-    return [distinct[value] for value in values]
-
-
-def _folded(text: str | None) -> str | None:
-    """Return a label as text, the same for true, True and TRUE."""
-    return text.capitalize() if text is not None and text.lower() in BOOLEANS else text
+def _key(label: Any) -> str | None:
+    """Return a label as text, the same for 1 and "1", and for true, True and "TRUE"."""
+    text = plain_text(label)
+    return text.lower() if text is not None and text.lower() in BOOLEANS else text

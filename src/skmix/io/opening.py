@@ -28,8 +28,8 @@ from .readers import (
     open_array,
     values_of,
 )
-from .sources import CACHED_BYTES, Source
-from .tables import SUFFIXES, format_of, open_columns, open_text
+from .sources import Source
+from .tables import SUFFIXES, NoRowsError, format_of, open_columns, open_text
 
 
 def open_rows(
@@ -50,7 +50,7 @@ def open_rows(
     Parameters
     ----------
     rows : path, list of paths, ndarray, table, AnnData or zarr.Array
-        A file (CSV, TSV, Parquet, FCS, .npy, NPZ), a Zarr array or its folder, an array, a table in memory
+        A file (CSV, TSV, Parquet, FCS, .npy), a Zarr array or its folder, an array, a table in memory
         (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files, the folder that has them, or a
         pattern such as ``"study/*.fcs"``. Each file is then a group, named after it, and the groups are the
         labels unless others are given.
@@ -77,8 +77,13 @@ def open_rows(
     layer, obsm : str, default=None
         Which matrix of an AnnData has the rows; None for both takes ``X``.
     text : dict, default=None
-        How text files are written: `header`, `sep`, `decimal`, `encoding` and `missing`, as for
-        `skmix.io.read_rows`.
+        How values are written. Of any table: `missing`, a list of words and numbers for missing values
+        beside empty cells and the usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and
+        ``?`` (an empty word replaces the usual ones); and `categorical`, a list of columns whose numbers are
+        categories. Of text files: `header`, whether the first line has names; `sep`, the character between
+        columns, None to choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark;
+        `encoding`, None for UTF-8, or UTF-16 with a byte-order mark; and `as_text`, a list of columns to
+        read as text.
 
     Returns
     -------
@@ -109,27 +114,29 @@ def open_rows(
     else:
         scale_of(transform)  # refuses other transformers
     written = Notation(**(text or {}))
+    if isinstance(label, str):
+        written = replace(written, as_text=(*written.as_text, label))
     files = None if _is_anndata(rows) else files_of(rows)
     if (layer is not None or obsm is not None) and not _is_anndata(rows):
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
     if files is not None:
         readers = _open_files(files, label, compensate is True, written)
     elif is_path(rows):
-        readers = {"": _open_file(existing(rows), label, compensate is True, CACHED_BYTES, written)[0]}
+        readers = {"": _open_file(existing(rows), compensate is True, written)}
     elif compensate is True:
         raise not_fcs(f"A {type(rows).__name__}")
     elif _is_anndata(rows):
         readers = {"": _open_anndata(rows, layer, obsm)}
         label, weight = _of_obs(rows, label), _of_obs(rows, weight)
     elif (table := _arrow_table(rows)) is not None:
-        readers = {"": open_columns(table_in_memory(table, "the table"))}
+        readers = {"": open_columns(replace(table_in_memory(table, "the table"), notation=written))}
     else:
         readers = {"": open_array(values_of(rows, "X"))}
     name = next((reader.name for reader in readers.values()), "")
     if files is not None:
         name = str(rows) if is_path(rows) else f"{len(files)} files"
     if not any(reader.n_rows for reader in readers.values()):
-        raise ValueError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
+        raise NoRowsError(f"{name}: no file has rows." if files else f"{name} is empty: it has no rows.")
     source = Source(
         name=name,
         readers=readers,
@@ -166,27 +173,25 @@ def is_elsewhere(X: Any) -> bool:
 # ---------------------------------------------------------------- files
 
 
-def _open_file(path: Path, label: Any, compensate: bool, room: int, written: Notation) -> tuple[Reader, int]:
-    """Open a file, and return how many bytes of it stay in memory, at most `room`."""
+def _open_file(path: Path, compensate: bool, written: Notation) -> Reader:
+    """Open a file."""
     kind = format_of(path)
     if kind == "fcs":
-        return open_events(path).compensated(compensate), 0
+        return open_events(path).compensated(compensate)
     if compensate:
         raise not_fcs(str(path))
     if kind == "parquet":
-        return open_columns(open_parquet(path)), 0
-    if kind in ("text", "npz"):
-        return open_text(path, label if isinstance(label, str) else None, room, written)
-    return open_array(values_of(path, "X")), 0
+        return open_columns(replace(open_parquet(path), notation=written))
+    if kind == "text":
+        return open_text(path, written)
+    return open_array(values_of(path, "X"))
 
 
 def _open_files(files: Sequence[Path], label: Any, compensate: bool, written: Notation) -> dict[str, Reader]:
     """Open files by the names of their groups."""
     readers: dict[str, Reader] = {}
-    room = CACHED_BYTES
     for group, path in zip(_names_of(files), files, strict=True):
-        reader, n_bytes = _open_file(existing(path), label, compensate, room, written)
-        room -= n_bytes
+        reader = _open_file(existing(path), compensate, written)
         if reader.n_rows:
             readers[group] = reader
         # Tables are often written in parts, of which some are empty.

@@ -24,29 +24,11 @@ AUTO = "auto"
 """A setting left open: a model takes that of its fit, and a fit the usual one for the format."""
 FCS_SCALE = "arcsinh:150"
 """Scale of FCS files, unless another one is chosen."""
-AUTOMATIC: Preparation = {"compensate": AUTO, "transform": AUTO}
 
 
 def features_of(channels: Sequence[str]) -> list[str]:
     """Return the channels of an FCS file that are features unless others are chosen: all but the time."""
     return [name for name in channels if name.casefold() != "time"] or list(channels)
-
-
-def resolved(settings: Preparation | None, spillover: bool | None) -> Preparation | None:
-    """Return the preparation of a file, of which some settings may be automatic; None for values as they are.
-
-    `spillover` is whether the file has a spill-over matrix, None if it is not an FCS file.
-    """
-    settings = {"compensate": False, "transform": "none"} if settings is None else settings
-    compensate, scale = settings.get("compensate", False), settings["transform"]
-    if spillover is None:
-        if compensate is True:
-            raise ValueError("it is not an FCS file, and only these can be compensated.")
-        return None if scale in (AUTO, "none") else {"transform": scale}
-    return {
-        "compensate": spillover if compensate == AUTO else compensate,
-        "transform": FCS_SCALE if scale == AUTO else scale,
-    }
 
 
 def check_scale_known(own: Preparation | None, usual: str | None) -> None:

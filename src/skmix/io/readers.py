@@ -110,7 +110,7 @@ class Reader(ABC):
 
     @abstractmethod
     def take(self, columns: Sequence[int]) -> Self:
-        """Return a reader of some of the features, in the same precision."""
+        """Return a reader of some of the features."""
 
     @abstractmethod
     def select(self, names: Sequence[str]) -> Self:

@@ -1,15 +1,15 @@
-"""Remarks on columns of a table that are numbers, but may be no measurements."""
+"""Remarks on numeric columns that may be identifiers, constants or codes for missing values."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
-from .._errors import Argument, ArgumentWarning
+from .._errors import ArgumentWarning
 from ..engine.model import FloatArray
-from .encoding import ColumnError
-from .tables import TableRows
+from .encoding import ColumnError, in_list
 
 # With fewer rows, integers may be consecutive by chance.
 _MIN_COUNTED = 10
@@ -19,17 +19,13 @@ _IDENTIFIER = re.compile(r"(^|[\W_])(?i:ids?|key|index)([\W_]|$)|(Id|ID)$")
 _SENTINELS = {float(sign + "9" * n) for n in (2, 3, 4, 5, 6) for sign in ("-", "")} - {99.0}
 
 
-def column_remarks(rows: TableRows) -> list[ArgumentWarning]:
-    """Return remarks on constants, identifiers and numbers that may stand for missing values.
+def column_remarks(X: FloatArray, names: Sequence[str]) -> list[ArgumentWarning]:
+    """Return remarks on numeric columns (n, q), by their names (q,).
 
-    Raises ColumnError if a column has no value in any row, and ValueError if there are no rows.
+    Raises ColumnError if a column has no value in any row.
     """
-    if not len(rows.X):
-        raise ValueError("the table has column names but no rows.")
-    places = {name: place for place, name in enumerate(rows.feature_names)}
     found = []
-    for name in (name for name, kind in rows.columns.items() if kind is None):
-        column = rows.X[:, places[name]]
+    for name, column in zip(names, X.T, strict=True):
         known = column[~np.isnan(column)]
         if not len(known):
             raise ColumnError(f"column {name!r} has no value in any row.", column=name, is_feature=True)
@@ -40,7 +36,7 @@ def column_remarks(rows: TableRows) -> list[ArgumentWarning]:
 def _remarks(name: str, known: FloatArray, n_rows: int) -> list[ArgumentWarning]:
     """Return remarks on a column, given those of its values (n,) that are known."""
     least, most = known.min(), known.max()
-    drop = (" leave it out with ", Argument("drop", name, wording=f"drop=[{name!r}]"), ".")
+    drop = (" leave it out with ", in_list("drop", name), ".")
     start = f"column {name!r}"
     if least == most:
         what = f"{start} is {least:g} in all rows that have a value. It carries no information:"
@@ -60,12 +56,11 @@ def _remarks(name: str, known: FloatArray, n_rows: int) -> list[ArgumentWarning]
         others = known[known != value]
         if np.abs(others - value).min() > np.ptp(others):
             n_such = len(known) - len(others)
-            remedy = Argument("missing", f"{value:g}", wording=f"missing=['{value:g}']")
             found.append(
                 ArgumentWarning(
                     f"{start} is {value:g} in {n_such} {'row' if n_such == 1 else 'rows'}, far from all "
                     "other values. If that stands for a missing value, add ",
-                    remedy,
+                    in_list("missing", f"{value:g}"),
                     ".",
                 )
             )

@@ -37,6 +37,8 @@ class Source:
     automatic: frozenset[str] = frozenset()
     # Scale of the features that are numbers, Arcsinh or Logicle; None for values as they are.
     transform: Any = None
+    # Type of all features that these were taken from; None for that of these.
+    precision: np.dtype[Any] | None = None
     # Labels (N,) and weights (N,): columns of tables, or values that are not in the same file, which come
     # first.
     label: str | None = None
@@ -68,13 +70,9 @@ class Source:
             for difference in other.differences(first):
                 raise ArgumentError("Files disagree: ", *difference)
         names = first.column_names
-        aligned = [
-            first,
-            *(other if other.column_names == names else other.select(names or []) for other in others),
-        ]
-        if len({type(reader) for reader in aligned}) == 1:
-            aligned = type(first).with_common_features(aligned)
-        return aligned
+        others = [other if other.column_names == names else other.select(names or []) for other in others]
+        same = len({type(reader) for reader in (first, *others)}) == 1
+        return type(first).with_common_features([first, *others]) if same else [first, *others]
 
     @cached_property
     def n_rows(self) -> int:
@@ -104,7 +102,7 @@ class Source:
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
-        return np.result_type(*(reader.dtype for reader in self._aligned))
+        return self.precision or np.result_type(*(reader.dtype for reader in self._aligned))
 
     @property
     def usual_scale(self) -> str | None:
@@ -125,7 +123,8 @@ class Source:
 
     def _with(self, readers: Iterable[Reader], **changes: Any) -> Self:
         """Return the rows of other readers of the same files."""
-        return replace(self, readers=dict(zip(self.readers, readers, strict=True)), cached={}, **changes)
+        changes = {"precision": None, "cached": {}, **changes}
+        return replace(self, readers=dict(zip(self.readers, readers, strict=True)), **changes)
 
     def compensated(self, wanted: bool | str) -> Self:
         """Return the rows with or without compensation for spill-over, 'auto' where there is a matrix."""
@@ -139,7 +138,8 @@ class Source:
             numeric = self._aligned[0].numeric or [True] * self.n_features
             numbers = np.cumsum(numeric) - 1
             scale = transformer_of(scale_of(scale, [numbers[each] for each in columns if numeric[each]]))
-        return self._with((reader.take(columns) for reader in self._aligned), transform=scale)
+        readers = (reader.take(columns) for reader in self._aligned)
+        return self._with(readers, transform=scale, precision=self.dtype)
 
     @property
     def _scale_by_channel(self) -> bool:
@@ -252,7 +252,9 @@ class Source:
 
     def coded(self, classes: np.ndarray) -> Self:
         """Return the rows with labels encoded as indices into `classes` (L,)."""
-        return replace(self, classes=classes, codes={})
+        # Aligned readers know what their columns hold, and need not look again.
+        readers = dict(zip(self.readers, self._aligned, strict=True))
+        return replace(self, readers=readers, classes=classes, codes={})
 
     def row_labels(self) -> np.ndarray:
         """Return the label (N,) of each row."""

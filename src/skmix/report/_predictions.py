@@ -24,8 +24,8 @@ def target_of(model: Any) -> str | None:
 
 def outlier_threshold(model: Any) -> float:
     """Return the log-density below which a row is an outlier; minus infinity if the model has none."""
-    noted = getattr(model, "metadata_", {}).get("outlier_threshold")
-    return float(getattr(chosen_model(model), "threshold_", -np.inf) if noted is None else noted)
+    chosen = model if "threshold_" in vars(model) else chosen_model(model)
+    return float(getattr(chosen, "threshold_", -np.inf))
 
 
 def predict_columns(

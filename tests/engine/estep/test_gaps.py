@@ -117,9 +117,8 @@ def test_one_pass_is_that_of_rows_taken_one_by_one(
 
 
 @each_type
-@pytest.mark.parametrize("at_a_time", [64, 1 << 10])
-def test_hundreds_of_patterns(covariance_type: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.engine.estep.gaps.TILE", at_a_time)
+def test_hundreds_of_patterns(covariance_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Chunks of 64 rows.
     monkeypatch.setattr("skmix.engine.estep.gaps.HELD", 1)
     random, X, classes, model = problem(3, covariance_type, n_rows=150, n_features=8)
     X = with_gaps(random, X, 0.5)
@@ -190,15 +189,6 @@ def test_moments_about_other_origins_are_those_of_complete_rows(covariance_type:
     (ours, origins), (theirs, others) = (kind(X, classes).expect(*given) for kind in (GapRows, MemoryRows))
     assert_array_equal(origins, others)
     assert_same_statistics(ours, theirs)
-
-
-def test_patterns_partition_the_rows() -> None:
-    random = np.random.default_rng(4)
-    X = with_gaps(random, random.normal(size=(200, 11)), share=0.2)
-    met = np.zeros(X.shape, dtype=int)
-    for rows, columns in group_rows(X):
-        met[np.ix_(rows, columns)] += 1
-    assert_array_equal(met, ~np.isnan(X))
 
 
 def test_some_features_have_the_rows_with_a_value_in_any_of_them() -> None:

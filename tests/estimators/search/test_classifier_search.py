@@ -316,13 +316,6 @@ def test_the_best_candidate_has_the_threshold_of_its_own_fit(iris: Data, tune: A
             search.predict(X)
 
 
-def test_candidates_are_fitted_on_the_device_of_the_estimator(iris: Data) -> None:
-    pytest.importorskip("torch")
-    on_device = quick(cv=2).set_params(estimator__device="cpu").fit(*iris)
-    assert on_device.classifier_.device == "cpu"
-    assert on_device.best_score_ == pytest.approx(quick(cv=2).fit(*iris).best_score_, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     "search",
     [

@@ -97,6 +97,17 @@ def test_the_best_stays_alone_where_an_average_is_clearly_worse() -> None:
     assert failed._members() == [failed.trials.list[1]]
 
 
+@pytest.mark.parametrize(("n_better", "n_members"), [(620, 2), (610, 1)])
+def test_a_rise_of_the_loss_within_its_standard_error_is_not_clear(n_better: int, n_members: int) -> None:
+    """The average of 1/2 and 1 raises the log-loss by log 2/3, that of 1/2 and 0 by log 2.
+
+    Of 1000 rows, log(n) / n is 0.007 and the standard error 0.017; the mean rise is 0.012 or 0.023.
+    """
+    other = np.where(np.arange(1000) < n_better, 1.0 - 1e-9, 1e-9)
+    probabilities = np.stack([np.full((1000, 2), 0.5), np.column_stack([other, 1.0 - other])])
+    assert len(selection(probabilities, np.zeros(1000, dtype=int), None, 2)._members()) == n_members
+
+
 def test_members_are_fitted_to_all_rows_and_averaged() -> None:
     y = np.repeat([0, 1], 60)
     rows = np.exp(np.random.default_rng(0).normal(size=(120, 3)) + 0.7 * y[:, None])

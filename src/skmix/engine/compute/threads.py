@@ -6,7 +6,6 @@ compete for the same cores, and their number would change the rounding.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .arrays import FloatArray
+from .process import ProcessSetting
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -110,53 +110,6 @@ def _controller() -> ThreadpoolController:
 def _limit_this_thread() -> None:
     """Limit BLAS libraries whose threads are those of OpenMP: each thread has a limit of its own there."""
     _controller().select(threading_layer="openmp").limit(limits=1, user_api="blas")
-
-
-class ProcessSetting:
-    """A setting of the whole process, changed while anyone needs it and restored after the last.
-
-    Threads that need the same value share it; a thread that needs another one waits until they are done.
-
-    Parameters
-    ----------
-    change : callable
-        Takes a value, sets it, and returns a function that restores the one before.
-    """
-
-    def __init__(self, change: Callable[[Any], Callable[[], object]]) -> None:
-        self._change, self._value, self._restore = change, None, lambda: None
-        self._begin()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
-
-    def _begin(self) -> None:
-        self._changed, self._users = threading.Condition(), 0
-
-    def _after_fork(self) -> None:
-        """Restore the setting in a forked process: the threads that would do so are not there."""
-        if self._users:
-            self._restore()
-        self._begin()
-
-    @contextmanager
-    def to(self, value: Any) -> Iterator[None]:
-        """Set the value in the body."""
-        changed = self._changed
-        with changed:
-            changed.wait_for(lambda: not self._users or self._value == value)
-            if not self._users:
-                self._value, self._restore = value, self._change(value)
-            self._users += 1
-        try:
-            yield
-        finally:
-            # A process that was forked in the body has begun anew.
-            if self._changed is changed:
-                with changed:
-                    self._users -= 1
-                    if not self._users:
-                        self._restore()
-                        changed.notify_all()
 
 
 def _limit_blas(n_threads: int) -> Callable[[], object]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .threads import ProcessSetting
+from .process import ProcessSetting
 
 # A tensor.
 Array = Any

@@ -18,9 +18,8 @@ import numpy as np
 from ..compute.arrays import join
 from ..compute.threads import Workers, can_compile
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
-from ..structures import Structure
 from ..structures.linalg import INFLATED
-from . import completion, reference
+from . import completion
 from .reference import HELD, TILE, Kernels, Rows
 from .terms import share
 
@@ -118,43 +117,38 @@ def _chunk(rows: Rows, index: IntArray) -> Chunk:
 
 
 def completed(
-    chunk: Chunk, parameters: Parameters, factor: Factor, structure: Structure, compiles: bool, moments: bool
+    chunk: Chunk, kernels: Kernels, covariances: FloatArray, compiles: bool, moments: bool
 ) -> Completed:
-    """Complete the rows of a chunk; `factor` is that of the covariances of all features."""
-    given = chunk, parameters, factor, structure
+    """Complete the rows of a chunk under kernels with those covariances."""
+    structure = kernels.structure
     if not structure.triangular and not structure.projects:
-        return _complete_independent(*given)
+        return _complete_independent(chunk, kernels, covariances)
     if compiles and (structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL):
-        return _complete_compiled(*given, moments)
-    return _complete_by_pattern(*given)
+        return _complete_compiled(chunk, kernels, covariances, moments)
+    return _complete_by_pattern(chunk, kernels, covariances)
 
 
-def _complete_independent(
-    chunk: Chunk, parameters: Parameters, factor: Factor, structure: Structure
-) -> Completed:
+def _complete_independent(chunk: Chunk, kernels: Kernels, covariances: FloatArray) -> Completed:
     """Complete rows of independent features: missing values have the kernel's mean and variance."""
-    ahead = np.where(chunk.seen, chunk.x - parameters.means[:, :, None], 0.0)
-    distances = np.square(ahead * factor.whitener[:, :, None]).sum(axis=-1)
+    whitener = kernels.factor.whitener
+    ahead = np.where(chunk.seen, chunk.x - kernels.means[:, :, None], 0.0)
+    distances = np.square(ahead * whitener[:, :, None]).sum(axis=-1)
 
     def second_terms(shares: FloatArray) -> FloatArray:
-        return (shares @ ~chunk.seen) * structure.variances(parameters.covariances)
+        return (shares @ ~chunk.seen) * kernels.structure.variances(covariances)
 
-    return Completed(distances, chunk.logs(-2.0 * np.log(factor.whitener)), ahead, second_terms)
+    return Completed(distances, chunk.logs(-2.0 * np.log(whitener)), ahead, second_terms)
 
 
-def _complete_by_pattern(
-    chunk: Chunk, parameters: Parameters, factor: Factor, structure: Structure
-) -> Completed:
+def _complete_by_pattern(chunk: Chunk, kernels: Kernels, covariances: FloatArray) -> Completed:
     """Complete rows pattern by pattern, in plain NumPy: the definition of what compiled code does."""
-    means, (n_rows, n_features) = parameters.means, chunk.x.shape
+    structure, means, (n_rows, n_features) = kernels.structure, kernels.means, chunk.x.shape
     n_starts, n_kernels, _ = means.shape
-    ahead, distances = (
-        np.empty((n_starts, n_kernels, n_rows, n_features)),
-        np.empty((*means.shape[:2], n_rows)),
-    )
+    distances = np.empty((n_starts, n_kernels, n_rows))
+    ahead = np.empty((*distances.shape, n_features))
     logs, left = [], []
     patterns = [order[:n] for order, n in zip(chunk.orders, chunk.n_known, strict=True)]
-    found = completion.given(structure, parameters.covariances, patterns, n_features)
+    found = completion.given(structure, covariances, patterns, n_features)
     for p, (own, slopes, remaining) in enumerate(found):
         cut, known, gaps = slice(*chunk.first[p : p + 2]), patterns[p], chunk.orders[p, len(patterns[p]) :]
         difference = chunk.x[cut, known] - means[:, :, None, known]
@@ -169,7 +163,7 @@ def _complete_by_pattern(
     def second_terms(shares: FloatArray) -> FloatArray:
         mass = chunk.sums(shares)[..., None, None]
         terms = (
-            completion.second_terms(structure, mass[:, :, p] * own, gaps, factor)
+            completion.second_terms(structure, mass[:, :, p] * own, gaps, kernels.factor)
             for p, (gaps, own) in enumerate(left)
         )
         return reduce(np.add, terms)
@@ -177,23 +171,21 @@ def _complete_by_pattern(
     return Completed(distances, np.stack(logs, axis=-1), ahead, second_terms)
 
 
-def _complete_compiled(
-    chunk: Chunk, parameters: Parameters, factor: Factor, structure: Structure, moments: bool
-) -> Completed:
+def _complete_compiled(chunk: Chunk, kernels: Kernels, covariances: FloatArray, moments: bool) -> Completed:
     """Complete rows in compiled code, where a vector holds the same number of several kernels."""
     from ..compute import matrices
     from ..compute.simd import LANES
 
-    (n_starts, n_kernels, n_features), n_rows = parameters.means.shape, len(chunk.x)
-    covariances = parameters.covariances
+    structure, (n_starts, n_kernels, n_features) = kernels.structure, kernels.means.shape
+    n_rows = len(chunk.x)
     # A vector may mix kernels of several starts, unless covariances are tied.
     n_sets, of_set = (n_starts, n_kernels) if structure.shared else (1, n_starts * n_kernels)
     padded = -(-of_set // LANES) * LANES
-    kernels = np.arange(n_sets)[:, None] * of_set + np.minimum(np.arange(padded), of_set - 1)
+    placed = np.arange(n_sets)[:, None] * of_set + np.minimum(np.arange(padded), of_set - 1)
     if structure.shared:
         factors, covariances = np.repeat(np.arange(n_starts), LANES), covariances[:, None]
     else:
-        factors, covariances = kernels.ravel(), structure.to_full(covariances, n_kernels, n_features)
+        factors, covariances = placed.ravel(), structure.to_full(covariances, n_kernels, n_features)
 
     def vectors(array: FloatArray, index: IntArray) -> FloatArray:
         """Return arrays (R, K, …) of the kernels of that index as flat vectors."""
@@ -202,11 +194,11 @@ def _complete_compiled(
 
     sizes = (n_features - chunk.n_known) ** 2 * len(factors)
     places = np.cumsum(sizes) - sizes
-    distances, logs = np.empty((n_rows, kernels.size)), np.empty((len(chunk.n_known), len(factors)))
-    ahead = np.empty((kernels.size if moments else 0, n_rows, n_features))
+    distances, logs = np.empty((n_rows, placed.size)), np.empty((len(chunk.n_known), len(factors)))
+    ahead = np.empty((placed.size if moments else 0, n_rows, n_features))
     remaining = np.empty(sizes.sum() if moments else 0)
     of_patterns = chunk.orders, chunk.n_known
-    model = vectors(covariances, factors), vectors(parameters.means, kernels)
+    model = vectors(covariances, factors), vectors(kernels.means, placed)
     matrices.complete_rows(
         chunk.x, chunk.first, *of_patterns, *model, distances, logs, ahead, remaining, places
     )
@@ -227,7 +219,7 @@ def _complete_compiled(
         left = np.moveaxis(out, -1, 1)
         left = left[:, :1] if structure.shared else by_kernel(left.reshape(-1, n_features, n_features))
         left = left + np.tril(left, -1).mT
-        return completion.second_terms(structure, left, np.arange(n_features), factor)
+        return completion.second_terms(structure, left, np.arange(n_features), kernels.factor)
 
     of_factors = logs[:, ::LANES].T[:, None] if structure.shared else by_kernel(logs.T)
     return Completed(by_kernel(distances.T), of_factors, by_kernel(ahead) if moments else None, second_terms)
@@ -254,7 +246,8 @@ def expect(
         for own in (starts[a : a + together] for a in range(0, len(starts), together)):
             part = parameters.take(own)
             kernels = Kernels.of(part, factor.take(own), structure)
-            work = partial(_expect_chunk, kernels, part, origins[own], compiles=fast, with_moments=moments)
+            given = kernels, part.covariances, origins[own]
+            work = partial(_expect_chunk, *given, compiles=fast, with_moments=moments)
             found.append(reduce(Statistics.plus, setting.pool.map(work, chunks)))
             order.append(own)
     return found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
@@ -262,7 +255,7 @@ def expect(
 
 def _expect_chunk(
     kernels: Kernels,
-    parameters: Parameters,
+    covariances: FloatArray,
     origins: FloatArray,
     chunk: Chunk,
     *,
@@ -270,8 +263,8 @@ def _expect_chunk(
     with_moments: bool,
 ) -> Statistics:
     """Do the E-step of a chunk, with moments about `origins` (R, K, M)."""
-    structure, tail, (n_starts, n_kernels, _) = kernels.structure, kernels.tail, kernels.means.shape
-    done = completed(chunk, parameters, kernels.factor, structure, compiles, with_moments)
+    tail, (n_starts, n_kernels, _) = kernels.tail, kernels.means.shape
+    done = completed(chunk, kernels, covariances, compiles, with_moments)
     constants = chunk.to_rows(tail.log_peaks(done.log_determinants, chunk.n_known))
     values, precisions = tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))
     codes = np.zeros(len(chunk.x), dtype=np.int64) if chunk.codes is None else chunk.codes
@@ -285,31 +278,33 @@ def _expect_chunk(
         return Statistics(found.likelihood, found.mass, first, second, tail.no_sums(found.mass))
     weights, of_tail = tail.weigh(found.shares, found.outside, precisions, chunk.to_rows(chunk.n_known))
     ahead = done.ahead
-    if not np.array_equal(origins, parameters.means):
+    if not np.array_equal(origins, kernels.means):
         # Observed values keep their digits only if the origin is subtracted from the values themselves.
-        expected = ahead + (parameters.means - origins)[:, :, None]
+        expected = ahead + (kernels.means - origins)[:, :, None]
         ahead = np.where(chunk.seen, chunk.x - origins[:, :, None], expected)
-    first, second = reference.moments(ahead, weights, kernels)
+    weighted = ahead * weights[..., None]
+    first, second = weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted, kernels.factor)
     remaining = done.second_terms(found.shares)
     second[:, : remaining.shape[1]] += remaining
     return Statistics(found.likelihood, found.mass, first, second, of_tail)
 
 
 def log_densities(
-    rows: Rows, index: IntArray, kernels: Kernels, parameters: Parameters, pool: Workers
+    rows: Rows, index: IntArray, kernels: Kernels, covariances: FloatArray, pool: Workers
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield numbers (n,) and log-densities (K, n), of their observed values, of rows with those numbers.
+    """Yield, chunk by chunk, numbers (n,) of rows and log-densities (K, n) of their observed values.
 
-    `kernels` and `parameters` (1, …) are one model in the rows' frame; densities are those outside of it.
+    `index` are the numbers of all those rows. The model, of one start, is in the rows' frame; densities are
+    those outside of it.
     """
-    (_, n_kernels, n_features), structure = parameters.means.shape, kernels.structure
+    _, n_kernels, n_features = kernels.means.shape
     chunks = chunks_of(rows, index, chunk_size(n_kernels, n_features) // TILE * TILE)
     # Decide by the model only, so that a row's bits do not depend on other rows.
-    inflation = structure.inflation(parameters.covariances, kernels.factor)[0]
+    inflation = kernels.structure.inflation(covariances, kernels.factor)[0]
     fast = can_compile() and bool(inflation <= INFLATED)
 
     def score(chunk: Chunk) -> FloatArray:
-        done = completed(chunk, parameters, kernels.factor, structure, fast, moments=False)
+        done = completed(chunk, kernels, covariances, fast, moments=False)
         constants = kernels.tail.log_peaks(done.log_determinants, chunk.n_known)
         constants = chunk.to_rows(constants + chunk.logs(np.log(rows.scale)))
         return kernels.tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))[0][0]

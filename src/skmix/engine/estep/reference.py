@@ -6,7 +6,6 @@ compiled code would take longer than the work, and computers without Numba.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -98,15 +97,6 @@ def log_densities(x: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArr
     return kernels.tail.at_distances(distances, kernels.constants[..., None], len(x))
 
 
-def moments(ahead: FloatArray, weights: FloatArray, kernels: Kernels) -> tuple[FloatArray, FloatArray]:
-    """Return first (R, K, M) and second moments (R, K, S) about the origins.
-
-    Differences of n rows from the origins are (R, K, n, M), weights (R, K, n).
-    """
-    weighted = ahead * weights[..., None]
-    return weighted.sum(axis=-2), kernels.structure.second_sums(ahead, weighted, kernels.factor)
-
-
 def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: bool = True) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M)."""
     n_starts, n_kernels, n_features = kernels.means.shape
@@ -139,22 +129,17 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
             continue
         weights, own = tail.weigh(found.shares, found.outside, precisions, len(x))
         of_tail = tuple(total + part for total, part in zip(of_tail, own, strict=True))
-        sums = moments(np.swapaxes(x - origins[..., None], -1, -2), weights, kernels)
-        first += sums[0]
-        second = second + sums[1]
+        ahead = np.swapaxes(x - origins[..., None], -1, -2)
+        weighted = ahead * weights[..., None]
+        first += weighted.sum(axis=-2)
+        second = second + kernels.structure.second_sums(ahead, weighted, kernels.factor)
     return Statistics(likelihood, mass, first, second, of_tail)
 
 
-def tiles(rows: Rows, kernels: Kernels) -> Iterator[tuple[int, FloatArray]]:
-    """Yield the first row and the log-densities (K, 64) of tiles of rows, under one start.
-
-    The last tile is padded: a row's bits must not depend on the other rows.
-    """
-    for a in range(0, len(rows.X), TILE):
-        yield a, log_densities(padded(rows.cut(a, a + TILE)), kernels)[0][0]
-
-
 def padded(columns: FloatArray) -> FloatArray:
-    """Return an array (…, n) of up to 64 columns with the last one repeated, (…, 64)."""
+    """Return up to 64 columns (K, n) with the last one repeated, (K, 64).
+
+    The rounding of a column's products then does not depend on how many others there are.
+    """
     n = columns.shape[1]
     return columns if n == TILE else columns.take(np.minimum(np.arange(TILE), n - 1), axis=1)

@@ -1,11 +1,10 @@
-"""What E-steps share: logarithms of sums, how rows share in kernels, and moments about other origins."""
+"""What E-steps share: logarithms of sums, responsibilities, and moments about other origins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..compute.arrays import Array, is_numpy, like, namespace, occurs, safe_log
 from ..model import Factor, FloatArray, IntArray, Statistics
@@ -19,12 +18,11 @@ _SMALLEST_SHARE = 1e-200
 
 def log_sum(log_joint: Array) -> Array:
     """Return log Σ_j exp(a_nj), shape (n,), of log-joints a (n, m)."""
-    if is_numpy(log_joint):
-        return logsumexp(log_joint, axis=1)
     xp = namespace(log_joint)
     largest = xp.max(log_joint, axis=1)
     finite = xp.where(largest > -np.inf, largest, 0.0)
-    return xp.log(xp.sum(xp.exp(log_joint - finite[:, None]), axis=1)) + finite
+    with np.errstate(divide="ignore"):
+        return xp.log(xp.sum(xp.exp(log_joint - finite[:, None]), axis=1)) + finite
 
 
 def log_mix(values: Array, weights: FloatArray) -> Array:
@@ -55,7 +53,7 @@ def log_mix(values: Array, weights: FloatArray) -> Array:
 
 @dataclass(frozen=True)
 class Shares:
-    """How the rows of a chunk share in the kernels; all but the first are zero if moments are left out."""
+    """The responsibilities of a chunk's rows, and their sums; zero where moments are left out."""
 
     likelihood: FloatArray  # (R, C)
     mass: FloatArray  # (R, K, C)
@@ -66,17 +64,15 @@ class Shares:
 def share(
     joint: FloatArray,
     outside: FloatArray | None,
-    codes: IntArray | None,
+    codes: IntArray,
     weights: FloatArray | None,
     n_classes: int,
     with_moments: bool,
 ) -> Shares:
-    """Return how n rows with log-joints (R, K, n), and (R, n) of a background, share in the kernels: (E).
+    """Return the responsibilities of n rows: equation (E).
 
-    Class codes and weights of the rows are (n,) or None.
+    The rows have log-joints (R, K, n), and (R, n) under a background, class codes (n,) and weights (n,).
     """
-    n = joint.shape[-1]
-    codes = np.zeros(n, dtype=np.int64) if codes is None else codes
     indicators = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
     if weights is not None:
         indicators *= weights[:, None]

@@ -62,7 +62,7 @@ class RowSource(ABC):
         """Move a host array to where passes run; by default the host."""
         return array
 
-    def wrap_step(self, step: Step, setting: Setting) -> Step:
+    def wrap_step(self, step: Step) -> Step:
         """Return an equivalent pass that may be faster on these rows."""
         return step
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -58,7 +57,7 @@ class DeviceRows(ArrayRows):
         """Return an array as float64 numbers on the device."""
         return as_float64(array, self.X)
 
-    def wrap_step(self, step: Step, setting: Setting) -> Step:
+    def wrap_step(self, step: Step) -> Step:
         """Return the step as optimistic passes."""
         return OptimisticStep(step, self)
 
@@ -94,17 +93,16 @@ class OptimisticStep:
         self._careful = True
 
     def __call__(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
-        """Do a pass; log-likelihoods and `usable` are returned on the host."""
+        """Do a pass, optimistically after one in which no condition held."""
         if not self._careful:
             following, next_factor, report = self._try(parameters, factor)
             if not report[0, -1]:
                 return following, next_factor, report[:, :-1]
         with recorded() as conditions:
-            following, next_factor, log_likelihood = self._step(parameters, factor)
+            found = self._step(parameters, factor)
             self._careful = any(conditions.held or ())
             self._expected[:] = conditions.counts
-        next_factor = replace(next_factor, usable=to_numpy(next_factor.usable))
-        return following, next_factor, to_numpy(log_likelihood)
+        return found
 
     def _try(self, parameters: Parameters, factor: Factor) -> tuple[Parameters, Factor, FloatArray]:
         """Do an optimistic pass; its report (R, L + 1) ends with whether a condition held."""

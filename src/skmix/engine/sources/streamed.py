@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..compute.arrays import Array, as_float64, like, room_on, send, to_numpy
+from ..compute.arrays import Array, as_float64, like, room_on, send
 from ..compute.blocks import Block, Blocks
 from ..estep.coverage import DEVICE
 from ..estep.device import expand
 from ..model import Factor, Parameters, Setting
-from .base import Centres, Step
+from .base import Centres
 from .blocks import BlockRows, Expected
 from .device import DeviceRows
 from .summary import Summary
@@ -49,16 +48,6 @@ class StreamedRows(BlockRows):
     def to_device(self, array: Array) -> Array:
         """Return an array as float64 numbers on the device."""
         return as_float64(array, self._example)
-
-    def wrap_step(self, step: Step, setting: Setting) -> Step:
-        """Return the step with its log-likelihoods, and `usable`, on the host."""
-
-        def read_back(parameters: Parameters, factor: Factor) -> Any:
-            following, next_factor, log_likelihood = step(parameters, factor)
-            usable = to_numpy(next_factor.usable)
-            return following, replace(next_factor, usable=usable), to_numpy(log_likelihood)
-
-        return read_back
 
     def expect(
         self,

@@ -1,4 +1,4 @@
-"""What both searches have in common: parameters, rows, folds, and the methods of the chosen model."""
+"""The common part of both searches: parameters, rows, folds, and the methods of the chosen model."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from ...engine.model import IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
 from ...io import is_elsewhere
-from ...io.labels import number_labels
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
-from ..rows import check_gaps, device_and_precision, enter, updating, weighted_rows
+from ..rows import check_gaps, device_and_precision, enter, updating
 from ..saving import FileMixin
 from ._trials import Trial, Trials
 
@@ -123,10 +122,7 @@ def codes_of(rows: Block) -> IntArray:
 
 
 def saved_part(estimator: Any) -> Any:
-    """Return what a fit is to be kept as: the only member of a search, or else the estimator itself.
-
-    A search that averages members or maps features is a model of its own.
-    """
+    """Return the model to save: the only member of a search that maps no features, else the estimator."""
     members: list[Any] = getattr(estimator, "classifiers_", getattr(estimator, "mixtures_", []))
     maps_features = getattr(estimator, "feature_map_", None) is not None
     return members[0] if len(members) == 1 and not maps_features else estimator
@@ -231,15 +227,12 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         """
         given = enter(self, X, y, sample_weight)
         values = given.values(fitting=True, on_cpu=True)
-        classes, codes = np.zeros(1, dtype=np.int64), np.zeros(len(values), dtype=np.int64)
-        if y is not None:
-            classes, codes = number_labels(given.read_labels(len(values)))
-        weights = given.weights(len(values))
-        kept = np.arange(len(values)) if weights is None else np.flatnonzero(weights)
-        values, classes, codes, weights = weighted_rows(values, classes, codes, weights)
-        check_gaps(values)
-        measure(values, structure_of("full"), row_weights=weights)  # refuses features that cannot be squared
-        return Block(values, codes, weights), None if y is None else classes, kept
+        rows, classes, kept = given.coded(values)
+        check_gaps(rows.X)
+        # Refuses features that cannot be squared.
+        measure(rows.X, structure_of("full"), row_weights=rows.weights)
+        kept = np.arange(len(values)) if kept is None else kept
+        return rows, None if y is None else classes, kept
 
     def _prototype(self, default: Any) -> Any:
         """Return the settings that are not searched, with one seed for all candidates."""

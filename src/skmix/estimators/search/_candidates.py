@@ -40,7 +40,7 @@ _OWN_SIMPLE, _SHARED_SIMPLE = (1, 16), (64,)
 _PRIOR_OF_SIMPLE = 0.5
 # From this many classes on, fewer kernels than classes are tried too; classes then differ in weights alone.
 _MANY_CLASSES = 20
-# Kernels for each class then.
+# Kernels for each class in that case.
 _FEWER_THAN_CLASSES = (0.25, 0.5)
 # The least number of rows for each kernel, unless there is one kernel a class.
 _ROWS_PER_KERNEL = 3
@@ -58,7 +58,7 @@ _BLIND_PRIOR = 2.0
 
 @dataclass(frozen=True)
 class Choices:
-    """What is open in a search: settings that are None are to be chosen."""
+    """Settings of a search; those that are None are to be chosen."""
 
     numbers: list[int] | None  # of kernels, from few to many
     types: list[Any] | None  # of covariances, names or ('low_rank', number of factors)
@@ -90,14 +90,14 @@ class Choices:
         `width_of` returns how many features a transformation and a reduction of rows X (n, M) make.
         """
         self.check()
-        numbers, own = self.numbers, self.kernels == "own"
-        if own and numbers is not None:
-            # Every class has as many.
+        numbers, by_class = self.numbers, self.kernels == "own"
+        if by_class and numbers is not None:
+            # Every class has the same number.
             numbers = sorted({k // self.n_classes * self.n_classes for k in numbers})
         params: Params = {
             "transform": "none",
             "reduction": "none",
-            "kernels": "own" if own else "shared",
+            "kernels": "own" if by_class else "shared",
             "n_kernels": numbers[0] if numbers else self.n_classes,
             "covariance_type": self.types[0] if self.types else "full" if self.n_train else "tied",
             "prior_rows": _BLIND_PRIOR,
@@ -121,7 +121,7 @@ class Choices:
         return [each for i, each in enumerate(found) if each not in found[:i]]
 
     def of_kernels(self, numbers: list[int] | None, width: int, *, reduced: bool) -> list[Params]:
-        """Return what is tried of kernels of so many features: whose, how many, covariances and prior."""
+        """Return the settings of kernels to try for `width` features: owners, number, covariances, prior."""
         allowed = ("own", "shared") if self.kernels == "auto" else (self.kernels,)
         if self.spreads_weights:
             allowed = ("shared",)
@@ -140,7 +140,7 @@ class Choices:
             for kernels, m, name, rows in self._per_class(reduced)
             if kernels in allowed and (m <= 1 or m * self.n_classes <= most_of.get(name, most))
         ]
-        # Shared kernels of a simple type are many, and there may be too few rows for any of these numbers.
+        # Simple shared kernels come in large numbers only, for which there may be too few rows.
         fewer = sorted({self.n_classes, max(self.n_classes, most)})
         return found or [
             _params("shared", k, name, _PRIOR_OF_SIMPLE) for name in self.types or [] for k in fewer
@@ -162,11 +162,11 @@ class Choices:
             yield from (("shared", m, name, rows) for m, rows in shared)
 
     def _of_sets(self, numbers: list[int] | None) -> Iterator[Params]:
-        """Yield what is tried of kernels of feature sets."""
-        own = self.kernels == "own"
-        default = [m * self.n_classes for m in _OWN_OF_SET] if own else _KERNELS_OF_SET
+        """Yield the settings of kernels to try for feature sets."""
+        by_class = self.kernels == "own"
+        default = [m * self.n_classes for m in _OWN_OF_SET] if by_class else _KERNELS_OF_SET
         numbers = numbers or sorted({min(k, self.n_train) for k in default})
-        weights = (None,) if own or self.spreads_weights else _WEIGHT_PRIORS_OF_SET
+        weights = (None,) if by_class or self.spreads_weights else _WEIGHT_PRIORS_OF_SET
         for k, name, rows, weight in product(numbers, self.types or ["full"], _PRIOR_ROWS_OF_SET, weights):
             yield {"n_kernels": k, "covariance_type": name, "prior_rows": rows, "weight_prior": weight}
 
@@ -181,7 +181,7 @@ def _params(kernels: str, n_kernels: int, covariance_type: str, prior_rows: floa
 
 
 def _is_full(covariance_type: Any) -> bool:
-    """Return whether kernels have so many parameters that the strength of their prior matters."""
+    """Return whether kernels have enough parameters for the strength of their prior to matter."""
     return check_covariance_type(covariance_type)[0] in ("full", "low_rank")
 
 

@@ -194,7 +194,7 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
 
 
 def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | None:
-    """Return the map fitted to complete rows; None where features stay as they are.
+    """Return the map fitted to complete rows; None where features are not changed.
 
     Discriminants are of the rows that have a label, and take them for equally heavy.
     """

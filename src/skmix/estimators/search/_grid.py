@@ -197,7 +197,8 @@ def likelier(fitted: SharedKernelMixture, other: SharedKernelMixture, given: Any
         covariance_prior=getattr(fitted, "covariance_prior_", fitted.covariance_prior),
     )
     moved.fit(*given)
-    return max(fitted, moved, key=lambda model: getattr(model, "lower_bound_", model.log_likelihood_))
+    reached: list[Any] = [getattr(each, "lower_bound_", each.log_likelihood_) for each in (fitted, moved)]
+    return moved if reached[1] > reached[0] else fitted
 
 
 def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:

@@ -140,9 +140,9 @@ class Selection:
             score = -np.inf if trial is None else trial.score
             path[params["n_kernels"]] = max(score, path.get(params["n_kernels"], -np.inf))
             screened.append(trial)
-        known = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
-        known.sort(key=lambda trial: -trial.score)
-        return [trial.params for trial in known[:_KEPT]] or candidates[:1]
+        scored = [trial for trial in screened if trial is not None and np.isfinite(trial.score)]
+        scored.sort(key=lambda trial: -trial.score)
+        return [trial.params for trial in scored[:_KEPT]] or candidates[:1]
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
         """Return the candidates with the best features, as a few of them show."""
@@ -225,8 +225,8 @@ class Selection:
                     for model, (rows, _) in zip(fitted, folds, strict=True)
                 ]
             else:
-                known = self._screened_models.pop(repr(params), [])
-                trial.models = known + [self._fit(params, rows) for rows, _ in folds[len(known) :]]
+                screened = self._screened_models.pop(repr(params), [])
+                trial.models = screened + [self._fit(params, rows) for rows, _ in folds[len(screened) :]]
             logs = [
                 on_host(model.predict_log_proba(self.to_device(rows.X)))
                 for model, rows in zip(trial.models, held, strict=True)
@@ -289,7 +289,7 @@ class Selection:
     def fit_members(self, chosen: list[Trial], given: tuple[Any, Any, Any]) -> list[Member]:
         """Return the chosen candidates fitted to all rows.
 
-        `given` are X, y and sample_weight as the user gave them, for members whose features stay as they are.
+        `given` are X, y and sample_weight as the user gave them, for members without a feature map.
         """
         self.trials.plan("members", len(chosen), len(self.rows.X))
         complete, members = mapped(self.rows, filler(self.rows.X, self.prototype.random_state)), []

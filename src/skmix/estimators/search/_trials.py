@@ -63,7 +63,7 @@ class Trials:
         return len(self._untried)
 
     def plan(self, stage: str, n_steps: int, work: float) -> None:
-        """Plan so many more steps of a stage, each of some work, in a unit that all stages share.
+        """Plan more steps of a stage, each of the same work, in a unit that all stages share.
 
         Stages are planned in their order; one may be planned again when more is known.
         """

@@ -83,13 +83,13 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
     classifier_ : SharedKernelClassifier
         The classifier in it.
     feature_map_ : FeatureMap or None
-        Its `transform` makes of rows (n, M) the features (n, q) that the classifier takes; None where
-        features stay as they are.
+        Its `transform` turns rows (n, M) into the features (n, q) of the classifier; None where features
+        are not changed.
     classifiers_ : list of SharedKernelClassifier
         All members, the best candidate first.
     feature_maps_ : list of tuple or None
-        What each of them takes of rows: shift, scale and powers (M,), curves (2, M, k) of ranks or None, and
-        offset (M,) and matrix (M, q) of a projection or None; None where features stay as they are.
+        The feature map of each member: shift, scale and powers (M,), curves (2, M, k) of ranks or None, and
+        offset (M,) and matrix (M, q) of a projection or None; None where features are not changed.
     best_params_ : dict
         Settings of the best candidate: `transform` and `reduction` of the features, `kernels` (shared or
         own), `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows for each feature),
@@ -204,7 +204,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     @property
     def feature_map_(self) -> FeatureMap | None:
-        """What it takes of rows; None where features stay as they are."""
+        """The map of its features; None where features are not changed."""
         first = self.feature_maps_[0]
         return None if first is None else FeatureMap(*first)
 

@@ -23,7 +23,7 @@ from ...engine.structures import STRUCTURES
 from .._settings import check_count, is_wide
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
-from ..rows import OF_ROWS, enter, note_rows, open_training, sender, warn_caller
+from ..rows import enter, note_rows, sender, warn_caller
 from ..saving import savable
 from ._base import Search, codes_of, delegated, documented, make_folds
 from ._grid import Scorer, average, largest_stable, try_grid
@@ -151,7 +151,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         scorer = self._scorer(prototype, (X, y, sample_weight), groups)
         grid = self._grid(scorer)
         stability = scorer.criterion == "stability"
-        # Which candidate is the best by stability is known at the end.
+        # By stability, only the whole table shows the best candidate.
         trials.n_kept = len(grid["numbers"]) * len(grid["kinds"]) if stability else 1
         best = try_grid(trials, scorer, largest_stable if stability else attrgetter("best"), **grid)
         members, shares = [best], np.ones(1)
@@ -165,7 +165,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.shares_ = shares
         return best
 
-    def _scorer(self, prototype: SharedKernelMixture, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
+    def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
         """Return what judges candidates by the criterion, with the rows that it needs."""
         criterion, to_device = self.criterion, sender(prototype, given[0])
         if criterion == "auto":
@@ -177,7 +177,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                     "out groups, or use criterion='log_likelihood'."
                 )
             # The number of rows is all that BIC needs, wherever the rows are.
-            training = open_training(clone(prototype), *given)
+            training = enter(clone(prototype), *given).training()
             summary = training.source.summary
             shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
             return Scorer(prototype, criterion, given, to_device, len(training.classes), shape, size)
@@ -245,7 +245,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     def _finish(self) -> None:
         model = self.best_estimator_
         self.best_params_["n_kernels"] = model.n_kernels_
-        note_rows(self, **{name: vars(model).get(name) for name in OF_ROWS})
+        names = ("n_features_in_", "feature_names_in_", "preparation_")
+        note_rows(self, **{name: getattr(model, name, None) for name in names})
         if not model.converged_:
             warn_caller(
                 f"The chosen model did not converge in {model.n_iter_} passes. Increase max_iter "
@@ -296,10 +297,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             strict=True,
         ):
             if count:
-                # Members that have a seed of their own would all draw the same numbers.
-                own = copy(mixture)
-                own.random_state = random_state
-                drawn.append(own.sample(int(count), label))
+                # With the same seed, all members would draw the same numbers.
+                member = copy(mixture)
+                member.random_state = random_state
+                drawn.append(member.sample(int(count), label))
         order = random_state.permutation(n_samples)
         X, labels = (np.concatenate(parts)[order] for parts in zip(*drawn, strict=True))
         return X, labels
