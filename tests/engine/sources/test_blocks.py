@@ -397,6 +397,6 @@ INFINITE[77, 1] = np.inf
     ],
 )
 def test_bad_blocks_are_refused(blocks: list[Block], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.engine.compute.blocks._CHUNK", 4)
+    monkeypatch.setattr("skmix.engine.compute.blocks._CHECKED", 4)
     with pytest.raises(ValueError, match=words):
         summarise_blocks(Listed(blocks))
