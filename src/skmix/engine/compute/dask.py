@@ -31,7 +31,7 @@ from .blocks import Block, encode
 Answer = TypeVar("Answer")
 
 # Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.
-_TOGETHER = 8
+_BLOCKS_PER_TASK = 8
 # Answers that one task of the tree merges.
 _FAN_IN = 16
 # Answers that the client merges itself: sending so few takes less time than another task.
@@ -111,7 +111,7 @@ class DaskBlocks:
         for worker, own in groupby(self.parts, key=attrgetter("worker")):
             parts = [part[:4] for part in own]
             # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
-            size = max(1, min(_TOGETHER, len(parts) // self.threads.get(worker, len(parts))))
+            size = max(1, min(_BLOCKS_PER_TASK, len(parts) // self.threads.get(worker, len(parts))))
             batches = [zip(*batch, strict=True) for batch in _batches(parts, size)]
             answers = self._map(_answer, [(shared, merge, *map(list, batch)) for batch in batches], worker)
             roots += self._tree(answers, merge, 1, worker)

@@ -50,7 +50,7 @@ _ENOUGH_ROWS = 200_000
 _PARTS = 20
 # Standard errors that a gain must exceed.
 _ERRORS = 2.0
-# Strengths in turn that are worse than the best, after which no other is tried.
+# Strengths in a row that are no better than the best, after which the search ends.
 _WORSE = 2
 # Largest number of passes of each candidate, which starts from the one before.
 _PASSES = 50

@@ -36,13 +36,13 @@ from ..structures import Structure, structure_of
 from ..structures.linalg import rescaled, unpack
 
 # Smallest ν, in rows.
-_FEWEST = 1e-2
+_FEWEST_PRIOR_ROWS = 1e-2
 # Largest ν, in rows: all kernels then have the common covariance.
-_MOST = 1e6
+_MOST_PRIOR_ROWS = 1e6
 # Largest number of passes of the first fit: covariances converge early.
 _PASSES = 50
 # Kernels with fewer rows are left out of the marginal likelihood.
-_FEWEST_ROWS = 2.0
+_ROWS_FOR_SCATTER = 2.0
 # A feature with less than this share of the common variance counts as constant among a kernel's rows.
 _CONSTANT = 1e-3
 # Smallest variance of T in any direction, relative to each feature's.
@@ -88,7 +88,7 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
         # Each kernel's mean takes one degree of freedom.
         mean = _mean_covariance(best, common, mass)
         target, _ = reduce_correlations(mean, float(mass.sum()) - n_kernels)
-    own = mass > _FEWEST_ROWS
+    own = mass > _ROWS_FOR_SCATTER
     eigenvalues = relative_eigenvalues(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
     rows = likeliest_rows(mass[own], eigenvalues, n_features if scatters.ndim == 3 else 1)
     return replace(options, covariance_prior=rows, covariance_prior_scale=target)
@@ -126,12 +126,12 @@ def prior_of_start(
     x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
     parts = [KernelRows(x[part == k], masses[part == k]) for k in range(len(kernels))]
     total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
-    if structure.common(floor).ndim == 1:
-        squares = reduce(np.add, (own.squares for own in parts))
-        target = np.maximum(squares / total, floor)
+    by_feature = structure.common(floor).ndim == 1
+    pooled = reduce(np.add, (own.scatter(by_feature=by_feature) for own in parts)) / total
+    if by_feature:
+        target = np.maximum(pooled, floor)
     else:
-        scatter = reduce(np.add, (own.scatter for own in parts))
-        raised, _ = structure_of("tied").raised(scatter[None] / total, floor)
+        raised, _ = structure_of("tied").raised(pooled[None], floor)
         target, by_chance = reduce_correlations(raised[0], total - len(parts))
     strength = 1.0
     if are_separate(start.weights) and structure.pools_as is not None:
@@ -162,28 +162,24 @@ class KernelRows:
         self.mean = masses @ x / self.mass
         self._rows = x, masses
 
-    @property
-    def scatter(self) -> FloatArray:
-        """Scatter (M, M) about the mean; with many features, those of all kernels may not fit in memory."""
+    def scatter(self, *, by_feature: bool) -> FloatArray:
+        """Return the scatter (M, M) about the mean, or its diagonal (M,).
+
+        It is not kept: with many features, those of all kernels may not fit in memory.
+        """
         x, masses = self._rows
         about = x - self.mean
-        return (about.T * masses) @ about
-
-    @property
-    def squares(self) -> FloatArray:
-        """Diagonal (M,) of the scatter."""
-        x, masses = self._rows
-        return masses @ np.square(x - self.mean)
+        return masses @ np.square(about) if by_feature else (about.T * masses) @ about
 
 
 def _likeliest_of_parts(parts: Sequence[KernelRows], target: FloatArray, *, by_feature: bool) -> float:
     """Return the likeliest ν for the scatters of the rows of each kernel."""
-    own = [part for part in parts if part.mass > _FEWEST_ROWS]
+    own = [part for part in parts if part.mass > _ROWS_FOR_SCATTER]
     if not own:
-        return _MOST
+        return _MOST_PRIOR_ROWS
     mass = np.array([part.mass for part in own])
     eigenvalues = [
-        relative_eigenvalues((part.squares if by_feature else part.scatter)[None], target, each)
+        relative_eigenvalues(part.scatter(by_feature=by_feature)[None], target, each)
         for part, each in zip(own, mass[:, None], strict=True)
     ]
     return likeliest_rows(mass, np.concatenate(eigenvalues), 1 if by_feature else len(target))
@@ -225,14 +221,14 @@ def errors_left_out(
         less = lost * (mine[:, None] + strengths * (1.0 if by_feature else kept) / total)
         mass = np.where(mine, left, own.mass)[:, None]
         if by_feature:
-            eigenvalues, roots = own.squares / target, np.sqrt(target)
+            eigenvalues, roots = own.scatter(by_feature=True) / target, np.sqrt(target)
             a, u = (x - own.mean) / roots, deviations / roots
         else:
-            eigenvalues, axes = eigh(own.scatter, target)
+            eigenvalues, axes = eigh(own.scatter(by_feature=False), target)
             a, u = (x - own.mean) @ axes, deviations @ axes
         a[mine] *= (own_mass / left)[mine, None]
-        spread = np.maximum(eigenvalues, 0.0) + strengths[:, None]
-        distances, log_determinants = (_by_feature if by_feature else _along)(a, u, spread, less)
+        shrunk = np.maximum(eigenvalues, 0.0) + strengths[:, None]
+        distances, log_determinants = (_by_feature if by_feature else _along)(a, u, shrunk, less)
         logs = np.log(mass) - 0.5 * (log_determinants + (mass + strengths) * distances)
         logs += 0.5 * x.shape[1] * np.log(mass + strengths)
         logs[mine & alone] = -np.inf
@@ -247,24 +243,24 @@ def errors_left_out(
 
 
 def _along(
-    a: FloatArray, u: FloatArray, spread: FloatArray, less: FloatArray
+    a: FloatArray, u: FloatArray, shrunk: FloatArray, less: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return a A⁻¹ aᵀ and log |A| (n, G) for rows a and u (n, M) and A = diag(spread) − less · uᵀu.
+    """Return a A⁻¹ aᵀ and log |A| (n, G) for rows a and u (n, M) and A = diag(shrunk) − less · uᵀu.
 
-    The eigenvalues are (G, M), the multiples (n, G).
+    The diagonals are (G, M), the multiples (n, G).
     """
-    inverse = 1.0 / spread.T
+    inverse = 1.0 / shrunk.T
     remaining = np.maximum(1.0 - less * (u**2 @ inverse), _NOTHING)
     distances = a**2 @ inverse + less * ((a * u) @ inverse) ** 2 / remaining
-    return distances, np.log(spread).sum(axis=1) + np.log(remaining)
+    return distances, np.log(shrunk).sum(axis=1) + np.log(remaining)
 
 
 def _by_feature(
-    a: FloatArray, u: FloatArray, spread: FloatArray, less: FloatArray
+    a: FloatArray, u: FloatArray, shrunk: FloatArray, less: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the same where each feature has a variance of its own."""
     distances, log_determinants = np.empty(less.shape), np.empty(less.shape)
-    for g, own in enumerate(spread):
+    for g, own in enumerate(shrunk):
         variances = np.maximum(own - less[:, g, None] * u**2, _NOTHING * own)
         distances[:, g] = (a**2 / variances).sum(axis=1)
         log_determinants[:, g] = np.log(variances).sum(axis=1)
@@ -335,12 +331,12 @@ def log_marginal_likelihood(rows: float, mass: FloatArray, eigenvalues: FloatArr
 def likeliest_rows(mass: FloatArray, eigenvalues: FloatArray, dimension: int) -> float:
     """Return the ν that maximises `log_marginal_likelihood`."""
     if not np.isfinite(eigenvalues).any():
-        return _MOST
-    grid = np.linspace(np.log(_FEWEST), np.log(_MOST), 60)
+        return _MOST_PRIOR_ROWS
+    grid = np.linspace(np.log(_FEWEST_PRIOR_ROWS), np.log(_MOST_PRIOR_ROWS), 60)
     values = [log_marginal_likelihood(np.exp(v), mass, eigenvalues, dimension) for v in grid]
     best = int(np.argmax(values))
     if best == len(grid) - 1:
-        return _MOST
+        return _MOST_PRIOR_ROWS
     found = minimize_scalar(
         lambda v: -log_marginal_likelihood(np.exp(v), mass, eigenvalues, dimension),
         bounds=(grid[max(best - 1, 0)], grid[best + 1]),
