@@ -175,7 +175,7 @@ def test_weights_of_a_group_are_drawn_to_the_common_ones() -> None:
 class Call(NamedTuple):
     """What a fit of the search was given: the parts of the rows, the start, the strength and the shifts."""
 
-    part: Fold
+    fold: Fold
     judged: Fold
     means: FloatArray
     strength: float
@@ -198,8 +198,8 @@ def searched(
     deviations = (deviations - deviations.mean()) / deviations.std(ddof=1)
 
     def stand_in(rows: Any, begin: Any, strength: float, options: Options, _: Any, **given: Any) -> Shifted:
-        judged, fold = given["judge"].part, rows.part.fold
-        calls.append(Call(rows.part, judged, begin.means, strength, given["shifts"], options.max_iter))
+        judged, fold = given["judge"].fold, rows.fold.number
+        calls.append(Call(rows.fold, judged, begin.means, strength, given["shifts"], options.max_iter))
         value = 1000.0 * fold + np.arange(20.0)
         if np.isfinite(strength):
             value = value + gains[strength] + noise * deviations[fold]
@@ -211,7 +211,7 @@ def searched(
 
 
 def strengths(calls: list[Call], fold: int) -> list[float]:
-    return [call.strength for call in calls if call.part.fold == fold]
+    return [call.strength for call in calls if call.fold.number == fold]
 
 
 def test_the_search_goes_on_until_two_strengths_in_a_row_are_worse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_each_fit_of_the_search_begins_where_the_one_before_ended(monkeypatch: p
     _, calls = searched(monkeypatch, gains)
     start = random_model(np.random.default_rng(1), 3, 3, 2)
     for fold in range(5):
-        first, *others = [call for call in calls if call.part.fold == fold]
+        first, *others = [call for call in calls if call.fold.number == fold]
         assert first.shifts is None
         assert_array_equal(first.means, start.means)
         before = first
@@ -241,8 +241,8 @@ def test_each_fit_of_the_search_begins_where_the_one_before_ended(monkeypatch: p
             assert_array_equal(call.shifts, np.full((3, 3, 2), before.strength))
             before = call
     for call in calls:
-        fold = call.part.fold
-        assert (call.part, call.judged) == (Fold(7, fold, held_out=False), Fold(7, fold, held_out=True))
+        fold = call.fold.number
+        assert (call.fold, call.judged) == (Fold(7, fold, held_out=False), Fold(7, fold, held_out=True))
         assert call.max_iter == 50
 
 
@@ -259,7 +259,7 @@ def test_of_many_rows_one_fold_is_enough(monkeypatch: pytest.MonkeyPatch) -> Non
     for enough, n_folds in ((len(X) + 1, 5), (len(X), 1)):
         monkeypatch.setattr("skmix.engine.refine.shift._ENOUGH_ROWS", enough)
         _, calls = searched(monkeypatch, gains)
-        assert {call.part.fold for call in calls} == set(range(n_folds))
+        assert {call.fold.number for call in calls} == set(range(n_folds))
 
 
 def test_few_rows_have_no_shifts_and_rows_without_a_group_are_refused(

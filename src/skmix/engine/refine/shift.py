@@ -20,14 +20,14 @@ make kernels too narrow where groups have few rows. With frozen kernels this is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..compute.arrays import is_numpy, pick, to_numpy
+from ..compute.arrays import pick, to_numpy
 from ..compute.blocks import Block
 from ..compute.threads import one_blas_thread
 from ..em import Passes, say_fall
@@ -105,14 +105,14 @@ class Fold:
     """The rows that are held out in a fold, or the others; the seed assigns rows to folds."""
 
     seed: int
-    fold: int
+    number: int
     held_out: bool
 
-    def of(self, number: int, n_rows: int) -> tuple[IntArray, IntArray]:
+    def of(self, block: int, n_rows: int) -> tuple[IntArray, IntArray]:
         """Return the chosen rows of a block, and random parts 0 … `_PARTS` − 1 of them."""
-        random = np.random.default_rng([self.seed, number])
+        random = np.random.default_rng([self.seed, block])
         folds = random.integers(0, _FOLDS, size=n_rows)
-        taken = np.flatnonzero((folds == self.fold) == self.held_out)
+        taken = np.flatnonzero((folds == self.number) == self.held_out)
         return taken, random.integers(0, _PARTS, size=n_rows)[taken]
 
 
@@ -133,33 +133,26 @@ def check_source(source: RowSource) -> None:
 class GroupRows:
     """Rows by group: passes in which every group has its own means."""
 
-    def __init__(self, source: RowSource, n_groups: int, part: Fold | None = None) -> None:
+    def __init__(self, source: RowSource, n_groups: int, fold: Fold | None = None) -> None:
         check_source(source)
-        self.source, self.n_groups, self.part = source, n_groups, part
-        self.parted = part is not None and part.held_out
+        self.source, self.n_groups, self.fold = source, n_groups, fold
+        self.parted = fold is not None and fold.held_out
         self._own: list[tuple[int, RowSource]] = []
         if isinstance(source, ArrayRows):
             X, codes, weights = source.start_rows()
-            self._own = list(_split(type(source), Block(X, codes, weights), part))
+            self._own = list(_split(type(source), Block(X, codes, weights), fold))
 
     def expect(
         self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting, *, moments: bool
     ) -> GroupSums:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
-        given = Entered(parameters, shifts, factor, setting, _PARTS if self.parted else 1, moments)
-        if isinstance(self.source, BlockRows):
-            kind: Any = GapRows if self.source.summary.gaps else MemoryRows
-            found: GroupSums = self.source.blocks.reduce(partial(_expect_block, kind, self.part, given), add)
-            return found
-        inside = parameters.map(self.source.to_device)
-        if not is_numpy(inside.means):
-            factor = setting.structure.factor(inside.covariances, self.source.n_features)
-            given = given._replace(shifts=self.source.to_device(shifts), factor=factor)
-        given = given._replace(parameters=inside)
-        total = GroupSums({}, 0.0)
-        for j, rows in self._own:
-            total = add(total, _expect_group(rows, j, given))
-        return total
+        place, n_parts = self.source.to_device, _PARTS if self.parted else 1
+        given = Entered(parameters.map(place), place(shifts), factor.map(place), setting, n_parts, moments)
+        if not isinstance(self.source, BlockRows):
+            return _expect_groups(self._own, given)
+        kind: Any = GapRows if self.source.summary.gaps else MemoryRows
+        found: GroupSums = self.source.blocks.reduce(partial(_expect_block, kind, self.fold, given), add)
+        return found
 
     def log_likelihoods(self, sums: GroupSums) -> FloatArray:
         """Return the log-likelihoods (L, B) of the groups, zero of those without rows."""
@@ -169,15 +162,15 @@ class GroupRows:
         return found
 
 
-def _split(kind: Any, block: Block, part: Fold | None) -> Iterator[tuple[int, RowSource]]:
+def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, RowSource]]:
     """Yield the groups of a block and their rows, as sources of a kind."""
     codes = None
-    if part is not None:
-        taken, codes = part.of(block.number, block.X.shape[0])
+    if fold is not None:
+        taken, codes = fold.of(block.number, block.X.shape[0])
         block = block.rows(taken)
-        codes = codes if part.held_out else None
+        codes = codes if fold.held_out else None
     groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
-    if not len(groups):  # a part of few rows may be empty
+    if not len(groups):  # a fold of few rows may be empty
         return
     order = np.argsort(groups, kind="stable")
     present, first = np.unique(groups[order], return_index=True)
@@ -191,8 +184,7 @@ def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
     """Do the E-step of a group's rows, which are in parts."""
     parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
     if given.n_parts > 1:
-        weights = np.repeat(to_numpy(weights), given.n_parts, axis=-1)
-        weights = weights if is_numpy(parameters.weights) else rows.to_device(weights)
+        weights = rows.to_device(np.repeat(to_numpy(weights), given.n_parts, axis=-1))
     own = Parameters(weights, parameters.means + given.shifts[j, ...][None, ...], parameters.covariances)
     found, origins = rows.expect(own, given.factor, given.setting, None, given.moments)
     found = found.map(to_numpy)
@@ -200,14 +192,16 @@ def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
     return GroupSums({j: sums}, found.second[0] if given.moments else 0.0)
 
 
-def _expect_block(kind: Any, part: Fold | None, given: Entered, block: Block) -> GroupSums:
+def _expect_groups(groups: Iterable[tuple[int, RowSource]], given: Entered) -> GroupSums:
+    """Do the E-step of the rows of some groups."""
+    return reduce(add, (_expect_group(rows, j, given) for j, rows in groups), GroupSums({}, 0.0))
+
+
+def _expect_block(kind: Any, fold: Fold | None, given: Entered, block: Block) -> GroupSums:
     """Do the E-step of a block with encoded labels, group by group."""
-    total = GroupSums({}, 0.0)
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread():
-        for j, rows in _split(kind, block.informative(), part):
-            total = add(total, _expect_group(rows, j, given))
-    return total
+        return _expect_groups(_split(kind, block.informative(), fold), given)
 
 
 # ---------------------------------------------------------------- passes
@@ -228,7 +222,7 @@ def improve(
     origins = np.tile(before, (n_groups, 1, 1))
     for j, (_, *own) in sums.groups.items():
         mass[j], first[j], origins[j] = own
-    # GroupSums of the rows about the common means; infinite strength makes no shift.
+    # Sums of the rows about the common means; infinite strength makes no shift.
     about, share = mass[..., None] * (origins - before) + first, 1.0 / (1.0 + mass / strength)
     pooled = (share * mass).sum(axis=0)
     alive = (mass.sum(axis=0) > _EMPTY) & (rule.freeze != "kernels")
