@@ -123,7 +123,8 @@ def load_data(name: str, *, max_rows: int | None = None) -> DataSet:
         pixels = images.reshape(len(images), -1).astype(np.float64)
         found = DataSet(_MNIST, pixels, np.concatenate([data.train_labels, data.test_labels]))
     elif path.is_file():
-        rows = open_rows(path, label=(open_rows(path).feature_names or [""])[-1])
+        (reader,) = open_rows(path).readers.values()
+        rows = open_rows(path, label=(reader.column_names or [""])[-1])
         labels = rows.row_labels().tolist()
         missing = [row for row, value in enumerate(labels) if value is None or value != value]
         y = np.array([str(value).strip() for value in labels])
