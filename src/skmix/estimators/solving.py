@@ -28,7 +28,7 @@ from ..engine.model import (
     living_kernels,
 )
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
-from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
+from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
 from ..engine.rules.variational import Wishart, wishart_degrees
 from ..engine.sources import RowSource
@@ -253,7 +253,8 @@ def _default_prior(
     return LearntPrior(
         covariance_prior=prior,
         prior_setting=str(model.covariance_prior),
-        shrinkage=share_of(prior[0], summary.total / n_kernels),
+        # The share of the prior in the covariance of an average kernel.
+        shrinkage=prior[0] / (prior[0] + summary.total / n_kernels),
     )
 
 
