@@ -251,7 +251,7 @@ def _check_data(
     if rows.ndim != 2:
         raise ValueError(f"X must be two-dimensional, (rows, features); got {rows.ndim} dimension(s).")
     labels: list[Any] = y.tolist() if isinstance(y, np.ndarray) else list(y)
-    check_length(len(labels), len(rows), "y", "labels")
+    check_length(len(labels), len(rows))
     codes = {label: code for code, label in enumerate(sorted(set(labels)))}
     n_kernels, n_classes = models[0].weights.shape
     if len(codes) != n_classes:

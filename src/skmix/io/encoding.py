@@ -34,7 +34,7 @@ MISSING = (
     *("<NA>", "#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
 """Words that usually stand for a missing value."""
-# In a column of numbers these do, too; among text they may be categories.
+# Words for missing values in columns of numbers; in columns of text they may be categories.
 _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
 # Numbers with other decimal marks, with marks between thousands, or with signs of money or per cent.
 _LIKE_NUMBER = re.compile(
@@ -318,7 +318,7 @@ def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[
 
 
 def feature_names(columns: Mapping[str, Kind]) -> list[str]:
-    """Return the names (M,) of the features of columns: of two categories the second alone has a feature."""
+    """Return the names (M,) of the features of columns; two categories have one feature, for the second."""
     names: list[str] = []
     for name, kind in columns.items():
         names += [name] if kind is None else [f"{name}={category}" for category in kind[len(kind) == 2 :]]
@@ -326,7 +326,7 @@ def feature_names(columns: Mapping[str, Kind]) -> list[str]:
 
 
 def check_unambiguous(columns: Mapping[str, Kind]) -> None:
-    """Refuse columns of which two features would have the same name."""
+    """Refuse columns whose features would have equal names."""
     names = feature_names(columns)
     if len({*names}) < len(names):
         raise ValueError("two features would have the same name, of a column and of a category. Rename one.")
@@ -410,7 +410,7 @@ def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDAr
 
 
 def are_numbers(columns: Mapping[str, Kind]) -> list[bool]:
-    """Return for each feature (M,) of columns whether it is a number, which a scale may change."""
+    """Return which features (M,) of columns are numbers, which a scale may change."""
     return [kind is None for kind in columns.values() for _ in feature_names({"": kind})]
 
 

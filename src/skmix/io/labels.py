@@ -42,7 +42,7 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
     if of_frame := is_column(y):
         y = np.asarray(y)  # scikit-learn would turn booleans into numbers if some are missing
     labels = column_or_1d(y, warn=True)
-    check_length(len(labels), n_rows, name, "labels")
+    check_length(len(labels), n_rows, name)
     if labels.dtype.kind == "f" and np.isinf(labels).any():
         raise ValueError(
             f"Input {name} contains infinity or a value too large for {labels.dtype!r}: labels are finite."
@@ -55,10 +55,10 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
     return typed(labels) if of_frame and len(known) == len(labels) > 0 else labels
 
 
-def check_length(n_given: int, n_rows: int, name: str, what: str) -> None:
-    """Refuse labels or weights that are not one for each row."""
-    if n_given != n_rows:
-        raise ValueError(f"X has {n_rows} rows but {name} has {n_given} {what}.")
+def check_length(n_labels: int, n_rows: int, name: str = "y") -> None:
+    """Refuse labels that are not one for each row."""
+    if n_labels != n_rows:
+        raise ValueError(f"X has {n_rows} rows but {name} has {n_labels} labels.")
 
 
 def is_column(y: Any) -> bool:

@@ -27,7 +27,7 @@ _BATCH_ROWS = 1 << 16
 
 
 def is_device(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is of a device, pipe or open stream, which is written to and never replaced."""
+    """Return whether a path names a device, pipe or open stream, which is never replaced."""
     place = Path(path)
     special = place.exists() and not place.is_file() and not place.is_dir()
     return special or os.path.abspath(place).startswith(("/dev/std", "/dev/fd/", "/proc/"))
@@ -37,11 +37,11 @@ def is_device(path: str | os.PathLike[str]) -> bool:
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new binary file that replaces `path` if the body ends without an error.
 
-    A symbolic link stays one, and the file it points to is replaced. Anything but a regular file, such as
-    ``/dev/null``, and whatever ``/dev/stdout`` is, is written to directly.
+    Where `path` is a symbolic link, the file that it points to is replaced. Devices and pipes, such as
+    ``/dev/null`` and ``/dev/stdout``, are written to directly.
     """
     if is_device(path):
-        # Not by its real path, which for a pipe is the name of no file.
+        # A pipe's real path is not a file.
         with open(path, "wb") as file:
             yield file
         return
@@ -58,7 +58,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-# ---------------------------------------------------------------- writing
+# ---------------------------------------------------------------- tables
 
 
 def writable_folder(path: str | os.PathLike[str]) -> Path:

@@ -113,7 +113,7 @@ def plot_reliability(
         raise ValueError(f"n_bins must be at least 1, got {n_bins}.")
     probabilities = np.asarray(classifier.predict_proba(X))
     labels = np.asarray(y).ravel()
-    check_length(len(labels), len(probabilities), "y", "labels")
+    check_length(len(labels), len(probabilities))
     predicted = probabilities.argmax(axis=1)
     # Code -1 matches no prediction: only whether a row is classified correctly matters.
     codes = np.where(classifier.classes_[predicted] == labels, predicted, -1)

@@ -215,7 +215,7 @@ def plot_projections(
     rows = None if X is None else rows_of(model, X)
     if rows is not None and y is not None and label is not None:
         labels = np.asarray(y).tolist()
-        check_length(len(labels), len(rows), "y", "labels")
+        check_length(len(labels), len(rows))
         rows = rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])
     lines = [_line_of(weight, style) for weight in weights]

@@ -204,7 +204,7 @@ def _rows(
     codes: list[int | None] | None = None
     if y is not None:
         labels = np.asarray(y).ravel().tolist()
-        check_length(len(labels), len(rows), "y", "labels")
+        check_length(len(labels), len(rows))
         places = {label: c for c, label in enumerate(sets[0].classes)}
         codes = [places.get(labels[row]) for row in chosen]
     rows = rows[chosen]
