@@ -261,7 +261,7 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
     [
         ("fit iris.csv -t kind", 1, "there is no column 'kind'; there are sepal, sepal width"),
         ("fit iris.csv -t width --drop species", 1, "column 'width' has the label 0.1, which is not a whole"),
-        ("fit iris.csv -t species --categorical size", 1, "there is no column 'size'"),
+        ("fit iris.csv -t species --categorical size", 1, "has no column 'size'"),
         ("fit iris.csv -t species --weight width --drop width", 1, "cannot be both used and left out"),
         ("fit iris.csv --weight species", 1, "is of type string; weights must be numbers"),
         ("fit none.csv", 1, "cannot read none.csv: No such file"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import warnings
 from collections.abc import Iterator
@@ -16,12 +15,10 @@ import pandas as pd
 import pytest
 import typer
 from commands import KINDS, X, run, said
-from rich.console import Console
 
 import skmix
 from skmix.cli import _common as cli
 from skmix.cli._printing import print_evaluation, print_json
-from skmix.cli._progress import TimeLeft, watching
 from skmix.io.remarks import column_remarks
 from skmix.report import evaluate
 
@@ -159,30 +156,6 @@ def test_warnings_for_users_are_notes_once(capsys: pytest.CaptureFixture[str]) -
         raise PermissionError(13, "Permission denied", "m")
     assert ended.value.exit_code == 2
     assert capsys.readouterr().err == "Error: cannot write m: Permission denied\n"
-
-
-def test_progress_tells_steps_shares_and_the_first_part_of_messages() -> None:
-    with watching(Console(file=io.StringIO()), 60.0) as watch:
-        with watch.steps("passes", 5) as report:
-            report("pass 1, log-likelihood 2")
-            report("pass 3, log-likelihood 2", steps=2)
-            (task,) = watch.tasks
-            assert (task.description, task.completed, task.total) == ("passes", 3, 5)
-            assert task.fields["message"] == "pass 3"
-            report("a\nb", share=0.25)
-            assert (task.completed, task.total, task.fields["message"]) == (0.25, 1, "a\\nb")
-        assert watch.tasks == []
-        with watch.steps("passes", None) as report:
-            report()
-            (task,) = watch.tasks
-            assert (task.completed, task.total) == (1, None)
-            assert TimeLeft().render(task).plain == ""
-        with watch.steps("reading", None) as report:
-            report(share=0.5)
-            (task,) = watch.tasks
-            assert (task.description, task.completed, task.total) == ("reading", 0.5, 1.0)
-            assert TimeLeft().render(task).plain.startswith("at most ")
-            assert TimeLeft().render(task).plain.endswith(" left")
 
 
 def test_notes_of_one_command_are_not_those_of_the_next(tmp_path: Path) -> None:

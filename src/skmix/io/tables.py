@@ -350,7 +350,7 @@ class TableReader(Reader):
 
 def open_columns(table: Table) -> TableReader:
     """Return the reader of a table."""
-    return TableReader(
+    reader = TableReader(
         name=table.name,
         n_rows=table.n_rows,
         block_rows=rows_in_block(8 * max(1, len(table.types))),
@@ -358,6 +358,8 @@ def open_columns(table: Table) -> TableReader:
         origin=table.origin,
         table=table,
     )
+    reader._check_present(reader.notation.categorical)
+    return reader
 
 
 def open_text(path: Path, notation: Notation) -> TableReader:
