@@ -185,7 +185,7 @@ class Checkpoint:
     """Callback that saves the passes of a fit in a file, so that an interrupted fit can be resumed.
 
     `fit` writes the file every few seconds and when it fails. A later `fit` with the same rows and settings
-    goes on from there; when one ends, the file is removed. With feature sets there is a file for each.
+    resumes there; when it ends, the file is removed. With feature sets there is a file for each.
     The passes that find a common covariance (``covariance_prior='auto'``) are not saved.
 
     Parameters
@@ -276,7 +276,7 @@ class SavedRun:
         except ValueError as error:
             raise ValueError(
                 f"{self.path} cannot be read as a checkpoint ({str(error).rstrip('.')}). Use another path, "
-                "or remove the file to start anew."
+                "or remove the file to start again."
             ) from error
         if not isinstance(record, Record) or record.kind != _KIND:
             raise ValueError(f"{self.path} is not a checkpoint but another file. Use another path.")
@@ -284,7 +284,7 @@ class SavedRun:
         if difference:
             raise ValueError(
                 f"The checkpoint {self.path} is of another fit: {difference}. Fit with the same rows and "
-                "settings to go on from it, use another path, or remove the file to start anew."
+                "settings to resume it, use another path, or remove the file to start again."
             )
         prior = record.fields.get("prior")
         self.prior = None if prior is None else (float(prior[0]), np.array(prior[1]))
@@ -326,7 +326,7 @@ def saving(run: SavedRun) -> Iterator[None]:
             raise
         kept = (
             f"{n_passes} passes are kept in {run.path}: fit again, with the same rows and settings, "
-            "to go on from there."
+            "to resume there."
         )
         if isinstance(error, ClusterError):
             raise ClusterError(f"{error} {kept}") from error

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import stamp
 from .preparation import AUTO, FCS_SCALE, Preparation, features_of
@@ -182,11 +182,10 @@ def open_fcs(path: Path) -> FcsFile:
     version = start[3:6].decode("latin-1")
     if version not in _VERSIONS:
         raise ValueError(f"{name} is an FCS file of version {version!r}; {', '.join(_VERSIONS)} can be read.")
-    try:
-        from flowio import FlowData
-        from flowio.exceptions import FlowIOException, MultipleDataSetsError
-    except ImportError:
-        raise ImportError(f"FCS files need flowio: {how_to_install('cytometry')}") from None
+    need("flowio", "cytometry", "FCS files need")
+    from flowio import FlowData
+    from flowio.exceptions import FlowIOException, MultipleDataSetsError
+
     try:
         # flowio closes the files that it is given.
         with open(path, "rb") as file:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from .encoding import Kind
 
 if TYPE_CHECKING:
@@ -245,10 +245,8 @@ def build_graph(
 
     With the `columns` of a table, X has those of numbers, and ``categories`` (n, Q) the others.
     """
-    try:
-        from onnx import TensorProto, checker, helper
-    except ImportError as error:
-        raise ImportError(f"Export to ONNX needs onnx: {how_to_install('onnx')}") from error
+    need("onnx", "onnx", "Export to ONNX needs")
+    from onnx import TensorProto, checker, helper
 
     graph = _Graph()
     outside = helper.np_dtype_to_tensor_dtype(dtype)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import Stamp, stamp
 from .preparation import Preparation
@@ -276,10 +276,7 @@ def values_of(thing: Any, name: str) -> Values:
             return _npy(path)
         if not is_zarr_folder(path):
             raise ValueError(f"{path} is a folder, but not a Zarr array.")
-        try:
-            import zarr
-        except ImportError:
-            raise ImportError(f"Zarr arrays need zarr: {how_to_install('zarr')}") from None
+        zarr = need("zarr", "zarr", "Zarr arrays need")
         thing, name = zarr.open(str(path), mode="r"), str(path)
     if is_zarr(thing, name):
         return _zarr(thing)
