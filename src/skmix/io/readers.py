@@ -84,11 +84,6 @@ class Reader(ABC):
         return True
 
     @property
-    def in_memory(self) -> bool:
-        """Whether reading costs next to nothing."""
-        return False
-
-    @property
     def n_features(self) -> int:
         """Number M of features."""
         return len(self.feature_names or ())
@@ -217,10 +212,6 @@ class MatrixReader(Reader):
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
-
-    @property
-    def in_memory(self) -> bool:
-        return not self.stamps
 
     def take(self, columns: Sequence[int]) -> Self:
         return replace(self, columns=[self.columns[column] for column in columns])
