@@ -624,10 +624,14 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
     files = study(tmp_path, ".npy")
     monkeypatch.setattr(sources, "CACHED_BYTES", X[:200, :2].nbytes - 1)
     streamed = open_rows(files).coded(np.array(list(SIZES)))
+    # One file is cheap to read again.
+    alone = open_rows(files[0], label=GROUPS[:70]).coded(np.array(["a"]))
     gathered(streamed)
+    gathered(alone)
     os.truncate(files[0], 200)
-    with pytest.raises(ValueError, match=r"a\.npy has changed"):
-        gathered(streamed)
+    for source in (streamed, alone):
+        with pytest.raises(ValueError, match=r"a\.npy has changed"):
+            gathered(source)
 
 
 def test_a_second_fit_of_opened_files_has_its_own_weights_and_labels(tmp_path: Path) -> None:

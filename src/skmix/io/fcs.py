@@ -139,35 +139,30 @@ class FcsFile:
     @cached_property
     def spilling(self) -> tuple[list[int], FloatArray]:
         """Indices of the channels that spill over, and the matrix (p, p): row i is what channel i emits."""
-        try:
-            return self._spilling()
-        except ValueError as error:
-            # Some programs compensate events and leave the matrix in the file.
-            raise ArgumentError(
-                f"{error} ", Argument("compensate", False), " leaves events as they are."
-            ) from None
-
-    def _spilling(self) -> tuple[list[int], FloatArray]:
         if self.spillover is None:
-            raise ValueError(f"{self.name} has no spill-over matrix ($SPILLOVER or SPILL).")
+            raise self._bad_matrix(f"{self.name} has no spill-over matrix ($SPILLOVER or SPILL).")
+        whose = f"The spill-over matrix of {self.name}"
         size, *parts = (part.strip() for part in self.spillover.split(","))
-        if not size.isdecimal() or int(size) < 1 or len(parts) != int(size) * (int(size) + 1):
-            raise ValueError(
-                f"The spill-over matrix of {self.name} is damaged: for {size!r} channels it has {len(parts)} "
-                "names and numbers."
+        n = int(size) if size.isdecimal() else 0
+        if n < 1 or len(parts) != n * (n + 1):
+            raise self._bad_matrix(
+                f"{whose} is damaged: for {size!r} channels it has {len(parts)} names and numbers."
             )
-        n = int(size)
         names = {channel.name: index for index, channel in enumerate(self.channels)}
         for name in parts[:n]:
             if name not in names:
-                raise ValueError(f"The spill-over matrix of {self.name} has an unknown channel {name!r}.")
+                raise self._bad_matrix(f"{whose} has an unknown channel {name!r}.")
         try:
             matrix = np.array(parts[n:], dtype=np.float64).reshape(n, n)
         except ValueError as error:
-            raise ValueError(f"The spill-over matrix of {self.name} is damaged: {error}.") from None
+            raise self._bad_matrix(f"{whose} is damaged: {error}.") from None
         if not np.isfinite(matrix).all() or np.linalg.matrix_rank(matrix) < n:
-            raise ValueError(f"The spill-over matrix of {self.name} is singular: {matrix.tolist()}.")
+            raise self._bad_matrix(f"{whose} is singular: {matrix.tolist()}.")
         return [names[name] for name in parts[:n]], matrix
+
+    def _bad_matrix(self, problem: str) -> ArgumentError:
+        # Some programs compensate events and leave the matrix in the file.
+        return ArgumentError(f"{problem} ", Argument("compensate", False), " leaves events as they are.")
 
 
 # ---------------------------------------------------------------- headers

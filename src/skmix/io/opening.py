@@ -26,6 +26,7 @@ from .readers import (
     is_zarr_folder,
     not_fcs,
     open_array,
+    rows_of_array,
     values_of,
 )
 from .sources import Source
@@ -330,14 +331,8 @@ def _open_anndata(adata: Any, layer: str | None, obsm: str | None) -> Reader:
         raise ValueError(
             "The AnnData has two variables of the same name: call adata.var_names_make_unique()."
         )
-    values = Values(name, matrix.shape, np.dtype(matrix.dtype), partial(_rows_of_matrix, matrix))
+    values = Values(name, matrix.shape, np.dtype(matrix.dtype), partial(rows_of_array, matrix))
     return open_array(values, names)
-
-
-def _rows_of_matrix(matrix: Any, start: int, stop: int) -> np.ndarray:
-    """Return rows of a matrix that may be sparse, or in a file."""
-    rows = matrix[start:stop]
-    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
 
 
 def _of_obs(adata: Any, values: Any) -> Any:

@@ -84,11 +84,6 @@ class Reader(ABC):
         return True
 
     @property
-    def in_memory(self) -> bool:
-        """Whether reading costs next to nothing."""
-        return False
-
-    @property
     def n_features(self) -> int:
         """Number M of features."""
         return len(self.feature_names or ())
@@ -218,10 +213,6 @@ class MatrixReader(Reader):
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
 
-    @property
-    def in_memory(self) -> bool:
-        return not self.stamps
-
     def take(self, columns: Sequence[int]) -> Self:
         return replace(self, columns=[self.columns[column] for column in columns])
 
@@ -283,7 +274,7 @@ def values_of(thing: Any, name: str) -> Values:
     array = np.asarray(thing)
     if array.dtype.kind == "O" and array.ndim == 1 and all(isinstance(value, str) for value in array):
         array = np.array(array.tolist())
-    return Values(name, array.shape, array.dtype, partial(_rows_in_memory, array))
+    return Values(name, array.shape, array.dtype, partial(rows_of_array, array))
 
 
 def _npy(path: Path) -> Values:
@@ -348,8 +339,10 @@ def _rows_after(read: Callable[[int, int], np.ndarray], first: int, start: int, 
     return read(first + start, first + stop)
 
 
-def _rows_in_memory(array: Any, start: int, stop: int) -> np.ndarray:
-    return np.asarray(array[start:stop])
+def rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
+    """Return rows of an array that may be sparse, or in a file."""
+    rows = array[start:stop]
+    return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
 
 
 def _zarr(array: Any) -> Values:
@@ -364,7 +357,7 @@ def _zarr(array: Any) -> Values:
         f"the Zarr array {array.store_path}",
         tuple(int(n) for n in array.shape),
         np.dtype(array.dtype),
-        partial(_rows_in_memory, array),
+        partial(rows_of_array, array),
         stamps,
         int(stored[0]) if stored else 1,
     )

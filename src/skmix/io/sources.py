@@ -19,7 +19,8 @@ from .labels import reader_of
 from .preparation import Preparation, scale_in_words, scale_of, transformer_of
 from .readers import COLUMNS, Reader, Values, values_of
 
-# A fit keeps rows of at most this many bytes in memory after its first pass.
+# A fit keeps rows of several files, or on another scale, in memory after its first pass if they need at most
+# this many bytes.
 CACHED_BYTES = 1 << 28
 
 
@@ -322,6 +323,11 @@ class Source:
         return read_ahead(self._labelled_blocks())
 
     @property
+    def _is_plain(self) -> bool:
+        """Whether this is one file or array, as it is: cheap to read again, and checked by a fit."""
+        return not self.by_file and len(self.readers) == 1 and self.transform is None
+
+    @property
     def _is_cached(self) -> bool:
         return sum(len(block.X) for block in self.cached.values()) == self.n_rows
 
@@ -356,8 +362,7 @@ class Source:
             return
         # Only a fit, which has classes, makes several passes.
         size = self.n_rows * self.n_features * self.dtype.itemsize
-        saves = self.transform is not None or not all(reader.in_memory for reader in self._aligned)
-        caches = saves and self.classes is not None and size <= CACHED_BYTES
+        caches = not self._is_plain and self.classes is not None and size <= CACHED_BYTES
         for block in self._spanning(label):
             block = self._transformed(block)
             if caches:
@@ -366,8 +371,7 @@ class Source:
 
     def _spanning(self, label: str | None) -> Iterator[Block]:
         """Yield blocks of `chunk_rows` rows."""
-        # Otherwise a fit checks each block.
-        checked = self.by_file or len(self.readers) > 1 or self.transform is not None
+        checked = not self._is_plain
         waiting: list[Block] = []
         n_waiting, number = 0, 0
         for reader in self._aligned:
