@@ -177,8 +177,7 @@ def fit(
     from skmix.cli import _tables as tables
     from skmix.estimators.decisions import novelty_threshold
     from skmix.estimators.holdout import rows_to_divide, single_split, stratified_folds
-    from skmix.estimators.rows import note_members
-    from skmix.estimators.search._base import saved_part
+    from skmix.estimators.search._base import note_members, saved_part
     from skmix.io.labels import number_labels
 
     of_classes: dict[str, Any] = {"--feature-sets": feature_sets, "--priors": priors, "--folds": folds}

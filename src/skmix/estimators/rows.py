@@ -709,14 +709,6 @@ def note_rows(estimator: Any, **attributes: Any) -> None:
             delattr(estimator, name)
 
 
-def note_members(estimator: Any, **attributes: Any) -> None:
-    """Set attributes as `note_rows` does, also in members of a search that take the same rows."""
-    maps = zip(*(getattr(estimator, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
-    members = [classifier for classifier, feature_map in maps if feature_map is None]
-    for each in (estimator, *members, *getattr(estimator, "mixtures_", [])):
-        note_rows(each, **attributes)
-
-
 @contextmanager
 def updating(estimator: Any, X: Any = None) -> Iterator[None]:
     """Change the estimator in the body; restore the previous fit if the body raises.

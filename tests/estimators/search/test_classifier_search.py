@@ -24,7 +24,7 @@ from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernel
 from skmix.engine.compute.blocks import Block
 from skmix.engine.structures import STRUCTURES
 from skmix.estimators.callbacks import watched_by
-from skmix.estimators.search import _selection, _trials
+from skmix.estimators.search import _candidates, _selection, _trials
 from skmix.estimators.search import classifier as search_of_classifiers
 from skmix.estimators.search._candidates import own_kernels
 from skmix.estimators.search._features import filler, fit_features, pooled_covariance
@@ -477,8 +477,9 @@ def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None
     assert (tmp_path / "first.skmix").read_bytes() == (tmp_path / "second.skmix").read_bytes()
 
 
-def test_a_tuned_winner_keeps_the_names_of_a_data_frame() -> None:
+def test_a_tuned_winner_keeps_the_names_of_a_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = halves_of_a_cube()
+    monkeypatch.setattr(_candidates, "transforms", lambda X, n_classes: [("none", "none")])
     frame = pd.DataFrame(X, columns=list("abcd"))
     # Warnings are errors: tuning is given arrays, and must not warn that they have no names.
     search = quick(tune="auto").fit(frame, y)

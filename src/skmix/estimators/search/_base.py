@@ -26,7 +26,7 @@ from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
-from ..rows import check_gaps, device_and_precision, enter, updating
+from ..rows import check_gaps, device_of, enter, note_rows, updating
 from ..saving import FileMixin
 from ._trials import Trial, Trials
 
@@ -126,6 +126,14 @@ def saved_part(estimator: Any) -> Any:
     members: list[Any] = getattr(estimator, "classifiers_", getattr(estimator, "mixtures_", []))
     maps_features = getattr(estimator, "feature_map_", None) is not None
     return members[0] if len(members) == 1 and not maps_features else estimator
+
+
+def note_members(estimator: Any, **attributes: Any) -> None:
+    """Set attributes as `note_rows` does, also in members of a search that take the same rows."""
+    maps = zip(*(getattr(estimator, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
+    members = [classifier for classifier, feature_map in maps if feature_map is None]
+    for each in (estimator, *members, *getattr(estimator, "mixtures_", [])):
+        note_rows(each, **attributes)
 
 
 def delegated(method: Callable[..., Any]) -> Any:
@@ -246,11 +254,12 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
         n_jobs = prototype.n_jobs if self.n_jobs is None else self.n_jobs
         device = prototype.device if self.device is None else self.device
+        prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed, warm_start=False)
         types = self._settings_to_try()[1] or []
         low_rank = any(check_covariance_type(each)[0] == "low_rank" for each in types)
-        if device_and_precision(device)[0] is not None and low_rank:
+        if low_rank and device_of(prototype) is not None:
             raise ValueError("covariance_type='low_rank' runs only on the CPU: leave it or device out.")
-        return prototype.set_params(n_jobs=n_jobs, device=device, random_state=seed, warm_start=False)
+        return prototype
 
     def _settings_to_try(self) -> tuple[list[int] | None, list[Any] | None]:
         """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""
