@@ -553,9 +553,7 @@ def record_of_start(
     assert found.history is not None
     status = Status(result.status[start])
     history = replace(
-        found.history,
-        log_likelihood_path=result.path[start],
-        start_status=np.array([status.name.lower()]),
+        found.history, log_likelihood_path=result.path[start], start_status=np.array([status.name.lower()])
     )
     converged, n_iter = status == Status.CONVERGED, int(result.n_iter[start])
     return replace(found, converged=converged, n_iter=n_iter, history=history)

@@ -264,10 +264,7 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) ->
     """Fit the weights of a new class and insert it among those of a mixture; prior and size are set later."""
     _check_covariance_type(model, last)
     options = replace(
-        options_of(model, new.X.shape[1], last.covariance_type),
-        freeze="kernels",
-        stopping="total",
-        floor=0.0,
+        options_of(model, new.X.shape[1], last.covariance_type), freeze="kernels", stopping="total", floor=0.0
     )
     before = last.parameters
     start = replace(before, weights=uniform_weights(1, len(before.means), 1)[0])
