@@ -18,12 +18,11 @@ from typing import Any, Protocol
 import joblib
 import numpy as np
 
-from .. import _version
 from ..engine.compute.dask import ClusterError
 from ..engine.em import Run, RunState
 from ..engine.model import FloatArray, Frame
 from ..engine.structures import Structure
-from ..io import Record, decode, encode, read, write
+from ..io import Record, pack, read_file, unpack, write_file
 
 try:
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
@@ -261,7 +260,7 @@ class SavedRun:
         state = self._run.state()
         prior = None if self.prior is None else list(self.prior)
         fields = {"settings": self._settings, "rows": self._rows, "prior": prior, "state": state.to_dict()}
-        write(self.path, *encode(Record(_KIND, fields)), _version.__version__)
+        write_file(self.path, *pack(Record(_KIND, fields)))
         self._written = time.monotonic()
         return int(state.n_iter.max())
 
@@ -273,7 +272,7 @@ class SavedRun:
         if not self.path.exists():
             return None
         try:
-            record = decode(*read(self.path))
+            record = unpack(*read_file(self.path))
         except ValueError as error:
             raise ValueError(
                 f"{self.path} cannot be read as a checkpoint ({str(error).rstrip('.')}). Use another path, "

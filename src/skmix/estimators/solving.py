@@ -21,7 +21,7 @@ from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Res
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, share_of, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
-from ..engine.rules.variational import wishart_degrees
+from ..engine.rules.variational import Wishart, wishart_degrees
 from ..engine.sources import RowSource
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
@@ -592,7 +592,7 @@ def _fitted(
     )
     of_kernels = None
     if prior is not None:
-        rows, wishart = counts.sum(axis=1), structure.wishart(len(prior.covariance))
+        rows, wishart = counts.sum(axis=1), Wishart.of(structure, len(prior.covariance))
         degrees = wishart_degrees(counts[None], wishart, prior.covariance_rows)[0]
         of_kernels = KernelPosterior(
             mean_precision=rows[alive] + prior.mean_rows,
