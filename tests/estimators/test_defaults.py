@@ -12,11 +12,7 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 import skmix
-from skmix import (
-    SharedKernelClassifier,
-    SharedKernelMixture,
-    SharedKernelMixtureCV,
-)
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
 from skmix.estimators._settings import covariance_type_of
 
 

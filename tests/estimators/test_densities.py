@@ -9,14 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import (
-    classifier_of,
-    mixture_of,
-    random_classifier,
-    random_mixture,
-    random_product,
-    rows_for,
-)
+from models import classifier_of, mixture_of, random_classifier, random_mixture, random_product, rows_for
 from numpy.testing import assert_allclose, assert_array_equal
 from oracles import COVARIANCE_TYPES
 from sklearn.base import clone

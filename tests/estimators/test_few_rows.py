@@ -62,13 +62,7 @@ def test_the_border_is_three_rows_for_each_number_of_a_feature(covariance_type: 
     assert plenty.shrinkage_ < few.shrinkage_ <= 1.0
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"covariance_prior": 4.0},
-        {"inference": "variational"},
-    ],
-)
+@pytest.mark.parametrize("said", [{"covariance_prior": 4.0}, {"inference": "variational"}])
 def test_what_was_said_otherwise_goes_first(said: dict[str, Any]) -> None:
     X, y = draw(8)
     found = SharedKernelMixture(2, **settings(**said)).fit(X, y)

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skmix import (
-    SharedKernelClassifier,
-    SharedKernelMixture,
-    SharedKernelMixtureCV,
-    load,
-    open_rows,
-)
+from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.io import ColumnError
 from skmix.io import readers as reader_module
 

@@ -18,11 +18,7 @@ CENTRES = np.array([[0.0, 0.0, 1.0], [6.0, 5.0, 0.0], [-5.0, 6.0, 2.0]])
 ROOTS = np.array([[[1.0, 0, 0], [0.5, 1, 0], [0, 0.3, 1.0]], np.diag([2.0, 1.0, 0.5]), np.eye(3)])
 DEGREES = np.array([3.0, 6.0, 25.0])
 WEIGHTS = np.array([[0.6, 0.2], [0.3, 0.3], [0.1, 0.5]])
-SETTINGS: list[dict[str, Any]] = [
-    {"tail": "t"},
-    {"tail": ("t", 4.0)},
-    {"tail": "background"},
-]
+SETTINGS: list[dict[str, Any]] = [{"tail": "t"}, {"tail": ("t", 4.0)}, {"tail": "background"}]
 each_setting = pytest.mark.parametrize("settings", SETTINGS, ids=str)
 
 

@@ -34,7 +34,7 @@ def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArra
     if np.average(gaps.max(axis=1), weights=weights) <= 0.0:
         warn_caller(
             f"All {n_rows} rows are classified correctly, so they set no lower bound on the temperature: it "
-            "stays 1. Calibrate on more rows, some of them hard.",
+            "stays 1. Calibrate on more rows, some of them hard."
         )
         return 1.0
     guess = np.average(gaps.sum(axis=1) / possible.sum(axis=1), weights=weights)

@@ -38,16 +38,7 @@ from ._settings import check_count, covariance_type_of, freeze_of
 from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path
 from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
-from .rows import (
-    Training,
-    computed,
-    enter,
-    host_copy,
-    note_preparation,
-    score_rows,
-    updating,
-    warn_caller,
-)
+from .rows import Training, computed, enter, host_copy, note_preparation, score_rows, updating, warn_caller
 from .saving import FileMixin, savable
 from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
 

@@ -17,16 +17,7 @@ from sklearn.utils import check_random_state
 from ..engine import starts
 from ..engine.compute.arrays import Array, pick, to_numpy
 from ..engine.em import Run, RunState, fit, regulariser_of, say_fall
-from ..engine.model import (
-    FloatArray,
-    Frame,
-    IntArray,
-    Options,
-    Parameters,
-    Result,
-    Status,
-    living_kernels,
-)
+from ..engine.model import FloatArray, Frame, IntArray, Options, Parameters, Result, Status, living_kernels
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
@@ -563,9 +554,7 @@ def record_of_start(
     assert found.history is not None
     status = Status(result.status[start])
     history = replace(
-        found.history,
-        log_likelihood_path=result.path[start],
-        start_status=np.array([status.name.lower()]),
+        found.history, log_likelihood_path=result.path[start], start_status=np.array([status.name.lower()])
     )
     converged, n_iter = status == Status.CONVERGED, int(result.n_iter[start])
     return replace(found, converged=converged, n_iter=n_iter, history=history)

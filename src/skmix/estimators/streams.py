@@ -25,22 +25,8 @@ from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import check_covariance_type, covariance_type_of, is_robust
 from .decisions import kind_of_labels
 from .fitted import Fitted, History, Shifts, fields_of
-from .rows import (
-    Training,
-    check_gaps,
-    columns_of,
-    device_and_precision,
-    enter,
-    sent,
-    warn_of_host,
-)
-from .solving import (
-    best_start,
-    options_of,
-    refuse_unlabelled,
-    start_batches,
-    with_resolution,
-)
+from .rows import Training, check_gaps, columns_of, device_and_precision, enter, sent, warn_of_host
+from .solving import best_start, options_of, refuse_unlabelled, start_batches, with_resolution
 
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture as Mixture
@@ -278,10 +264,7 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) ->
     """Fit the weights of a new class and insert it among those of a mixture; prior and size are set later."""
     _check_covariance_type(model, last)
     options = replace(
-        options_of(model, new.X.shape[1], last.covariance_type),
-        freeze="kernels",
-        stopping="total",
-        floor=0.0,
+        options_of(model, new.X.shape[1], last.covariance_type), freeze="kernels", stopping="total", floor=0.0
     )
     before = last.parameters
     start = replace(before, weights=uniform_weights(1, len(before.means), 1)[0])
