@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _version
 from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
 from ..estimators.callbacks import progress_bar
 from ..estimators.saving import estimator_of, read_model, record_of
-from ..io import Record, encode, replacing, write
+from ..io import Record, pack, replacing, write_file
 from ..io.encoding import listed
 from ..io.preparation import AUTO, scale_in_words
 from .judging import FEWEST_SAMPLES
@@ -610,8 +609,7 @@ class Study:
             "search": self._search,
             "metadata": self._metadata,
         }
-        content, arrays = encode(Record("Study", fields))
-        write(path, content, arrays, _version.__version__)
+        write_file(path, *pack(Record("Study", fields)))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
