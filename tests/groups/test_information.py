@@ -152,8 +152,8 @@ def test_lower_tails_are_those_of_beta_binomial_counts() -> None:
 def posterior_by_integration(counts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return shares, concentrations and weights of a dense grid, for beta-binomial counts of groups."""
     typical = np.median(sizes)
-    angle = (np.arange(240) + 0.5) * (0.5 * np.pi / 240)
-    inflation = (np.arange(60) + 0.5) * (np.log1p(0.9 * typical) / 60)
+    angle = (np.arange(120) + 0.5) * (0.5 * np.pi / 120)
+    inflation = (np.arange(30) + 0.5) * (np.log1p(0.9 * typical) / 30)
     mean, total = np.meshgrid(np.sin(angle) ** 2, typical / np.expm1(inflation) - 1.0)
     mean, total = mean.ravel(), total.ravel()
     logs = sum(

@@ -69,9 +69,9 @@ def merged(fitted: SharedKernelMixture) -> Populations:
 
 def test_names_of_features_make_no_difference() -> None:
     """Nor a warning, which is an error here: what is drawn from a model has no names."""
-    X, _ = shapes()
+    X, _ = shapes(n_rows=300)
     model, named = (
-        SharedKernelMixture(9, **SETTINGS).fit(rows, np.arange(len(X)) % 5)
+        SharedKernelMixture(4, **SETTINGS).fit(rows, np.arange(len(X)) % 5)
         for rows in (X, pd.DataFrame(X, columns=["a", "b"]))
     )
     one, two = merge_kernels(model), merge_kernels(named)

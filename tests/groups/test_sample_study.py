@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -210,6 +211,7 @@ def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: p
     assert shown.count("<tr") == 7
     assert "&lt;b&gt;T" in shown
     assert 'src="data:image/png;base64,' in shown
+    assert plt.get_fignums() == []
 
     def missing(*_: Any, **__: Any) -> None:
         raise ImportError

@@ -22,6 +22,11 @@ _MAX_LEAVES = 60
 """Kernels whose numbers are written below the tree."""
 
 
+def heat_size(n_samples: int, n_parts: int) -> tuple[float, float]:
+    """Return the size in inches of a heat map of samples by kernels or populations."""
+    return float(np.clip(0.5 * n_parts + 2.5, 4.0, 14.0)), float(np.clip(0.25 * n_samples + 1.0, 2.5, 14.0))
+
+
 def plot_proportions(
     table: Any, unusual: Any = None, axes: Axes | None = None, *, figure: Figure | None = None
 ) -> Axes:
@@ -45,8 +50,7 @@ def plot_proportions(
         raise ValueError("table must have a column 'kernel' or 'population', as Study.proportions has it.")
     shares = table.pivot(index="sample", columns=part, values="proportion").loc[table["sample"].unique()]
     n_samples, n_parts = shares.shape
-    size = (float(np.clip(0.5 * n_parts + 2.5, 4.0, 14.0)), float(np.clip(0.25 * n_samples + 1.0, 2.5, 14.0)))
-    (panel,) = panels_for(1, axes, figure, size=size)
+    (panel,) = panels_for(1, axes, figure, size=heat_size(n_samples, n_parts))
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import FuncFormatter
 

@@ -565,6 +565,9 @@ class Study:
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and the picture."""
+        from ..plots._common import new_figure
+        from .plots import heat_size
+
         found = self._composition
         lines = [
             [f"{p:.3g}<br><small>{low:.3g} – {high:.3g}</small>" for p, low, high in zip(*line, strict=True)]
@@ -575,7 +578,9 @@ class Study:
         page = f"<p>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</p>"
         page += table.to_html(escape=False)
         try:
-            figure: Any = self.plot().figure
+            # Notebooks would show a figure of pyplot once more.
+            figure = new_figure(*heat_size(*found.shares.shape))
+            self.plot(figure=figure)
         except ImportError:  # show the table alone without matplotlib
             return page
         file = io.BytesIO()
