@@ -40,6 +40,7 @@ from .structures import Structure, structure_of
 from .structures.linalg import rescaled
 from .tails import tail_of
 
+# What options call the prior on weights, and how the rule sees it.
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
 # Relative rounding error of the objective, by the precision of products over rows.
@@ -194,7 +195,7 @@ class Passes:
         """Return parameters of the frame in the data's coordinates; they began at the starts."""
         found = self.setting.frame.leave(parameters, self.setting.structure)
         # Keep the background's box bit for bit: rounding could put rows on its edge outside.
-        return replace(found, tail=found.tail.at_place_of(starts.tail))
+        return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
 
     def expect(
         self,

@@ -12,8 +12,7 @@ import pytest
 from calls import Listed, fit
 
 from skmix.engine import starts
-from skmix.engine.compute.blocks import Block, encode, is_blocks
-from skmix.engine.compute.blocks import number as numbered
+from skmix.engine.compute.blocks import Block, distinct_labels, encode, is_blocks
 from skmix.engine.compute.threads import workers
 from skmix.engine.estep.reference import Rows
 from skmix.engine.model import Options, Parameters, Setting
@@ -347,7 +346,7 @@ def test_labels_that_are_missing_have_no_number() -> None:
         (np.array(["b", None, "a", np.nan, NAType(), "b"], dtype=object), [1, -1, 0, -1, -1, 1]),
         (np.array(["b", "a", "b"]), [1, 0, 1]),
     ):
-        found, index = numbered(labels)
+        found, index = distinct_labels(labels)
         assert index.tolist() == expected
         assert len(found) == 2
         assert encode(labels, found).tolist() == expected
@@ -377,6 +376,6 @@ INFINITE[77, 1] = np.inf
     ],
 )
 def test_bad_blocks_are_refused(blocks: list[Block], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skmix.engine.compute.blocks._CHUNK", 4)
+    monkeypatch.setattr("skmix.engine.compute.blocks._CHECKED", 4)
     with pytest.raises(ValueError, match=words):
         summarise_blocks(Listed(blocks))

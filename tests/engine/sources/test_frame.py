@@ -183,16 +183,3 @@ def test_gaps_are_filled_with_the_means_of_their_class() -> None:
     found = fill_gaps(X, codes)
     # No row of the second class has the first feature: its mean over all rows.
     assert_allclose(found, [[1.0, 4.0], [3.0, 6.0], [2.0, 8.0], [2.0, 2.0], [2.0, 2.0]])
-
-
-def test_a_frame_reaches_other_rows() -> None:
-    """In its own coordinates, gaps and numbers out of reach aside."""
-    X = np.array([[1.0, 200.0], [3.0, 100.0], [2.0, 900.0]])
-    frame = measure(X, structure_of("full"))
-    others = np.array([[10.0, np.nan], [-7.0, np.nan], [np.nan, np.nan]])
-    found = frame.reaching(others)
-    assert_allclose(found.bound[0], np.abs(others[:2, 0] / frame.scale[0] - frame.shift[0]).max())
-    assert found.bound[1] == 0.0
-    assert_array_equal(found.scale, frame.scale)
-    assert_array_equal(found.shift, frame.shift)
-    assert np.isfinite(frame.reaching(np.array([[1e308, 1.0]])).bound).all()

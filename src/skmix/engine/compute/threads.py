@@ -6,7 +6,6 @@ compete for the same cores, and their number would change the rounding.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -26,19 +25,10 @@ Answer = TypeVar("Answer")
 
 
 class Workspace(threading.local):
-    """Arrays reused by one thread: allocating them anew would cost more than the work in them."""
+    """Memory of one thread, kept between passes: allocating it anew would cost more than the work in it."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, FloatArray] = {}
         self._kept: tuple[Hashable, Any] = (None, None)
-
-    def array(self, name: str, shape: tuple[int, ...]) -> FloatArray:
-        """Return an uninitialised array of that shape; calls with the same name share memory."""
-        size = math.prod(shape)
-        memory = self._arrays.get(name)
-        if memory is None or memory.size < size:
-            memory = self._arrays[name] = aligned(size)
-        return memory[:size].reshape(shape)
 
     def kept(self, key: Hashable, make: Callable[[], Answer]) -> Answer:
         """Return what `make` returned when this thread last called, if that was with the same key."""
