@@ -1,8 +1,8 @@
 """What fits on an accelerator can do beside plain EM: times beside the CPU's, and how far results differ.
 
-``python benchmarks/device_features.py --out FILE`` on a machine with PyTorch and a CUDA device. Missing
-values, streams, variational fits, a search, and rows that are streamed from host memory or a file beside the
-same rows on the device. ``--small`` makes it a matter of seconds, on any machine: ``--device cpu:0 --small``.
+``python benchmarks/device_features.py --out FILE`` on a machine with PyTorch and a CUDA device. Streams,
+variational fits, a search, and rows that are streamed from host memory or a file beside the same rows on the
+device. ``--small`` makes it a matter of seconds, on any machine: ``--device cpu:0 --small``.
 Nothing here is a test: timings belong to the machine they were taken on.
 """
 
@@ -112,24 +112,6 @@ def compare(name: str, X: Any, centres: np.ndarray, device: str, **settings: Any
     found = {"cpu_ms": on_cpu.median, "device_ms": there.median, "difference": difference(ours, theirs)}
     print(name, json.dumps(found), flush=True)
     return found
-
-
-def time_gaps(device: str, shrink: int) -> dict[str, Any]:
-    """Time rows with missing values: few patterns with many rows, and thousands with few."""
-    X, centres = clusters(200_000 // shrink, 16, 16)
-    rng = np.random.default_rng(1)
-    few, many = X.copy(), X.copy()
-    few[: len(X) // 2, :3] = np.nan
-    few[: len(X) // 4, 7] = np.nan
-    many[rng.random(X.shape) < 0.1] = np.nan
-    many[np.isnan(many).all(axis=1)] = 0.0
-    n_patterns = len(np.unique(np.packbits(np.isnan(many), axis=1), axis=0))
-    complete, _ = time_passes(X, centres, device=device)
-    print("complete rows on the device:", complete.median, "ms", flush=True)
-    return {
-        "few patterns": compare("gaps, 3 patterns", few, centres, device),
-        f"{n_patterns} patterns": compare(f"gaps, {n_patterns} patterns", many, centres, device),
-    }
 
 
 def time_variational(device: str, shrink: int) -> dict[str, Any]:
@@ -249,7 +231,6 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     shrink = 100 if arguments.small else 1
     parts: dict[str, Callable[[], Any]] = {
-        "gaps": lambda: time_gaps(arguments.device, shrink),
         "streams": lambda: time_streams(arguments.device, shrink),
         "variational": lambda: time_variational(arguments.device, shrink),
         "search": lambda: time_search(arguments.device, shrink),

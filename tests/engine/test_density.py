@@ -17,6 +17,7 @@ from skmix.engine.density import draw
 from skmix.engine.estep import reference
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.structures import structure_of
+from skmix.engine.tails import StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 
@@ -167,6 +168,16 @@ def test_far_rows_on_a_device_are_those_of_numpy(library: str) -> None:
     ):
         assert type(got) is type(there)
         assert_allclose(to_numpy(got), expected, rtol=1e-10, atol=1e-10)
+
+
+@each_library
+def test_a_model_that_devices_do_not_cover_is_refused(library: str) -> None:
+    X, _, model = problem("full")
+    heavy = replace(model, tail=StudentT(np.full(4, 5.0)))
+    low_rank = structure_of("low_rank", 1).from_full(model.covariances[None])[0]
+    for refused, name in ((heavy, "full"), (replace(model, covariances=low_rank), "low_rank")):
+        with pytest.raises(ValueError, match="Passes on a device do not cover"):
+            scoring.class_log_likelihood(LIBRARIES[library](X), refused, name)
 
 
 @each_type

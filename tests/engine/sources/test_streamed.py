@@ -55,8 +55,10 @@ def expect(source: Any, frame: Any, n_classes: int) -> Any:
 def test_small_blocks_are_gathered_into_pieces(
     pieces: list[int], n_staying: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Rows that stay take 32 bytes for their values and 24 beside them.
-    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: n_staying * 300 * 56)
+    # Rows that stay take 32 bytes for their values and 24 beside them. The last piece, of 100 rows, would fit
+    # behind the first that does not.
+    room = (n_staying * 300 + 120) * 56
+    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
     blocks = open_rows(X, label=CODES, weight=WEIGHTS, chunk_rows=70).coded(np.arange(3))
     streamed, whole = StreamedRows(blocks, "cpu:0"), open_source(X, CODES, WEIGHTS)
     frame, sizes = whole.summary.frame(FULL), [300, 300, 300, 100]
