@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
@@ -25,23 +24,20 @@ def states_of(X: Any, classes: Any, starts: Parameters, options: Options) -> tup
     return [RunState.from_dict(state.to_dict()) for state in states], result
 
 
-@pytest.mark.parametrize("batch", [1, 6])
-def test_every_state_leads_to_the_same_end(golden: Golden, batch: int) -> None:
+def test_every_state_leads_to_the_same_end(golden: Golden) -> None:
     # The rule stops in pass 24, while a latched class still moves: who forgets that goes on.
     reference = golden("digits_3d_latched")
     X, classes = reference["X"], np.unique(reference["y"], return_inverse=True)[1]
     weights, means, covariances = (reference[name][0] for name in ("weights", "means", "covariances"))
-    shifts = 0.02 * np.random.default_rng(0).normal(size=(batch, *means.shape))
+    shifts = 0.02 * np.random.default_rng(0).normal(size=(4, *means.shape))
     shifts[0] = 0.0
-    starts = Parameters(
-        np.tile(weights, (batch, 1, 1)), means + shifts, np.tile(covariances, (batch, 1, 1, 1))
-    )
+    starts = Parameters(np.tile(weights, (4, 1, 1)), means + shifts, np.tile(covariances, (4, 1, 1, 1)))
     options = Options(floor=0.0, tol=0.1, stopping="per-class", max_iter=100)
     states, whole = states_of(X, classes, starts, options)
     assert whole.n_iter[0] == 24
     assert len(states) == whole.n_iter.max()
-    assert batch == 1 or len(set(whole.n_iter.tolist())) > 1
-    for number in (1, 12, *range(20, len(states) + 1)):
+    assert len(set(whole.n_iter.tolist())) > 1
+    for number in (1, 12, 21, 23, len(states)):
         taken = states[number - 1]
         assert taken.n_iter.max() == number
         resumed = fit(X, classes, starts, options, resume=taken)
@@ -53,14 +49,12 @@ def test_every_state_leads_to_the_same_end(golden: Golden, batch: int) -> None:
             assert_allclose(path, other, rtol=1e-10)
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
-def test_an_accelerated_fit_goes_on_to_the_bit(covariance_type: str) -> None:
+def test_an_accelerated_fit_goes_on_to_the_bit() -> None:
     rng = np.random.default_rng(3)
     X = np.concatenate([rng.normal(size=(150, 2)), rng.normal(size=(150, 2)) + 1.5])
     classes = np.repeat([0, 1], 150)
-    covariances = np.ones((4, 3, 2)) if covariance_type == "diag" else np.tile(np.eye(2), (4, 3, 1, 1))
-    starts = Parameters(np.full((4, 3, 2), 1 / 3), rng.normal(size=(4, 3, 2)), covariances)
-    options = Options(covariance_type, max_iter=400, tol=1e-7, accelerate=True)
+    starts = Parameters(np.full((4, 3, 2), 1 / 3), rng.normal(size=(4, 3, 2)), np.ones((4, 3, 2)))
+    options = Options("diag", max_iter=400, tol=1e-7, accelerate=True)
     states, whole = states_of(X, classes, starts, options)
     leaps = [taken.squarem for taken in states]
     tried = np.array([each.tried for each in leaps if each is not None])
@@ -69,7 +63,7 @@ def test_an_accelerated_fit_goes_on_to_the_bit(covariance_type: str) -> None:
     assert any((np.diff(path, axis=0) == 0).all(axis=1).any() for path in whole.path)
     assert [len(path) for path in whole.path] == whole.n_iter.tolist()
     assert len(set(whole.n_iter.tolist())) > 1
-    for taken in states[:: max(1, len(states) // 4)]:
+    for taken in states[len(states) // 3 :: len(states) // 3][:2]:
         resumed = fit(X, classes, starts, options, resume=taken)
         assert_array_equal(resumed.n_iter, whole.n_iter)
         assert_array_equal(resumed.parameters.means, whole.parameters.means)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from libraries import LIBRARIES, each_library
@@ -28,16 +26,17 @@ def four_clusters(seed: int = 0, n_rows: int = 400) -> tuple[FloatArray, IntArra
     return CENTRES[corner] + random.normal(size=(n_rows, 2)), corner
 
 
+def wanted(
+    X: FloatArray, n_classes: int, n_starts: int, n_kernels: int, seed: int = 0, kind: str = "full"
+) -> starts.Wanted:
+    structure, random_state = structure_of(kind), np.random.RandomState(seed)
+    return starts.Wanted(n_classes, n_starts, n_kernels, measure(X, structure), structure, random_state)
+
+
 def class_wise(
     X: FloatArray, classes: IntArray, n_starts: int, n_kernels: int, seed: int = 0, kind: str = "full"
 ) -> Parameters:
-    structure = structure_of(kind)
-    n_classes = int(classes.max()) + 1
-    frame = measure(X, structure)
-    random_state = np.random.RandomState(seed)
-    return starts.class_wise(
-        X, classes, starts.Wanted(n_classes, n_starts, n_kernels, frame, structure, random_state)
-    )
+    return starts.class_wise(X, classes, wanted(X, int(classes.max()) + 1, n_starts, n_kernels, seed, kind))
 
 
 def corners_of(means: FloatArray) -> IntArray:
@@ -66,10 +65,7 @@ def test_random_rows(covariance_type: str) -> None:
     random = np.random.default_rng(1)
     X, _ = random_rows(random, 30, 1, 3)
     X = X * [1.0, 1.0, 1.0] if covariance_type == "spherical" else X * [1.0, 100.0, 1e-3]
-    structure = structure_of(covariance_type)
-    found = starts.random_from_data(
-        X, starts.Wanted(2, 6, 5, measure(X, structure), structure, np.random.RandomState(0))
-    )
+    found = starts.random_from_data(X, wanted(X, 2, 6, 5, kind=covariance_type))
     assert_array_equal(found.weights, np.full((6, 5, 2), 0.2))
     spread = X.std(axis=0)
     for means in found.means:
@@ -84,19 +80,15 @@ def test_random_rows(covariance_type: str) -> None:
 def test_random_rows_have_a_weight() -> None:
     X = np.arange(20.0)[:, None]
     weights = np.where(np.arange(20) % 5 == 0, 1.0, 0.0)
-    structure = structure_of("full")
-    frame, random_state = measure(X, structure), np.random.RandomState(0)
-    found = starts.random_from_data(X, starts.Wanted(1, 2, 4, frame, structure, random_state), weights)
+    found = starts.random_from_data(X, wanted(X, 1, 2, 4), weights)
     assert_allclose(np.sort(found.means[..., 0], axis=1), [[0.0, 5.0, 10.0, 15.0]] * 2, atol=1e-12)
 
 
 def test_more_kernels_than_rows_use_rows_again() -> None:
     X = np.array([[0.0], [1.0], [5.0]])
-    frame = measure(X, FULL)
-    found = starts.random_from_data(X, starts.Wanted(1, 2, 7, frame, FULL, np.random.RandomState(0)))
-    assert np.isin(found.means.round(9), X).all()
+    assert np.isin(starts.random_from_data(X, wanted(X, 1, 2, 7)).means.round(9), X).all()
     for choose in (starts.k_means_plus_plus, starts.random_from_data):
-        found = choose(X, starts.Wanted(1, 2, 7, frame, FULL, np.random.RandomState(0)))
+        found = choose(X, wanted(X, 1, 2, 7))
         assert np.isfinite(found.means).all()
         assert (found.covariances > 0).all()
 
@@ -106,16 +98,11 @@ def test_swaps_move_seeds_to_clusters_without_one(library: str) -> None:
     """Of 25 clusters on a grid, k-means++ alone leaves out some in most starts."""
     grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
     rows = np.repeat(grid, 40, axis=0) + 0.15 * np.random.default_rng(0).normal(size=(1000, 2))
-    frame, X = measure(rows, FULL), LIBRARIES[library](rows)
-    everything = np.zeros(len(rows), dtype=np.int64)
-
-    def wanted() -> starts.Wanted:
-        return starts.Wanted(1, 5, 25, frame, FULL, np.random.RandomState(0))
-
+    X, everything = LIBRARIES[library](rows), np.zeros(len(rows), dtype=np.int64)
     for found, least, most in (
-        (starts.class_wise(X, everything, wanted()), 0, 1),
-        (starts.k_means_plus_plus(X, wanted()), 5, 5),
-        (starts.k_means(X, everything, wanted()), 5, 5),
+        (starts.class_wise(X, everything, wanted(rows, 1, 5, 25)), 0, 1),
+        (starts.k_means_plus_plus(X, wanted(rows, 1, 5, 25)), 5, 5),
+        (starts.k_means(X, everything, wanted(rows, 1, 5, 25)), 5, 5),
     ):
         nearest = np.linalg.norm(found.means[:, :, None] - grid, axis=-1).argmin(axis=2)
         assert least <= sum(len(set(own)) == 25 for own in nearest) <= most
@@ -169,15 +156,10 @@ def test_class_wise_covariances_are_the_pooled_scatter(covariance_type: str) -> 
 
 def test_starts_differ_and_seeds_repeat() -> None:
     X, corner = four_clusters()
-    frame = measure(X, FULL)
     for make in (
         lambda seed: class_wise(X, corner, 3, 8, seed),
-        lambda seed: starts.k_means_plus_plus(
-            X, starts.Wanted(1, 3, 8, frame, FULL, np.random.RandomState(seed))
-        ),
-        lambda seed: starts.random_from_data(
-            X, starts.Wanted(1, 3, 8, frame, FULL, np.random.RandomState(seed))
-        ),
+        lambda seed: starts.k_means_plus_plus(X, wanted(X, 1, 3, 8, seed)),
+        lambda seed: starts.random_from_data(X, wanted(X, 1, 3, 8, seed)),
         lambda seed: starts.uniform(3, 8, 1, 2, FULL, np.random.RandomState(seed)),
     ):
         first, again, other = make(0), make(0), make(1)
@@ -201,17 +183,10 @@ def test_poor_data_give_usable_starts(covariance_type: str, name: str) -> None:
         X = np.where(X[:, :1] > 0, 1.0, 0.0) * np.ones(3)
     else:
         X[:, 1] = -3.0
-    structure = structure_of(covariance_type)
-    frame = measure(X, structure)
-    n_classes = int(classes.max()) + 1
+    structure, n_classes = structure_of(covariance_type), int(classes.max()) + 1
     for n_kernels in (1, 5, 30):
-        made = [
-            class_wise(X, classes, 3, n_kernels, kind=covariance_type),
-            starts.k_means_plus_plus(
-                X, starts.Wanted(n_classes, 3, n_kernels, frame, structure, np.random.RandomState(0))
-            ),
-        ]
-        for found in made:
+        together = starts.k_means_plus_plus(X, wanted(X, n_classes, 3, n_kernels, kind=covariance_type))
+        for found in (class_wise(X, classes, 3, n_kernels, kind=covariance_type), together):
             assert np.isfinite(found.means).all()
             assert structure.factor(found.covariances, 3).usable.all()
             assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-14)
@@ -292,9 +267,7 @@ def test_k_means_runs_on_the_rows_device(library: str) -> None:
 def test_kernels_of_a_class_may_be_its_own() -> None:
     X, corner = four_clusters()
     classes = corner // 2
-    frame = measure(X, FULL)
-    wanted = starts.Wanted(2, 3, 5, frame, FULL, np.random.RandomState(0))
-    found = starts.class_wise(X, classes, wanted, own_kernels=np.array([2, 3]))
+    found = starts.class_wise(X, classes, wanted(X, 2, 3, 5), own_kernels=np.array([2, 3]))
     expected = np.array([[1 / 2, 0.0]] * 2 + [[0.0, 1 / 3]] * 3)
     assert_allclose(found.weights, np.stack([expected] * 3), rtol=1e-15)
     for means in found.means:
@@ -318,25 +291,6 @@ def test_starts_are_drawn_from_rows_with_close_neighbours() -> None:
         for c in (0, 1):
             share = kept[own == c].sum() / total[codes == c].sum()
             assert 0.75 <= share < 0.78
-
-
-def test_weights_of_k_means_are_shares_of_the_rows_of_each_class() -> None:
-    random = np.random.default_rng(0)
-    centres = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])
-    kernels = np.repeat([0, 1, 2, 0, 1, 2], [10, 30, 60, 50, 50, 0])
-    X, classes = centres[kernels] + random.normal(size=(200, 2)), np.repeat([0, 1], 100)
-    structure = structure_of("full")
-    frame = measure(X, structure)
-    found = starts.k_means(X, classes, starts.Wanted(2, 4, 3, frame, structure, np.random.RandomState(0)))
-    assert_allclose(found.weights.sum(axis=1), 1.0)
-    for r in range(4):
-        order = [int(np.linalg.norm(found.means[r] - centre, axis=1).argmin()) for centre in centres]
-        # A hundredth is spread over all kernels: a weight of zero would stay zero.
-        expected = 0.99 * np.array([[0.1, 0.5], [0.3, 0.5], [0.6, 0.0]]) + 0.01 / 3
-        assert_allclose(found.weights[r, order], expected)
-        within = sum(np.cov(X[kernels == k].T, bias=True) * np.sum(kernels == k) for k in range(3)) / 200
-        wanted = 0.95 * within + 0.05 * np.diag(X.var(axis=0))
-        assert_allclose(found.covariances[r], np.tile(wanted, (3, 1, 1)), rtol=1e-8, atol=1e-8)
 
 
 def test_a_swap_is_the_one_that_lowers_the_sum_of_squares_most() -> None:
@@ -365,14 +319,12 @@ def test_samples_for_seeds_follow_the_weights() -> None:
     light = np.arange(4000) % 2 == 0
     X = random.normal(size=(4000, 1)) + np.where(light, 1000.0, 0.0)[:, None]
     classes = np.arange(4000) // 2 % 2
-    frame, weights = measure(X, FULL), np.where(light, 1e-9, 1.0)
-    wanted = starts.Wanted(2, 5, 4, frame, FULL, np.random.RandomState(0))
-    by_class = starts.class_wise(X, classes, wanted, weights)
-    for found in (by_class, starts.k_means_plus_plus(X, replace(wanted, n_classes=1), weights)):
+    weights = np.where(light, 1e-9, 1.0)
+    by_class = starts.class_wise(X, classes, wanted(X, 2, 5, 4), weights)
+    for found in (by_class, starts.k_means_plus_plus(X, wanted(X, 1, 5, 4), weights)):
         assert np.abs(found.means).max() < 10.0
     weights = np.where(light, 1.0, 3.0)
-    wanted = starts.Wanted(1, 100, 1, frame, FULL, np.random.RandomState(0))
-    one = starts.class_wise(X, 0 * classes, wanted, weights)
+    one = starts.class_wise(X, 0 * classes, wanted(X, 1, 100, 1), weights)
     # 100 samples of 25 rows: five standard errors.
     assert one.means.mean() == pytest.approx(250.0, abs=43.0)
 

@@ -40,6 +40,7 @@ from .structures import Structure, structure_of
 from .structures.linalg import rescaled
 from .tails import tail_of
 
+# What options call the prior on weights, and how the rule sees it.
 _HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
 # Relative rounding error of the objective, by the precision of products over rows.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -29,7 +30,7 @@ _SWAPS_PER_KERNEL = 8
 # Most swaps that are tried in all.
 _MOST_SWAPS = 1000
 # k-means over all rows has converged when no centre moves by this squared distance in any feature.
-_HARDLY = 1e-6
+_CONVERGED = 1e-6
 # Most passes of k-means over all rows: EM refines what is left.
 _MOST_LLOYD_PASSES = 30
 # Numbers in the rows and distances that k-means holds at a time.
@@ -39,7 +40,7 @@ _SHRINKAGE = 0.05
 # Share of a class's starting weight that all kernels get evenly: a weight of zero would stay zero.
 _EVEN_WEIGHT = 0.01
 # Rows whose responsibilities are asked for at a time.
-_CHUNK = 1 << 13
+_ROWS_AT_ONCE = 1 << 13
 # Where outliers are expected: largest sample of rows among which neighbours are sought.
 _MOST_WITH_NEIGHBOURS = 1 << 13
 # The neighbour whose distance tells how isolated a row is.
@@ -128,11 +129,11 @@ def k_means(X: Array, classes: IntArray, wanted: Wanted, row_weights: FloatArray
         return x, xp.concat([weighted, as_float64(of_rows, X)], axis=1)
 
     cuts, centres = _cuts(n_rows, n_starts * n_kernels + n_features), xp.stack(seeds)
-    second = sum(to_numpy(values[:, :n_features].T @ x) for x, values in map(read, cuts))
+    second = reduce(np.add, (to_numpy(values[:, :n_features].T @ x) for x, values in map(read, cuts)))
     for _ in range(_MOST_LLOYD_PASSES):
         sums = _sum_clusters(map(read, cuts), centres)
         before, centres = centres, _means(sums, centres)
-        if float(xp.max((centres - before) ** 2)) < _HARDLY:
+        if float(xp.max((centres - before) ** 2)) < _CONVERGED:
             break
     means, sums, covariances = to_numpy(centres), to_numpy(sums), []
     for r in range(n_starts):
@@ -230,8 +231,8 @@ def from_responsibilities(
     """
     parts = []
     # Moments about the overall mean cost narrow kernels some digits, which does not matter for a start.
-    for a in range(0, len(X), _CHUNK):
-        b = min(a + _CHUNK, len(X))
+    for a in range(0, len(X), _ROWS_AT_ONCE):
+        b = min(a + _ROWS_AT_ONCE, len(X))
         given, x = responsibilities(a, b), to_numpy(_rows(X, np.arange(a, b), frame))
         # Given by k-means, most responsibilities are zero.
         own = [np.flatnonzero(weights) for weights in given]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.compute.blocks import encode, is_missing, number
+from ..engine.compute.blocks import distinct_labels, encode, is_missing
 from .encoding import BOOLEANS, WHOLE, ColumnError, is_number, plain_text
 
 IntArray = NDArray[np.int64]
@@ -111,7 +111,7 @@ def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y"
 
 def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:
     """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
-    found, codes = number(labels)
+    found, codes = distinct_labels(labels)
     classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)), name=name)
     # −1 sorts first, so dropping it shifts the codes by one.
     return classes, codes - (len(found) - len(classes))

@@ -130,15 +130,10 @@ class TestBlocks:
             open_collections(X, None, None, VERSION).reduce(Add(), add)
 
 
-def test_rows_of_known_number_beside_labels_of_unknown():
-    table = dd.from_pandas(pd.DataFrame({"label": LABELS}), npartitions=3)
-    _, labels, _ = open_collections(collections()[0], table, None, VERSION).reduce(Add(), add)
-    assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
-
-
-def test_labels_in_memory_are_cut_like_the_rows():
-    X = collections()[0]
-    _, labels, _ = open_collections(X, LABELS, None, VERSION).reduce(Add(), add)
+@pytest.mark.parametrize("in_memory", [False, True], ids=["of unknown number", "in memory"])
+def test_labels_are_cut_like_the_rows(in_memory):
+    y = LABELS if in_memory else dd.from_pandas(pd.DataFrame({"label": LABELS}), npartitions=3)
+    _, labels, _ = open_collections(collections()[0], y, None, VERSION).reduce(Add(), add)
     assert sorted(labels) == pairs(ROWS[:, 0], LABELS)
 
 
@@ -167,6 +162,7 @@ MATRIX = da.from_array(ROWS, chunks=(100, 3))
         (MATRIX[:, :0], None, "X has no features"),
         (TABLE, None, "Column 'b' of X has type string"),
         (TABLE["a"], None, "got a Dask Series"),
+        (dask.delayed(ROWS), None, "X must be a Dask array, dataframe or series, got a Dask Delayed"),
         (TABLE[["a"]], TABLE, "y must be one column, got a Dask dataframe of 2"),
         (
             TABLE[TABLE["a"] > 0][["a"]],
@@ -259,17 +255,12 @@ def test_workers_without_skmix_or_with_another_are_named(client):
         client.run(exec, "import sys; del sys.modules['skmix']", workers=[address])
 
 
-def test_a_scheduler_that_is_gone_is_reported_at_once(mortal_cluster):
-    blocks = open_collections(*collections(), None, VERSION)
+@pytest.mark.parametrize("when", ["in a pass", "between fits"])
+def test_a_scheduler_that_is_gone_is_reported(mortal_cluster, when):
+    blocks = open_collections(*collections(), None, VERSION) if when == "in a pass" else None
     mortal_cluster.lose()
     with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
-        blocks.reduce(Add(), add)
-
-
-def test_a_scheduler_that_went_between_two_fits_is_reported(mortal_cluster):
-    mortal_cluster.lose()
-    with pytest.raises(ClusterError, match=r"The connection to the scheduler .* is lost"):
-        open_collections(*collections(), None, VERSION)
+        (blocks or open_collections(*collections(), None, VERSION)).reduce(Add(), add)
 
 
 def test_lazy_calls_have_names_of_their_own():
@@ -290,9 +281,7 @@ def test_labels_go_with_the_rows_of_a_lazy_call():
         np.testing.assert_array_equal(found.compute(), np.where(LABELS == "oak", ROWS[:, 0], 0.0))
 
 
-def test_other_collections_and_names_are_refused():
-    with pytest.raises(ValueError, match="X must be a Dask array, dataframe or series, got a Dask Delayed"):
-        open_collections(dask.delayed(ROWS), None, None, VERSION)
+def test_names_of_columns_are_strings_or_none():
     table = dd.from_pandas(pd.DataFrame({"a": ROWS[:, 0], 1: ROWS[:, 1]}), npartitions=2)
     with pytest.raises(TypeError, match="all be strings, or none of them"):
         open_collections(table, None, None, VERSION)

@@ -36,19 +36,6 @@ def test_responsibilities_are_normalised_over_kernels(library: str) -> None:
     assert_array_equal(shares[0, 2], 0.0)
 
 
-@each_library
-def test_places_are_taken_clipped_and_put(library: str) -> None:
-    index, values = np.array([4, 0, 2]), np.arange(6.0).reshape(3, 2)
-    array = 10.0 + np.arange(12.0).reshape(6, 2)
-    expected = array.copy()
-    expected[index] = values
-    assert_array_equal(operate(library, "put", array.copy(), index, values), expected)
-    assert_array_equal(operate(library, "take", array, index), array[index])
-    assert_array_equal(operate(library, "take", array, np.array([1, 1, 0]), 1), array[:, [1, 1, 0]])
-    found = operate(library, "clip", np.array([-3.0, 0.5, 7.0, np.nan]), -1.0, 2.0)
-    assert_array_equal(found, [-1.0, 0.5, 2.0, np.nan])
-
-
 ROOTS = np.random.default_rng(1).normal(size=(3, 4, 4))
 MATRICES = ROOTS @ ROOTS.mT + 0.2 * np.eye(4)
 

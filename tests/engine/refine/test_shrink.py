@@ -15,14 +15,13 @@ from scipy.stats import invgamma, invwishart, multivariate_normal, wishart
 from skmix.engine.em import regulariser_of
 from skmix.engine.model import FloatArray, IntArray, Options, Parameters
 from skmix.engine.refine.shrink import (
-    Part,
+    KernelRows,
     errors_left_out,
     likeliest_rows,
     log_marginal_likelihood,
     prior_of_start,
     reduce_correlations,
-    relative_spreads,
-    share_of,
+    relative_eigenvalues,
 )
 from skmix.engine.sources.summary import measure
 from skmix.engine.starts import Wanted, class_wise
@@ -51,7 +50,7 @@ def test_marginal_likelihood_of_matrices_is_an_average() -> None:
     """Against the mean of Wishart densities over many covariances drawn from the prior."""
     target = random_covariances(np.random.default_rng(0), 1, 2)[0]
     scatter, mass = 6.0 * random_covariances(np.random.default_rng(1), 1, 2)[0], 9.0
-    spreads = relative_spreads(scatter[None], target, np.array([mass]))
+    spreads = relative_eigenvalues(scatter[None], target, np.array([mass]))
 
     def direct(rows: float) -> float:
         drawn = invwishart(rows + 3.0, rows * target).rvs(20_000, random_state=0)
@@ -69,13 +68,15 @@ def test_the_likeliest_amount_is_what_scatters_were_drawn_with() -> None:
         drawn = invwishart(rows + 4.0, rows * target).rvs(200, random_state=1)
         random = np.random.default_rng(2)
         scatters = np.stack([wishart(14, p).rvs(random_state=random) for p in drawn])
-        found = likeliest_rows(np.full(200, 15.0), relative_spreads(scatters, target, np.full(200, 15.0)), 3)
+        found = likeliest_rows(
+            np.full(200, 15.0), relative_eigenvalues(scatters, target, np.full(200, 15.0)), 3
+        )
         assert 0.7 * rows < found < 1.5 * rows
     same = wishart(14, target).rvs(400, random_state=3)
     mass = np.full(400, 15.0)
-    assert likeliest_rows(mass, relative_spreads(same, target, mass), 3) > 300.0
+    assert likeliest_rows(mass, relative_eigenvalues(same, target, mass), 3) > 300.0
     variances = same[:, [0, 1, 2], [0, 1, 2]]
-    assert likeliest_rows(mass, relative_spreads(variances, target, mass), 1) > 300.0
+    assert likeliest_rows(mass, relative_eigenvalues(variances, target, mass), 1) > 300.0
 
 
 def test_features_that_are_constant_in_some_kernels_do_not_decide() -> None:
@@ -84,16 +85,16 @@ def test_features_that_are_constant_in_some_kernels_do_not_decide() -> None:
     target = random_covariances(random, 1, 4)[0]
     scatters = np.stack([wishart(14, target).rvs(random_state=random) for _ in range(30)])
     mass = np.full(30, 15.0)
-    expected = likeliest_rows(mass, relative_spreads(scatters[:, :3, :3], target[:3, :3], mass), 3)
+    expected = likeliest_rows(mass, relative_eigenvalues(scatters[:, :3, :3], target[:3, :3], mass), 3)
     scatters[:, 3] = scatters[:, :, 3] = 0.0
-    assert likeliest_rows(mass, relative_spreads(scatters, target, mass), 4) == pytest.approx(expected)
+    assert likeliest_rows(mass, relative_eigenvalues(scatters, target, mass), 4) == pytest.approx(expected)
     variances = np.diagonal(scatters, axis1=1, axis2=2)
-    alone = likeliest_rows(mass, relative_spreads(variances[:, :3], target[:3, :3], mass), 1)
-    assert likeliest_rows(mass, relative_spreads(variances, target, mass), 1) == pytest.approx(alone)
-    assert likeliest_rows(mass, relative_spreads(np.zeros((30, 4, 4)), target, mass), 4) == 1e6
+    alone = likeliest_rows(mass, relative_eigenvalues(variances[:, :3], target[:3, :3], mass), 1)
+    assert likeliest_rows(mass, relative_eigenvalues(variances, target, mass), 1) == pytest.approx(alone)
+    assert likeliest_rows(mass, relative_eigenvalues(np.zeros((30, 4, 4)), target, mass), 4) == 1e6
     # A ten-thousandth of the common variance is as good as none.
     scatters[:, 3, 3] = 15e-4 * target[3, 3]
-    assert likeliest_rows(mass, relative_spreads(scatters, target, mass), 4) == pytest.approx(expected)
+    assert likeliest_rows(mass, relative_eigenvalues(scatters, target, mass), 4) == pytest.approx(expected)
 
 
 def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance() -> None:
@@ -103,11 +104,11 @@ def test_correlations_are_reduced_by_the_share_of_their_variance_that_is_chance(
     drawn = random.multivariate_normal(np.zeros(2), [[1.0, rho], [rho, 1.0]], size=(4000, n_rows))
     chance = np.var([np.corrcoef(rows.T)[0, 1] for rows in drawn])
     covariance = np.array([[4.0, 2.0 * rho], [2.0 * rho, 1.0]])
-    found = reduce_correlations(covariance, n_rows)
-    assert_allclose(1.0 - found[0, 1] / covariance[0, 1], chance / rho**2, rtol=0.1)
+    found, share = reduce_correlations(covariance, n_rows)
+    assert_allclose(share, chance / rho**2, rtol=0.1)
+    assert_allclose(found, [[4.0, 2.0 * rho * (1.0 - share)], [2.0 * rho * (1.0 - share), 1.0]])
     # The formula itself, for so few rows that each counts.
-    few = reduce_correlations(covariance, 4)
-    assert_allclose(1.0 - few[0, 1] / covariance[0, 1], (1.0 - rho**2) ** 2 / 3.0 / rho**2, rtol=1e-12)
+    assert_allclose(reduce_correlations(covariance, 4)[1], (1.0 - rho**2) ** 2 / 3.0 / rho**2, rtol=1e-12)
 
 
 def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Options]:
@@ -123,24 +124,17 @@ def problem(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters, Opt
 
 
 def test_covariances_are_shrunk_towards_the_tied_one() -> None:
-    """Of a first fit, with correlations reduced for N − K rows: a prior without end leaves nothing else."""
+    """A prior without end leaves nothing else, and tied covariances are not shrunk."""
     X, classes, starts, options = problem("full")
     frame = measure(X, structure_of("full"))
     found = with_shrinkage(X, classes, starts, options, frame=frame)
-    assert found.covariance_prior is not None
-    assert found.covariance_prior_scale is not None
     tied = replace(options, covariance_type="tied")
     of_tied = replace(starts, covariances=structure_of("tied").from_full(starts.covariances))
-    first = fit(X, classes, of_tied, tied, frame=frame)
-    common = first.parameters.covariances[first.best]
-    assert_allclose(found.covariance_prior_scale, reduce_correlations(common, 45 - 3), rtol=1e-9)
     strong = replace(found, covariance_prior=1e9, max_iter=5)
     covariances = fit(X, classes, starts, strong, frame=frame).parameters.covariances
     target = np.broadcast_to(found.covariance_prior_scale, covariances.shape)
     assert_allclose(covariances, target, rtol=1e-6, atol=1e-6)
     assert with_shrinkage(X, classes, of_tied, tied, frame=frame) is tied
-    # The share of T in (m S + ν T) / (m + ν), for ν rows of the prior and m of the kernel.
-    assert share_of(30.0, 10.0) == pytest.approx(0.75)
 
 
 # ---------------------------------------------------------------- without a fit
@@ -163,11 +157,11 @@ def test_the_prior_of_separate_kernels_is_the_pooled_covariance_at_its_likeliest
     rows, common = prior_of_start(X, classes, None, start, structure, regulariser, frame)
     scatters = np.stack([n * np.cov(X[classes == c].T, bias=True) for c, n in enumerate(sizes)])
     pooled = scatters.sum(axis=0) / 160.0
-    expected = np.diag(pooled) if covariance_type == "diag" else reduce_correlations(pooled, 157.0)
+    expected = np.diag(pooled) if covariance_type == "diag" else reduce_correlations(pooled, 157.0)[0]
     assert_allclose(common, expected, rtol=1e-9)
     if covariance_type == "diag":
         scatters = np.diagonal(scatters, axis1=1, axis2=2)
-    spreads, order = relative_spreads(scatters, common, sizes), 3 if covariance_type == "full" else 1
+    spreads, order = relative_eigenvalues(scatters, common, sizes), 3 if covariance_type == "full" else 1
     assert 1.0 < rows < 160.0
     best = log_marginal_likelihood(rows, sizes, spreads, order)
     for other in (0.8 * rows, 1.25 * rows):
@@ -200,7 +194,7 @@ def test_rows_are_predicted_without_themselves(by_feature: bool) -> None:
         return np.diag(np.diagonal(total)) if by_feature else kept * total + rest
 
     whole = sum(moments(masses, k)[2] for k in range(4)) / masses.sum()
-    parts = [Part(x[part == k], masses[part == k]) for k in range(4)]
+    parts = [KernelRows(x[part == k], masses[part == k]) for k in range(4)]
     target = common(masses)
     target = np.diagonal(target) if by_feature else target
     found = errors_left_out(x, masses, part, parts, classes, strengths, target, kept)
@@ -219,7 +213,7 @@ def test_rows_are_predicted_without_themselves(by_feature: bool) -> None:
 
 def test_a_row_whose_class_has_no_other_rows_has_no_error() -> None:
     x, part = np.array([[0.0], [1.0], [5.0]]), np.array([0, 0, 1])
-    parts = [Part(x[part == k], np.ones(np.sum(part == k))) for k in range(2)]
+    parts = [KernelRows(x[part == k], np.ones(np.sum(part == k))) for k in range(2)]
     errors = errors_left_out(x, np.ones(3), part, parts, np.arange(2), np.ones(1), np.eye(1), 1.0)
     assert errors[2, 0] == 0.0 < errors[0, 0]
 
@@ -248,7 +242,7 @@ def test_heavy_tails_need_a_stronger_prior_than_their_scatters_say() -> None:
     )
     scatters = np.stack([100 * np.cov(X[classes == c].T, bias=True) for c in (0, 1)])
     sizes = np.array([100.0, 100.0])
-    assert likeliest_rows(sizes, relative_spreads(scatters, common, sizes), 4) < 20.0
+    assert likeliest_rows(sizes, relative_eigenvalues(scatters, common, sizes), 4) < 20.0
     assert rows > 200.0
 
 
@@ -289,13 +283,13 @@ def test_the_strength_is_the_likeliest_for_the_scatters_of_the_first_fit(covaria
     away = X[:, None] - w.T @ X / mass[:, None]
     scatters = np.einsum("nk,nkd,nke->kde", w, away, away)
     if covariance_type == "full":
-        target, order = reduce_correlations(model.covariances, 45.0 - 3.0), 8
+        target, order = reduce_correlations(model.covariances, 45.0 - 3.0)[0], 8
     else:
         target, order = mass @ model.covariances / 45.0, 1
         scatters = np.diagonal(scatters, axis1=1, axis2=2)
     assert found.covariance_prior_scale is not None
     assert_allclose(found.covariance_prior_scale, target, rtol=1e-9)
-    spreads = relative_spreads(scatters, target, mass)
+    spreads = relative_eigenvalues(scatters, target, mass)
     tried = np.geomspace(1e-2, 1e6, 2001)
     best = tried[np.argmax([log_marginal_likelihood(rows, mass, spreads, order) for rows in tried])]
     assert 0.1 < best < 1e4

@@ -15,7 +15,8 @@ import numpy as np
 from .arrays import Array, BoolArray, FloatArray, IntArray, namespace, pick, to_numpy
 
 Answer = TypeVar("Answer")
-_CHUNK = 1 << 14
+# Rows checked for infinite values at a time.
+_CHECKED = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,7 @@ class Block:
     # −1 for none. None for one class.
     y: np.ndarray | None = None
     weights: FloatArray | None = None  # (n,): weights of the rows; None when all are one
-    # Index of the block, its own and the same in every pass: seeds its random draws, and what passes keep of
-    # its rows is found by it.
-    number: int = 0
+    number: int = 0  # of the block, the same in every pass; seeds its draws and keys its cache
     names: np.ndarray | None = None  # (C,): if given, y holds indices into these names, which sort faster
 
     def rows(self, which: np.ndarray | slice) -> Block:
@@ -82,8 +81,8 @@ class Block:
                     f"Block {self.number} has {n_rows} rows, but {name} of shape {part.shape}. In Dask "
                     "they must have the same chunks: make them from one, or call compute_chunk_sizes()."
                 )
-        for a in range(0, n_rows if values else 0, _CHUNK):
-            infinite = np.isinf(self.X[a : a + _CHUNK])
+        for a in range(0, n_rows if values else 0, _CHECKED):
+            infinite = np.isinf(self.X[a : a + _CHECKED])
             if infinite.any():
                 i, j = np.argwhere(infinite)[0]
                 raise ValueError(
@@ -135,7 +134,7 @@ def is_missing(labels: np.ndarray) -> BoolArray:
     return np.array([x is None or type(x).__name__ == "NAType" or x != x for x in labels], dtype=bool)
 
 
-def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
+def distinct_labels(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndarray, IntArray]:
     """Return the distinct labels (C,), sorted, and each label (n,) as an index into them, −1 if missing.
 
     With `names`, labels are indices into these.
@@ -143,7 +142,7 @@ def number(labels: np.ndarray, names: np.ndarray | None = None) -> tuple[np.ndar
     if names is not None:
         present = np.flatnonzero(np.bincount(labels, minlength=len(names)))
         index_of = np.zeros(len(names), dtype=np.int64)
-        found, index_of[present] = number(names[present])
+        found, index_of[present] = distinct_labels(names[present])
         return found, index_of[labels]
     missing = is_missing(labels)
     index = np.full(len(labels), -1)

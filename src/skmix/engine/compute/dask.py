@@ -31,7 +31,7 @@ from .blocks import Block, encode
 Answer = TypeVar("Answer")
 
 # Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.
-_TOGETHER = 8
+_BLOCKS_PER_TASK = 8
 # Answers that one task of the tree merges.
 _FAN_IN = 16
 # Answers that the client merges itself: sending so few takes less time than another task.
@@ -67,7 +67,7 @@ def check_kind(value: Any, name: str) -> None:
 # ---------------------------------------------------------------- blocks
 
 
-class _Part(NamedTuple):
+class _Partition(NamedTuple):
     """A block: rows (n, M), labels and weights (n,) or None, as futures on a cluster or delayed objects."""
 
     rows: Any
@@ -86,7 +86,7 @@ class DaskBlocks:
 
     n_features: int
     feature_names: list[str] | None
-    parts: list[_Part]
+    parts: list[_Partition]
     client: Any = None
     threads: dict[str | None, int] = field(default_factory=dict)
     columns: list[int] | None = None
@@ -100,7 +100,7 @@ class DaskBlocks:
             return reduce(merge, dask.compute(*self._merged(shared, merge)))
         with _cluster_errors(self.client), dask.config.set(_CONFIG):
             # As a task of its own, the work is sent to each worker once and recomputed if it is lost.
-            shared = self.client.submit(_identity, (work, self.columns), key=_unique_name(work))
+            shared = self.client.submit(tuple, (work, self.columns), key=_unique_name(work))
             futures = self._merged(shared, merge)
             _wait(self.client, futures)
             return reduce(merge, self.client.gather(futures))
@@ -111,18 +111,18 @@ class DaskBlocks:
         for worker, own in groupby(self.parts, key=attrgetter("worker")):
             parts = [part[:4] for part in own]
             # Every thread gets a task. Without a cluster blocks stay apart: a task would hold all of its own.
-            size = max(1, min(_TOGETHER, len(parts) // self.threads.get(worker, len(parts))))
-            groups = [zip(*parts[a : a + size], strict=True) for a in range(0, len(parts), size)]
-            answers = self._map(_answer, [(shared, merge, *map(list, group)) for group in groups], worker)
+            size = max(1, min(_BLOCKS_PER_TASK, len(parts) // self.threads.get(worker, len(parts))))
+            batches = [zip(*batch, strict=True) for batch in _batches(parts, size)]
+            answers = self._map(_answer, [(shared, merge, *map(list, batch)) for batch in batches], worker)
             roots += self._tree(answers, merge, 1, worker)
         return self._tree(roots, merge, _ROOTS)
 
     def _tree(
         self, level: list[Any], merge: Callable[..., Any], n_roots: int, worker: str | None = None
     ) -> list[Any]:
+        """Return at most `n_roots` answers, merged level by level."""
         while len(level) > n_roots:
-            groups = [level[a : a + _FAN_IN] for a in range(0, len(level), _FAN_IN)]
-            level = self._map(reduce, [(merge, group) for group in groups], worker)
+            level = self._map(reduce, [(merge, batch) for batch in _batches(level, _FAN_IN)], worker)
         return level
 
     def coded(self, classes: np.ndarray) -> DaskBlocks:
@@ -151,6 +151,10 @@ class DaskBlocks:
             return [dask.delayed(function, pure=False)(*each) for each in arguments]
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         return self.client.map(function, *zip(*arguments, strict=True), pure=False, **where)
+
+
+def _batches(values: list[Any], size: int) -> list[list[Any]]:
+    return [values[a : a + size] for a in range(0, len(values), size)]
 
 
 def _answer(
@@ -197,7 +201,7 @@ def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:
             threads = client.nthreads()
             holders = [min(found[future.key], default=None) for future in arrays[:n_blocks]]
     columns = (arrays[a : a + n_blocks] for a in range(0, 3 * n_blocks, n_blocks))
-    parts = [_Part(*each) for each in zip(*columns, range(n_blocks), holders, strict=True)]
+    parts = [_Partition(*each) for each in zip(*columns, range(n_blocks), holders, strict=True)]
     # By worker, so that each merges its own answers first.
     parts.sort(key=lambda part: part.worker or "")
     return DaskBlocks(rows.shape[1], _feature_names(X), parts, client, threads)
@@ -306,10 +310,6 @@ def map_rows(
 
 
 # ---------------------------------------------------------------- clusters
-
-
-def _identity(value: Answer) -> Answer:
-    return value
 
 
 def check_workers(client: Any, version: str) -> None:

@@ -43,7 +43,7 @@ _LOWEST_LOG = -600.0
 # Lower limit on a class's share of a row's density.
 _LEAST_SHARE = 1e-280
 # Derivatives of a delicate kernel below this share of the largest are negligible.
-_NEGLIGIBLE = 1e-12
+_NEGLIGIBLE_DERIVATIVE = 1e-12
 # Bound on the moves of weights and covariances, as exponents: larger ones would overflow.
 _FARTHEST_POWER = 30.0
 # Bound on the moves of means, in units of their kernels.
@@ -264,7 +264,7 @@ class Objective:
         first, second, mass = sums[:, :n_features], sums[:, n_features:-1], sums[:, -1]
         for k in model.delicate:
             derivatives = np.abs(own[k])
-            index = np.flatnonzero(derivatives > _NEGLIGIBLE * derivatives.max())
+            index = np.flatnonzero(derivatives > _NEGLIGIBLE_DERIVATIVE * derivatives.max())
             difference = x.T[index] - point.means[k]
             weighted = difference * own[k, index, None]
             first[k] = weighted.sum(axis=0)

@@ -80,19 +80,9 @@ def absorb(
 ) -> tuple[Parameters, Running, float]:
     """Update one model with a batch: return the new one, the state, and the batch's log-likelihood before.
 
-    Parameters
-    ----------
-    X, classes, row_weights : array of shape (n, M), ndarray of shape (n,) and (n,)
-        The batch: rows, NaN where a value is missing; classes, −1 for none; weights, by default one. Rows of
-        another library have their E-step on their device.
-    parameters : Parameters
-        The model with its `class_prior`, in the data's coordinates.
-    running : Running or Frame
-        The state of the stream; for the first batch, the frame to use.
-    options : Options
-        Structure, floor, priors, threads.
-    decay : float
-        How fast the past fades, above 0.5 and at most 1.
+    The batch is rows X (n, M), NaN where a value is missing, classes (n,), −1 for none, and row weights (n,).
+    The model has its `class_prior` and is in the data's coordinates. For the first batch, `running` is the
+    frame to use. The lower `decay` is, above 0.5 and at most 1, the faster the past fades.
     """
     frame = running if isinstance(running, Frame) else running.frame
     source = open_source(X, classes, row_weights)

@@ -20,14 +20,14 @@ make kernels too narrow where groups have few rows. With frozen kernels this is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..compute.arrays import is_numpy, pick, to_numpy
+from ..compute.arrays import pick, to_numpy
 from ..compute.blocks import Block
 from ..compute.threads import one_blas_thread
 from ..em import Passes, say_fall
@@ -50,10 +50,11 @@ _ENOUGH_ROWS = 200_000
 _PARTS = 20
 # Standard errors that a gain must exceed.
 _ERRORS = 2.0
-# Strengths in turn that are worse than the best, after which no other is tried.
+# Strengths in a row that are no better than the best, after which the search ends.
 _WORSE = 2
 # Largest number of passes of each candidate, which starts from the one before.
 _PASSES = 50
+# Expected rows below which a kernel is empty.
 _EMPTY = 1e-130
 
 
@@ -71,21 +72,21 @@ class Shifted:
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Sums over rows. Those of disjoint rows add."""
+class GroupSums:
+    """GroupSums over rows. Those of disjoint rows add."""
 
     # By group: log-likelihoods (B,) of parts of its rows, mass (K,), first moments (K, M) and their origins.
     groups: dict[int, tuple[FloatArray, FloatArray, FloatArray, FloatArray]]
     second: FloatArray | float  # (K, S): second-order terms about each group's origins
 
 
-def add(a: Sums, b: Sums) -> Sums:
+def add(a: GroupSums, b: GroupSums) -> GroupSums:
     """Return the sums of the rows of both, which have the same origins; both stay as they are."""
     groups = a.groups | b.groups
     for j in a.groups.keys() & b.groups.keys():
         one, two = a.groups[j], b.groups[j]
         groups[j] = (one[0] + two[0], one[1] + two[1], one[2] + two[2], one[3])
-    return Sums(groups, a.second + b.second)
+    return GroupSums(groups, a.second + b.second)
 
 
 class Entered(NamedTuple):
@@ -100,18 +101,18 @@ class Entered(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
-    """Which rows to take: those that are held out in a fold, or the others. The seed decides on the folds."""
+class Fold:
+    """The rows that are held out in a fold, or the others; the seed assigns rows to folds."""
 
     seed: int
-    fold: int
+    number: int
     held_out: bool
 
-    def of(self, number: int, n_rows: int) -> tuple[IntArray, IntArray]:
-        """Return the rows of a block that are in the part, and random classes 0 … `_PARTS` − 1 of them."""
-        random = np.random.default_rng([self.seed, number])
+    def of(self, block: int, n_rows: int) -> tuple[IntArray, IntArray]:
+        """Return the chosen rows of a block, and random parts 0 … `_PARTS` − 1 of them."""
+        random = np.random.default_rng([self.seed, block])
         folds = random.integers(0, _FOLDS, size=n_rows)
-        taken = np.flatnonzero((folds == self.fold) == self.held_out)
+        taken = np.flatnonzero((folds == self.number) == self.held_out)
         return taken, random.integers(0, _PARTS, size=n_rows)[taken]
 
 
@@ -132,35 +133,28 @@ def check_source(source: RowSource) -> None:
 class GroupRows:
     """Rows by group: passes in which every group has its own means."""
 
-    def __init__(self, source: RowSource, n_groups: int, part: Part | None = None) -> None:
+    def __init__(self, source: RowSource, n_groups: int, fold: Fold | None = None) -> None:
         check_source(source)
-        self.source, self.n_groups, self.part = source, n_groups, part
-        self.parted = part is not None and part.held_out
+        self.source, self.n_groups, self.fold = source, n_groups, fold
+        self.parted = fold is not None and fold.held_out
         self._own: list[tuple[int, RowSource]] = []
         if isinstance(source, ArrayRows):
             X, codes, weights = source.start_rows()
-            self._own = list(_split(type(source), Block(X, codes, weights), part))
+            self._own = list(_split(type(source), Block(X, codes, weights), fold))
 
     def expect(
         self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting, *, moments: bool
-    ) -> Sums:
+    ) -> GroupSums:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
-        given = Entered(parameters, shifts, factor, setting, _PARTS if self.parted else 1, moments)
-        if isinstance(self.source, BlockRows):
-            kind: Any = GapRows if self.source.summary.gaps else MemoryRows
-            found: Sums = self.source.blocks.reduce(partial(_expect_block, kind, self.part, given), add)
-            return found
-        inside = parameters.map(self.source.to_device)
-        if not is_numpy(inside.means):
-            factor = setting.structure.factor(inside.covariances, self.source.n_features)
-            given = given._replace(shifts=self.source.to_device(shifts), factor=factor)
-        given = given._replace(parameters=inside)
-        total = Sums({}, 0.0)
-        for j, rows in self._own:
-            total = add(total, _expect_group(rows, j, given))
-        return total
+        place, n_parts = self.source.to_device, _PARTS if self.parted else 1
+        given = Entered(parameters.map(place), place(shifts), factor.map(place), setting, n_parts, moments)
+        if not isinstance(self.source, BlockRows):
+            return _expect_groups(self._own, given)
+        kind: Any = GapRows if self.source.summary.gaps else MemoryRows
+        found: GroupSums = self.source.blocks.reduce(partial(_expect_block, kind, self.fold, given), add)
+        return found
 
-    def log_likelihoods(self, sums: Sums) -> FloatArray:
+    def log_likelihoods(self, sums: GroupSums) -> FloatArray:
         """Return the log-likelihoods (L, B) of the groups, zero of those without rows."""
         found = np.zeros((self.n_groups, _PARTS if self.parted else 1))
         for j, (own, *_) in sums.groups.items():
@@ -168,15 +162,15 @@ class GroupRows:
         return found
 
 
-def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, RowSource]]:
+def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, RowSource]]:
     """Yield the groups of a block and their rows, as sources of a kind."""
     codes = None
-    if part is not None:
-        taken, codes = part.of(block.number, block.X.shape[0])
+    if fold is not None:
+        taken, codes = fold.of(block.number, block.X.shape[0])
         block = block.rows(taken)
-        codes = codes if part.held_out else None
+        codes = codes if fold.held_out else None
     groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
-    if not len(groups):  # a part of few rows may be empty
+    if not len(groups):  # a fold of few rows may be empty
         return
     order = np.argsort(groups, kind="stable")
     present, first = np.unique(groups[order], return_index=True)
@@ -186,27 +180,28 @@ def _split(kind: Any, block: Block, part: Part | None) -> Iterator[tuple[int, Ro
         yield j, kind(X, None if codes is None else codes[index], weights)
 
 
-def _expect_group(rows: RowSource, j: int, given: Entered) -> Sums:
+def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
     """Do the E-step of a group's rows, which are in parts."""
     parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
     if given.n_parts > 1:
-        weights = np.repeat(to_numpy(weights), given.n_parts, axis=-1)
-        weights = weights if is_numpy(parameters.weights) else rows.to_device(weights)
+        weights = rows.to_device(np.repeat(to_numpy(weights), given.n_parts, axis=-1))
     own = Parameters(weights, parameters.means + given.shifts[j, ...][None, ...], parameters.covariances)
     found, origins = rows.expect(own, given.factor, given.setting, None, given.moments)
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
-    return Sums({j: sums}, found.second[0] if given.moments else 0.0)
+    return GroupSums({j: sums}, found.second[0] if given.moments else 0.0)
 
 
-def _expect_block(kind: Any, part: Part | None, given: Entered, block: Block) -> Sums:
+def _expect_groups(groups: Iterable[tuple[int, RowSource]], given: Entered) -> GroupSums:
+    """Do the E-step of the rows of some groups."""
+    return reduce(add, (_expect_group(rows, j, given) for j, rows in groups), GroupSums({}, 0.0))
+
+
+def _expect_block(kind: Any, fold: Fold | None, given: Entered, block: Block) -> GroupSums:
     """Do the E-step of a block with encoded labels, group by group."""
-    total = Sums({}, 0.0)
     # On a worker of a cluster, BLAS is not limited yet.
     with one_blas_thread():
-        for j, rows in _split(kind, block.informative(), part):
-            total = add(total, _expect_group(rows, j, given))
-    return total
+        return _expect_groups(_split(kind, block.informative(), fold), given)
 
 
 # ---------------------------------------------------------------- passes
@@ -214,7 +209,7 @@ def _expect_block(kind: Any, part: Part | None, given: Entered, block: Block) ->
 
 def improve(
     rule: Likelihood,
-    sums: Sums,
+    sums: GroupSums,
     log_likelihood: FloatArray,
     current: Parameters,
     factor: Factor,
@@ -266,27 +261,25 @@ def shift_groups(
     anchor: FloatArray | None = None,
     judge: GroupRows | None = None,
 ) -> Shifted:
-    """Fit shifts of a strength in rows, beginning at one model, and with it the common parameters.
+    """Fit shifts of a given strength, and with them the common parameters, from one model.
 
     Parameters
     ----------
     rows : GroupRows
-        Rows, each in a group.
+        Rows, each in one of L groups.
     start : Parameters
-        One model in the data's coordinates, with weights (K, L) of L groups.
+        One model in the data's coordinates, with weights (K, L).
     strength : float
         Strength r of the prior, in rows; infinite for no shifts.
-    options : Options
-        How to fit, by EM.
-    frame : Frame
-        Frame of the rows.
+    options, frame : Options and Frame
+        How to fit, by EM, and the frame of the rows.
     shifts : ndarray of shape (L, K, M), optional
         Shifts to begin with; zero by default.
     anchor : ndarray of shape (K,), optional
-        Weights that those of groups are drawn to by the rule of Reynolds, Quatieri & Dunn, instead of their
-        M-step: π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with a = n_kj / (n_kj + r).
+        Draw the weights of groups to these by the rule of Reynolds, Quatieri & Dunn, instead of their M-step:
+        π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with a = n_kj / (n_kj + r).
     judge : GroupRows, optional
-        Other rows, whose log-likelihoods are returned, those of parts (B,) where they are held out.
+        Return the log-likelihoods of these rows instead, those of parts (B,) where they are held out.
     """
     n_groups, source = start.weights.shape[-1], rows.source
     own = np.zeros((n_groups, *start.means.shape)) if shifts is None else shifts / frame.scale
@@ -296,7 +289,7 @@ def shift_groups(
         assert isinstance(rule, Likelihood)
         current, factor = passes.enter(start.batch())
 
-        def value_of(sums: Sums) -> FloatArray:
+        def value_of(sums: GroupSums) -> FloatArray:
             """Record the objective and return the log-likelihood (L,) of each group."""
             found = rows.log_likelihoods(sums)[:, 0]
             total = rule.objective(found[None], current, factor)[0]
@@ -340,7 +333,7 @@ def shift_groups(
     )
 
 
-def _drawn_to(anchor: FloatArray, sums: Sums, strength: float, weights: FloatArray) -> FloatArray:
+def _drawn_to(anchor: FloatArray, sums: GroupSums, strength: float, weights: FloatArray) -> FloatArray:
     """Return weights (1, K, L) of groups between their own and those of the anchor (K,)."""
     weights = weights.copy()
     for j, (_, mass, *_) in sums.groups.items():
@@ -364,7 +357,7 @@ def choose_strength(source: RowSource, start: Parameters, options: Options, fram
     folds = range(_FOLDS if source.summary.n_rows < _ENOUGH_ROWS else 1)
 
     def fitted(fold: int, strength: float, last: Shifted | None) -> Shifted:
-        rows, judge = (GroupRows(source, n_groups, Part(seed, fold, held_out)) for held_out in (False, True))
+        rows, judge = (GroupRows(source, n_groups, Fold(seed, fold, held_out)) for held_out in (False, True))
         begin, shifts = (start, None) if last is None else (last.parameters, last.shifts)
         return shift_groups(rows, begin, strength, options, frame, shifts=shifts, judge=judge)
 

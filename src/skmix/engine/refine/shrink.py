@@ -36,17 +36,17 @@ from ..structures import Structure, structure_of
 from ..structures.linalg import rescaled, unpack
 
 # Smallest ν, in rows.
-_FEWEST = 1e-2
+_FEWEST_PRIOR_ROWS = 1e-2
 # Largest ν, in rows: all kernels then have the common covariance.
-_MOST = 1e6
+_MOST_PRIOR_ROWS = 1e6
 # Largest number of passes of the first fit: covariances converge early.
 _PASSES = 50
 # Kernels with fewer rows are left out of the marginal likelihood.
-_FEWEST_ROWS = 2.0
+_ROWS_FOR_SCATTER = 2.0
 # A feature with less than this share of the common variance counts as constant among a kernel's rows.
 _CONSTANT = 1e-3
 # Smallest variance of T in any direction, relative to each feature's.
-_LEAST = 1e-6
+_LEAST_VARIANCE = 1e-6
 # Strengths that are tried by leaving rows out.
 _N_STRENGTHS = 16
 # Largest of these strengths, as a multiple of all rows; the smallest is one row.
@@ -86,10 +86,11 @@ def with_shrinkage(source: RowSource, starts: Parameters, options: Options, *, f
         target = mass @ best.covariances[0] / mass.sum()
     else:
         # Each kernel's mean takes one degree of freedom.
-        target = reduce_correlations(_mean_covariance(best, common, mass), float(mass.sum()) - n_kernels)
-    own = mass > _FEWEST_ROWS
-    spreads = relative_spreads(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
-    rows = likeliest_rows(mass[own], spreads, n_features if scatters.ndim == 3 else 1)
+        mean = _mean_covariance(best, common, mass)
+        target, _ = reduce_correlations(mean, float(mass.sum()) - n_kernels)
+    own = mass > _ROWS_FOR_SCATTER
+    eigenvalues = relative_eigenvalues(scatters[own], rescaled(target, 1.0 / frame.scale), mass[own])
+    rows = likeliest_rows(mass[own], eigenvalues, n_features if scatters.ndim == 3 else 1)
     return replace(options, covariance_prior=rows, covariance_prior_scale=target)
 
 
@@ -112,7 +113,7 @@ def prior_of_start(
     the rows.
     """
     n_kernels, n_classes = start.weights.shape
-    floor = np.maximum(regulariser.floor, _LEAST * frame.variance) * frame.scale**2
+    floor = np.maximum(regulariser.floor, _LEAST_VARIANCE * frame.variance) * frame.scale**2
     frame = frame.standardised(structure)
     x = np.clip(X / frame.scale - frame.shift, -FARTHEST, FARTHEST)
     inside = np.clip(start.means / frame.scale - frame.shift, -FARTHEST, FARTHEST)
@@ -123,16 +124,15 @@ def prior_of_start(
         nearest[rows] = own[np.argmin(distances, axis=1)]
     among = np.flatnonzero(nearest >= 0)
     x, masses, (kernels, part) = x[among], masses[among], np.unique(nearest[among], return_inverse=True)
-    parts = [Part(x[part == k], masses[part == k]) for k in range(len(kernels))]
+    parts = [KernelRows(x[part == k], masses[part == k]) for k in range(len(kernels))]
     total, floor, by_chance = float(masses.sum()), floor / frame.scale**2, 1.0
-    if structure.common(floor).ndim == 1:
-        squares = reduce(np.add, (own.squares for own in parts))
-        target = np.maximum(squares / total, floor)
+    by_feature = structure.common(floor).ndim == 1
+    pooled = reduce(np.add, (own.scatter(by_feature=by_feature) for own in parts)) / total
+    if by_feature:
+        target = np.maximum(pooled, floor)
     else:
-        scatter = reduce(np.add, (own.scatter for own in parts))
-        raised, _ = structure_of("tied").raised(scatter[None] / total, floor)
-        by_chance = share_by_chance(raised[0], total - len(parts))
-        target = _reduced(raised[0], by_chance)
+        raised, _ = structure_of("tied").raised(pooled[None], floor)
+        target, by_chance = reduce_correlations(raised[0], total - len(parts))
     strength = 1.0
     if are_separate(start.weights) and structure.pools_as is not None:
         most = _MOST_OF_ROWS * max(total, 1.0)
@@ -147,14 +147,14 @@ def prior_of_start(
         counts = masses[some]
         best = int(np.argmin(counts @ errors))
         gain = errors[:, 0] - errors[:, best]
-        # The likeliest, unless another is better by more than one standard error, to which one row is added:
-        # where classes are far apart, gains are what rounding leaves of nothing.
+        # Keep the likeliest strength unless another gains more than one standard error, plus one row, so that
+        # rounding never decides.
         if counts @ gain > np.sqrt(1.0 + counts @ (gain - np.average(gain, weights=counts)) ** 2):
             strength = float(tried[best])
     return strength, rescaled(target, frame.scale)
 
 
-class Part:
+class KernelRows:
     """The rows x (n, M) nearest to one kernel, with masses (n,)."""
 
     def __init__(self, x: FloatArray, masses: FloatArray) -> None:
@@ -162,38 +162,34 @@ class Part:
         self.mean = masses @ x / self.mass
         self._rows = x, masses
 
-    @property
-    def scatter(self) -> FloatArray:
-        """Scatter (M, M) about the mean; with many features, those of all kernels may not fit in memory."""
+    def scatter(self, *, by_feature: bool) -> FloatArray:
+        """Return the scatter (M, M) about the mean, or its diagonal (M,).
+
+        It is not kept: with many features, those of all kernels may not fit in memory.
+        """
         x, masses = self._rows
         about = x - self.mean
-        return (about.T * masses) @ about
-
-    @property
-    def squares(self) -> FloatArray:
-        """Diagonal (M,) of the scatter."""
-        x, masses = self._rows
-        return masses @ np.square(x - self.mean)
+        return masses @ np.square(about) if by_feature else (about.T * masses) @ about
 
 
-def _likeliest_of_parts(parts: Sequence[Part], target: FloatArray, *, by_feature: bool) -> float:
+def _likeliest_of_parts(parts: Sequence[KernelRows], target: FloatArray, *, by_feature: bool) -> float:
     """Return the likeliest ν for the scatters of the rows of each kernel."""
-    own = [part for part in parts if part.mass > _FEWEST_ROWS]
+    own = [part for part in parts if part.mass > _ROWS_FOR_SCATTER]
     if not own:
-        return _MOST
+        return _MOST_PRIOR_ROWS
     mass = np.array([part.mass for part in own])
-    spreads = [
-        relative_spreads((part.squares if by_feature else part.scatter)[None], target, each)
+    eigenvalues = [
+        relative_eigenvalues(part.scatter(by_feature=by_feature)[None], target, each)
         for part, each in zip(own, mass[:, None], strict=True)
     ]
-    return likeliest_rows(mass, np.concatenate(spreads), 1 if by_feature else len(target))
+    return likeliest_rows(mass, np.concatenate(eigenvalues), 1 if by_feature else len(target))
 
 
 def errors_left_out(
     x: FloatArray,
     masses: FloatArray,
     part: IntArray,
-    parts: Sequence[Part],
+    parts: Sequence[KernelRows],
     classes: IntArray,
     strengths: FloatArray,
     target: FloatArray,
@@ -203,11 +199,10 @@ def errors_left_out(
 
     Each of the rows x (n, M), with masses (n,), is in a part (n,), and each part is a kernel of a class (K,),
     with a covariance of (S + νT) / (ν + m). A row is predicted without its share in the mean, mass and
-    scatter of its part and in T, of whose correlations a share was `kept`; of a mass above one, which stands
-    for several rows, one is left out. That changes matrices by a
-    multiple of u uᵀ, for the row's deviation u from the mean of its part, so one eigendecomposition for each
-    part serves all rows and strengths. With T (M,), covariances are diagonal. Rows whose class has no other
-    rows have no error.
+    scatter of its part and in T, of whose correlations a share was `kept`. A mass above one stands for
+    several rows; one is left out. Leaving a row out changes matrices by a multiple of u uᵀ, for its deviation
+    u from the mean of its part, so one eigendecomposition for each part serves all rows and strengths. With
+    T (M,), covariances are diagonal. Rows whose class has no other rows have no error.
     """
     by_feature = target.ndim == 1
     total = sum(own.mass for own in parts)
@@ -215,7 +210,7 @@ def errors_left_out(
     deviations = x - np.stack([own.mean for own in parts])[part]
     masses = np.minimum(masses, 1.0)
     left = own_mass - masses
-    # The last row of a part leaves nothing of it.
+    # Without its only row a part is empty.
     alone = left <= _NOTHING * own_mass
     left = np.where(alone, 1.0, left)
     # What a row contributes to the scatter of its part is this multiple of u uᵀ.
@@ -226,14 +221,14 @@ def errors_left_out(
         less = lost * (mine[:, None] + strengths * (1.0 if by_feature else kept) / total)
         mass = np.where(mine, left, own.mass)[:, None]
         if by_feature:
-            spreads, roots = own.squares / target, np.sqrt(target)
+            eigenvalues, roots = own.scatter(by_feature=True) / target, np.sqrt(target)
             a, u = (x - own.mean) / roots, deviations / roots
         else:
-            spreads, axes = eigh(own.scatter, target)
+            eigenvalues, axes = eigh(own.scatter(by_feature=False), target)
             a, u = (x - own.mean) @ axes, deviations @ axes
         a[mine] *= (own_mass / left)[mine, None]
-        spread = np.maximum(spreads, 0.0) + strengths[:, None]
-        distances, log_determinants = (_by_feature if by_feature else _along)(a, u, spread, less)
+        shrunk = np.maximum(eigenvalues, 0.0) + strengths[:, None]
+        distances, log_determinants = (_by_feature if by_feature else _along)(a, u, shrunk, less)
         logs = np.log(mass) - 0.5 * (log_determinants + (mass + strengths) * distances)
         logs += 0.5 * x.shape[1] * np.log(mass + strengths)
         logs[mine & alone] = -np.inf
@@ -248,24 +243,24 @@ def errors_left_out(
 
 
 def _along(
-    a: FloatArray, u: FloatArray, spread: FloatArray, less: FloatArray
+    a: FloatArray, u: FloatArray, shrunk: FloatArray, less: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return a A⁻¹ aᵀ and log |A| (n, G) for rows a and u (n, M) and A = diag(spread) − less · uᵀu.
+    """Return a A⁻¹ aᵀ and log |A| (n, G) for rows a and u (n, M) and A = diag(shrunk) − less · uᵀu.
 
-    The spreads are (G, M), the multiples (n, G).
+    The diagonals are (G, M), the multiples (n, G).
     """
-    inverse = 1.0 / spread.T
+    inverse = 1.0 / shrunk.T
     remaining = np.maximum(1.0 - less * (u**2 @ inverse), _NOTHING)
     distances = a**2 @ inverse + less * ((a * u) @ inverse) ** 2 / remaining
-    return distances, np.log(spread).sum(axis=1) + np.log(remaining)
+    return distances, np.log(shrunk).sum(axis=1) + np.log(remaining)
 
 
 def _by_feature(
-    a: FloatArray, u: FloatArray, spread: FloatArray, less: FloatArray
+    a: FloatArray, u: FloatArray, shrunk: FloatArray, less: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the same where each feature has a variance of its own."""
     distances, log_determinants = np.empty(less.shape), np.empty(less.shape)
-    for g, own in enumerate(spread):
+    for g, own in enumerate(shrunk):
         variances = np.maximum(own - less[:, g, None] * u**2, _NOTHING * own)
         distances[:, g] = (a**2 / variances).sum(axis=1)
         log_determinants[:, g] = np.log(variances).sum(axis=1)
@@ -277,36 +272,20 @@ def are_separate(weights: FloatArray) -> bool:
     return weights.shape[1] > 1 and bool(np.all(np.count_nonzero(weights, axis=1) == 1))
 
 
-def share_of(rows: float, rows_per_kernel: float) -> float:
-    """Return the share of T in the covariance of a kernel with `rows_per_kernel` rows, for ν = `rows`."""
-    return rows / (rows + rows_per_kernel)
+def reduce_correlations(covariance: FloatArray, n_rows: float) -> tuple[FloatArray, float]:
+    """Remove the share of the correlations of a covariance (M, M) that is due to chance in n rows.
 
-
-def reduce_correlations(covariance: FloatArray, n_rows: float) -> FloatArray:
-    """Shrink the correlations of a covariance (M, M) by the share due to chance in n rows."""
-    return _reduced(covariance, share_by_chance(covariance, n_rows))
-
-
-def share_by_chance(covariance: FloatArray, n_rows: float) -> float:
-    """Return the share of the correlations of a covariance (M, M) that is due to chance in n rows.
-
-    The intensity is that of Schäfer & Strimmer (2005), with the variance (1 − ρ²)² / (n − 1) of a correlation
-    of Gaussian rows.
+    Also return that share: the intensity of Schäfer & Strimmer (2005), with the variance
+    (1 − ρ²)² / (n − 1) of a correlation of Gaussian rows.
     """
-    deviations = np.sqrt(np.diagonal(covariance))
-    correlations = covariance / (deviations[:, None] * deviations)
-    off_diagonal = correlations[~np.eye(len(covariance), dtype=bool)]
-    chance = float(np.sum((1.0 - off_diagonal**2) ** 2)) / max(n_rows - 1.0, 1.0)
-    found = float(np.sum(off_diagonal**2))
-    return 1.0 if chance >= found else chance / found
+    deviations, diagonal = np.sqrt(np.diagonal(covariance)), np.eye(len(covariance), dtype=bool)
+    squared = np.square(covariance / (deviations[:, None] * deviations))[~diagonal]
+    chance, found = float(np.sum((1.0 - squared) ** 2)) / max(n_rows - 1.0, 1.0), float(np.sum(squared))
+    share = 1.0 if chance >= found else chance / found
+    return np.where(diagonal, covariance, (1.0 - share) * covariance), share
 
 
-def _reduced(covariance: FloatArray, share: float) -> FloatArray:
-    """Return a covariance (M, M) with that share of its correlations removed."""
-    return np.where(np.eye(len(covariance), dtype=bool), covariance, (1.0 - share) * covariance)
-
-
-def relative_spreads(scatters: FloatArray, target: FloatArray, mass: FloatArray) -> FloatArray:
+def relative_eigenvalues(scatters: FloatArray, target: FloatArray, mass: FloatArray) -> FloatArray:
     """Return the eigenvalues (K, M) of scatters (K, M, M) relative to a covariance T, (M, M) or (M,).
 
     For diagonals (K, M), the ratios to that of T are returned. Features that hardly vary among a kernel's
@@ -318,48 +297,48 @@ def relative_spreads(scatters: FloatArray, target: FloatArray, mass: FloatArray)
     varies = ratios > _CONSTANT * np.maximum(mass, 1.0)[:, None]
     if scatters.ndim == 2:
         return np.where(varies, ratios, np.nan)
-    spreads = np.full(varies.shape, np.nan)
-    for scatter, own, found in zip(scatters, varies, spreads, strict=True):
+    eigenvalues = np.full(varies.shape, np.nan)
+    for scatter, own, found in zip(scatters, varies, eigenvalues, strict=True):
         if own.any():
             pair = scatter[np.ix_(own, own)], target[np.ix_(own, own)]
             found[: own.sum()] = np.maximum(eigh(*pair, eigvals_only=True), 0.0)
-    return spreads
+    return eigenvalues
 
 
-def log_marginal_likelihood(rows: float, mass: FloatArray, spreads: FloatArray, order: int) -> float:
+def log_marginal_likelihood(rows: float, mass: FloatArray, eigenvalues: FloatArray, dimension: int) -> float:
     """Return log p(S | ν) of all kernels, up to a constant, for ν = `rows`.
 
-    `mass` (K,) are the rows of each kernel, `spreads` (K, M) `relative_spreads`, and `order` is the dimension
-    of each inverse-Wishart distribution: M, or 1 if each feature has its own.
+    `mass` (K,) are the rows of each kernel, `eigenvalues` (K, M) those of `relative_eigenvalues`, and
+    `dimension` is that of each inverse-Wishart distribution: M, or 1 if each feature has its own.
     """
-    used = np.isfinite(spreads).sum(axis=1)
+    used = np.isfinite(eigenvalues).sum(axis=1)
     # The marginal distribution of some features has the same form.
-    orders = used if order > 1 else np.ones_like(used)
-    freedom = (rows + orders + 1.0)[:, None]
+    dimensions = used if dimension > 1 else np.ones_like(used)
+    freedom = (rows + dimensions + 1.0)[:, None]
     after = freedom + mass[:, None] - 1.0
-    places = np.arange(order)
-    within = places < orders[:, None]
+    places = np.arange(dimension)
+    within = places < dimensions[:, None]
     halves = np.where(within, 0.5 * places, 0.0)
     gammas = gammaln(0.5 * after - halves) - gammaln(0.5 * freedom - halves)
     gammas = np.where(within, gammas, 0.0).sum(axis=1)
-    if order == 1:
+    if dimension == 1:
         gammas *= used
     powers = 0.5 * freedom[:, 0] * used * np.log(rows)
-    powers -= 0.5 * after[:, 0] * np.nansum(np.log(rows + spreads), axis=1)
+    powers -= 0.5 * after[:, 0] * np.nansum(np.log(rows + eigenvalues), axis=1)
     return float(np.sum(gammas + powers))
 
 
-def likeliest_rows(mass: FloatArray, spreads: FloatArray, order: int) -> float:
+def likeliest_rows(mass: FloatArray, eigenvalues: FloatArray, dimension: int) -> float:
     """Return the ν that maximises `log_marginal_likelihood`."""
-    if not np.isfinite(spreads).any():
-        return _MOST
-    grid = np.linspace(np.log(_FEWEST), np.log(_MOST), 60)
-    values = [log_marginal_likelihood(np.exp(v), mass, spreads, order) for v in grid]
+    if not np.isfinite(eigenvalues).any():
+        return _MOST_PRIOR_ROWS
+    grid = np.linspace(np.log(_FEWEST_PRIOR_ROWS), np.log(_MOST_PRIOR_ROWS), 60)
+    values = [log_marginal_likelihood(np.exp(v), mass, eigenvalues, dimension) for v in grid]
     best = int(np.argmax(values))
     if best == len(grid) - 1:
-        return _MOST
+        return _MOST_PRIOR_ROWS
     found = minimize_scalar(
-        lambda v: -log_marginal_likelihood(np.exp(v), mass, spreads, order),
+        lambda v: -log_marginal_likelihood(np.exp(v), mass, eigenvalues, dimension),
         bounds=(grid[max(best - 1, 0)], grid[best + 1]),
         method="bounded",
     )

@@ -22,17 +22,10 @@ def least_log_loss(
 ) -> tuple[float, float]:
     """Return the temperature of least log-loss, and that loss.
 
-    The loss is convex in the inverse temperature, so its slope has one root unless it is monotone.
-
-    Parameters
-    ----------
-    log_joints : ndarray of shape (n, L)
-        Log-joints of rows and classes, up to a constant for each row.
-    codes, weights : ndarray of shape (n,)
-        The true classes, and the weights of the rows.
-    lowest : float, default=1.0
-        Lowest temperature. The default never sharpens probabilities, which would not end if no row is
-        misclassified. Zero sets no limit.
+    Log-joints (n, L) are up to a constant for each row; codes (n,) are the true classes, weights (n,) those
+    of the rows. The loss is convex in the inverse temperature, so its slope has one root unless it is
+    monotone. The default limit never sharpens probabilities: if no row is misclassified, the best temperature
+    would be zero.
     """
     gaps, offset = _relative(log_joints, codes)
 

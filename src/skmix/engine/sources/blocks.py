@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..compute.arrays import send
-from ..compute.blocks import Block, Blocks, number
+from ..compute.blocks import Block, Blocks, distinct_labels
 from ..compute.threads import one_blas_thread
 from ..estep.coverage import GAPS
 from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
@@ -144,7 +144,7 @@ def summarise_block(seed: int, block: Block, device: str | None = None) -> Summa
     block.check(values=device is None)
     n_weighted = len(block.X) if block.weights is None else np.count_nonzero(block.weights)
     block = block.informative()
-    labels, index = (None, None) if block.y is None else number(block.y, block.names)
+    labels, index = (None, None) if block.y is None else distinct_labels(block.y, block.names)
     found = summarise(block.X if device is None else send(block.X, device), index, block.weights)
     if np.isinf([found.moments.low, found.moments.high]).any():
         block.check()
