@@ -2,7 +2,7 @@
 
 `Tail` itself is no tail: Gaussian kernels alone. `StudentT` gives kernels heavy tails, `Background` adds a
 uniform distribution beside them. Passes, update rules and densities ask the tail of the parameters, and
-branch on nothing else.
+branch on nothing else. Models with a tail are on the host.
 
 A row of a t kernel with ν degrees of freedom is Gaussian with covariance P / u, where u ~ Gamma(ν/2, ν/2).
 Given the row, u has the mean (ν + M) / (ν + d²), for a squared Mahalanobis distance d². The E-step weights
@@ -21,21 +21,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import digamma, gammaln
 
-from .compute.arrays import (
-    TINY,
-    Array,
-    FloatArray,
-    IntArray,
-    Record,
-    clip,
-    digamma,
-    gammaln,
-    namespace,
-    safe_log,
-    trigamma,
-    where,
-)
+from .compute.arrays import TINY, Array, FloatArray, IntArray, Record, safe_log, trigamma
 
 # Smallest learnt degrees of freedom: a Cauchy distribution.
 LEAST_DEGREES = 1.0
@@ -207,11 +195,11 @@ class StudentT(Tail):
     def _like(self, values: Array) -> Array:
         """Return the degrees of freedom with as many axes as the values (R, K, …)."""
         shape = self.degrees.shape + (1,) * (values.ndim - self.degrees.ndim)
-        return namespace(self.degrees).reshape(self.degrees, shape)
+        return self.degrees.reshape(shape)
 
     def log_peaks(self, log_determinant: Array, n_features: int | IntArray) -> Array:
         degrees = self._like(log_determinant)
-        powers = log_determinant + n_features * namespace(degrees).log(math.pi * degrees)
+        powers = log_determinant + n_features * np.log(math.pi * degrees)
         return gammaln(0.5 * (degrees + n_features)) - gammaln(0.5 * degrees) - 0.5 * powers
 
     def at_distances(
@@ -244,8 +232,8 @@ class StudentT(Tail):
         if not learn_degrees:
             return class_mass, self
         precisions, log_precisions = sums
-        gap = (log_precisions - precisions) / mass
-        return class_mass, StudentT(where(alive, likeliest_degrees(where(alive, gap, -1.0)), self.degrees))
+        gap = np.where(alive, (log_precisions - precisions) / mass, -1.0)
+        return class_mass, StudentT(np.where(alive, likeliest_degrees(gap), self.degrees))
 
     def take_kernels(self, kernels: IntArray) -> Tail:
         return StudentT(np.take_along_axis(self.degrees, kernels, axis=1))
@@ -306,20 +294,20 @@ class Background(Tail):
 
     def joint(self, weights: FloatArray) -> FloatArray:
         own = self.weights[..., None, :]
-        return namespace(weights).concat([weights * (1.0 - own), own], axis=-2)
+        return np.concatenate([weights * (1.0 - own), own], axis=-2)
 
     def split(self, weights: FloatArray) -> tuple[FloatArray, Tail]:
         return weights[:, :-1, :], replace(self, weights=weights[:, -1, :])
 
     def all_mass(self, mass: FloatArray, sums: Sums) -> FloatArray:
-        return namespace(mass).concat([mass, sums[0][:, None, :]], axis=1)
+        return np.concatenate([mass, sums[0][:, None, :]], axis=1)
 
     def improve(
         self, class_mass: FloatArray, mass: FloatArray, alive: Array, sums: Sums, *, learn_degrees: bool
     ) -> tuple[FloatArray, Tail]:
-        sizes = namespace(class_mass).sum(class_mass, axis=1)
+        sizes = class_mass.sum(axis=1)
         class_mass, own = class_mass[:, :-1, :], class_mass[:, -1, :]
-        weights = where(sizes > 0, own / clip(sizes, TINY, np.inf), self.weights)
+        weights = np.where(sizes > 0, own / np.maximum(sizes, TINY), self.weights)
         return class_mass, replace(self, weights=weights)
 
     def transformed(self, function: Callable[[FloatArray], FloatArray]) -> Tail:
