@@ -96,7 +96,7 @@ def whole(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(X, np.repeat(np.arange(n_groups), n_rows))
-        found.append(Study(model).unusual(level=LEVEL)["unusual"].to_numpy())
+        found.append(Study(model).unusual(alpha=LEVEL)["unusual"].to_numpy())
     return np.array(found)
 
 

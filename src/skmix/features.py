@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skmix.io.scales import Arcsinh, Logicle
+from .io.scales import Arcsinh, Logicle
 
 __all__ = ["Arcsinh", "Deskew", "Logicle"]
 

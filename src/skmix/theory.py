@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma, entr, gammaln, logsumexp, multigammaln, xlogy
 
-from skmix.engine.model import FloatArray, Parameters
-from skmix.io.labels import check_length
+from .engine.model import FloatArray, Parameters
+from .io.labels import check_length
 
 __all__ = [
     "Beliefs",

@@ -195,8 +195,8 @@ def test_progress_tells_steps_shares_and_the_first_part_of_messages() -> None:
             (task,) = watch.tasks
             assert (task.completed, task.total) == (1, None)
             assert TimeLeft().render(task).plain == ""
-        with watch.share("reading") as done:
-            done(0.5)
+        with watch.steps("reading", None) as report:
+            report(share=0.5)
             (task,) = watch.tasks
             assert (task.description, task.completed, task.total) == ("reading", 0.5, 1.0)
             assert TimeLeft().render(task).plain.startswith("at most ")

@@ -63,7 +63,7 @@ def test_subnormal_likelihoods_keep_their_digits() -> None:
 
 
 @each_type
-@pytest.mark.parametrize("magnitude", [1e155, 1e200, 1e308])
+@pytest.mark.parametrize("magnitude", [1e155, 1e308])
 def test_rows_farther_than_squares_reach_give_no_nan(covariance_type: str, magnitude: float) -> None:
     X, classes, model = problem(covariance_type)
     far = magnitude * np.sign(X[:5])

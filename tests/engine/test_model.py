@@ -12,9 +12,7 @@ from oracles import COVARIANCE_TYPES, random_model
 
 from skmix.engine.compute.arrays import join, to_numpy
 from skmix.engine.density import class_log_likelihood
-from skmix.engine.em import regulariser_of
-from skmix.engine.model import Options, Parameters, Result, Statistics, Status, living_kernels
-from skmix.engine.sources.summary import measure
+from skmix.engine.model import Parameters, Result, Statistics, Status, living_kernels
 from skmix.engine.structures import structure_of
 from skmix.engine.tails import StudentT
 
@@ -92,37 +90,6 @@ def test_the_best_start_is_that_of_the_highest_objective_that_did_not_fail() -> 
     result = Result(own, status, np.ones(4, dtype=np.int64), np.zeros((4, 1)), objective, [])
     assert result.best == 3
     assert replace(result, status=np.full(4, Status.STOPPED)).best == 1
-
-
-@pytest.mark.parametrize("covariance_type", ["full", "diag"])
-def test_floor_ridge_and_priors_are_in_the_units_of_the_data(covariance_type: str) -> None:
-    X = np.random.default_rng(0).normal(size=(50, 2)) * [3.0, 4000.0]
-    structure, variances = structure_of(covariance_type), X.var(axis=0)
-    frame = measure(X, structure)
-    unit = frame.scale**2
-    plain = regulariser_of(Options(covariance_type), frame, structure, 4)
-    assert_allclose(plain.floor * unit, 1e-6 * variances)
-    assert plain.ridge is None
-    assert (plain.prior_rows, plain.weight_prior, plain.hierarchical) == (0.0, 1.0, None)
-    given = Options(
-        covariance_type, floor=0.1, ridge=0.5, covariance_prior=3.0, weight_prior=2.5,
-        resolution=np.array([5.0, 5.0]),
-    )  # fmt: skip
-    found = regulariser_of(given, frame, structure, 4)
-    assert_allclose(found.floor * unit, np.maximum(0.1 * variances, 5.0))
-    assert found.ridge is not None
-    assert_allclose(found.ridge * unit, 0.5)
-    assert (found.prior_rows, found.weight_prior) == (3.0, 2.5)
-    # By default the variances over K^(2/M), here over four.
-    dense = np.diag if covariance_type == "full" else np.asarray
-    outer = np.outer(frame.scale, frame.scale) if covariance_type == "full" else unit
-    assert_allclose(found.prior_covariance * outer, dense(variances / 4.0))
-    own = np.array([[2.0, 1.0], [1.0, 3.0]]) if covariance_type == "full" else np.array([2.0, 3.0])
-    found = regulariser_of(replace(given, covariance_prior_scale=own), frame, structure, 4)
-    assert_allclose(found.prior_covariance * outer, own)
-    for name, kind in (("hierarchical", "learnt"), ("given", "given")):
-        found = regulariser_of(replace(given, weight_prior=name), frame, structure, 4)  # type: ignore[arg-type]
-        assert (found.hierarchical, found.weight_prior) == (kind, 1.0)
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -122,23 +122,6 @@ def test_chunks_of_any_size_give_the_same(
     assert_same_fit(found, expected)
 
 
-@pytest.mark.parametrize("block", [1, 100, 700])
-@pytest.mark.parametrize("n_features", [3, 20])
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_compiled_blocks_of_any_size_give_the_same(covariance_type: str, n_features: int, block: int) -> None:
-    compiled = pytest.importorskip("skmix.engine.estep.compiled", reason="Numba is not installed")
-    random = np.random.default_rng(6)
-    X, classes = random_rows(random, 1500, 3, n_features)
-    models = stack([random_model(random, 4, 3, n_features, covariance_type) for _ in range(3)])
-    options = Options(covariance_type=covariance_type, max_iter=3, tol=0.0)
-    with mock.patch.object(reference, "_WORTH_COMPILING", 1 << 60):
-        expected = fit(X, classes, models, options)
-    small = mock.patch.object(compiled, "_SMALLEST_BLOCK", block)
-    with mock.patch.object(reference, "_WORTH_COMPILING", 0), small:
-        found = fit(X, classes, models, options)
-    assert_same_fit(found, expected)
-
-
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 @pytest.mark.parametrize("n_features", [2, 17])
 def test_the_number_of_threads_changes_no_bit(covariance_type: str, n_features: int) -> None:
@@ -154,25 +137,6 @@ def test_the_number_of_threads_changes_no_bit(covariance_type: str, n_features: 
         assert_array_equal(found.parameters.covariances, expected.parameters.covariances)
         assert_array_equal(found.log_likelihood, expected.log_likelihood)
         assert_array_equal(np.stack(found.path), np.stack(expected.path))
-
-
-@reproducible
-@given(seed=seeds, covariance_type=covariance_types, size=sizes)
-def test_a_batch_gives_what_each_start_gives_alone(
-    seed: int, covariance_type: str, size: dict[str, int]
-) -> None:
-    X, classes, models = random_problem(seed, covariance_type, **size)
-    options = Options(covariance_type=covariance_type, tol=1e-2, max_iter=12)
-    together = fit(X, classes, models, options)
-    for r in range(3):
-        alone = fit(X, classes, models.take(slice(r, r + 1)), options)
-        assert together.n_iter[r] == alone.n_iter[0]
-        assert together.status[r] == alone.status[0]
-        assert_array_equal(together.parameters.weights[r], alone.parameters.weights[0])
-        assert_array_equal(together.parameters.means[r], alone.parameters.means[0])
-        assert_array_equal(together.parameters.covariances[r], alone.parameters.covariances[0])
-        assert_array_equal(together.log_likelihood[r], alone.log_likelihood[0])
-        assert_array_equal(together.path[r], alone.path[0])
 
 
 def three_clusters(covariance_type: str) -> tuple[FloatArray, IntArray, Parameters]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from calls import fit
 from numpy.testing import assert_allclose, assert_array_equal
-from oracles import COVARIANCE_TYPES, as_full, expected_pass, random_model, random_rows
+from oracles import COVARIANCE_TYPES, as_full, random_model, random_rows
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
 from skmix.engine import density
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters
+from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.engine.tails import Background, StudentT
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -79,20 +77,13 @@ def test_densities_and_responsibilities_are_those_of_rows_one_by_one(
     assert_allclose(density.log_responsibilities(X, classes, model, covariance_type), own[:, :4], **exact)
     most_likely = (densities[:, :4] + np.log(model.weights[:, 0])).argmax(axis=1)
     assert_array_equal(density.most_likely_kernel(X, model, covariance_type), most_likely)
+    posterior = np.random.default_rng(1).dirichlet(np.ones(2), size=25)
+    averaged = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)[:, :4]
+    found = density.averaged_log_responsibilities(X, np.log(posterior), model, covariance_type)
+    assert_allclose(np.exp(found), averaged, rtol=1e-8, atol=1e-12)
     # Of one row alone, too, which is evaluated without threads.
     one = density.class_log_likelihood(X[7:8], model, covariance_type)
     assert_allclose(one, logsumexp(joint, axis=1)[7:8], **exact)
-
-
-@each_type
-@each_tail
-def test_responsibilities_averaged_over_classes(covariance_type: str, kind: str) -> None:
-    X, _, model = problem(covariance_type, kind)
-    _, joint = joints(X, model, covariance_type)
-    posterior = np.random.default_rng(1).dirichlet(np.ones(2), size=25)
-    expected = np.einsum("nkc,nc->nk", np.exp(log_softmax(joint, axis=1)), posterior)[:, :4]
-    found = density.averaged_log_responsibilities(X, np.log(posterior), model, covariance_type)
-    assert_allclose(np.exp(found), expected, rtol=1e-8, atol=1e-12)
 
 
 @each_tail
@@ -180,22 +171,3 @@ def test_indices_are_chosen_by_their_probabilities() -> None:
     counts = np.bincount(density.choose(probabilities, np.random.RandomState(0)), minlength=5)
     assert_allclose(counts / 4000, [0.0, 0.25, 0.0, 0.75, 0.0], atol=0.03)
     assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
-
-
-@each_tail
-@pytest.mark.parametrize("freeze", ["kernels", "weights"])
-def test_what_is_frozen_includes_the_tail(freeze: Any, kind: str) -> None:
-    X, classes, model = problem("full", kind)
-    options = Options(max_iter=1, tol=0.0, floor=0.0, learn_degrees=kind == "t", freeze=freeze)
-    found = fit(X, classes, model.batch(), options).parameters.take(0)
-    expected = expected_pass(X, classes, model, "full")[0]
-    kept = {"kernels": ("means", "covariances"), "weights": ("weights",)}[freeze]
-    for name in ("weights", "means", "covariances"):
-        wanted = getattr(model if name in kept else expected, name)
-        assert_allclose(getattr(found, name), wanted, rtol=1e-8, atol=1e-11)
-    frozen = (kind == "t") == (freeze == "kernels")
-    name = "degrees" if kind == "t" else "weights"
-    wanted = (model if frozen else expected).tail.to_dict()[name]
-    assert_allclose(found.tail.to_dict()[name], wanted, rtol=1e-4 if kind == "t" else 1e-8)
-    if kind == "background":
-        assert_array_equal(found.tail.to_dict()["box"], BOX)

@@ -71,6 +71,8 @@ def test_a_file_is_written_every_few_seconds(every, tmp_path, monkeypatch):
     ("settings", "labels"),
     [
         ({}, Y),
+        # With five rows for each kernel, a first fit finds the prior.
+        ({"n_kernels": 40, "tol": 1e-6}, Y),
         ({"n_init": 4, "covariance_type": "diag", "init": "random_from_data"}, Y),
         ({"tol": ("per-class", 0.1), "covariance_type": "tied"}, Y),
         ({"weight_prior": 1.5, "covariance_prior": 3.0}, UNLABELLED),
@@ -86,6 +88,7 @@ def test_a_fit_goes_on_as_if_nothing_had_happened(settings, labels, passes, tmp_
         assert len(passes.numbers) == whole.n_iter_ - 4
     assert resumed.n_iter_ == whole.n_iter_
     assert resumed.start_status_.tolist() == whole.start_status_.tolist()
+    assert getattr(resumed, "shrinkage_", None) == getattr(whole, "shrinkage_", None)
     np.testing.assert_allclose(resumed.means_, whole.means_, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(resumed.covariances_, whole.covariances_, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(resumed.weights_, whole.weights_, rtol=1e-10, atol=1e-12)

@@ -173,7 +173,7 @@ def test_feature_sets_by_name_are_those_by_index() -> None:
     assert by_name.feature_sets_ == by_index.feature_sets_
     assert_allclose(by_name.predict_proba(frame), by_index.predict_proba(X), rtol=1e-9)
     assert_array_equal(by_name.feature_names_in_, ["a", "b", "c", "d"])
-    mixed = SharedKernelClassifier(feature_sets=(("c", 0), [np.int64(3)]), random_state=0).fit(frame, y)
+    mixed = SharedKernelClassifier(feature_sets=(("c", 0), np.array([3])), random_state=0).fit(frame, y)
     assert mixed.feature_sets_ == [[2, 0], [3]]
 
 

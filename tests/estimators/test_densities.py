@@ -265,8 +265,8 @@ def test_the_original_is_not_touched() -> None:
         ([-1], "features has column -1"),
         ([1, 1], "features has column 1 more than once"),
         (["a"], "features names 'a', but X has no feature names"),
-        ([1.5], "has 1.5, which is no column index or name"),
-        ([True], "has True, which is no column"),
+        ([1.5], "has 1.5, which is not a column index or name"),
+        ([True], "has True, which is not a column"),
     ],
 )
 def test_bad_features(features: Any, message: str) -> None:
@@ -279,7 +279,7 @@ def test_bad_features(features: Any, message: str) -> None:
     [
         ({}, "given is empty"),
         ([1], "must be a dict from features to values"),
-        ({0: np.nan}, "given has nan for feature 0, which is no finite number"),
+        ({0: np.nan}, "given has nan for feature 0, which is not a finite number"),
         ({0: "one"}, "given has 'one' for feature 0"),
         ({7: 0.0}, "given has column 7, but X has 4"),
         ({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}, "values of all 4 features: no feature is left"),

@@ -127,12 +127,6 @@ def test_a_stream_goes_on_with_the_settings_of_its_classifier() -> None:
         assert_array_equal(part.covariance_prior[1], [[variance]])
 
 
-def test_feature_sets_may_be_arrays() -> None:
-    X, y = sample()
-    model = SharedKernelClassifier(2, feature_sets=[np.array([0]), range(1, 2)], random_state=0).fit(X, y)
-    assert model.feature_sets_ == [[0], [1]]
-
-
 def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
     X, y = sample()
     start = {"means": X[[5, 100]], "covariances": np.tile(np.eye(2), (2, 1, 1))}

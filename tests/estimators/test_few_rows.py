@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from models import AfterPass
-from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from numpy.testing import assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators import Checkpoint
 
 N_FEATURES = 5
 ENOUGH = 3 * N_FEATURES
@@ -94,31 +90,6 @@ def test_the_share_counts_rows_without_a_label() -> None:
     y = np.where(np.arange(60) % 2 == 0, np.nan, y)
     # Fifteen labelled rows for each kernel, and as many without a label.
     assert SharedKernelMixture(2, **settings()).fit(X[1:], y[1:]).covariance_prior_[0] == 1.0
-
-
-class CutError(Exception):
-    """Stands for whatever ends a fit."""
-
-
-def test_a_checkpoint_keeps_the_prior(tmp_path: Path) -> None:
-    random = np.random.default_rng(3)
-    X, y = random.normal(size=(60, 4)), np.repeat([0, 1], 30)
-    whole = SharedKernelMixture(8, tol=1e-6, random_state=0)
-    expected = clone(whole).fit(X, y)
-    assert expected.n_iter_ > 5
-
-    def cut(number: int) -> None:
-        # The first fit, of the common covariance, shows no passes.
-        if number == 4:
-            raise CutError("after pass 4")
-
-    path = tmp_path / "kept"
-    with pytest.raises(CutError, match="after pass 4"):
-        clone(whole).set_callbacks(Checkpoint(path), AfterPass(cut)).fit(X, y)
-    resumed = clone(whole).set_callbacks(Checkpoint(path)).fit(X, y)
-    assert resumed.n_iter_ == expected.n_iter_
-    assert resumed.shrinkage_ == expected.shrinkage_
-    assert_allclose(resumed.covariances_, expected.covariances_, rtol=1e-9)
 
 
 def test_a_stream_that_goes_on_from_a_shrunk_model_is_not_shrunk() -> None:

@@ -47,19 +47,6 @@ def fitted(covariance_type: str = "full", **settings: Any) -> SharedKernelMixtur
     return SharedKernelMixture(3, covariance_type=covariance_type, **chosen).fit(X, Y)
 
 
-def test_parameters_are_found_again() -> None:
-    many, classes = rows(20_000)
-    model = SharedKernelMixture(3, tail="t", init="k-means", tol=1e-6, max_iter=500, random_state=0).fit(
-        many, classes
-    )
-    order = np.argmin(((model.means_[:, None] - CENTRES) ** 2).sum(axis=2), axis=0)
-    assert_allclose(model.kernel_degrees_[order][:2], DEGREES[:2], rtol=0.25)
-    assert model.kernel_degrees_[order][2] > 12.0
-    assert_allclose(model.means_[order], CENTRES, atol=0.1)
-    assert_allclose(model.covariances_[order], ROOTS @ ROOTS.swapaxes(1, 2), atol=0.15)
-    assert_allclose(model.weights_[order], WEIGHTS, atol=0.02)
-
-
 def test_the_background_is_as_large_as_the_noise() -> None:
     random = np.random.default_rng(0)
     y = np.arange(4000) % 2

@@ -26,7 +26,7 @@ from skmix import (
     load,
 )
 from skmix.estimators import saving
-from skmix.io import Record, encode, read, write
+from skmix.io import Record, pack, read_file, write_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -285,7 +285,7 @@ def assign(part: str, name: str, value: Any) -> Change:
 
 def prepare(**own: Any) -> Change:
     """Return a change of how files are prepared."""
-    return assign("fitted", "preparation_", encode(own)[0])
+    return assign("fitted", "preparation_", pack(own)[0])
 
 
 def remove(name: str) -> Change:
@@ -371,12 +371,12 @@ def test_files_whose_parts_do_not_belong_together(
     name: str, change: Change, message: str, path: Path
 ) -> None:
     fitted(name).save(path)
-    content, arrays = read(path)
+    content, arrays = read_file(path)
     arrays = {key: array.copy() for key, array in arrays.items()}
-    write(path, content, arrays, "0")
+    write_file(path, content, arrays)
     assert load(path)
     change(content, arrays)
-    write(path, content, arrays, "0")
+    write_file(path, content, arrays)
     with pytest.raises(ValueError, match=rf"model\.skmix holds no valid model: .*(?:{message})"):
         load(path)
 
@@ -410,16 +410,16 @@ def test_content_that_is_no_estimator(path: Path) -> None:
     for _ in range(700):
         deep = [deep]
     for content, message in ((3, "it is not an estimator"), (deep, r"model\.skmix")):
-        write(path, content, {}, "0")
+        write_file(path, content, {})
         with pytest.raises(ValueError, match=message):
             load(path)
 
 
 def test_parameters_newer_than_a_file_have_their_defaults(path: Path) -> None:
     fitted("mixture").save(path)
-    content, arrays = read(path)
+    content, arrays = read_file(path)
     del of(content, "parameters")["n_init"]
-    write(path, content, arrays, "0")
+    write_file(path, content, arrays)
     assert load(path).n_init == 1
 
 

@@ -154,13 +154,13 @@ def test_a_study_comes_back_from_its_file(found: Study, files: list[Path], tmp_p
 def test_files_whose_parts_do_not_belong_together_are_refused(
     found: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, message: str
 ) -> None:
-    write = study.encode
+    pack = study.pack
 
-    def encode(record: Record) -> Any:
+    def changed(record: Record) -> Any:
         change(record.fields)
-        return write(record)
+        return pack(record)
 
-    monkeypatch.setattr(study, "encode", encode)
+    monkeypatch.setattr(study, "pack", changed)
     found.save(tmp_path / "study.skmix")
     with pytest.raises(ValueError, match=rf"study\.skmix holds no valid model: .*{message}"):
         load(tmp_path / "study.skmix")

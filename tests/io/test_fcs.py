@@ -74,14 +74,6 @@ def gathered(source: Any) -> np.ndarray:
 # ---------------------------------------------------------------- values
 
 
-def test_single_precision_is_read_as_it_was_written(tmp_path: Path) -> None:
-    found = read_fcs(write(tmp_path / "a.fcs"))
-    assert found.X.dtype == np.float32
-    assert_array_equal(found.X, EVENTS)
-    assert found.channels == tuple(NAMES)
-    assert found.markers == tuple(MARKERS)
-
-
 def test_gains_and_time_steps(tmp_path: Path) -> None:
     path = write(tmp_path / "a.fcs", TIMESTEP="0.01", P2G="4.0", P4G="7.0", P3G="0")
     found = read_fcs(path)
@@ -311,27 +303,12 @@ def test_bad_matrices_are_refused(tmp_path: Path, spillover: str | None, words: 
 # ---------------------------------------------------------------- row sources
 
 
-def test_blocks_and_fits(tmp_path: Path) -> None:
+def test_a_model_finds_its_channels_in_another_file(tmp_path: Path) -> None:
     path = write(tmp_path / "sample.fcs")
-    source = open_rows(str(path), columns=["CD3", "CD4"], transform=None, chunk_rows=70)
-    assert source.feature_names == ["CD3", "CD4"]
-    assert [len(block.X) for block in source.blocks()] == [70, 70, 70, 70, 20]
-    assert_array_equal(gathered(source), EVENTS[:, [1, 2]])
-    assert gathered(source).dtype == np.float32
-    assert_array_equal(gathered(source.take([1])), EVENTS[:, [2]])
-    assert_array_equal(gathered(source.take([1, 0]).take([1])), EVENTS[:, [1]])
-    assert_array_equal(gathered(source.select(["R660-A", "FSC-A"])), EVENTS[:, [2, 0]])
-    with pytest.raises(ValueError, match=r"sample\.fcs has no channel or marker 'CD8'"):
-        source.select(["CD8"])
-    model = SharedKernelMixture(2, random_state=0, max_iter=5, tol=0.0, covariance_type="diag")
-    with pytest.warns(UserWarning, match="did not converge"):
-        here = SharedKernelMixture(**model.get_params()).fit(EVENTS)
-    with pytest.warns(UserWarning, match="did not converge"):
-        there = model.fit(open_rows(path, columns=NAMES, transform=None))
+    here = SharedKernelMixture(2, random_state=0, tol=0.1, covariance_type="diag").fit(EVENTS)
+    there = SharedKernelMixture(**here.get_params()).fit(open_rows(path, columns=NAMES, transform=None))
     assert_allclose(there.means_, here.means_, rtol=1e-9)
     assert there.feature_names_in_.tolist() == NAMES
-    assert_array_equal(there.predict(path), here.predict(EVENTS))
-    # Found by name in another file, in another order.
     other = write(tmp_path / "other.fcs", EVENTS[:, ::-1], NAMES[::-1], MARKERS[::-1])
     assert_allclose(there.score_samples(other), here.score_samples(EVENTS), rtol=1e-9)
 
@@ -340,22 +317,18 @@ def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.fcs", SPILLOVER=SPILLOVER)
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     plain = {"compensate": False, "transform": "none"}
-    for each in (path, [path]):
-        assert open_rows(each, transform=None, compensate=False).preparation == plain
-        assert open_rows(each).preparation == {"compensate": True, "transform": "arcsinh:150"}
-        assert open_rows(each, compensate=False).preparation == {
-            "compensate": False,
-            "transform": "arcsinh:150",
-        }
-    found = open_rows([path], compensate=True, transform="none").preparation
-    assert found == {"compensate": True, "transform": "none"}
-    found = open_rows(path, compensate=True, transform=Arcsinh(5)).preparation
-    assert found == {"compensate": True, "transform": "arcsinh:5"}
-    scale = {"kind": "arcsinh", "cofactor": [1.0, 5.0, 5.0]}
-    source = open_rows(path, compensate=False, transform=Arcsinh([1.0, 5.0, 5.0]))
-    assert source.preparation == {**plain, "transform": scale}
+    by_channel = {"kind": "arcsinh", "cofactor": [1.0, 5.0, 5.0]}
+    for options, expected in (
+        ({"compensate": False, "transform": None}, plain),
+        ({}, {"compensate": True, "transform": "arcsinh:150"}),
+        ({"compensate": False}, {"compensate": False, "transform": "arcsinh:150"}),
+        ({"compensate": True, "transform": Arcsinh(5)}, {"compensate": True, "transform": "arcsinh:5"}),
+        ({"compensate": False, "transform": Arcsinh([1.0, 5.0, 5.0])}, {**plain, "transform": by_channel}),
+    ):
+        for each in (path, [path]):
+            source = open_rows(each, **options)
+            assert source.preparation == expected
     assert source.take([2, 1]).preparation == {**plain, "transform": "arcsinh:5"}
-    assert open_rows(tmp_path / "t.csv").preparation is None
     assert open_rows([tmp_path / "t.csv"]).preparation is None
     assert open_rows(tmp_path / "t.csv", transform="arcsinh").preparation == {"transform": "arcsinh:5"}
 
@@ -391,32 +364,6 @@ def test_events_are_on_the_scale_of_the_command_line_and_have_no_time(tmp_path: 
     assert_allclose(gathered(open_rows(path, columns=["Time"])), np.arcsinh(EVENTS[:, 3:] / 150.0), rtol=1e-6)
     only = write(tmp_path / "only" / "t.fcs", EVENTS[:, 3:], NAMES[3:], MARKERS[3:])
     assert open_rows(only).feature_names == ["Time"]
-    found = open_rows(path)
-    assert found.feature_names == NAMES[:3]
-    assert found.preparation == {"compensate": False, "transform": "arcsinh:150"}
-    for wrong in ("sqrt", "arcsinh:0"):
-        with pytest.raises(ValueError, match=r"is none of arcsinh|is not a number above 0"):
-            open_rows(path, transform=wrong)
-    with pytest.raises(ValueError, match="compensate must be True, False or 'auto', got 'yes'"):
-        open_rows(path, compensate="yes")
-
-
-def test_labels_and_weights_beside_events(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.fcs")
-    y = np.arange(300) % 3
-    source = open_rows(path, label=y, weight=y + 1.0, chunk_rows=100)
-    assert_array_equal(np.concatenate([block.y for block in source.blocks()]), y)
-    assert_array_equal(np.concatenate([block.weights for block in source.blocks()]), y + 1.0)
-
-
-def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
-    write(tmp_path / "plate" / "2.FCS", EVENTS[200:, ::-1], NAMES[::-1], MARKERS[::-1])
-    write(tmp_path / "plate" / "1.fcs", EVENTS[:200])
-    (tmp_path / "plate" / "notes.txt").write_text("two samples")
-    source = open_rows(tmp_path / "plate", columns=NAMES, transform=None, chunk_rows=150)
-    assert source.shape == (300, 4)
-    assert_array_equal(gathered(source), EVENTS)
-    assert [len(block.X) for block in source.blocks()] == [150, 150]
 
 
 def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
@@ -430,8 +377,6 @@ def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"2\.fcs has no channel 'R660-A', and .*1\.fcs has one"):
         assert fewer.shape
     assert gathered(fewer.chosen(["CD3", "FSC-A"])).shape == (600, 2)
-    with pytest.raises(ValueError, match=r"2\.fcs has no channel 'B530-A'"):
-        assert folder("other", ["FSC-A", "G1", "G2", "Time"], MARKERS).shape
     with pytest.raises(
         ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD8' in .*2\.fcs"
     ):
@@ -440,32 +385,6 @@ def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "later" / "1.fcs", markers=[""] * 4)
     write(tmp_path / "later" / "2.fcs")
     assert open_rows(tmp_path / "later").shape == (600, 3)
-    write(tmp_path / "more" / "1.fcs", EVENTS[:, :2], NAMES[:2], MARKERS[:2])
-    write(tmp_path / "more" / "2.fcs")
-    with pytest.raises(ValueError, match=r"2\.fcs has a channel 'R660-A', and .*1\.fcs has none"):
-        assert open_rows(tmp_path / "more").shape
-    (tmp_path / "more" / "3.parquet").touch()
-    with pytest.raises(ValueError, match=r"two formats: 1\.fcs and 3\.parquet"):
-        open_rows(tmp_path / "more")
-
-
-def test_a_file_that_changes_is_told(tmp_path: Path) -> None:
-    source = open_rows(write(tmp_path / "a.fcs"))
-    gathered(source)
-    write(tmp_path / "a.fcs", EVENTS[:100])
-    with pytest.raises(ValueError, match=r"a\.fcs has changed"):
-        gathered(source)
-
-
-def test_tables_are_recognised_by_their_content(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.fcs")
-    path.rename(tmp_path / "a.dat")
-    assert_array_equal(gathered(open_rows(tmp_path / "a.dat", columns=NAMES, transform=None)), EVENTS)
-    (tmp_path / "b.csv").write_text("FCS3.1,b\n1,2\n")
-    assert open_rows(tmp_path / "b.csv").feature_names == ["FCS3.1", "b"]
-    (tmp_path / "a.dat").write_bytes((tmp_path / "a.dat").read_bytes()[:-1000])
-    with pytest.raises(ValueError, match=r"a\.dat is damaged or truncated"):
-        open_rows(tmp_path / "a.dat")
 
 
 # ---------------------------------------------------------------- files that are wrong
@@ -511,11 +430,6 @@ def test_odd_integers_are_refused_with_their_channel(tmp_path: Path) -> None:
     path = write_by_hand(tmp_path / "a.fcs", bytes(4), keywords)
     with pytest.raises(ValueError, match=r"a\.fcs has integers of 10 bits in channel 'b'"):
         read_fcs(path)
-
-
-def test_other_formats_have_no_spill_over() -> None:
-    with pytest.raises(ValueError, match="compensate=True needs FCS files"):
-        open_rows(np.zeros((3, 2)), compensate=True)
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

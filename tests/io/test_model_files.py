@@ -17,15 +17,16 @@ from hypothesis.extra import numpy as hnp
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from skmix.io import Record, decode, encode, models, read, write
+from skmix import __version__
+from skmix.io import Record, models, pack, read_file, unpack, write_file
 from skmix.io.models import FORMAT, VERSION
 
 # ---------------------------------------------------------------- values
 
 
 def there_and_back(value: Any) -> Any:
-    content, arrays = encode(value)
-    return decode(json.loads(json.dumps(content, allow_nan=False)), arrays)
+    content, arrays = pack(value)
+    return unpack(json.loads(json.dumps(content, allow_nan=False)), arrays)
 
 
 def same(one: Any, other: Any) -> bool:
@@ -97,9 +98,9 @@ def test_ranges_slices_and_foreign_byte_orders() -> None:
 
 def test_an_array_that_occurs_twice_is_kept_once_and_stays_one() -> None:
     array = np.arange(3.0)
-    content, arrays = encode({"a": array, "b": [array, array.copy()]})
+    content, arrays = pack({"a": array, "b": [array, array.copy()]})
     assert list(arrays) == ["a", "b.1"]
-    back = decode(content, arrays)
+    back = unpack(content, arrays)
     assert back["a"] is back["b"][0]
     assert back["a"] is not back["b"][1]
     back["a"][:] = 7.0
@@ -119,7 +120,7 @@ def test_an_array_that_occurs_twice_is_kept_once_and_stays_one() -> None:
 )
 def test_values_that_cannot_be_encoded_are_named(value: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        encode(value)
+        pack(value)
 
 
 MALFORMED: list[dict[str, Any]] = [
@@ -150,10 +151,10 @@ MALFORMED: list[dict[str, Any]] = [
         (3, "no value refers to"),
     ],
 )
-def test_content_that_encode_did_not_write_is_refused(content: Any, message: str) -> None:
+def test_content_that_pack_did_not_write_is_refused(content: Any, message: str) -> None:
     arrays = {"row": np.zeros(3), "codes": np.full((1, 2), 2**32 - 1, dtype=np.uint32)}
     with pytest.raises(ValueError, match=message):
-        decode(content, arrays)
+        unpack(content, arrays)
 
 
 # ---------------------------------------------------------------- files
@@ -171,12 +172,12 @@ ARRAYS = {
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    write(tmp_path / "model.skmix", CONTENT, ARRAYS, "1.2.3")
+    write_file(tmp_path / "model.skmix", CONTENT, ARRAYS)
     return tmp_path / "model.skmix"
 
 
 def test_what_is_written_is_read_also_by_safetensors(path: Path) -> None:
-    content, arrays = read(path)
+    content, arrays = read_file(path)
     assert content == CONTENT
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
@@ -184,10 +185,10 @@ def test_what_is_written_is_read_also_by_safetensors(path: Path) -> None:
     with safe_open(path, framework="np") as file:
         np.testing.assert_array_equal(file.get_tensor("a"), ARRAYS["a"])
         described = json.loads(file.metadata()["skmix"])
-    assert [described[name] for name in ("format", "version", "library")] == ["skmix", 1, "1.2.3"]
+    assert [described[name] for name in ("format", "version", "library")] == ["skmix", 1, __version__]
     # Equal content gives equal files.
     before = path.read_bytes()
-    write(path, CONTENT, dict(reversed(ARRAYS.items())), "1.2.3")
+    write_file(path, CONTENT, dict(reversed(ARRAYS.items())))
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -245,7 +246,7 @@ def test_other_files_are_named_for_what_they_are(tmp_path: Path, data: bytes, me
     path = tmp_path / "model.skmix"
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"model\.skmix .*" + message):
-        read(path)
+        read_file(path)
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"library": "1.2.4"}, {"more": 1}])
@@ -254,14 +255,14 @@ def test_the_digest_covers_the_whole_header(
 ) -> None:
     """Version 2 is one that the reader would accept: only the digest gives the change away."""
     monkeypatch.setattr(models, "VERSION", 2)
-    content, arrays = read(path)
+    content, arrays = read_file(path)
     with safe_open(path, framework="np") as file:
         described = json.loads(file.metadata()[FORMAT])
     path.write_bytes(save(arrays, metadata={FORMAT: json.dumps(described | change)}))
     with pytest.raises(ValueError, match="does not match its digest"):
-        read(path)
+        read_file(path)
     path.write_bytes(save(arrays, metadata={FORMAT: json.dumps(described)}))
-    assert read(path)[0] == content
+    assert read_file(path)[0] == content
 
 
 @pytest.mark.parametrize(
@@ -275,16 +276,16 @@ def test_the_digest_covers_the_whole_header(
     ],
 )
 def test_the_digest_covers_names_types_shapes_and_numbers(path: Path, change: Any) -> None:
-    arrays = read(path)[1]
+    arrays = read_file(path)[1]
     with safe_open(path, framework="np") as file:
         described = file.metadata()
     path.write_bytes(save(change(arrays), metadata=described))
     with pytest.raises(ValueError, match=r"model\.skmix is damaged: its content does not match its digest"):
-        read(path)
+        read_file(path)
 
 
 def test_files_that_cannot_be_opened_are_os_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="absent"):
-        read(tmp_path / "absent")
+        read_file(tmp_path / "absent")
     with pytest.raises(OSError, match=tmp_path.name):
-        read(tmp_path)
+        read_file(tmp_path)

@@ -161,13 +161,12 @@ def test_rows_are_read_as_they_were_written(layout: dict[str, Any]) -> None:
         assert (bare.has_labels, bare.feature_names) == (False, source.feature_names)
         assert gathered(bare)[1:] == (None, None)
         # Each file by itself.
-        for (name, part), size, end in zip(source.each(), sizes, ends, strict=True):
+        for (_, part), size, end in zip(source.each(), sizes, ends, strict=True):
             own = slice(end - size, end)
             found_rows, found_labels, found_weights = gathered(part)
             assert_allclose(found_rows, expected[own], rtol=1e-6)
             assert labels is None or np.array_equal(found_labels, labels[own])
             assert weights is None or np.array_equal(found_weights, weights[own])
-            assert source.located(end - 1) == (source.readers[name].name, size - 1)
         assert all(map(source.comes_from, files))
         assert not source.comes_from(Path(folder) / "other.csv")
 
@@ -703,15 +702,13 @@ def test_files_without_any_value_are_named(tmp_path: Path, suffix: str) -> None:
     assert_allclose(model.predict_proba([bare]), np.tile(model.weights_ @ model.class_prior_, (500, 1)))
 
 
-def test_the_first_row_without_a_value_is_named(tmp_path: Path) -> None:
+def test_rows_without_a_value_and_infinite_values_are_told(tmp_path: Path) -> None:
     rows = X[:200].copy()
     rows[[130, 150]] = np.nan
     rows[5, 0] = np.nan
     good, late = write(tmp_path / "good.npy", X), write(tmp_path / "late.npy", rows)
-    words = r"counted from 0, has no value: all 3 features are NaN \(2 such rows\)"
-    for chunk_rows in (None, 64):
-        with pytest.raises(ValueError, match=rf"Row 130 of .*late\.npy, {words}"):
-            SharedKernelMixture(2).fit(open_rows([good, late], chunk_rows=chunk_rows))
+    with pytest.raises(ValueError, match=r"2 row\(s\) of 2 files have no value: all 3 features are NaN"):
+        SharedKernelMixture(2).fit([good, late])
     rows[160, 1], rows[170, 0] = -np.inf, np.inf
     for chunk_rows in (None, 64):
         with pytest.raises(

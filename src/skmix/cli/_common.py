@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
@@ -44,23 +44,8 @@ _ORDER = ["fit", "predict", "evaluate", "show", "sample", "export", "compose", "
 """The commands, as help lists them."""
 
 
-def _bare_flags(params: Iterable[Any], commands: Iterable[Any], ctx: Any) -> None:
-    """Have help print nothing in place of the value of a flag, where typer would print <bool>."""
-    for each in params:
-        if getattr(each, "is_flag", False) and each.metavar is None:
-            each.metavar = ""
-    for command in commands:
-        _bare_flags(command.get_params(ctx), getattr(command, "commands", {}).values(), ctx)
-
-
 class _Commands(TyperGroup):
     """Commands that end without a traceback when their output cannot be written."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the options before a command."""
-        params = super().get_params(ctx)
-        _bare_flags(params, self.commands.values(), ctx)
-        return params
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of the commands in their order."""
@@ -115,7 +100,7 @@ def _show_version(wanted: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
+        typer.Option("--version", metavar="", help="Show the version and exit.", callback=_show_version),
     ] = False,
 ) -> None:
     """Shared-kernel mixture models: from a table to a model, and from a model to predictions."""

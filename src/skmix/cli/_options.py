@@ -65,6 +65,7 @@ Compensate = Annotated[
     bool | None,
     typer.Option(
         "--compensate/--no-compensate",
+        metavar="",
         help="Compensate FCS files for spill-over, each by its own matrix; by default if they have one.",
     ),
 ]
@@ -80,7 +81,7 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", help="Threads; the model does not depend on it.", callback=_some_jobs)
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0, max=2**32 - 1)]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for scripts.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON, for scripts.")]
 
 
 def parse_number(option: str, given: str) -> Any:
@@ -136,7 +137,9 @@ def with_text(command: Callable[..., None]) -> Callable[..., None]:
 def _text(
     no_header: Annotated[
         bool,
-        typer.Option("--no-header", help="The first line has values; columns are column_1, column_2 ..."),
+        typer.Option(
+            "--no-header", metavar="", help="The first line has values; columns are column_1, column_2 ..."
+        ),
     ] = False,
     sep: Annotated[
         str | None,

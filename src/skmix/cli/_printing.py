@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -17,8 +18,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from skmix.report import Evaluation
 
-# Width of the bar of a weight of one, in characters.
-_BAR = 6
 # Lines of a long table that are printed: classes, kernels or samples.
 _MAX_LINES = 20
 # Features that are named.
@@ -27,9 +26,6 @@ _MAX_NAMES = 12
 _MAX_CLASSES = 12
 # Classes that fit on a screen; of more, the worst are printed.
 _MAX_CLASS_LINES = 40
-# Characters for a weight from zero to one.
-_EIGHTHS = " ▁▂▃▄▅▆▇█"
-_TENTHS = " .:-=+*#%@"
 
 # Control characters, those that turn the direction of writing, and halves of characters.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -260,47 +256,21 @@ def print_model(described: dict[str, Any], name: str) -> None:
 
 
 def _print_weights(part: dict[str, Any], labels: list[str]) -> None:
-    """Print how much each class uses each kernel, the kernels with most rows first."""
+    """Print how much each class uses each kernel: the kernels with most rows, and the classes that fit."""
     from skmix.plots._models import part_label
 
     weights, shares = part["weights"], part["shares"]
-    labels = [verbatim(label, in_line=True) for label in labels]
     terminal = console()
-    plain = terminal.options.ascii_only
-    # Two spaces separate columns.
-    room = terminal.width - len("kernel  share  ")
-    wide = sum(max(len(label), _BAR + 6) + 2 for label in labels) <= room
-    narrow = sum(len(label) + 2 for label in labels) <= room
-    shown = table(["kernel", "share"])
-    if not wide and not narrow:
-        first = f"the first {room - 1} classes" if len(labels) >= room else "all classes"
-        labels = [f"a place for each of {first}"]
-    for label in labels:
-        shown.add_column(label, no_wrap=True, justify="center" if narrow and not wide else "left")
-    for kernel in sorted(range(len(shares)), key=lambda k: -shares[k])[:_MAX_LINES]:
-        cells = [_level(weight, plain) for weight in weights[kernel]]
-        if wide:
-            cells = [f"{weight:.3f} {_bar(weight, plain)}" for weight in weights[kernel]]
-        elif not narrow:
-            cells = ["".join(cells[: room - 1])]
-        shown.add_row(part_label(kernel), f"{shares[kernel]:.3f}", *cells)
-    terminal.print(shown)
+    # A column has one blank beside it.
+    ends = itertools.accumulate((max(len(label), 5) + 1 for label in labels), initial=len("kernel share "))
+    n_shown = max(1, sum(end <= terminal.width for end in ends) - 1)
+    kernels = sorted(range(len(shares)), key=lambda k: -shares[k])[:_MAX_LINES]
+    rows = [
+        [part_label(k), *(f"{number:.3f}" for number in (shares[k], *weights[k][:n_shown]))] for k in kernels
+    ]
+    terminal.print(table(["kernel", "share", *labels[:n_shown]], rows))
     _print_more(len(weights) - _MAX_LINES, "kernels")
-
-
-def _bar(weight: float, plain: bool) -> str:
-    """Return a bar whose length is a weight between 0 and 1."""
-    eighths = round(weight * _BAR * 8)
-    if plain:
-        return "#" * round(eighths / 8)
-    whole, rest = divmod(eighths, 8)
-    return "█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
-
-
-def _level(weight: float, plain: bool) -> str:
-    """Return one character for a weight between 0 and 1, blank only for zero."""
-    levels = _TENTHS if plain else _EIGHTHS
-    return levels[math.ceil(weight * (len(levels) - 1) - 1e-3)]
+    _print_more(len(labels) - n_shown, "classes")
 
 
 def _print_more(number: int, what: str) -> None:

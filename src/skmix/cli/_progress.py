@@ -12,7 +12,6 @@ from rich.progress import (
     Progress,
     SpinnerColumn,
     Task,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -50,20 +49,9 @@ class Watch(Progress):
             short = verbatim(message.split(",")[0], in_line=True)
             self.update(task, completed=completed, total=expected, message=short, refresh=steps > 1)
 
-        with self._shown(title, total) as task:
-            yield report
-
-    @contextmanager
-    def share(self, title: str) -> Iterator[Callable[[float], None]]:
-        """Show a task whose completed share is known; yields a function to call with it, from 0 to 1."""
-        with self._shown(title, 1.0) as task:
-            yield lambda done: self.update(task, completed=done)
-
-    @contextmanager
-    def _shown(self, title: str, total: float | None) -> Iterator[TaskID]:
         task = self.add_task(title, total=total, message="")
         try:
-            yield task
+            yield report
         finally:
             self.remove_task(task)
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -39,19 +39,20 @@ def _reading(watch: Watch, data: str, advice: str = "") -> Iterator[Path]:
     """
     if data == STANDARD and sys.stdin is None:
         stop("standard input is closed.", BAD_INPUT)
-    with watch.steps("reading", None), tempfile.TemporaryDirectory() as folder:
-        path = Path(data)
+    path, folder = Path(data), ""
+    with watch.steps("reading", None), ExitStack() as stack:
         if data == STANDARD or is_device(path):
-            path = Path(folder) / ("standard input" if data == STANDARD else path.name)
-            opened: Any = nullcontext(sys.stdin.buffer) if data == STANDARD else open(data, "rb")  # noqa: SIM115
-            with opened as stream, open(path, "wb") as copy:
+            stream = sys.stdin.buffer if data == STANDARD else stack.enter_context(open(data, "rb"))
+            folder = stack.enter_context(tempfile.TemporaryDirectory()) + os.sep
+            path = Path(folder, "standard input" if data == STANDARD else path.name)
+            with open(path, "wb") as copy:
                 shutil.copyfileobj(stream, copy)
         try:
             yield path
         except NoRowsError:
             raise
         except ValueError as error:
-            message = in_options(error).replace(f"{folder}/", "")
+            message = in_options(error).replace(folder, "") if folder else in_options(error)
             if isinstance(error, ColumnError) and error.is_feature:
                 message += advice.format(repr(error.column))
             stop(message, BAD_INPUT)
@@ -193,6 +194,8 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
     """Return a table with the columns of a model, given those of its own that are not set aside."""
     reader = _reader(source)
     if not columns:
+        if not isinstance(reader, TableReader):  # all channels but Time
+            present = [name for name in source.feature_names or [] if name in present]
         source = source.select(present)
         if _reader(source).numeric is not None:
             text = next(name for name, kind in kinds_of(source).items() if kind is not None)

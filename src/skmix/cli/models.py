@@ -56,8 +56,8 @@ def predict(
         found = tables.load_any(model)
         fitted = found.model if isinstance(found, Study) else found
         rows, kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
-        with watch.share("predicting") as progress:
-            predicted = predict_columns(fitted, rows.X, progress)
+        with watch.steps("predicting", None) as report:
+            predicted = predict_columns(fitted, rows.X, lambda share: report(share=share))
         if isinstance(found, Study) and found.populations is not None:
             own = found.populations.predict(fitted, rows.X) if len(rows.X) else np.empty(0, dtype=np.int64)
             predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
@@ -176,6 +176,7 @@ def evaluate(
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
         rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight, drop=drop or ())
+        assert rows.y is not None
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, rows.X, rows.y, rows.weights)
         if html is not None:

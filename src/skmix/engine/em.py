@@ -195,7 +195,7 @@ class Passes:
         """Return parameters of the frame in the data's coordinates; they began at the starts."""
         found = self.setting.frame.leave(parameters, self.setting.structure)
         # Keep the background's box bit for bit: rounding could put rows on its edge outside.
-        return replace(found, tail=found.tail.at_place_of(starts.tail))
+        return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
 
     def expect(
         self,

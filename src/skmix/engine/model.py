@@ -1,4 +1,4 @@
-"""The engine's vocabulary: small frozen records of arrays, and the status of a start.
+"""The engine's vocabulary: frozen records of arrays, the status of a start, and the frame of a pass.
 
 Shapes use the letters of ``docs/notation.md``: R starts, K kernels, L classes, M features, N rows, S
 second-order terms. C is L, or L + 1 where rows without a label have a last column. A record of one model has
@@ -28,7 +28,7 @@ BoolArray = arrays.BoolArray
 # Values beyond this many scales are clipped so that their squares stay finite.
 FARTHEST = 1e100
 # The range of a model's frame, in its scales: accelerators evaluate rows within it from expanded terms.
-NEAR = 4.0
+MODEL_RANGE = 4.0
 
 
 class Status(enum.IntEnum):
@@ -157,9 +157,8 @@ class Options:
     resolution: FloatArray | None = None  # (M,): another floor, in the units of the data
     ridge: float = 0.0  # added to every variance, in the units of the data (scikit-learn's ``reg_covar``)
     covariance_prior: float | None = None  # strength of the inverse-Wishart prior, in rows
-    covariance_prior_scale: FloatArray | None = (
-        None  # (M, M) or (M,): its covariance; None: variances over K^(2/M)
-    )
+    # (M, M) or (M,): its covariance; None: variances over K^(2/M)
+    covariance_prior_scale: FloatArray | None = None
     # Concentration of the Dirichlet prior on weights, at least 1 for EM; 'hierarchical': one for each kernel,
     # learnt from all classes; 'given': that of the starts.
     weight_prior: float | Literal["hierarchical", "given"] | None = None
@@ -288,13 +287,13 @@ def frame_of(parameters: Parameters, structure: Structure) -> Frame:
     """Return the frame in which to evaluate one model on rows near it: its heaviest kernel is at zero."""
     means, heaviest = parameters.means, int(parameters.weights.mean(axis=1).argmax())
     scale = scale_of(means, parameters.covariances, structure)
-    return Frame(scale, means[heaviest] / scale, np.ones(len(scale)), np.full(len(scale), NEAR))
+    return Frame(scale, means[heaviest] / scale, np.ones(len(scale)), np.full(len(scale), MODEL_RANGE))
 
 
 def scale_of(means: FloatArray, covariances: FloatArray, structure: Structure) -> FloatArray:
     """Return the scale (M,) of means (K, M) and covariances, in powers of two."""
-    spread = np.sqrt(structure.variances(covariances[None])[0])
-    reach = np.ptp(means, axis=0) + spread.max(axis=0)
+    deviations = np.sqrt(structure.variances(covariances[None])[0])
+    reach = np.ptp(means, axis=0) + deviations.max(axis=0)
     if structure.isotropic:
         reach = np.full_like(reach, reach.max())
     return power_of_two(reach)

@@ -98,10 +98,6 @@ class Tail(Record):
         """
         return shares, ()
 
-    def no_sums(self, mass: FloatArray) -> Sums:
-        """Return the tail's sums over no rows, for the mass (R, K, C) of the kernels."""
-        return ()
-
     def of_kernels(self) -> Tail:
         """Return the tail of the kernels alone, without what is beside them."""
         return self
@@ -138,10 +134,6 @@ class Tail(Record):
 
     def transformed(self, function: Callable[[FloatArray], FloatArray]) -> Tail:
         """Return the tail in other coordinates; the function maps values (..., M)."""
-        return self
-
-    def at_place_of(self, other: Tail) -> Tail:
-        """Return the tail in the place of the other, to the last bit."""
         return self
 
     def marginal(self, columns: IntArray) -> Tail:
@@ -243,9 +235,6 @@ class StudentT(Tail):
         weights = shares * precisions
         return weights, (weights.sum(axis=-1), logs)
 
-    def no_sums(self, mass: FloatArray) -> Sums:
-        return np.zeros(mass.shape[:2]), np.zeros(mass.shape[:2])
-
     def mass_in_moments(self, mass: FloatArray, sums: Sums) -> FloatArray:
         return sums[0]
 
@@ -312,9 +301,6 @@ class Background(Tail):
     ) -> tuple[FloatArray, Sums]:
         return shares, (outside,)
 
-    def no_sums(self, mass: FloatArray) -> Sums:
-        return (np.zeros((len(mass), mass.shape[-1])),)
-
     def of_kernels(self) -> Tail:
         return NONE
 
@@ -338,9 +324,6 @@ class Background(Tail):
 
     def transformed(self, function: Callable[[FloatArray], FloatArray]) -> Tail:
         return replace(self, box=function(self.box))
-
-    def at_place_of(self, other: Tail) -> Tail:
-        return replace(self, box=other.to_dict()["box"])
 
     def marginal(self, columns: IntArray) -> Tail:
         return replace(self, box=self.box[..., columns])

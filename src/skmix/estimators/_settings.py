@@ -251,7 +251,7 @@ def check_features(
                 raise ValueError(f"{where} names {column!r}, but features are {list(position)}.")
             column = position[column]
         if not isinstance(column, (int, np.integer)) or isinstance(column, bool):
-            raise ValueError(f"{where} has {column!r}, which is no column index or name.")
+            raise ValueError(f"{where} has {column!r}, which is not a column index or name.")
         if not 0 <= column < n_features:
             raise ValueError(f"{where} has column {int(column)}, but X has {n_features} feature(s).")
         if once and column in columns:
@@ -272,7 +272,7 @@ def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] 
     known: dict[int, float] = {}
     for column, (feature, value) in zip(columns, given.items(), strict=True):
         if not isinstance(value, Real) or not np.isfinite(float(value)):
-            raise ValueError(f"given has {value!r} for feature {feature!r}, which is no finite number.")
+            raise ValueError(f"given has {value!r} for feature {feature!r}, which is not a finite number.")
         known[column] = float(value)
     return known
 

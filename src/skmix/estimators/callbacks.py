@@ -18,12 +18,11 @@ from typing import Any, Protocol
 import joblib
 import numpy as np
 
-from .. import _version
 from ..engine.compute.dask import ClusterError
 from ..engine.em import Run, RunState
 from ..engine.model import FloatArray, Frame
 from ..engine.structures import Structure
-from ..io import Record, decode, encode, read, write
+from ..io import Record, pack, read_file, unpack, write_file
 
 try:
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
@@ -186,7 +185,7 @@ class Checkpoint:
     """Callback that saves the passes of a fit in a file, so that an interrupted fit can be resumed.
 
     `fit` writes the file every few seconds and when it fails. A later `fit` with the same rows and settings
-    goes on from there; when one ends, the file is removed. With feature sets there is a file for each.
+    resumes there; when it ends, the file is removed. With feature sets there is a file for each.
     The passes that find a common covariance (``covariance_prior='auto'``) are not saved.
 
     Parameters
@@ -261,7 +260,7 @@ class SavedRun:
         state = self._run.state()
         prior = None if self.prior is None else list(self.prior)
         fields = {"settings": self._settings, "rows": self._rows, "prior": prior, "state": state.to_dict()}
-        write(self.path, *encode(Record(_KIND, fields)), _version.__version__)
+        write_file(self.path, *pack(Record(_KIND, fields)))
         self._written = time.monotonic()
         return int(state.n_iter.max())
 
@@ -273,11 +272,11 @@ class SavedRun:
         if not self.path.exists():
             return None
         try:
-            record = decode(*read(self.path))
+            record = unpack(*read_file(self.path))
         except ValueError as error:
             raise ValueError(
                 f"{self.path} cannot be read as a checkpoint ({str(error).rstrip('.')}). Use another path, "
-                "or remove the file to start anew."
+                "or remove the file to start again."
             ) from error
         if not isinstance(record, Record) or record.kind != _KIND:
             raise ValueError(f"{self.path} is not a checkpoint but another file. Use another path.")
@@ -285,7 +284,7 @@ class SavedRun:
         if difference:
             raise ValueError(
                 f"The checkpoint {self.path} is of another fit: {difference}. Fit with the same rows and "
-                "settings to go on from it, use another path, or remove the file to start anew."
+                "settings to resume it, use another path, or remove the file to start again."
             )
         prior = record.fields.get("prior")
         self.prior = None if prior is None else (float(prior[0]), np.array(prior[1]))
@@ -327,7 +326,7 @@ def saving(run: SavedRun) -> Iterator[None]:
             raise
         kept = (
             f"{n_passes} passes are kept in {run.path}: fit again, with the same rows and settings, "
-            "to go on from there."
+            "to resume there."
         )
         if isinstance(error, ClusterError):
             raise ClusterError(f"{error} {kept}") from error

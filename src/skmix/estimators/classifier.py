@@ -66,7 +66,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     reject_below : float, default=None
         A share of rows, between 0 and 1: `threshold_` is the quantile of log p(x) at this share, estimated
         from held-out rows (up to ten further fits).
-        When to change: where rows may come that belong to none of the classes.
+        When to change: where new rows may belong to none of the classes.
     outlier_label : default=None
         What `predict` returns for rows below `threshold_`; needs `reject_below`, and must be of the kind of
         the labels. None leaves them with their most probable class.
@@ -207,8 +207,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             raise ValueError(f"init as a list must hold dicts, got {self.init!r}.")
         if len(sets) > 1 and isinstance(self.init, dict):
             raise ValueError(f"init must be a list of {len(sets)} dicts, one for each feature set.")
-        own = SharedKernelMixture._get_param_names()
-        settings = {name: value for name, value in self.get_params(deep=False).items() if name in own}
+        parameters = SharedKernelMixture._get_param_names()
+        settings = {name: value for name, value in self.get_params(deep=False).items() if name in parameters}
         parts: list[Part] = []
         for number, (columns, start) in enumerate(zip(sets, starts, strict=True)):
             settings["init"] = "class" if isinstance(start, str) and start == "auto" else start
@@ -253,10 +253,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         threshold = -np.inf if last is None else last.threshold
         if refuses and last is not None and batch.X.shape[0]:
             # Score the batch before learning it.
-            threshold = streams.threshold_of_batch(self, batch)
+            threshold = decisions.threshold_of_rows(self, batch)
         super()._absorb_batch(batch, classes, decay)
         if refuses:
-            self.threshold_ = streams.threshold_of_batch(self, batch) if last is None else threshold
+            self.threshold_ = decisions.threshold_of_rows(self, batch) if last is None else threshold
 
     def _insert_class(self, rows: Block, label: Any) -> None:
         if self.priors is not None and not isinstance(self.priors, str):
@@ -272,7 +272,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         if self.reject_below is not None:
             # The new class lowers the densities of the others by its share; its own rows must pass as well.
             rarer = threshold + np.log1p(-self.class_prior_[place])
-            self.threshold_ = float(min(streams.threshold_of_batch(self, rows), rarer))
+            self.threshold_ = float(min(decisions.threshold_of_rows(self, rows), rarer))
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a temperature to rows that were not used for training.
@@ -334,7 +334,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         y : array-like of shape (N,)
             Their labels.
         trade_off : float, list of float or 'auto', default='auto'
-            λ; or several values, each of which goes on from the best model so far, or from the last one where
+            λ; or several values, each of which continues from the best model so far, or from the last one if
             no rows are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
         validation : float, tuple or None, default=0.1
             Share of the rows of each class that is held out. A second model, fitted to the others and tuned,

@@ -54,12 +54,12 @@ def held_out_densities(
     for training, held in stratified_folds(strata, n_folds, seed_of(estimator), groups):
         if len(seen) >= _ENOUGH:
             break
-        own = rows.rows(training)
+        remaining = rows.rows(training)
         try:
-            models = [refit(each, own) for each in members]
+            models = [refit(each, remaining) for each in members]
             if finish is not None:
                 for model in models:
-                    finish(model, own)
+                    finish(model, remaining)
         except ValueError as reason:
             # Too few rows, or too few values of some feature, are left.
             error = f" The last fit failed: {reason}"
@@ -101,5 +101,5 @@ def refit(estimator: Any, rows: Block) -> Any:
 
 
 def seed_of(estimator: Any) -> int:
-    """Return a seed for splits, which leaves the state of an estimator's generator as it is."""
+    """Return a seed for splits, without changing the state of an estimator's generator."""
     return int(check_random_state(clone(estimator).random_state).randint(np.iinfo(np.int32).max))

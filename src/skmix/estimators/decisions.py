@@ -99,9 +99,13 @@ def threshold_of(classifier: Any, training: Training) -> float:
     """
     rows, codes, weights = training.source.start_rows()
     if training.blocks is not None and rows.shape[0] < training.source.summary.n_rows:
-        found = on_host(log_density(classifier, sent(classifier, rows)))
-        return quantile(classifier.reject_below, found, weights)
+        return threshold_of_rows(classifier, Block(sent(classifier, rows), codes, weights))
     return novelty_threshold(classifier, classifier.reject_below, Block(rows, codes, weights))
+
+
+def threshold_of_rows(classifier: Any, rows: Block) -> float:
+    """Return the log-density below which `reject_below` of these rows lie, or of their weight."""
+    return quantile(classifier.reject_below, on_host(log_density(classifier, rows.X)), rows.weights)
 
 
 def novelty_threshold(

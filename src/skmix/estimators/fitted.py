@@ -48,12 +48,12 @@ def _value(
 
 
 def _part(record: type) -> Any:
-    """Return a field for a record of values that an estimator has all together, or not at all."""
+    """Return a field for a record whose values are either all present or all missing."""
     return field(metadata={"record": record}, default=None)
 
 
 class FitRecord:
-    """A dataclass whose fields are attributes of an estimator; a field may be such a record itself."""
+    """A dataclass whose fields are attributes of an estimator, or records of them."""
 
     @classmethod
     def of(cls, estimator: Any) -> Self | None:
@@ -75,7 +75,7 @@ class FitRecord:
         estimator.__dict__.update(self.attributes())
 
     def attributes(self) -> dict[str, Any]:
-        """Return the values by the names of attributes; those that are None are left out."""
+        """Return the values by attribute name, without None."""
         found: dict[str, Any] = {}
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
@@ -96,7 +96,7 @@ class FitRecord:
 
     @classmethod
     def missing(cls, present: set[str]) -> Iterator[str]:
-        """Yield the names of attributes that should be among those present."""
+        """Yield the names of required attributes that are not present."""
         for each in fields(cls):  # type: ignore[arg-type]
             record = each.metadata.get("record")
             if record and not present.isdisjoint(record.names()):
@@ -156,10 +156,10 @@ class Floor(FitRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Shifts(FitRecord):
-    """Means of groups."""
+    """Shifts of the means in each group."""
 
     group_shift: float = _value(float, low=TINY, high=np.inf)  # strength of the prior, in rows
-    # (L, K, M): what is added to the means
+    # (L, K, M): added to the means
     group_shifts: FloatArray = _value(axes="LKM", low=-SQUARABLE, high=SQUARABLE)
 
 
@@ -205,7 +205,7 @@ class Fitted(FitRecord):
 
     @property
     def counted_weights(self) -> FloatArray:
-        """Weights (K, L) as rows were counted, without a learnt prior."""
+        """Weights (K, L) by counts of rows, without a learnt prior."""
         if self.weight_prior is None:
             return self.weights
         if self.weight_posterior is not None:
@@ -220,13 +220,13 @@ class Fitted(FitRecord):
         return replace(self, **fields_of(parameters))
 
     def moved(self, parameters: Parameters) -> Fitted:
-        """Return the record with kernels that moved, without what belongs to those before."""
+        """Return the record with other kernels, without posteriors and statistics of the old ones."""
         found = self.with_parameters(parameters)
         return replace(found, weight_posterior=None, kernel_posterior=None, stream=None, threshold=None)
 
 
 def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
-    """Return the shares (K, L) of counts (K, L); other ones in classes without any."""
+    """Return the shares (K, L) of counts (K, L); `otherwise` in classes without any."""
     total = counts.sum(axis=0)
     return np.where(total > 0, counts / np.where(total > 0, total, 1.0), otherwise)
 
@@ -244,7 +244,7 @@ def fields_of(parameters: Parameters) -> dict[str, Any]:
 
 
 def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
-    """Return the parameters of a fitted mixture; `ending` is that of its attributes' names."""
+    """Return the parameters of a fitted mixture, whose attributes' names have this `ending`."""
     arrays = {key: getattr(fitted, f"{name}{ending}", None) for key, name in _TAIL.items()}
     weights, means, covariances = (
         getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")
@@ -311,7 +311,7 @@ class FittedMixtureSearch(FittedSearch):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsOfFit(FitRecord):
-    """What an estimator knows of its rows, beside any of the records above."""
+    """Features and preparation of the rows of a fit, which all estimators keep."""
 
     n_features_in: int = _value(Integral, low=1)
     feature_names_in: np.ndarray | None = _value(default=None)  # (M,)

@@ -123,7 +123,7 @@ _PARAMETERS = """
         When to change: an integer makes results repeatable.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit, and keeps its prior.
-        When to change: to go on with a fit that was stopped, or to follow data that change slowly.
+        When to change: to continue a fit that was stopped, or to follow data that change slowly.
 """
 
 _FITTED = """

@@ -17,9 +17,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
-from .. import _version
 from ..engine.structures import structure_of
-from ..io import Record, decode, encode, read, write
+from ..io import Record, pack, read_file, unpack, write_file
 from ..io.preparation import check_preparation
 from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
 from .fitted import (
@@ -48,7 +47,7 @@ _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticErro
 
 
 def savable(cls: Estimator) -> Estimator:
-    """Let files hold estimators of a class; its subclasses need to be named themselves."""
+    """Register a class whose estimators can be saved; subclasses are not included."""
     _CLASSES[cls.__name__] = cls
     return cls
 
@@ -90,8 +89,7 @@ class FileMixin:
         >>> load("model.skmix").means_  # doctest: +SKIP
         array([[1.]])
         """
-        content, arrays = encode(record_of(self))
-        write(path, content, arrays, _version.__version__)
+        write_file(path, *pack(record_of(self)))
 
 
 def record_of(estimator: Any) -> Record:
@@ -105,7 +103,7 @@ def record_of(estimator: Any) -> Record:
     try:
         _check(model)
         record = _record_of(model)
-        encode(record)
+        pack(record)
     except (ValueError, TypeError) as error:
         raise type(error)(f"This {name} cannot be saved: {str(error).rstrip('.')}.") from None
     return record
@@ -144,7 +142,7 @@ def _record_of(estimator: Any) -> Record:
 
 
 def _attributes_of(estimator: Any) -> list[str]:
-    """Return the names of an estimator's own attributes; refuse any that a file has no place for."""
+    """Return the names of an estimator's fitted attributes; refuse others that the user has set."""
     parameters, found, known = estimator.get_params(deep=False), [], _known_names(estimator)
     for name in estimator.__dict__:
         if name in known:
@@ -162,10 +160,10 @@ def _plain(value: Any) -> Any:
 
 
 def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
-    """Return the estimator of a file, or the object that one of `others` makes of a record of its kind."""
-    content, arrays = read(path)
+    """Return the estimator of a file, or another object, made by the function in `others` for its kind."""
+    content, arrays = read_file(path)
     try:
-        record = decode(content, arrays)
+        record = unpack(content, arrays)
         if not isinstance(record, Record):
             raise ValueError("it is not an estimator")
         return others.get(record.kind, estimator_of)(record)
@@ -174,7 +172,7 @@ def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Reco
 
 
 def estimator_of(record: Record) -> Any:
-    """Return the estimator of a record, checked; raise an error if it is none."""
+    """Return the estimator of a record; raise an error if the record is not valid."""
     estimator = _estimator_of(record)
     with np.errstate(all="ignore"):  # invalid numbers are refused below
         _check(estimator)
@@ -182,7 +180,7 @@ def estimator_of(record: Record) -> Any:
 
 
 def _estimator_of(record: Record) -> Any:
-    """Return the estimator of a record; its attributes are still to be checked."""
+    """Return the estimator of a record, without checking its attributes."""
     kind = _CLASSES.get(record.kind)
     if kind is None:
         raise ValueError(f"its class is {record.kind!r}, known are {', '.join(sorted(_CLASSES))}")
@@ -234,7 +232,7 @@ def _require(valid: Any, problem: str) -> None:
 
 
 def _check(model: Any) -> None:
-    """Check each fitted attribute by its field, and those that must agree with each other."""
+    """Check each fitted attribute by its field, and whether they agree."""
     record, check_agreement = _KINDS[type(model).__name__]
     present = set(_attributes_of(model))
     for name in (*record.missing(present), *RowsOfFit.missing(present)):
@@ -256,7 +254,7 @@ def _check(model: Any) -> None:
 
 
 def _check_value(name: str, value: Any, expected: Mapping[str, Any], sizes: dict[str, int]) -> None:
-    """Check type, shape and range of an attribute; `sizes` are those of the axes so far, by letter."""
+    """Check type, shape and range of an attribute; `sizes` are those of known axes, by letter."""
     kind, axes, bounds = expected["kind"], expected["axes"], expected["bounds"]
     right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
     _require(right, f"{name} is a {type(value).__name__}")
@@ -280,7 +278,7 @@ def _check_shape(name: str, array: np.ndarray, axes: str, sizes: dict[str, int])
 
 
 def _check_range(name: str, values: Any, lowest: float, highest: float) -> None:
-    """Check that numbers are between two others, both included; NaN never is."""
+    """Refuse NaN and numbers outside a closed interval."""
     values = np.asarray(values, dtype=np.float64)  # float32 could not hold the bounds
     for wrong in values[~((values >= lowest) & (values <= highest))][:1]:
         why = f"between {lowest:g} and {highest:g}" if np.isfinite(wrong) else "a finite number"
@@ -325,7 +323,7 @@ def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_parts(name: str, parts: list[Any], kind: str, widths: list[int]) -> None:
-    """Check estimators inside another, which gives each some features; their classes are the same."""
+    """Check the members of an estimator: their kind, classes and numbers of features."""
     for part, n_features in zip(parts, widths, strict=True):
         _require(type(part).__name__ == kind, f"{name} has a {type(part).__name__}")
         _check(part)
@@ -372,7 +370,7 @@ def _width_of(change: Any, n_features: int) -> int:
     return n_features if change[-1] is None else int(change[-1].shape[1])
 
 
-# Classes that a file may hold: what a fit leaves in each, and the check of attributes that must agree.
+# Classes that a file may hold: the record of a fit, and the check that its attributes agree.
 _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]] = {
     "SharedKernelMixture": (Fitted, _check_mixture),
     "SharedKernelClassifier": (FittedClassifier, _check_classifier),

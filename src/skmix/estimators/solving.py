@@ -30,7 +30,7 @@ from ..engine.model import (
 from ..engine.refine.shift import GroupRows, check_source, choose_strength, shift_groups
 from ..engine.refine.shrink import are_separate, prior_of_start, with_shrinkage
 from ..engine.rules.likelihood import with_frozen
-from ..engine.rules.variational import wishart_degrees
+from ..engine.rules.variational import Wishart, wishart_degrees
 from ..engine.sources import RowSource
 from ..engine.sources.summary import fill_gaps, resolution_of
 from ..engine.structures import Structure, structure_of
@@ -51,7 +51,7 @@ from .fitted import Fitted, Floor, History, KernelPosterior, LearntPrior, Shifts
 from .rows import Training, device_and_precision, warn_caller
 
 if TYPE_CHECKING:
-    from .mixture import SharedKernelMixture
+    from .mixture import SharedKernelMixture as Mixture
 
 # Starts run together while their covariances have at most this many numbers, otherwise in several batches.
 NUMBERS_TOGETHER = 1 << 17
@@ -64,7 +64,7 @@ _MOST_KERNELS = 50
 
 
 def fit_model(
-    model: SharedKernelMixture,
+    model: Mixture,
     training: Training,
     last: Fitted | None = None,
     columns: list[int] | None = None,
@@ -74,7 +74,7 @@ def fit_model(
 ) -> Fitted:
     """Fit a mixture to training rows of its features.
 
-    A warm start goes on from the `last` fit. Errors name features by `columns`, their numbers in all rows.
+    A warm start continues from the `last` fit. Errors name features by `columns`, their numbers in all rows.
     `watching` yields what to call after each pass, and `path` is the file of a checkpoint.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
@@ -133,12 +133,7 @@ def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
 
 
 def _shift_groups(
-    model: SharedKernelMixture,
-    training: Training,
-    fitted: Fitted,
-    start: Parameters,
-    options: Options,
-    frame: Frame,
+    model: Mixture, training: Training, fitted: Fitted, start: Parameters, options: Options, frame: Frame
 ) -> Fitted:
     """Return a fit in which groups have means of their own, and everything else is fitted with them."""
     source, n_groups, strength = training.source, len(training.classes), model.group_shift
@@ -213,7 +208,7 @@ def _objective(result: Result) -> float:
 
 
 def _default_prior(
-    model: SharedKernelMixture,
+    model: Mixture,
     training: Training,
     given: Parameters,
     options: Options,
@@ -263,9 +258,7 @@ def _default_prior(
     )
 
 
-def _kept_prior(
-    model: SharedKernelMixture, last: Fitted | None, floor: Floor | None
-) -> tuple[float, FloatArray] | None:
+def _kept_prior(model: Mixture, last: Fitted | None, floor: Floor | None) -> tuple[float, FloatArray] | None:
     """Return the prior of the last fit if setting and floor are the same; None otherwise.
 
     A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
@@ -278,7 +271,7 @@ def _kept_prior(
 
 
 def with_resolution(
-    model: SharedKernelMixture,
+    model: Mixture,
     options: Options,
     rows: Array,
     weights: FloatArray | None,
@@ -311,7 +304,7 @@ def _evenly_spaced(n_rows: int) -> IntArray:
 # ---------------------------------------------------------------- settings
 
 
-def options_of(model: SharedKernelMixture, n_features: int, covariance_type: str) -> Options:
+def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options:
     """Return the engine's options for the settings of a mixture; its covariance type may be 'auto'."""
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
@@ -338,10 +331,10 @@ def options_of(model: SharedKernelMixture, n_features: int, covariance_type: str
     )
 
 
-def with_tails(model: SharedKernelMixture, start: Parameters, source: RowSource) -> Parameters:
+def with_tails(model: Mixture, start: Parameters, source: RowSource) -> Parameters:
     """Return starts with degrees of freedom and a background, as the settings of a mixture ask for them.
 
-    A given or earlier start keeps its own, but for degrees of freedom that are fixed.
+    A given or earlier start keeps its own; degrees of freedom that are fixed replace them.
     """
     (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
     is_t, freeze, given = kind == "t", freeze_of(model), start.tail.name == "t"
@@ -367,7 +360,7 @@ def with_tails(model: SharedKernelMixture, start: Parameters, source: RowSource)
     return replace(start, tail=tail)
 
 
-def fitted_options(model: SharedKernelMixture, fitted: Fitted) -> Options:
+def fitted_options(model: Mixture, fitted: Fitted) -> Options:
     """Return the engine's options for a fitted mixture, with its default prior and floor."""
     options = _with_prior(options_of(model, fitted.means.shape[1], fitted.covariance_type), fitted.prior)
     return replace(options, resolution=None if fitted.floor is None else fitted.floor.variance_floor)
@@ -433,7 +426,7 @@ def refuse_unlabelled(n_rows: int, n_sets: int) -> None:
 
 
 def start_batches(
-    model: SharedKernelMixture,
+    model: Mixture,
     training: Training,
     frame: Frame,
     structure: Structure,
@@ -491,23 +484,21 @@ def start_batches(
 
 
 def _rows_for_starts(
-    model: SharedKernelMixture, training: Training, frame: Frame, *, labelled: bool = False
+    model: Mixture, training: Training, frame: Frame, *, labelled: bool = False
 ) -> tuple[Array, IntArray, FloatArray | None]:
     """Return rows (n, M) to start from, with codes and weights (n,): no gaps, and no outliers with a tail."""
     rows, codes, weights = training.source.start_rows()
     if training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
     if labelled and training.n_unlabelled:
-        own = np.flatnonzero(codes >= 0)
-        rows, codes, weights = pick(rows, own), codes[own], None if weights is None else weights[own]
+        known = np.flatnonzero(codes >= 0)
+        rows, codes, weights = pick(rows, known), codes[known], None if weights is None else weights[known]
     if is_robust(model):
         rows, codes, weights = starts.without_outliers(rows, codes, weights, frame)
     return rows, codes, weights
 
 
-def _goes_on(
-    model: SharedKernelMixture, training: Training, structure: Structure, last: Fitted | None
-) -> bool:
+def _goes_on(model: Mixture, training: Training, structure: Structure, last: Fitted | None) -> bool:
     """Return whether a fit starts from the parameters of the last one."""
     if not model.warm_start or last is None:
         return False
@@ -540,7 +531,7 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
 
 
 def fitted_so_far(
-    model: SharedKernelMixture, training: Training, parameters: Parameters, log_likelihood: float
+    model: Mixture, training: Training, parameters: Parameters, log_likelihood: float
 ) -> Fitted:
     """Return the record of a fit that has come to these parameters (of one start)."""
     summary = training.source.summary
@@ -564,11 +555,7 @@ def fitted_so_far(
 
 
 def record_of_start(
-    model: SharedKernelMixture,
-    training: Training,
-    result: Result,
-    start: int,
-    parameters: Parameters | None = None,
+    model: Mixture, training: Training, result: Result, start: int, parameters: Parameters | None = None
 ) -> Fitted:
     """Return the record of one start, whose parameters may be given in another form."""
     parameters = result.parameters.take(start) if parameters is None else parameters
@@ -585,7 +572,7 @@ def record_of_start(
 
 
 def _fitted(
-    model: SharedKernelMixture, result: Result, status: IntArray, reached: FloatArray, training: Training
+    model: Mixture, result: Result, status: IntArray, reached: FloatArray, training: Training
 ) -> Fitted:
     """Return the best start of a fit, with the status and log-likelihood (n_init,) of all."""
     best = best_start(result, model.variance_floor, len(status))
@@ -617,7 +604,7 @@ def _fitted(
     )
     of_kernels = None
     if prior is not None:
-        rows, wishart = counts.sum(axis=1), structure.wishart(len(prior.covariance))
+        rows, wishart = counts.sum(axis=1), Wishart.of(structure, len(prior.covariance))
         degrees = wishart_degrees(counts[None], wishart, prior.covariance_rows)[0]
         of_kernels = KernelPosterior(
             mean_precision=rows[alive] + prior.mean_rows,

@@ -23,8 +23,7 @@ from ..engine.structures import structure_of
 from ..engine.tails import Background
 from ..io.labels import code_labels, number_labels, read_labels
 from ._settings import check_covariance_type, covariance_type_of, is_robust
-from .decisions import kind_of_labels, quantile
-from .densities import log_density
+from .decisions import kind_of_labels
 from .fitted import Fitted, History, Shifts, fields_of
 from .rows import (
     Training,
@@ -44,7 +43,7 @@ from .solving import (
 )
 
 if TYPE_CHECKING:
-    from .mixture import SharedKernelMixture
+    from .mixture import SharedKernelMixture as Mixture
 
 
 def check_streams(estimator: Any) -> bool:
@@ -123,11 +122,11 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
     refuse_unlabelled(int(np.sum(batch.y < 0)), len(parts))
     fits: list[Fitted] = []
     for number, (columns, model) in enumerate(parts):
-        own, last = _columns_of(batch, columns), Fitted.of(model)
-        if last is None and not own.X.shape[0]:
+        rows, last = _columns_of(batch, columns), Fitted.of(model)
+        if last is None and not rows.X.shape[0]:
             raise ValueError(f"The first batch has no value in feature set {number}, {columns}.")
-        if last is None or own.X.shape[0]:
-            last = _absorb(model, last, own, classes, sizes, float(decay))
+        if last is None or rows.X.shape[0]:
+            last = _absorb(model, last, rows, classes, sizes, float(decay))
         fits.append(last)
     # Recent batches count more in a stream's priors; the set with the fewest gaps has the best estimate.
     streaming = [each for each in fits if each.stream is not None]
@@ -136,18 +135,13 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         estimator._record(parts, fits, sizes, best.class_prior).store(estimator)
 
 
-def threshold_of_batch(estimator: Any, rows: Block) -> float:
-    """Return the log-density below which `reject_below` of the rows lie, or of their weight."""
-    return quantile(estimator.reject_below, on_host(log_density(estimator, rows.X)), rows.weights)
-
-
 def _columns_of(rows: Block, columns: list[int]) -> Block:
     """Return the rows that have a value in some columns."""
     return replace(rows, X=columns_of(rows.X, columns)).informative()
 
 
 def _absorb(
-    model: SharedKernelMixture,
+    model: Mixture,
     last: Fitted | None,
     batch: Block,
     classes: np.ndarray,
@@ -208,7 +202,7 @@ def _absorb(
     )
 
 
-def _check_covariance_type(model: SharedKernelMixture, fitted: Fitted) -> None:
+def _check_covariance_type(model: Mixture, fitted: Fitted) -> None:
     if check_covariance_type(model.covariance_type)[0] not in ("auto", fitted.covariance_type):
         raise ValueError(
             f"covariance_type is now {model.covariance_type!r}, but the model has "
@@ -234,14 +228,14 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     prior = np.maximum(sizes, 1.0) / np.maximum(sizes, 1.0).sum()
     place = np.full(len(classes) + 1, -1)
     place[present] = np.arange(len(present))
-    own = Training(open_source(batch.X, place[batch.y], batch.weights), classes[present])
+    training = Training(open_source(batch.X, place[batch.y], batch.weights), classes[present])
     beginner = model
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(classes))
-    starts = next(start_batches(beginner, own, frame, structure_of(options.covariance_type)))
+    starts = next(start_batches(beginner, training, frame, structure_of(options.covariance_type)))
     # With few rows a kernel may collapse onto some of them, and later batches would not undo it.
-    careful = replace(options, covariance_prior=options.covariance_prior or own.n_features + 2.0)
-    result = fit(own.source, starts, careful, frame=frame)
+    careful = replace(options, covariance_prior=options.covariance_prior or training.n_features + 2.0)
+    result = fit(training.source, starts, careful, frame=frame)
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
     weights = uniform_weights(1, len(best.means), len(classes))[0]
     weights[:, present] = best.weights
@@ -265,13 +259,13 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
     parts = estimator._parts_to_fit(new.X.shape[1], stream=True)
     fits: list[Fitted] = []
     for number, (columns, model) in enumerate(parts):
-        own, last = _columns_of(new, columns), Fitted.of(model)
+        rows, last = _columns_of(new, columns), Fitted.of(model)
         assert last is not None
-        if not own.X.shape[0]:
+        if not rows.X.shape[0]:
             raise ValueError(
                 f"No row of class {label!r} has a value in feature set {number}, columns {columns}."
             )
-        fits.append(_insert(model, last, own, label, place))
+        fits.append(_insert(model, last, rows, label, place))
     assert last is not None
     # The other classes keep their proportions.
     size = float(len(new.X) if new.weights is None else new.weights.sum())
@@ -280,7 +274,7 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
     estimator._record(parts, fits, np.insert(last.class_count, place, size), prior).store(estimator)
 
 
-def _insert(model: SharedKernelMixture, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
+def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
     """Fit the weights of a new class and insert it among those of a mixture; prior and size are set later."""
     _check_covariance_type(model, last)
     options = replace(
@@ -316,9 +310,9 @@ def _insert(model: SharedKernelMixture, last: Fitted, new: Block, label: Any, pl
     shifts = last.shifts
     if strength is not None or shifts is not None:
         none = np.zeros((len(last.classes), *shift.shape))
-        others, own = (none, np.inf) if shifts is None else (shifts.group_shifts, shifts.group_shift)
+        others, earlier = (none, np.inf) if shifts is None else (shifts.group_shifts, shifts.group_shift)
         shifts = Shifts(
-            group_shift=own if strength is None else float(strength),
+            group_shift=earlier if strength is None else float(strength),
             group_shifts=np.insert(others, place, shift, axis=0),
         )
     longer = np.result_type(last.classes, np.asarray(label))

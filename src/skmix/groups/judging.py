@@ -58,11 +58,11 @@ class Verdicts:
     p_adjusted: FloatArray  # (L,): for shares and values of all groups together
 
 
-def judge(counts: FloatArray, values: Residuals | None, of_fit: BoolArray, level: float) -> Verdicts:
+def judge(counts: FloatArray, values: Residuals | None, of_fit: BoolArray, alpha: float) -> Verdicts:
     """Return how unusual groups are among those of the fit (L,), by rows (L, G) of their parts and by values.
 
     P-values are for all that is looked at together: the parts and the value of a group by Bonferroni, groups
-    by Holm; those that are not of the fit apart. Groups that are unusual at this level no longer count for
+    by Holm; those that are not of the fit apart. Groups whose p-value is at most `alpha` no longer count for
     what is usual. The remaining groups are then judged again, since an unusual group can hide another one.
     """
     n_groups, n_parts = counts.shape
@@ -79,7 +79,7 @@ def judge(counts: FloatArray, values: Residuals | None, of_fit: BoolArray, level
         together = (n_shares + (values is not None)) * np.fmin(least, p_values)
         for some in (pending & of_fit, ~of_fit):
             adjusted[some] = _holm(together[some])
-        unusual = pending & of_fit & (adjusted <= level)
+        unusual = pending & of_fit & (adjusted <= alpha)
         if not unusual.any() or np.sum(usual & ~unusual) < FEWEST_SAMPLES:
             break
         usual, pending = usual & ~unusual, pending & ~unusual

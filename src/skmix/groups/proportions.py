@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.linalg import block_diag
 
 from ..engine import density
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from ..engine.model import FloatArray, IntArray
 from ..engine.tails import Background
 from ..estimators._settings import freeze_of
@@ -68,11 +68,7 @@ class Composition:
 
 def pandas() -> Any:
     """Import pandas, or say how to install it."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(f"Tables of proportions need pandas: {how_to_install('tables')}") from error
-    return pandas
+    return need("pandas", "tables", "Tables of proportions need")
 
 
 def _as_counts(sizes: FloatArray) -> np.ndarray:
@@ -109,10 +105,10 @@ def compose_samples(model: Any, samples: Samples, populations: Populations | Non
     return replace(result, lower=lower, upper=upper)
 
 
-def check_level(level: Any) -> None:
+def check_probability(value: Any, name: str) -> None:
     """Refuse what is not a probability."""
-    if not (isinstance(level, Real) and 0.0 < float(level) < 1.0):
-        raise ValueError(f"level must be between 0 and 1, got {level!r}.")
+    if not (isinstance(value, Real) and 0.0 < float(value) < 1.0):
+        raise ValueError(f"{name} must be between 0 and 1, got {value!r}.")
 
 
 def places_of(classes: np.ndarray, samples: Any, argument: str) -> IntArray:
@@ -305,7 +301,7 @@ def _mean_of_samples(shares: FloatArray, variances: FloatArray) -> tuple[FloatAr
 
 
 def judge_samples(
-    model: Any, new: Samples | None, populations: Populations | None, level: float
+    model: Any, new: Samples | None, populations: Populations | None, alpha: float
 ) -> DataFrame:
     """Return how unusual the samples of a fit are, or new ones, under a mixture with NumPy arrays."""
     draws, fitted = _Draws.of(model), fitted_samples(model)
@@ -315,7 +311,7 @@ def judge_samples(
     counts = raw * np.concatenate([each.effective_cells for each in found])[:, None]
     values, n_fitted = _fits(draws, judged), len(fitted.names)
     # New samples come last.
-    verdicts = judging.judge(counts, values, np.arange(len(raw)) < n_fitted, float(level))
+    verdicts = judging.judge(counts, values, np.arange(len(raw)) < n_fitted, float(alpha))
     # Among proportions with the same p-value, such as zero, take the one that differs most.
     least = verdicts.p_parts == verdicts.p_parts.min(axis=1, keepdims=True)
     away = np.where(least, np.abs(raw - verdicts.usual_shares), -1.0)
@@ -329,7 +325,7 @@ def judge_samples(
         "z_likelihood": verdicts.z,
         "p_likelihood": verdicts.p_values,
         "p_adjusted": verdicts.p_adjusted,
-        "unusual": verdicts.p_adjusted <= level,
+        "unusual": verdicts.p_adjusted <= alpha,
     }
     shown, lines = judged[-1], slice(n_fitted if new is not None else 0, None)
     first = {"sample": shown.names, "cells": _as_counts(shown.sizes)}

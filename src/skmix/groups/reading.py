@@ -20,7 +20,7 @@ from ..io.opening import files_of
 from ..io.preparation import AUTO
 from ..io.readers import is_path
 
-# Cells that choose the number of kernels and that the page draws, as many of each sample.
+# Cells, as many of each sample, that choose the number of kernels and that the page draws.
 SOME_CELLS = 20_000
 
 
@@ -38,7 +38,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of all samples where they are, and some of them in memory."""
+    """The source of all cells, and some of them in memory."""
 
     source: Source
     sizes: dict[Any, int]  # cells of each sample, in the order of the files
@@ -75,7 +75,7 @@ def open_cells(
                 **options,
             )
         source = source if model is None else with_features_of(model, source)
-        # Asking for the names finds files that disagree.
+        # This raises an error if files disagree.
         names = source.feature_names
         _refuse_text(source if model is None else None)
     notes = []
@@ -101,7 +101,7 @@ def open_cells(
 
 
 def _refuse_text(source: Source | None) -> None:
-    """Refuse a column of text, which would be encoded: it may name the samples, and is no marker."""
+    """Refuse a column of text, which may name the samples but is no marker."""
     kinds = (source.preparation or {}).get("columns") if source is not None else None
     text = [name for name, kind in (kinds or {}).items() if kind is not None]
     if text:

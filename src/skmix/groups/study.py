@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _version
 from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
 from ..estimators.callbacks import progress_bar
 from ..estimators.saving import estimator_of, read_model, record_of
-from ..io import Record, encode, replacing, write
+from ..io import Record, pack, replacing, write_file
 from ..io.encoding import listed
 from ..io.preparation import AUTO, scale_in_words
 from .judging import FEWEST_SAMPLES
@@ -27,7 +26,7 @@ from .labelling import write_labels
 from .populations import Populations, checked_mixture, merge_kernels
 from .proportions import (
     Composition,
-    check_level,
+    check_probability,
     compare_samples,
     compose_samples,
     judge_samples,
@@ -201,20 +200,16 @@ class Study:
     >>> from skmix import SharedKernelMixture, Study
     >>> random = np.random.default_rng(0)
     >>> X = random.normal(size=(200, 1)) + np.repeat([0.0, 20.0, 20.0, 20.0], 50)[:, None]
-    >>> model = SharedKernelMixture(2, init="k-means", random_state=0).fit(X, np.repeat(["a", "b"], 100))
+    >>> model = SharedKernelMixture(2, init={"means": [[0.0], [20.0]]}).fit(X, np.repeat(["a", "b"], 100))
     >>> Study(model).proportions["proportion"].round(3).tolist()
-    [0.5, 0.5, 1.0, 0.0]
+    [0.5, 0.5, 0.0, 1.0]
     """
 
     model: SharedKernelMixture
     populations: Populations | None
 
     def __init__(
-        self,
-        model: SharedKernelMixture,
-        populations: Populations | None = None,
-        *,
-        metadata: Any = None,
+        self, model: SharedKernelMixture, populations: Populations | None = None, *, metadata: Any = None
     ) -> None:
         own = checked_mixture(model)
         if populations is not None:
@@ -246,7 +241,7 @@ class Study:
 
     @cached_property
     def _judged(self) -> dict[float, DataFrame]:
-        """How unusual samples are, by level: with numbers of populations in place of names."""
+        """How unusual samples are, by alpha, with numbers of populations in place of names."""
         return {}
 
     @cached_property
@@ -348,7 +343,7 @@ class Study:
         own proportion, and stands for itself alone. Proportions are as counted, without a learnt prior:
         shrunken proportions understate differences.
         """
-        check_level(level)
+        check_probability(level, "level")
         sides = ["a", "b"]
         if other is None:
             table = self._metadata if metadata is None else _metadata_of(metadata, self.samples)
@@ -381,7 +376,7 @@ class Study:
         names = (f"proportion_{side}" for side in sides)
         return found.rename(columns=dict(zip(("proportion_a", "proportion_b"), names, strict=True)))
 
-    def unusual(self, *, level: float = 0.05) -> DataFrame:
+    def unusual(self, *, alpha: float = 0.05) -> DataFrame:
         """Return which samples have an unusual composition, or cells that the kernels do not explain.
 
         The proportions of each sample are compared with those of the others, and the log-likelihood of its
@@ -390,7 +385,7 @@ class Study:
 
         Parameters
         ----------
-        level : float, default=0.05
+        alpha : float, default=0.05
             Largest adjusted p-value of a sample that is called unusual: if no sample is, the probability that
             any is called so is at most about this.
 
@@ -406,20 +401,20 @@ class Study:
             background counts as a population. Log-likelihoods are NaN where the mixture does not have them,
             after `partial_fit` and `add_class`, and where rows had missing values.
         """
-        check_level(level)
+        check_probability(alpha, "alpha")
         if not self.is_judged:
             raise ValueError(
                 f"The study has {len(self.model.classes_)} sample(s): at least {FEWEST_SAMPLES} are needed "
                 "to tell which are unusual."
             )
-        if level not in self._judged:
+        if alpha not in self._judged:
             new = self._samples if self._is_new else None
             numbered = self.populations and replace(self.populations, names={})
-            found = judge_samples(checked_mixture(self.model), new, numbered, level)
+            found = judge_samples(checked_mixture(self.model), new, numbered, alpha)
             places = {name: place for place, name in enumerate(self.samples)}
             order = found["sample"].map(places).argsort(kind="stable")
-            self._judged[level] = found.iloc[order].reset_index(drop=True)
-        found = self._judged[level].copy()
+            self._judged[alpha] = found.iloc[order].reset_index(drop=True)
+        found = self._judged[alpha].copy()
         if self.populations is not None and self.populations.names:
             names: Any = self.populations.names
             found["population"] = [names.get(part, part) for part in found["population"]]
@@ -527,7 +522,7 @@ class Study:
             title=title,
             unusual=self.unusual() if self.is_judged else None,
             fitted_shares=Study(self.model, self.populations)._composed.shares if self._is_new else None,
-            cells=None if cells is None else (cells.X, cells.y),
+            cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=origin.markers,
             made=self.made(),
             scale=scale_in_words(origin.transform),
@@ -609,8 +604,7 @@ class Study:
             "search": self._search,
             "metadata": self._metadata,
         }
-        content, arrays = encode(Record("Study", fields))
-        write(path, content, arrays, _version.__version__)
+        write_file(path, *pack(Record("Study", fields)))
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -629,11 +623,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Raises
     ------
-    OSError
-        When the file cannot be read.
-    ValueError
-        When it is not a model, truncated, damaged, of a later version of the format, or when its parts do not
-        belong together.
+    OSError, ValueError
+        When the file cannot be read; when it is not a model, damaged, of a later version of the format, or
+        when its parts do not belong together.
 
     Examples
     --------

@@ -4,7 +4,7 @@ This package only reads and writes. pyarrow, zarr, flowio, safetensors and onnx 
 """
 
 from .encoding import ColumnError
-from .models import Record, decode, encode, read, write
+from .models import Record, pack, read_file, unpack, write_file
 from .opening import files_of, is_elsewhere, open_rows, source_of
 from .sources import Source, prepare
 from .writing import replacing, writable_folder, write_columns
@@ -13,16 +13,16 @@ __all__ = [
     "ColumnError",
     "Record",
     "Source",
-    "decode",
-    "encode",
     "files_of",
     "is_elsewhere",
     "open_rows",
+    "pack",
     "prepare",
-    "read",
+    "read_file",
     "replacing",
     "source_of",
+    "unpack",
     "writable_folder",
-    "write",
     "write_columns",
+    "write_file",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 
 NUMERIC = ("boolean", "number", "decimal", "null")
 """Kinds of columns that can be features and weights."""
@@ -27,11 +27,7 @@ _BUFFER_BYTES = 1 << 15
 
 def pyarrow() -> Any:
     """Return pyarrow, or raise an ImportError that says what to install."""
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise ImportError(f"Tables and data frames need pyarrow: {how_to_install('cli')}") from None
-    return pyarrow
+    return need("pyarrow", "cli", "Tables and data frames need")
 
 
 @cache

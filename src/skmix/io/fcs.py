@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._errors import Argument, ArgumentError
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import stamp
 from .preparation import AUTO, FCS_SCALE, Preparation, features_of
@@ -24,7 +24,7 @@ from .writing import replacing
 FloatArray = NDArray[np.float64]
 
 MAGIC = b"FCS"
-"""How FCS files begin; the version and four spaces follow."""
+"""First bytes of an FCS file; the version and four spaces follow."""
 
 _VERSIONS = ("2.0", "3.0", "3.1")
 # Magic, version, four spaces and six numbers of eight digits.
@@ -49,7 +49,7 @@ def write_fcs(path: Path, original: Path, added: Mapping[str, NDArray[Any]]) -> 
     records = np.fromfile(original, file.dtype, file.n_rows, offset=file.offset)
     events = file.values(records, range(len(names)), np.dtype(np.float64), compensate=False)
     X = np.column_stack([events, *added.values()]).astype(np.float32)
-    # Gains and steps of time are divided out.
+    # Gains and time steps have been applied.
     stored = re.compile(r"p\d+[begrns]|datatype|timestep")
     kept = {key: value for key, value in file.keywords.items() if value.strip() and not stored.fullmatch(key)}
     markers = [*(channel.marker for channel in file.channels), *("" for _ in added)]
@@ -63,7 +63,7 @@ class Channel:
 
     name: str
     marker: str
-    # Bits of a stored integer that count; None for all.
+    # Mask of the significant bits of stored integers; None for all.
     mask: int | None
     # A stored value v means factor · 10^(rate · v) if there is a rate, and factor · v otherwise.
     rate: float
@@ -92,7 +92,7 @@ class FcsFile:
     # Events begin here. Each is a record of this type, whose fields are named by the channels' indices.
     offset: int
     dtype: np.dtype[Any]
-    # The keyword, if the file has it.
+    # The spill-over matrix as text, if the file has one.
     spillover: str | None
     # All keywords, in lower case and without $, and their values.
     keywords: dict[str, str]
@@ -124,11 +124,11 @@ class FcsFile:
     def values(
         self, records: NDArray[Any], columns: Sequence[int], dtype: np.dtype[Any], *, compensate: bool
     ) -> NDArray[Any]:
-        """Return some channels of records (n,) as rows (n, M) of a type."""
+        """Return some channels of records (n,) as rows (n, M) of type `dtype`."""
         mixed, matrix = self.spilling if compensate else ([], np.empty((0, 0)))
         true: NDArray[Any] = np.empty(0)
         if not set(mixed).isdisjoint(columns):
-            # Each row of observed values is the row of true ones times the matrix.
+            # A row of observed values is the row of true values times the matrix.
             observed = np.array([self.channels[c].scaled(records[str(c)]) for c in mixed], dtype=np.float64)
             true = np.linalg.solve(matrix.T, observed)
         X = np.empty((len(records), len(columns)), dtype=dtype)
@@ -187,11 +187,10 @@ def open_fcs(path: Path) -> FcsFile:
     version = start[3:6].decode("latin-1")
     if version not in _VERSIONS:
         raise ValueError(f"{name} is an FCS file of version {version!r}; {', '.join(_VERSIONS)} can be read.")
-    try:
-        from flowio import FlowData
-        from flowio.exceptions import FlowIOException, MultipleDataSetsError
-    except ImportError:
-        raise ImportError(f"FCS files need flowio: {how_to_install('cytometry')}") from None
+    need("flowio", "cytometry", "FCS files need")
+    from flowio import FlowData
+    from flowio.exceptions import FlowIOException, MultipleDataSetsError
+
     try:
         # flowio closes the files that it is given.
         with open(path, "rb") as file:
@@ -213,7 +212,7 @@ def open_fcs(path: Path) -> FcsFile:
 
 
 class _HeaderError(Exception):
-    """What is wrong with a file, to follow its name."""
+    """A problem with a file, worded to follow its name."""
 
 
 def _keywords(text: dict[str, str], segment: bytes) -> dict[str, str]:
@@ -262,7 +261,7 @@ def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFi
         raise _HeaderError(f"is empty: it has {n_rows} events of {len(channels)} channels.")
     first, last = header.header["data_start"], header.header["data_stop"]
     if version != "2.0":
-        # In the header they are zero if the file is too large for its eight digits.
+        # The header has zeros if the offsets need more than eight digits.
         in_header, first, last = first, int(text["begindata"]), int(text["enddata"])
         if in_header not in (0, first):
             raise _HeaderError(
@@ -276,17 +275,17 @@ def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFi
 
 
 def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
-    """Return the channel of number n, from 1."""
+    """Return channel n, counted from 1."""
     name = text[f"p{n}n"].strip()
     mask, rate, factor = None, 0.0, 1.0
-    # The standard allows logarithmic scales for integers alone.
+    # The standard allows logarithmic scales only for integers.
     if kind == "I":
         span = float(text[f"p{n}r"])
         decades, lowest = (float(part) for part in text.get(f"p{n}e", "0,0").split(","))
         if decades > 0.0:
-            # Zero is not allowed for the lowest value, but common; the standard says to take it for 1.
+            # A lowest value of zero is invalid but common; the standard says to read it as 1.
             rate, factor = decades / span, lowest or 1.0
-        # Bits above the range do not count.
+        # Bits above the range are ignored.
         if 1 < span < 2 ** int(text[f"p{n}b"]):
             most = (1 << (int(span) - 1).bit_length()) - 1
             mask = most if most < 2 ** int(text[f"p{n}b"]) - 1 else None
@@ -364,7 +363,7 @@ class FcsReader(Reader):
         markers = dict(zip(other.feature_names, other.markers, strict=True))
         for name, mine in zip(self.feature_names, self.markers, strict=True):
             theirs = markers[name]
-            # Some machines write how long a file took beside its time.
+            # Some instruments write the duration as the marker of the time.
             if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
                 yield (f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {self.name}.",)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from .encoding import Kind
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ class WhitenedKernels:
     level: np.ndarray  # (K or 1,): log-density at the mean
     log_weights: np.ndarray | None  # (K, L): log Pr(kernel | class); None if kernels are the outcomes
     degrees: np.ndarray | None = None  # (K,): degrees of freedom; None for Gaussian kernels
-    # Of a background: the box (2, m) on which it is uniform, in the units of X, and its log-probability in
-    # each class (L,). If kernels are the outcomes, it is one more.
+    # A background is uniform on a box (2, m) in the units of X, with a log-probability in each class (L,). If
+    # kernels are the outcomes, the background is one more outcome.
     box: np.ndarray | None = None
     log_background: np.ndarray | None = None
 
@@ -124,7 +124,7 @@ class _Graph:
     def encoded(self, numbers: str, columns: Mapping[str, Kind]) -> str:
         """Return the features (n, M) of columns: numbers (n, P), and ``categories`` (n, Q) as zeros and ones.
 
-        Categories that are not known are missing.
+        Unknown categories become NaN.
         """
         from onnx import TensorProto
 
@@ -151,7 +151,7 @@ class _Graph:
         return self.add("Concat", *parts, axis=1)
 
     def mapped(self, rows: str, features: Features) -> str:
-        """Return rows (n, M) standardised, by powers, and projected (n, q)."""
+        """Return rows (n, M) standardised, transformed by powers and curves, and projected (n, q)."""
         shift, scale, powers, curves, offset, matrix = features
         z = self.add("Div", self.add("Sub", rows, shift), scale)
         z = self.add("Clip", z, np.array(-_FARTHEST), np.array(_FARTHEST))
@@ -191,8 +191,8 @@ class _Graph:
         rows: str,
         feature_sets: Sequence[WhitenedKernels],
         log_prior: np.ndarray,
-        temperature: float | None,
-        features: Features | None,
+        temperature: float = 1.0,
+        features: Features | None = None,
     ) -> tuple[str, str, str]:
         """Return log-joints (n, J), log-density (n,) and posterior (n, J) of one model of rows (n, M)."""
         from onnx import TensorProto
@@ -208,7 +208,7 @@ class _Graph:
         gaps = self.add("ReduceMax", self.add("Cast", gaps, to=TensorProto.INT32), np.array([1]), keepdims=1)
         missing = self.add("Cast", gaps, to=TensorProto.BOOL)
         _, density = self.log_sum(joint)
-        tempered = self.add("Div", joint, np.array(1.0 if temperature is None else temperature))
+        tempered = self.add("Div", joint, np.array(temperature))
         posterior = self.add("Exp", self.add("Sub", *self.log_sum(tempered, relative=True)))
         # Explicit, because ONNX does not specify what Clip does with NaN.
         posterior = self.add("Where", missing, np.array(np.nan), posterior)
@@ -245,10 +245,8 @@ def build_graph(
 
     With the `columns` of a table, X has those of numbers, and ``categories`` (n, Q) the others.
     """
-    try:
-        from onnx import TensorProto, checker, helper
-    except ImportError as error:
-        raise ImportError(f"Export to ONNX needs onnx: {how_to_install('onnx')}") from error
+    need("onnx", "onnx", "Export to ONNX needs")
+    from onnx import TensorProto, checker, helper
 
     graph = _Graph()
     outside = helper.np_dtype_to_tensor_dtype(dtype)
@@ -269,7 +267,10 @@ def build_graph(
         "temperature": temperature,
         "features": features,
     }
-    parts = [graph.posterior(rows, **{name: each.get(name) for name in first}) for each in (first, *others)]
+    parts = [
+        graph.posterior(rows, **{name: each[name] for name in first if name in each})
+        for each in (first, *others)
+    ]
     scores, density, posterior = parts[0]
     if log_shares is not None:
         along = np.array([1])

@@ -1,8 +1,8 @@
 """Model files: safetensors with a JSON header. Reading one never runs code.
 
-`encode` splits a value into JSON and named arrays, and `write` writes both; `read` and `decode` are the
-inverse. JSON types are stored as they are. Any other value is an object with the keys ``is`` (one of the
-kinds in `decode`) and ``of``, so that the encoding is unambiguous.
+`pack` splits a value into JSON and named arrays, and `write_file` writes both; `read_file` and `unpack` are
+the inverse. JSON types are stored as they are. Any other value is an object with the keys ``is`` (one of the
+kinds in `unpack`) and ``of``, so that the encoding is unambiguous.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .._version import __version__
 from .writing import replacing
 
 FORMAT = "skmix"
@@ -35,16 +36,13 @@ class Record:
 # ---------------------------------------------------------------- files
 
 
-def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.ndarray], library: str) -> None:
-    """Write content (JSON, without NaN or infinities) and arrays of numbers to one file, atomically.
-
-    `library` is the version of skmix that writes the file.
-    """
+def write_file(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write content (JSON, without NaN or infinities) and arrays of numbers to one file, atomically."""
     from safetensors.numpy import save
 
     # safetensors copies memory as it is, ignoring strides.
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    header = {"format": FORMAT, "version": VERSION, "library": library, "content": content}
+    header = {"format": FORMAT, "version": VERSION, "library": __version__, "content": content}
     header["digest"] = _digest(header, arrays)
     # A single key, since safetensors does not fix the order of several: equal models give equal files.
     data = save(arrays, metadata={FORMAT: json.dumps(header, allow_nan=False)})
@@ -52,7 +50,7 @@ def write(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.nd
         file.write(data)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
+def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
     """Return the content and arrays of a file; ValueError if it is not a model that this version can read."""
     from safetensors import SafetensorError, safe_open
 
@@ -111,7 +109,7 @@ def _digest(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 # ---------------------------------------------------------------- values
 
 
-def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
+def pack(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """Split a value into JSON content and arrays, which are named by their path in the value.
 
     `value` may hold None, bool, int, float, str, NumPy scalars, arrays of numbers or strings, and lists,
@@ -122,42 +120,43 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     # An array that occurs twice is stored once. The reference prevents its id from being reused.
     stored: dict[int, tuple[np.ndarray, Any]] = {}
 
-    def pack(value: Any, path: str) -> Any:
+    def to_json(value: Any, path: str) -> Any:
         if value is None or type(value) in (bool, int, str):
             return value
         if isinstance(value, np.generic):
-            return _tagged("scalar", pack_array(np.asarray(value), path))
+            return _tagged("scalar", array_to_json(np.asarray(value), path))
         if isinstance(value, np.ndarray):
             if id(value) not in stored:
-                stored[id(value)] = value, pack_array(np.asarray(value), path)
+                stored[id(value)] = value, array_to_json(np.asarray(value), path)
             return stored[id(value)][1]
         if isinstance(value, Record):
-            return _tagged("record", value.kind) | {"fields": pack_fields(value.fields, path)}
+            return _tagged("record", value.kind) | {"fields": fields_to_json(value.fields, path)}
         if type(value) is float:
             return value if math.isfinite(value) else _tagged("float", repr(value))
         if type(value) in (list, range):
-            return pack_items(value, path)
+            return items_to_json(value, path)
         if type(value) is tuple:
-            return _tagged("tuple", pack_items(value, path))
+            return _tagged("tuple", items_to_json(value, path))
         if type(value) is dict:
-            return _tagged("dict", pack_fields(value, path))
+            return _tagged("dict", fields_to_json(value, path))
         raise TypeError(
             f"{path} is a {type(value).__module__}.{type(value).__qualname__}; a model file can only hold "
             "arrays, numbers, strings, lists, tuples and dicts."
         )
 
-    def pack_items(values: Any, path: str) -> list[Any]:
-        return [pack(value, f"{path}.{i}".lstrip(".")) for i, value in enumerate(values)]
+    def items_to_json(values: Any, path: str) -> list[Any]:
+        return [to_json(value, f"{path}.{i}".lstrip(".")) for i, value in enumerate(values)]
 
-    def pack_fields(values: dict[Any, Any], path: str) -> dict[str, Any]:
+    def fields_to_json(values: dict[Any, Any], path: str) -> dict[str, Any]:
         wrong = [key for key in values if type(key) is not str]
         if wrong:
             raise TypeError(f"{path} has the key {wrong[0]!r}; keys in a model file must be strings.")
-        return {key: pack(value, f"{path}.{key}".lstrip(".")) for key, value in values.items()}
+        return {key: to_json(value, f"{path}.{key}".lstrip(".")) for key, value in values.items()}
 
-    def pack_array(array: np.ndarray, path: str) -> Any:
+    def array_to_json(array: np.ndarray, path: str) -> Any:
         if array.dtype == object:
-            return _tagged("objects", pack_items(array.ravel().tolist(), path)) | {"shape": list(array.shape)}
+            items = items_to_json(array.ravel().tolist(), path)
+            return _tagged("objects", items) | {"shape": list(array.shape)}
         kind = "array"
         if array.dtype.kind == "U":
             characters = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", ndmin=1)
@@ -178,29 +177,29 @@ def encode(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
         arrays[name] = np.array(array, dtype=array.dtype.newbyteorder("<"), order="C")
         return _tagged(kind, name)
 
-    return pack(value, ""), arrays
+    return to_json(value, ""), arrays
 
 
-def decode(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value encoded by `encode`; raise ValueError if content and arrays are malformed."""
+def unpack(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return the value packed by `pack`; raise ValueError if content and arrays are malformed."""
     made: dict[tuple[str, str], np.ndarray] = {}
 
-    def unpack(content: Any) -> Any:
+    def from_json(content: Any) -> Any:
         match content:
             case list():
-                return [unpack(item) for item in content]
+                return [from_json(item) for item in content]
             case {"is": "float", "of": "nan" | "inf" | "-inf" as number}:
                 return float(number)
-            case {"is": "scalar", "of": {"is": "array" | "text"} as inner} if unpack(inner).shape == ():
-                return unpack(inner)[()]
+            case {"is": "scalar", "of": {"is": "array" | "text"} as inner} if from_json(inner).shape == ():
+                return from_json(inner)[()]
             case {"is": "tuple", "of": list(items)}:
-                return tuple(unpack(item) for item in items)
+                return tuple(from_json(item) for item in items)
             case {"is": "dict", "of": dict(fields)}:
-                return {key: unpack(value) for key, value in fields.items()}
+                return {key: from_json(value) for key, value in fields.items()}
             case {"is": "record", "of": str(kind), "fields": dict(fields)}:
-                return Record(kind, {key: unpack(value) for key, value in fields.items()})
+                return Record(kind, {key: from_json(value) for key, value in fields.items()})
             case {"is": "objects", "of": list(items), "shape": list(shape)} if _is_shape(shape, len(items)):
-                objects = (unpack(item) for item in items)
+                objects = (from_json(item) for item in items)
                 return np.fromiter(objects, dtype=object, count=len(items)).reshape(shape)
             case {"is": "array" | "fortran array" | "text" as kind, "of": str(name)}:
                 if name not in arrays:
@@ -218,7 +217,7 @@ def decode(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             case _:
                 return content
 
-    value = unpack(content)
+    value = from_json(content)
     unused = set(arrays) - {name for _, name in made}
     if unused:
         raise ValueError(f"it has arrays that no value refers to: {sorted(unused)[:3]}")

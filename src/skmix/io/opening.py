@@ -194,14 +194,14 @@ def _open_files(files: Sequence[Path], label: Any, compensate: bool, written: No
         reader = _open_file(existing(path), compensate, written)
         if reader.n_rows:
             readers[group] = reader
-        # Tables are often written in parts, of which some are empty.
+        # Some parts of a large table may be empty.
         elif not isinstance(label, str):
             raise ValueError(f"{path} is empty: it has no rows.")
     return readers
 
 
 def _names_of(files: Sequence[Path]) -> list[str]:
-    """Return different names for files: without suffix and folder, or with as many folders as needed."""
+    """Return a name for each file: its stem, or with the suffix or folders where stems are the same."""
     found = [Path(os.path.abspath(path)) for path in files]
     suffixes = [suffix for those in SUFFIXES.values() for suffix in those]
     stems = []
@@ -252,7 +252,7 @@ def files_of(rows: Any) -> list[Path] | None:
     return present[0]
 
 
-# ---------------------------------------------------------------- what is what
+# ---------------------------------------------------------------- tables, frames and AnnData
 
 
 def _is_list(thing: Any) -> bool:
@@ -289,7 +289,7 @@ def _check_column(values: Any, name: str) -> None:
 def encode_frame(
     frame: Any, columns: Mapping[str, Kind] | None = None, missing: Sequence[str] = ()
 ) -> tuple[np.ndarray, dict[str, Kind], list[ArgumentWarning]]:
-    """Return the features (n, M) of a data frame, what its columns hold, and notes on values not known.
+    """Return the features (n, M) of a data frame, what its columns hold, and notes on unknown values.
 
     `columns` are those of a model, with what they hold; None finds that out.
     """

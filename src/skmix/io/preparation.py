@@ -16,33 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import Argument, ArgumentError
 from .encoding import are_numbers, check_columns
 
 Preparation = dict[str, Any]
 AUTO = "auto"
-"""A setting left open: a model takes that of its fit, and a fit the usual one for the format."""
+"""An open setting: a model takes that of its fit, and a fit the default of the format."""
 FCS_SCALE = "arcsinh:150"
 """Scale of FCS files, unless another one is chosen."""
 
 
 def features_of(channels: Sequence[str]) -> list[str]:
-    """Return the channels of an FCS file that are features unless others are chosen: all but the time."""
+    """Return the channels of an FCS file that are features by default: all but Time."""
     return [name for name in channels if name.casefold() != "time"] or list(channels)
 
 
-def check_scale_known(own: Preparation | None, usual: str | None) -> None:
-    """Refuse a file with a `usual` scale for a model that keeps no preparation, `own`."""
-    if own is None and usual is not None:
-        raise ArgumentError(
-            "the model does not say on which scale it was fitted: choose that scale by ",
-            Argument("transform", wording="open_rows(..., transform=...)"),
-            ".",
-        )
-
-
 def parse_scale(scale: str) -> tuple[str, float]:
-    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError if it is none."""
+    """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError for other text."""
     kind, _, given = scale.partition(":")
     if kind != "arcsinh" and scale not in ("logicle", "none"):
         raise ValueError(f"{scale!r} is none of arcsinh, arcsinh:COFACTOR, logicle and none.")
@@ -56,7 +45,7 @@ def parse_scale(scale: str) -> tuple[str, float]:
 
 
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
-    """Return the transformer of a scale, None for ``none``; raise ValueError if it is not known."""
+    """Return the transformer of a scale, None for ``none``; raise ValueError if it is unknown."""
     from .scales import Arcsinh, Logicle  # which load scikit-learn
 
     if isinstance(scale, str):

@@ -1,4 +1,4 @@
-"""Readers: the rows of an array or a file, of one format each."""
+"""Readers: one class per format, which reads the rows of a file or an array in blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .._errors import Argument, ArgumentError, ArgumentWarning
-from ..engine.compute import how_to_install
+from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import Stamp, stamp
 from .preparation import Preparation
@@ -36,12 +36,12 @@ COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 
 
 def rows_in_block(n_bytes: int) -> int:
-    """Return the default number of rows in a block, for rows of so many bytes."""
+    """Return the default number of rows in a block, for rows of `n_bytes` bytes."""
     return max(256, BLOCK_BYTES // n_bytes)
 
 
 def not_fcs(name: str) -> ArgumentError:
-    """Return the error for other rows that are to be compensated."""
+    """Return the error for rows that cannot be compensated."""
     compensate = Argument("compensate", True)
     return ArgumentError(
         compensate, f" needs FCS files, which hold their spill-over matrix. {name} is not one."
@@ -50,7 +50,7 @@ def not_fcs(name: str) -> ArgumentError:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reader(ABC):
-    """The features of one file or array; labels, weights and scales are those of the `Source`."""
+    """Reads the features of one file or array; `Source` adds labels, weights and the scale."""
 
     name: str
     n_rows: int
@@ -95,7 +95,7 @@ class Reader(ABC):
 
     @property
     def numeric(self) -> list[bool] | None:
-        """Which features (M,) are numbers and no categories; None where all are."""
+        """Which features (M,) are numbers, not categories; None if all are numbers."""
         return None
 
     @property
@@ -105,7 +105,7 @@ class Reader(ABC):
 
     @property
     def preparation(self) -> Preparation | None:
-        """What is done to the values as they are read; None for rows as they are stored."""
+        """How values are prepared as they are read; None if they are not."""
         return None
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
-        """Yield blocks of at most so many rows, in order, with columns of labels and weights if asked."""
+        """Yield blocks of at most `n_rows` rows in order, with the columns `label` and `weight` if given."""
 
     def without(self, names: set[str | None]) -> Self:
         """Return a reader without these columns, unless they were selected."""
@@ -276,10 +276,7 @@ def values_of(thing: Any, name: str) -> Values:
             return _npy(path)
         if not is_zarr_folder(path):
             raise ValueError(f"{path} is a folder, but not a Zarr array.")
-        try:
-            import zarr
-        except ImportError:
-            raise ImportError(f"Zarr arrays need zarr: {how_to_install('zarr')}") from None
+        zarr = need("zarr", "zarr", "Zarr arrays need")
         thing, name = zarr.open(str(path), mode="r"), str(path)
     if is_zarr(thing, name):
         return _zarr(thing)
@@ -330,7 +327,7 @@ def rows_of_npy(
 
 
 def _read_into(path: Path, cut: tuple[int, np.ndarray]) -> None:
-    """Read as many bytes of a file, from a place on, as the memory (n,) has."""
+    """Fill memory (n,) with the bytes of a file that begin at a place."""
     (place, memory), n_read = cut, 0
     with open(path, "rb", buffering=0) as file:
         file.seek(place)
@@ -343,7 +340,7 @@ def _read_into(path: Path, cut: tuple[int, np.ndarray]) -> None:
 
 @lru_cache(maxsize=1)
 def _readers(process: int) -> ThreadPoolExecutor:
-    """Return the threads of a process that read pieces of a block: a forked process needs its own."""
+    """Return the threads that read pieces of a block; a forked process needs its own."""
     return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="skmix-reader")
 
 
@@ -373,7 +370,7 @@ def _zarr(array: Any) -> Values:
     )
 
 
-# ---------------------------------------------------------------- what is what
+# ---------------------------------------------------------------- kinds of arguments
 
 
 def is_path(thing: Any) -> bool:
@@ -395,7 +392,7 @@ def is_zarr_folder(path: Path) -> bool:
 
 
 def is_zarr(thing: Any, name: str) -> bool:
-    """Return whether something is a Zarr array, without importing zarr; groups of them are refused."""
+    """Return whether something is a Zarr array, without importing zarr; refuse Zarr groups."""
     if type(thing).__module__.split(".")[0] != "zarr":
         return False
     if hasattr(type(thing), "array_keys"):

@@ -84,7 +84,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.broadcast_to(values, n_channels).copy()
 
     def _set_scale(self, n_channels: int) -> None:
-        """Check the parameters for so many channels and store what the functions need."""
+        """Check the parameters for `n_channels` channels and store what `_forward` needs."""
         raise NotImplementedError
 
     def _forward(self, x: FloatArray) -> FloatArray:

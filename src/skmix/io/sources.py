@@ -12,14 +12,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._errors import ArgumentError, ArgumentWarning
+from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
 from .labels import reader_of
-from .preparation import Preparation, check_scale_known, scale_in_words, scale_of, transformer_of
+from .preparation import Preparation, scale_in_words, scale_of, transformer_of
 from .readers import COLUMNS, Reader, Values, values_of
 
-# Rows of a fit that need no more bytes are kept in memory after its first pass.
+# A fit keeps rows of at most this many bytes in memory after its first pass.
 CACHED_BYTES = 1 << 28
 
 
@@ -33,24 +33,24 @@ class Source:
     chunk_rows: int
     # Whether the label of a row is the name of its reader.
     by_file: bool = False
-    # Settings of the preparation that the user left open: a model applies its own to files and data frames.
+    # Settings that the user left open: a model applies its own preparation to files and data frames.
     automatic: frozenset[str] = frozenset()
     # Scale of the features that are numbers, Arcsinh or Logicle; None for values as they are.
     transform: Any = None
-    # Type of all features that these were taken from; None for that of these.
+    # Type of the rows before some features were taken; None if all are there.
     precision: np.dtype[Any] | None = None
-    # Labels (N,) and weights (N,): columns of tables, or values that are not in the same file, which come
-    # first.
+    # Labels (N,) and weights (N,): the name of a column of tables, or values from elsewhere, which take
+    # precedence.
     label: str | None = None
     weight: str | None = None
     labels: Values | None = None
     weights: Values | None = None
     # The distinct labels of text files, as text: together they decide whether labels are numbers.
     words: frozenset[str] | None = None
-    # Columns that were labels or weights, and are no features.
+    # Columns that held labels or weights before; they do not become features.
     aside: frozenset[str | None] = frozenset()
-    # If given, labels are encoded as indices into these classes (L,) in the first pass, and the codes of each
-    # block are cached by its number.
+    # If given, the first pass encodes labels as indices into these classes (L,) and keeps the codes of each
+    # block by its number.
     classes: np.ndarray | None = None
     codes: dict[int, np.ndarray] = field(default_factory=dict)
     # Blocks that have been read, by number, without their labels.
@@ -63,7 +63,7 @@ class Source:
 
     @cached_property
     def _aligned(self) -> list[Reader]:
-        """The readers with the same features in the same order."""
+        """The readers, with the same features in the same order."""
         excluded = {self.label, self.weight, *self.aside}
         first, *others = (reader.without(excluded) for reader in self.readers.values())
         for other in others:
@@ -111,7 +111,7 @@ class Source:
 
     @property
     def preparation(self) -> Preparation | None:
-        """What is done to the values as they are read; None for rows that are as they were given."""
+        """How values are prepared as they are read; None if they are not."""
         found = self._aligned[0].preparation
         if self.transform is None:
             return found
@@ -143,7 +143,7 @@ class Source:
 
     @property
     def _scale_by_channel(self) -> bool:
-        """Whether channels differ in scale, whose parameters then belong to channels by position."""
+        """Whether the scale has parameters for each channel, by position."""
         return self.transform is not None and not isinstance(scale_of(self.transform), str)
 
     def select(self, names: Sequence[str]) -> Self:
@@ -252,7 +252,7 @@ class Source:
 
     def coded(self, classes: np.ndarray) -> Self:
         """Return the rows with labels encoded as indices into `classes` (L,)."""
-        # Aligned readers know what their columns hold, and need not look again.
+        # Aligned readers have found out what their columns hold.
         readers = dict(zip(self.readers, self._aligned, strict=True))
         return replace(self, readers=readers, classes=classes, codes={})
 
@@ -278,14 +278,6 @@ class Source:
                 name,
                 replace(self, readers={name: reader}, labels=labels, weights=weights, cached={}, codes={}),
             )
-
-    def located(self, row: int) -> tuple[str, int]:
-        """Return the name of the file that has a row, and the row's place in it."""
-        for reader in self.readers.values():
-            if row < reader.n_rows:
-                return reader.name, row
-            row -= reader.n_rows
-        raise IndexError(row)
 
     @property
     def _opened(self) -> list[Reader | Values]:
@@ -314,8 +306,8 @@ class Source:
     # ------------------------------------------------------------ blocks
 
     def reduce(self, work: Callable[[Block], Answer], merge: Callable[[Answer, Answer], Answer]) -> Answer:
-        """Return the answers of all blocks, merged in order."""
-        # Closed immediately if the work fails, so that reading stops.
+        """Apply a function to all blocks and merge the results in order."""
+        # If the work fails, closing stops the reader.
         with closing(self.blocks()) as blocks:
             answer = work(next(blocks))
             for block in blocks:
@@ -374,7 +366,7 @@ class Source:
 
     def _spanning(self, label: str | None) -> Iterator[Block]:
         """Yield blocks of `chunk_rows` rows."""
-        # A single file is checked by its blocks.
+        # Otherwise a fit checks each block.
         checked = self.by_file or len(self.readers) > 1 or self.transform is not None
         waiting: list[Block] = []
         n_waiting, number = 0, 0
@@ -394,7 +386,7 @@ class Source:
                     if n_waiting == self.chunk_rows:
                         yield self._merged(waiting, number)
                         waiting, n_waiting, number = [], 0, number + 1
-            # A row to predict may have no value, but nothing can be said about a sample without any.
+            # Single rows may have no value, but a sample must have one.
             if self.by_file and not has_value:
                 raise ValueError(f"{reader.name} has no value: all features of all its rows are NaN.")
         if waiting:
@@ -427,7 +419,7 @@ def labels_in(block: Block) -> np.ndarray:
 
 
 def _read_labels(texts: np.ndarray | None, words: frozenset[str], column: str) -> np.ndarray | None:
-    """Return the labels (C,) that texts (C,) of a text file stand for; None stays as it is."""
+    """Return labels (C,) read from texts (C,) of a text file; None where one is missing."""
     if texts is None:
         return None
     read = reader_of(words, column)
@@ -468,15 +460,19 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
     """Return rows with the features of a model and, where they come from files, prepared as for its fit.
 
     `own` is the preparation that the model keeps, and `names` are those of its features, if it has any. Rows
-    in memory are taken as they are. Raises ValueError if rows were opened in another way than those of the
-    fit, or if the model does not say how these were.
+    in memory are not changed. Raises ValueError if rows were opened on another scale or with other
+    compensation than those of the fit, or if the model does not say how they were prepared.
     """
     automatic = source.automatic
-    if "transform" in automatic:
-        check_scale_known(own, source.usual_scale)
-        if own is not None:
-            # The scale of the model replaces the default one of the files.
-            source = replace(source, transform=None, cached={})
+    if "transform" in automatic and own is not None:
+        # The scale of the model replaces the default one of the files.
+        source = replace(source, transform=None, cached={})
+    elif "transform" in automatic and source.usual_scale is not None:
+        raise ArgumentError(
+            "the model does not say on which scale it was fitted: choose that scale by ",
+            Argument("transform", wording="open_rows(..., transform=...)"),
+            ".",
+        )
     columns = (own or {}).get("columns") or dict.fromkeys(names if names is not None else ())
     if columns and (source.named or any(columns.values())):
         source = source.encoded(columns, (own or {}).get("missing", ()))

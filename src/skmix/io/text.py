@@ -8,13 +8,13 @@ import gzip
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from .arrow import pyarrow
-from .encoding import Notation
+from .encoding import Notation, is_number
 
 _SEPARATORS = ("\t", ",", ";", "|")
 # The column names of a file must be within this many of its first bytes.
@@ -23,6 +23,8 @@ _HEAD_BYTES = 1 << 22
 _BLOCK_BYTES = 1 << 24
 # The separator is judged by this many records.
 _HEAD_RECORDS = 20
+# Columns are taken for numbers by these records, or by fewer that have about this many cells.
+_HEAD_CELLS = 20_000
 
 
 class TextFile:
@@ -59,9 +61,17 @@ class TextFile:
         self.names = [name.strip() for name in full[0]] if full else []
         if not notation.header:
             self.names = [f"column_{i}" for i in range(1, len(self.names) + 1)]
+        regular = [record for record in full[notation.header :] if len(record) == len(self.names)]
+        shown = regular[: max(2, _HEAD_CELLS // max(1, len(self.names)))]
+        self._numbers = [i for i, cells in enumerate(zip(*shown, strict=True)) if self._are_numbers(cells)]
+
+    def _are_numbers(self, cells: Iterable[str]) -> bool:
+        """Return whether cells are numbers or missing, but not all of them missing."""
+        known = [cell for cell in map(str.strip, cells) if cell not in self.notation.words]
+        return bool(known) and all(is_number(self.notation.plain(cell)) for cell in known)
 
     def read(self) -> Any:
-        """Return all columns as an Arrow table; Arrow infers which of them hold numbers.
+        """Return all columns as an Arrow table.
 
         A last column without a name and without values, as of lines that end in a separator, is left out.
         """
@@ -70,10 +80,10 @@ class TextFile:
             return pa.table({name: pa.array([], pa.float64()) for name in self.names})
         try:
             try:
-                table = self._parsed(self._is_quoted)
+                table = self._parsed(self._is_quoted, self._numbers)
             except pa.ArrowInvalid:
-                # Quoted values with line breaks may begin after the first bytes.
-                table = self._parsed(True)
+                # Text, and quoted values with line breaks, may begin after the first bytes.
+                table = self._parsed(True, ())
         except pa.ArrowInvalid:
             self._check_widths()
             raise
@@ -82,12 +92,15 @@ class TextFile:
             return table.remove_column(table.num_columns - 1).rename_columns(self.names[:-1])
         return table.rename_columns(self.names)
 
-    def _parsed(self, is_quoted: bool) -> Any:
+    def _parsed(self, is_quoted: bool, numbers: Collection[int]) -> Any:
+        """Return the table; Arrow infers the types of columns that are not known to hold numbers."""
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
         keys = [str(column) for column in range(len(self.names))]
         as_text = {*self.notation.as_text, *self.notation.categorical}
+        types = {keys[column]: pa.float64() for column in numbers}
+        types |= {key: pa.string() for key, name in zip(keys, self.names, strict=True) if name in as_text}
         read = pacsv.ReadOptions(
             column_names=keys,
             skip_rows_after_names=0 if self._is_odd else self._n_blank + self.notation.header,
@@ -96,9 +109,7 @@ class TextFile:
         )
         parse = pacsv.ParseOptions(delimiter=self._separator, newlines_in_values=is_quoted)
         convert = pacsv.ConvertOptions(
-            column_types={
-                key: pa.string() for key, name in zip(keys, self.names, strict=True) if name in as_text
-            },
+            column_types=types,
             null_values=list(self.notation.number_words),
             decimal_point=self.notation.decimal,
         )

@@ -6,8 +6,8 @@ matplotlib is imported when something is drawn; everything else works without it
 
 from __future__ import annotations
 
-from skmix.plots.classifiers import plot_confusion, plot_reliability, plot_search
-from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
+from .classifiers import plot_confusion, plot_reliability, plot_search
+from .kernels import draw_kernels, plot_projections, weight_key
 
 __all__ = [
     "draw_kernels",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.engine.compute import how_to_install
-from skmix.io import replacing
+from ..engine.compute import need
+from ..io import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -62,7 +62,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 12
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure, of this size in inches, that is laid out automatically and has no window."""
-    _need_matplotlib()
+    need("matplotlib", "plot", "Plots need")
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -72,18 +72,10 @@ def figure_or_new(figure: Figure | None, size: tuple[float, float]) -> Figure:
     """Return the given figure, or a new pyplot figure of that size."""
     if figure is not None:
         return figure
-    _need_matplotlib()
+    need("matplotlib", "plot", "Plots need")
     import matplotlib.pyplot as plt
 
     return plt.figure(figsize=size, layout="constrained")
-
-
-def _need_matplotlib() -> None:
-    """Raise ImportError with an install hint if matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"Plots need matplotlib: {how_to_install('plot')}") from error
 
 
 def panels_for(

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.engine.structures import Structure, structure_of
-from skmix.estimators.rows import enter, without_names
-from skmix.plots._common import FloatArray
+from ..engine.structures import Structure, structure_of
+from ..estimators.rows import enter, without_names
+from ._common import FloatArray
 
 Feature = int | str
 

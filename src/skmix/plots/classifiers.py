@@ -11,9 +11,9 @@ from scipy.special import softmax
 from scipy.stats import binomtest
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.io.labels import check_length
-from skmix.metrics import reliability_bins
-from skmix.plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
+from ..io.labels import check_length
+from ..metrics import reliability_bins
+from ._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
 
 _MAX_WRITTEN = 30
 """Rows or columns of a matrix whose cells contain numbers."""

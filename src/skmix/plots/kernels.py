@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from skmix.io.labels import check_length
-from skmix.plots._common import (
+from ..io.labels import check_length
+from ._common import (
     DASHES,
     LEGEND,
     MEDIUM,
@@ -29,7 +29,7 @@ from skmix.plots._common import (
     panels_for,
     round_of,
 )
-from skmix.plots._models import Feature, drawn_kernels, rows_of
+from ._models import Feature, drawn_kernels, rows_of
 
 Style = Literal["paper", "accessible"]
 

@@ -5,9 +5,9 @@ A page is one self-contained HTML file, rendered from a dictionary of plain valu
 
 from __future__ import annotations
 
-from skmix.report.description import describe
-from skmix.report.evaluation import Evaluation, cross_validate, evaluate, evaluation_page
-from skmix.report.model_page import model_page
+from .description import describe
+from .evaluation import Evaluation, cross_validate, evaluate, evaluation_page
+from .model_page import model_page
 
 __all__ = [
     "Evaluation",

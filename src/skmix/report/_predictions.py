@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier
 from sklearn.utils import gen_batches
 
-from skmix.estimators.decisions import with_outliers
-from skmix.plots._models import chosen_model
+from ..estimators.decisions import with_outliers
+from ..plots._models import chosen_model
 
 # Between two reports of progress.
 _ROWS_AT_A_TIME = 1 << 14

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from skmix.estimators.densities import n_parameters
-from skmix.plots._models import chosen_model, feature_names, kernel_sets, numbered
-from skmix.report._predictions import outlier_threshold, target_of
+from ..estimators.densities import n_parameters
+from ..plots._models import chosen_model, feature_names, kernel_sets, numbered
+from ._predictions import outlier_threshold, target_of
 
 # A kernel serves a class that has at least this weight on it.
 _SERVED = 0.01

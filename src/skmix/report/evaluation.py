@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.metrics import log_loss
 
-from skmix.estimators.callbacks import progress_bar
-from skmix.estimators.holdout import Split
-from skmix.io.labels import code_labels
-from skmix.metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
-from skmix.plots._models import chosen_model
-from skmix.report._predictions import outlier_threshold
-from skmix.report.rendering import render_page
+from ..estimators.callbacks import progress_bar
+from ..estimators.holdout import Split
+from ..io.labels import code_labels
+from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
+from ..plots._models import chosen_model
+from ._predictions import outlier_threshold
+from .rendering import render_page
 
 
 @dataclass(frozen=True, eq=False)

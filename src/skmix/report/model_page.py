@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike
 from scipy.stats import entropy
 from sklearn.utils.validation import check_is_fitted
 
-from skmix.engine.model import IntArray
-from skmix.io.labels import check_length
-from skmix.plots._common import CLASS_COLOURS, FloatArray
-from skmix.plots._models import DrawnKernels, chosen_model, kernel_sets, part_label, rows_of
-from skmix.plots.kernels import STEPS
-from skmix.report.description import describe, serving, traits
-from skmix.report.rendering import (
+from ..engine.model import IntArray
+from ..io.labels import check_length
+from ..plots._common import CLASS_COLOURS, FloatArray
+from ..plots._models import DrawnKernels, chosen_model, kernel_sets, part_label, rows_of
+from ..plots.kernels import STEPS
+from .description import describe, serving, traits
+from .rendering import (
     decimals,
     in_words,
     kernel_values,

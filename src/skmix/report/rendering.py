@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from skmix.engine.compute import how_to_install
-from skmix.plots import kernels
+from ..engine.compute import need
+from ..plots import kernels
 
 
 def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.report") -> str:
@@ -21,11 +21,10 @@ def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.re
     extends ``frame.html.j2``: it names its sections, the styles and scripts to include, and the
     values of `data` that scripts read.
     """
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise ImportError(f"The report needs jinja2: {how_to_install('report')}") from error
+    need("jinja2", "report", "The report needs")
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
     folders = [files(each) / "template" for each in dict.fromkeys((package, "skmix.report"))]
 
     def read(name: str) -> str:

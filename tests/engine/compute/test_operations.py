@@ -12,16 +12,10 @@ from scipy.special import log_softmax, logsumexp
 
 from skmix.engine.compute.arrays import operations_of, to_numpy
 
-# Operations of NumPy arrays as well.
-each_array = pytest.mark.parametrize(
-    "library", ["numpy", *(pytest.param(name, marks=needs_torch) for name in LIBRARIES)]
-)
-
 
 def operate(library: str, name: str, *arguments: Any) -> Any:
     """Return the result of an operation on arrays of a library, as NumPy arrays."""
-    send = LIBRARIES.get(library, np.asarray)
-    given = [send(each) if isinstance(each, np.ndarray) else each for each in arguments]
+    given = [LIBRARIES[library](each) if isinstance(each, np.ndarray) else each for each in arguments]
     found = getattr(operations_of(given[0]), name)(*given)
     return tuple(map(to_numpy, found)) if isinstance(found, tuple) else to_numpy(found)
 
@@ -42,24 +36,11 @@ def test_responsibilities_are_normalised_over_kernels(library: str) -> None:
     assert_array_equal(shares[0, 2], 0.0)
 
 
-@each_library
-def test_places_are_taken_clipped_and_put(library: str) -> None:
-    index, values = np.array([4, 0, 2]), np.arange(6.0).reshape(3, 2)
-    array = 10.0 + np.arange(12.0).reshape(6, 2)
-    expected = array.copy()
-    expected[index] = values
-    assert_array_equal(operate(library, "put", array.copy(), index, values), expected)
-    assert_array_equal(operate(library, "take", array, index), array[index])
-    assert_array_equal(operate(library, "take", array, np.array([1, 1, 0]), 1), array[:, [1, 1, 0]])
-    found = operate(library, "clip", np.array([-3.0, 0.5, 7.0, np.nan]), -1.0, 2.0)
-    assert_array_equal(found, [-1.0, 0.5, 2.0, np.nan])
-
-
 ROOTS = np.random.default_rng(1).normal(size=(3, 4, 4))
 MATRICES = ROOTS @ ROOTS.mT + 0.2 * np.eye(4)
 
 
-@each_array
+@each_library
 def test_eigenvalues_are_raised_to_one(library: str) -> None:
     raised, values = operate(library, "raise_to_one", MATRICES), np.linalg.eigvalsh(MATRICES)
     assert values.min() < 1.0 < values.max()

@@ -145,7 +145,7 @@ def assert_same_statistics(found: Statistics, expected: Statistics) -> None:
         assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("n_kernels", [1, 3, 4, 7])
+@pytest.mark.parametrize("n_kernels", [1, 4, 7])
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "low_rank"])
 def test_compiled_code_completes_rows_like_the_definition(covariance_type: str, n_kernels: int) -> None:
     random = np.random.default_rng(n_kernels)

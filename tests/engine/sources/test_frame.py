@@ -9,7 +9,7 @@ from oracles import COVARIANCE_TYPES, random_model, random_rows
 
 from skmix.engine.compute.arrays import turn
 from skmix.engine.model import FloatArray, power_of_two
-from skmix.engine.sources import open_source, summary
+from skmix.engine.sources import summary
 from skmix.engine.sources.summary import fill_gaps, measure, resolution_of
 from skmix.engine.structures import structure_of
 
@@ -183,18 +183,3 @@ def test_gaps_are_filled_with_the_means_of_their_class() -> None:
     found = fill_gaps(X, codes)
     # No row of the second class has the first feature: its mean over all rows.
     assert_allclose(found, [[1.0, 4.0], [3.0, 6.0], [2.0, 8.0], [2.0, 2.0], [2.0, 2.0]])
-
-
-def test_some_features_of_rows_in_memory_have_the_summary_of_their_own() -> None:
-    random = np.random.default_rng(0)
-    X, codes, weights = random.normal(size=(30, 3)), random.integers(-1, 2, 30), random.uniform(size=30)
-    rows = open_source(X, codes, weights)
-    for known in (False, True):
-        if known:
-            assert rows.summary.n_rows == 30
-        own, expected = rows.with_features([2, 0]), open_source(X[:, [2, 0]], codes, weights)
-        assert_array_equal(own.X, X[:, [2, 0]])
-        for name, value in vars(expected.summary.moments).items():
-            assert_allclose(getattr(own.summary.moments, name), value)
-        assert_allclose(own.summary.observed, expected.summary.observed)
-        assert_allclose(own.summary.sizes, expected.summary.sizes)

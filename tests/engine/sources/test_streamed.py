@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,32 +87,6 @@ def test_weights_do_not_make_passes_look_for_gaps(pieces: list[int], monkeypatch
         assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-11)
         assert_allclose(found.mass, expected.mass, rtol=1e-9)
     assert pieces == [300, 300, 257]
-
-
-@pytest.mark.parametrize("covariance_type", ["full", "spherical"])
-@pytest.mark.parametrize("room", [0, 20_000, 1 << 30])
-def test_a_fit_to_streamed_rows_is_the_fit_to_the_rows(
-    covariance_type: str, room: int, pieces: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether none, some or all of the rows stay on the device; with some of the features, too."""
-    monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
-    structure, codes, weights = structure_of(covariance_type), CODES[:500], WEIGHTS[:500]
-    rows = X[:500] * [1.0, 5.0, 0.2, 1.0] + [0.0, 9.0, 0.0, 0.0]
-    whole = open_source(rows, codes, weights)
-    blocks = open_rows(rows, label=codes, weight=weights, chunk_rows=70).coded(np.arange(3))
-    streamed = StreamedRows(blocks, "cpu:0")
-    for columns in ([0, 1, 2, 3], [2, 1]):
-        ours, theirs = streamed.with_features(columns), whole.with_features(columns)
-        start = starts.uniform(2, 4, 3, len(columns), structure, np.random.RandomState(0))
-        start = replace(start, class_prior=np.full((2, 3), 1 / 3))
-        options = Options(covariance_type=covariance_type, max_iter=2, tol=0.0)
-        found, expected = fit(ours, start, options), fit(theirs, start, options)
-        assert_array_equal(found.status, expected.status)
-        assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-9)
-        for name in ("weights", "means", "covariances", "class_prior"):
-            value, other = getattr(found.parameters, name), getattr(expected.parameters, name)
-            assert_allclose(value, other, rtol=1e-7, atol=1e-8)
-    assert pieces
 
 
 @pytest.mark.parametrize(

@@ -17,26 +17,19 @@ ORDERS = [1, 2, 3, 7, 16, 17, 30]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_whiteners_and_determinants(order: int) -> None:
-    matrices = random_covariances(np.random.default_rng(0), 9, order)
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e-30, 1e30, 1e200])
+def test_whiteners_and_determinants(order: int, scale: float) -> None:
+    plain = random_covariances(np.random.default_rng(0), 9, order)
+    matrices = scale * plain
+    before = matrices.copy()
     whiteners, log_determinants, positive = whiten_batch(matrices)
+    assert_array_equal(matrices, before)
     assert positive.all()
-    assert whiteners.shape == matrices.shape
     assert_allclose(whiteners @ matrices @ whiteners.swapaxes(1, 2), [np.eye(order)] * 9, atol=1e-11)
-    assert_allclose(log_determinants, np.linalg.slogdet(matrices)[1], rtol=1e-11, atol=1e-12)
+    expected = np.linalg.slogdet(plain)[1] + order * np.log(scale)
+    assert_allclose(log_determinants, expected, rtol=1e-11, atol=1e-12)
     assert_array_equal(whiteners, np.tril(whiteners))
     assert (np.diagonal(whiteners, axis1=1, axis2=2) > 0).all()
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
-def test_scale_does_not_matter(order: int, scale: float) -> None:
-    matrices = random_covariances(np.random.default_rng(1), 4, order)
-    whiteners, log_determinants, _ = whiten_batch(matrices)
-    scaled, scaled_log_determinants, positive = whiten_batch(scale * matrices)
-    assert positive.all()
-    assert_allclose(scaled * np.sqrt(scale), whiteners, rtol=1e-10, atol=1e-12)
-    assert_allclose(scaled_log_determinants, log_determinants + order * np.log(scale), rtol=1e-11)
 
 
 def singular(order: int) -> dict[str, FloatArray]:
@@ -148,14 +141,6 @@ def test_ill_conditioned_matrices_keep_their_digits(order: int, condition: float
         assert log_determinants[0] == pytest.approx(log_determinant, rel=1e-10 if extended else 1e-9)
 
 
-def test_inputs_are_left_alone() -> None:
-    matrices = random_covariances(np.random.default_rng(5), 3, 4)
-    before = matrices.copy()
-    whiten_batch(matrices)
-    raise_eigenvalues(matrices, np.ones(4))
-    assert_array_equal(matrices, before)
-
-
 @pytest.mark.parametrize("order", [1, 2, 5, 20])
 def test_raised_matrices_lie_above_the_floor(order: int) -> None:
     random = np.random.default_rng(6)
@@ -165,7 +150,9 @@ def test_raised_matrices_lie_above_the_floor(order: int) -> None:
     roots[:, :, : order // 2] *= 1e-4
     matrices = roots @ roots.swapaxes(1, 2) * np.outer(root, root)
     matrices[0] = 0.0
+    before = matrices.copy()
     raised = raise_eigenvalues(matrices, floor)
+    assert_array_equal(matrices, before)
     assert_array_equal(raised, raised.swapaxes(1, 2))
     relative = np.linalg.eigvalsh(raised / np.outer(root, root))
     assert relative.min() > 1.0 - 1e-12

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from calls import fit
 from numpy.testing import assert_allclose
-from oracles import expected_pass, random_covariances, random_model, random_rows
+from oracles import expected_pass, random_covariances, random_model
 
 from skmix.engine.density import draw
-from skmix.engine.estep.completion import given
-from skmix.engine.model import FloatArray, IntArray, Options, Parameters, Regulariser
-from skmix.engine.sources.summary import measure
+from skmix.engine.model import FloatArray, Options, Parameters, Regulariser
 from skmix.engine.squarem import constrained, unconstrained
-from skmix.engine.starts import Wanted, class_wise, uniform
+from skmix.engine.starts import uniform
 from skmix.engine.structures import STRUCTURES, LowRank, structure_of
 from skmix.engine.structures.low_rank import automatic_factors, most_factors
 
@@ -35,13 +33,6 @@ def random_factors(random: np.random.Generator, *shape: int) -> FloatArray:
     return found
 
 
-def random_low_rank_model(
-    random: np.random.Generator, n_kernels: int, n_classes: int, n_features: int, n_factors: int
-) -> Parameters:
-    model = random_model(random, n_kernels, n_classes, n_features)
-    return replace(model, covariances=random_factors(random, n_kernels, n_features, n_factors + 1))
-
-
 def factor_analysis_step(scatter: FloatArray, covariances: FloatArray) -> FloatArray:
     """Return the P (M, M) that one step of parameter-expanded EM makes, all of it with dense matrices."""
     factors = covariances[:, :-1]
@@ -50,16 +41,6 @@ def factor_analysis_step(scatter: FloatArray, covariances: FloatArray) -> FloatA
     loadings = scatter @ slopes.T @ np.linalg.inv(spread)
     own = np.diag(scatter - loadings @ slopes @ scatter)
     return loadings @ spread @ loadings.T + np.diag(own)
-
-
-def expected_step(
-    X: FloatArray, classes: IntArray, model: Parameters, row_weights: FloatArray | None = None
-) -> tuple[Parameters, FloatArray, float]:
-    """Return the next weights and means, dense covariances (K, M, M), and the log-likelihood before."""
-    as_full = replace(model, covariances=dense(model.covariances))
-    found, log_likelihood = expected_pass(X, classes, as_full, "full", row_weights)
-    pairs = zip(found.covariances, model.covariances, strict=True)
-    return found, np.stack([factor_analysis_step(*pair) for pair in pairs]), log_likelihood
 
 
 def test_the_number_of_factors_is_twice_the_root_of_that_of_features() -> None:
@@ -139,43 +120,6 @@ def test_rescaling_and_coordinates() -> None:
     assert_allclose(constrained(structure, numbers), own, rtol=1e-14)
 
 
-def test_marginals_and_conditionals_are_those_of_dense_covariances() -> None:
-    random = np.random.default_rng(5)
-    structure, own = LowRank(), random_factors(random, 2, 3, 6, 3)
-    columns = np.array([4, 0, 3])
-    assert_allclose(
-        dense(structure.marginal(own, columns)), FULL.marginal(dense(own), columns), rtol=1e-13, atol=1e-14
-    )
-    _, slopes, remaining = next(given(structure, own, [columns], 6))
-    _, expected_slopes, expected = next(given(FULL, dense(own), [columns], 6))
-    assert_allclose(slopes, expected_slopes, rtol=1e-10, atol=1e-12)
-    assert_allclose(dense(remaining), expected, rtol=1e-10, atol=1e-12)
-
-
-def test_a_pass_with_prior_and_ridge_is_a_step_with_the_priors_rows() -> None:
-    """A prior counts as rows with its covariance, correlations included; the ridge is added at the end."""
-    random = np.random.default_rng(11)
-    X, classes = random_rows(random, 40, 3, 5)
-    model = random_low_rank_model(random, 4, 3, 5, 2)
-    prior, rows, ridge = 3.0 * random_covariances(random, 1, 5)[0], 7.0, 0.3
-    plain, _ = expected_pass(X, classes, replace(model, covariances=dense(model.covariances)), "full")
-    mass = plain.weights @ np.bincount(classes)
-    scatters = (mass[:, None, None] * plain.covariances + rows * prior) / (mass + rows)[:, None, None]
-    pairs = zip(scatters, model.covariances, strict=True)
-    expected = np.stack([factor_analysis_step(*pair) for pair in pairs]) + ridge * np.eye(5)
-    options = Options(
-        covariance_type="low_rank",
-        max_iter=1,
-        tol=0.0,
-        floor=0.0,
-        ridge=ridge,
-        covariance_prior=rows,
-        covariance_prior_scale=prior,
-    )
-    found = fit(X, classes, model.batch(), options).parameters.take(0)
-    assert_allclose(dense(found.covariances), expected, rtol=1e-8, atol=1e-10)
-
-
 def test_delicate_kernels_take_the_same_step() -> None:
     """Far from the others' origin and narrow, a kernel is computed from differences."""
     random = np.random.default_rng(7)
@@ -187,26 +131,18 @@ def test_delicate_kernels_take_the_same_step() -> None:
     model = Parameters(np.full((2, 1), 0.5), np.array([np.zeros(4), np.ones(4)]), covariances)
     options = Options(covariance_type="low_rank", max_iter=1, tol=0.0, floor=0.0)
     found = fit(X, classes, model.batch(), options)
-    expected, step, log_likelihood = expected_step(X, classes, model)
+    expected, log_likelihood = expected_pass(
+        X, classes, replace(model, covariances=dense(covariances)), "full"
+    )
+    step = factor_analysis_step(expected.covariances[1], covariances[1])
     assert_allclose(found.path[0][0].sum(), log_likelihood, rtol=1e-9)
-    assert_allclose(dense(found.parameters.take(0).covariances)[1], step[1], rtol=1e-6, atol=1e-16)
+    assert_allclose(dense(found.parameters.take(0).covariances)[1], step, rtol=1e-6, atol=1e-16)
     assert_allclose(found.parameters.take(0).means, expected.means, rtol=1e-12)
 
 
-def test_threads_and_batches_change_no_bit() -> None:
-    random = np.random.default_rng(12)
-    X, classes = random_rows(random, 3000, 2, 20)
-    starts = class_wise(X, classes, Wanted(2, 3, 40, measure(X, FULL), LowRank(4), np.random.RandomState(0)))
-    options = Options(covariance_type="low_rank", max_iter=2, tol=0.0)
-    together = fit(X, classes, starts, options)
-    threaded = fit(X, classes, starts, replace(options, n_jobs=2))
-    alone = fit(X, classes, starts.take(slice(1, 2)), options)
-    assert np.array_equal(together.parameters.covariances, threaded.parameters.covariances)
-    assert np.array_equal(together.parameters.covariances[1:2], alone.parameters.covariances)
-
-
 def test_rows_drawn_have_the_covariance() -> None:
-    model = random_low_rank_model(np.random.default_rng(13), 2, 1, 3, 1)
+    random = np.random.default_rng(13)
+    model = replace(random_model(random, 2, 1, 3), covariances=random_factors(random, 2, 3, 2))
     X, kernels = draw(model, "low_rank", np.zeros(40_000, dtype=np.int64), np.random.RandomState(0))
     for k in range(2):
         found = np.cov(X[kernels == k].T)

@@ -73,26 +73,9 @@ def device_of(array: Array) -> Any:
     return None if is_numpy(array) else array.device
 
 
-class NumpyOperations:
-    """Operations beyond the array API standard, of NumPy arrays; those of tensors have the same names."""
-
-    gammaln = staticmethod(special.gammaln)
-    digamma = staticmethod(special.digamma)
-
-    @staticmethod
-    def raise_to_one(matrices: FloatArray) -> FloatArray:
-        """Return symmetric matrices (B, M, M) with their eigenvalues below one raised to one."""
-        values, vectors = np.linalg.eigh(matrices)
-        raised: FloatArray = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
-        return raised
-
-
-_NUMPY = NumpyOperations()
-
-
 def operations_of(array: Array) -> Any:
-    """Return the operations for arrays of this library on this device."""
-    return _NUMPY if is_numpy(array) else _torch_operations(array.device)
+    """Return what PyTorch does beyond the array API standard, for tensors on the device of this one."""
+    return _torch_operations(array.device)
 
 
 @lru_cache
@@ -140,7 +123,7 @@ def taken_in(array: Any) -> Any:
 
     It shares memory with the given one where DLPack can. Tensors are detached from their autograd graph.
     """
-    if is_torch(array):
+    if any(kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__):
         return array.detach() if array.requires_grad else array
     device = array.__dlpack_device__()[0]
     if device in _ON_CPU:
@@ -154,11 +137,6 @@ def taken_in(array: Any) -> Any:
             f"{how_to_install('torch')}, or give X as a NumPy array."
         ) from error
     return from_dlpack(array)
-
-
-def is_torch(array: Any) -> bool:
-    """Return whether this is a PyTorch tensor."""
-    return any(kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__)
 
 
 def send(X: np.ndarray, device: str) -> Array:
@@ -258,12 +236,12 @@ def safe_log(values: FloatArray) -> FloatArray:
 
 def gammaln(array: Any) -> Any:
     """Return log Γ of positive numbers."""
-    return operations_of(array).gammaln(array)
+    return special.gammaln(array) if is_numpy(array) else namespace(array).special.gammaln(array)
 
 
 def digamma(array: Any) -> Any:
     """Return the derivative of log Γ."""
-    return operations_of(array).digamma(array)
+    return special.digamma(array) if is_numpy(array) else namespace(array).special.digamma(array)
 
 
 def trigamma(array: Any) -> Any:

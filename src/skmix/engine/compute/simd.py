@@ -44,6 +44,15 @@ _LOG_2, _LOG_2_REST = 6.93145751953125e-1, 1.42860682030941723212e-6
 # Adding 1.5 · 2^52 rounds to an integer, which is then in the lowest bits.
 _ROUND = 6755399441055744.0
 
+# Files whose functions and constants become part of compiled code.
+SOURCES = (
+    "compute/arrays.py",
+    "compute/matrices.py",
+    "compute/simd.py",
+    "estep/compiled.py",
+    "estep/nearby.py",
+)
+
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -51,8 +60,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wra
 def _version() -> str:
     """Return a digest of all code that may be part of a compiled function."""
     folder = Path(__file__).parents[1]
-    files = sorted([*folder.glob("compute/*.py"), *folder.glob("estep/*.py")])
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).hexdigest()[:12]
 
 
 def jit(function: Any) -> Any:
@@ -172,12 +180,10 @@ class Code:
 
     def splat(self, x: Any) -> Any:
         """Fill all lanes with a number."""
-        undefined, first = (
-            ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined),
-            ir.VectorType(_INDEX, LANES),
-        )
+        undefined = ir.Constant(ir.VectorType(x.type, LANES), ir.Undefined)
         one = self.builder.insert_element(undefined, x, _INDEX(0))
-        return self.builder.shuffle_vector(one, undefined, ir.Constant(first, [0] * LANES))
+        first = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
+        return self.builder.shuffle_vector(one, undefined, first)
 
     def broadcast(self, data: Any, index: Any) -> Any:
         """Fill all lanes with a number of an array."""

@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 
 class Workspace(threading.local):
-    """Memory reused by one thread: allocating it anew would cost more than the work in it."""
+    """Memory of one thread, kept between passes: allocating it anew would cost more than the work in it."""
 
     def __init__(self) -> None:
         self._kept: tuple[Hashable, Any] = (None, None)

@@ -170,14 +170,6 @@ class TorchOperations:
         """Return how many bytes of the device a fit may take to save time: half of what is free."""
         return int(torch.cuda.mem_get_info(self.device)[0]) // 2 if self._cuda else 0
 
-    def gammaln(self, array: Array) -> Array:
-        """Return log Γ of positive numbers."""
-        return torch.special.gammaln(array)
-
-    def digamma(self, array: Array) -> Array:
-        """Return the derivative of log Γ."""
-        return torch.special.digamma(array)
-
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Return whether the error means that the device is out of memory.
 

@@ -43,7 +43,7 @@ from ..compute.simd import (
     subtract,
 )
 from ..compute.threads import Workers, aligned
-from ..model import BoolArray, FloatArray, IntArray, Statistics
+from ..model import FARTHEST, BoolArray, FloatArray, IntArray, Statistics
 from ..structures import Structure
 from ..structures.linalg import index_of
 from ..tails import StudentT, Sums
@@ -56,17 +56,17 @@ _UNROLLED = 16
 _TILE_NUMBERS = 1 << 14
 # Most rows of a tile where loops over features are unrolled.
 _LARGEST_TILE = 256
-# Most rows of a tile where they are not.
+# Most rows of a tile where loops over features are not unrolled.
 _LARGEST_BY_ROW = 160
-# The rows of a tile are a multiple of this, for whole vectors.
+# A tile has a multiple of this many rows: whole vectors.
 _SMALLEST_TILE = 4 * LANES
 # Most blocks of rows.
 _MOST_BLOCKS = 256
 # Fewest rows of a block.
 _SMALLEST_BLOCK = 2048
-# Numbers in the sums of all blocks.
+# Most numbers in the sums of all blocks, for one start.
 _SUMS = 1 << 24
-# Numbers in the sums of all starts that run together.
+# Most numbers in the sums of the starts that run together.
 _SUMS_TOGETHER = 1 << 25
 # Starts of a task, which share the rows of a tile.
 _STARTS_OF_TASK = 4
@@ -79,7 +79,7 @@ _LEAST_SUM = 1e-150
 _LARGEST_OFFSET = 2.0**10
 # Moments about the origin lose digits if a kernel's new variance is less than this share of its mean square.
 _NARROW = 2.0**-24
-# A kernel with less mass has no moments to speak of.
+# A kernel with less mass is empty: its variance is not tested for lost digits.
 _LEAST_MASS = 1e-130
 # Kind of arithmetic: differences from a mean are whitened by a lower triangular matrix.
 _TRIANGULAR = 0
@@ -123,16 +123,16 @@ class Data(NamedTuple):
 
     flat: Any  # the memory that holds X, if its numbers are float64
     single: Any  # the same if they are float32: code for both is compiled together
-    steps: Any  # (2,): distances of rows and of features in it
+    steps: Any  # (2,): strides of rows and of features, in numbers
     codes: Any  # (N,)
     weights: Any  # (N,)
     scale: Any  # (M,)
     shift: Any  # (M,)
-    limit: float
+    limit: float  # values beyond ± limit are clipped
 
 
 class Model(NamedTuple):
-    """Kernels as flat arrays, padded as `Sizes` tells."""
+    """Kernels as flat arrays, padded to the lengths in `Sizes`."""
 
     base: Any  # (R, K, C): log-joints at the means
     means: Any  # (R, K, width)
@@ -144,30 +144,28 @@ class Model(NamedTuple):
     background: Any  # (R, C): log-joints of the background; empty if there is none
 
 
+_NO_NUMBERS = np.empty(0)
+_NO_PLACES = np.empty(0, dtype=np.int64)
+
+
 class Tiles(NamedTuple):
     """Rows and kernels of each tile; all empty if tiles are of rows in their order and meet all kernels."""
 
-    order: Any  # (N,): rows, tile after tile
-    start: Any  # (T + 1,): first row of each tile in `order`
-    block: Any  # (blocks + 1,): first tile of each block
-    first: Any  # (T,): where the kernels of a tile begin
-    count: Any  # (T,): how many there are
-    kernels: Any  # kernels of the tiles
-    slots: Any  # where the sums of the tile's block for this kernel are
-    least: Any  # (K,): mass of a kernel in a tile up to which its moments do not matter
-
-    @classmethod
-    def none(cls) -> Tiles:
-        """Return no tiles."""
-        rows, kernels = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        return cls(rows, rows, rows, rows, rows, kernels, kernels, np.empty(0))
+    order: Any = _NO_PLACES  # (N,): rows, tile after tile
+    start: Any = _NO_PLACES  # (T + 1,): first row of each tile in `order`
+    block: Any = _NO_PLACES  # (blocks + 1,): first tile of each block
+    first: Any = _NO_PLACES  # (T,): where the kernels of a tile begin
+    count: Any = _NO_PLACES  # (T,): how many there are
+    kernels: Any = np.empty(0, dtype=np.int32)  # kernels of the tiles
+    slots: Any = np.empty(0, dtype=np.int32)  # where the sums of the tile's block for this kernel are
+    least: Any = _NO_NUMBERS  # (K,): mass of a kernel in a tile up to which its moments do not matter
 
 
 class Likeliest(NamedTuple):
     """The most likely kernel of each row under one start; empty if it is not asked for."""
 
-    kernel: Any  # (N,)
-    log_joint: Any  # (N,): its log-joint
+    kernel: Any = _NO_PLACES  # (N,)
+    log_joint: Any = _NO_NUMBERS  # (N,): its log-joint
 
     @classmethod
     def empty(cls, n_rows: int) -> Likeliest:
@@ -176,15 +174,14 @@ class Likeliest(NamedTuple):
 
 
 class BlockSums(NamedTuple):
-    """The statistics of each block of rows, as flat arrays."""
+    """The statistics of each block of rows, as flat arrays; empty where they are not needed."""
 
-    likelihood: Any  # (blocks, R, C)
-    mass: Any  # (blocks, R, K, C)
-    moments: Any  # (blocks, R, rows, moments)
-    # Empty where they are not needed, as in `Statistics`.
-    precisions: Any = np.empty(0)  # (blocks, R, K): E[u] of rows
-    log_ratios: Any = np.empty(0)  # (blocks, R, K): log(1 + d² / ν)
-    background: Any = np.empty(0)  # (blocks, R, C)
+    likelihood: Any = _NO_NUMBERS  # (blocks, R, C)
+    mass: Any = _NO_NUMBERS  # (blocks, R, K, C)
+    moments: Any = _NO_NUMBERS  # (blocks, R, rows, moments)
+    precisions: Any = _NO_NUMBERS  # (blocks, R, K): E[u] of rows
+    log_ratios: Any = _NO_NUMBERS  # (blocks, R, K): log(1 + d² / ν)
+    background: Any = _NO_NUMBERS  # (blocks, R, C)
 
 
 class Job(NamedTuple):
@@ -194,20 +191,12 @@ class Job(NamedTuple):
     sizes: Sizes
     data: Data
     model: Model
-    tiles: Tiles
-    with_moments: bool
-    sums: BlockSums
-    likeliest: Likeliest
-    mixing: Any  # (K · L,): weights of mixtures
-    out: Any  # (N, K) or (N, L): log-densities
-
-    @classmethod
-    def of(cls, rows: Rows, sizes: Sizes, model: Model) -> Job:
-        """Return a job that asks for nothing yet."""
-        nothing = np.empty(0)
-        sums, likeliest = BlockSums(*[nothing] * 6), Likeliest.empty(0)
-        given = simd.unrolled(sizes.unrolled), sizes, data_of(rows), model
-        return cls(*given, Tiles.none(), False, sums, likeliest, flat(nothing), np.empty((0, 0)))
+    tiles: Tiles = Tiles()
+    with_moments: bool = False
+    sums: BlockSums = BlockSums()
+    likeliest: Likeliest = Likeliest()
+    mixing: Any = read_only(_NO_NUMBERS)  # (K · L,): weights of mixtures
+    out: Any = np.empty((0, 0))  # (N, K) or (N, L): log-densities
 
 
 def _length_by_row(sizes: Sizes) -> int:
@@ -246,7 +235,7 @@ _SCRATCH_PLACES: dict[str, Callable[[Sizes], int]] = {
     "listed": lambda s: s.n_kernels + 2,  # places of some kernels' log-joints
     "index": lambda s: s.tile + 1,  # places of the rows whose weights are not negligible
 }
-Scratch = namedtuple("Scratch", [*_SCRATCH_NUMBERS, *_SCRATCH_PLACES])  # type: ignore[misc]
+Scratch = namedtuple("Scratch", [*_SCRATCH_NUMBERS, *_SCRATCH_PLACES])
 
 
 def scratch_of(sizes: Sizes) -> Scratch:
@@ -490,7 +479,7 @@ def _normalise(values, tile, kernels, count, a, b, weights, logs):
 
 @inner
 def _normalise_listed(values, tile, n_kernels, n_present, scratch):
-    """Do the same for all rows, class by class, with the kernels that have a weight there."""
+    """Normalise all rows, class by class, over the kernels that have a weight in the class."""
     low, high, kernels, end = scratch.low, scratch.high, scratch.listed, 0
     for p in range(n_present):
         begin, end, count = end, _padded(scratch.bounds[scratch.present[p] + 1]), 0
@@ -502,7 +491,7 @@ def _normalise_listed(values, tile, n_kernels, n_present, scratch):
 
 @inner
 def _sum(values, a, b):
-    """Return the sum of values a … b − 1, of which a vector beyond b can be read."""
+    """Return the sum of values a … b − 1; a vector beyond b must be readable."""
     some = splat(0.0)
     while a + LANES <= b:
         some = add(some, load(values, a))
@@ -512,7 +501,7 @@ def _sum(values, a, b):
 
 @inner
 def fill(values, a, b, number):
-    """Set values a … b − 1 to a number, and some of the next LANES − 1."""
+    """Set values a … b − 1 to a number; up to LANES − 1 values beyond may be set too."""
     some = splat(number)
     for i in range(a, b, LANES):
         store(values, i, some)
@@ -786,8 +775,8 @@ def expect(
 ) -> Statistics:
     """Do the E-step: return the statistics of all rows, with moments about `origins` (R, K, M).
 
-    The most likely kernels of one start are written into `likeliest`. `near` says that all starts, or none,
-    are near the origin; by default it is found out.
+    The most likely kernels of one start are written into `likeliest`. `near` says whether all starts are near
+    the origin, or none; None: test each.
     """
 
     def of_starts(starts: slice | IntArray, near: bool) -> Statistics:
@@ -802,7 +791,8 @@ def expect(
             parts = np.flatnonzero(are_near), np.flatnonzero(~are_near)
             found = join([of_starts(parts[0], True), of_starts(parts[1], False)])
             return found.take(np.argsort(np.concatenate(parts)))
-    sizes, model = prepare(rows, kernels, origins, near=near)
+    job = prepare(rows, kernels, origins, near=near)
+    sizes, model = job.sizes, job.model
     n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
     of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
     n_tasks = max(1, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _STARTS_OF_TASK)
@@ -819,17 +809,17 @@ def expect(
         (*leading, n_classes if len(model.background) else 0),
     ]
     sums = BlockSums(*(np.zeros(math.prod(shape)) for shape in shapes))
-    job = Job.of(rows, sizes, model)._replace(with_moments=with_moments, sums=sums)
-    if likeliest is not None:
-        job = job._replace(likeliest=likeliest)
+    job = job._replace(with_moments=with_moments, sums=sums, likeliest=likeliest or job.likeliest)
     run(pool, sizes.n_blocks * -(-n_starts // _STARTS_OF_TASK), job)
     likelihood, mass, moments, precisions, log_ratios, background = (
         array.reshape(shape).sum(axis=0) if sizes.n_blocks > 1 else array.reshape(shape[1:])
         for array, shape in zip(sums, shapes, strict=True)
     )
     found = statistics_of(rows, kernels, origins, sizes, (likelihood, mass, moments))
+    if not with_moments:
+        return found
     found = replace(found, of_tail=_sums_of_tail(kernels, mass, precisions, log_ratios, background))
-    if not near or not with_moments:
+    if not near:
         return found
     again = np.flatnonzero(_lost_digits(rows, kernels, mass.sum(axis=-1), moments, sizes))
     if len(again):
@@ -881,7 +871,7 @@ def statistics_of(
     sizes: Sizes,
     sums: tuple[FloatArray, FloatArray, FloatArray],
 ) -> Statistics:
-    """Return padded sums over all rows as statistics; moments without numbers have been left out."""
+    """Return padded sums over all rows as statistics; the moments may be empty."""
     likelihood, mass, moments = sums
     n_starts, n_kernels, n_features = kernels.means.shape
     if not moments.size:
@@ -920,7 +910,7 @@ def _places(structure: Structure, sizes: Sizes) -> IntArray:
 
 
 def _are_near(kernels: Kernels, origins: FloatArray) -> BoolArray:
-    """Return the starts (R,) whose moments may be taken about zero, if their structure has a use for it."""
+    """Return the starts (R,) whose log-densities and moments may be expanded about zero."""
     structure, whitener = kernels.structure, kernels.factor.whitener
     if all(each.lacks(structure, kernels.tail) for each in (PRODUCTS, POOLED_PRODUCTS)):
         return np.zeros(len(origins), dtype=bool)
@@ -951,20 +941,11 @@ def evaluate(rows: Rows, kernels: Kernels, weights: FloatArray | None, pool: Wor
     alone = np.zeros((1, kernels.means.shape[1], 1))
     unweighted = replace(kernels, log_weights=alone, tail=kernels.tail.of_kernels(), log_outside=None)
     near = bool(_are_near(kernels, kernels.means)[0])
-    sizes, model = prepare(rows, unweighted, kernels.means, near=near)
-    out = np.empty((sizes.n_rows, sizes.n_kernels if weights is None else weights.shape[1]))
-    job = Job.of(rows, sizes, model)._replace(out=out)
-    run(pool, sizes.n_blocks, job if weights is None else job._replace(mixing=flat(weights)))
+    job = prepare(rows, unweighted, kernels.means, near=near)
+    out = np.empty((len(rows.X), job.sizes.n_kernels if weights is None else weights.shape[1]))
+    job = job._replace(out=out, mixing=job.mixing if weights is None else flat(weights))
+    run(pool, job.sizes.n_blocks, job)
     return out
-
-
-def find_likeliest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
-    """Return the most likely kernel of each row under one start."""
-    near = bool(_are_near(kernels, kernels.means)[0])
-    sizes, model = prepare(rows, kernels, kernels.means, near=near)
-    found = Likeliest.empty(sizes.n_rows)
-    run(pool, sizes.n_blocks, Job.of(rows, sizes, model)._replace(likeliest=found))
-    return found
 
 
 def run(pool: Workers, n_tasks: int, job: Job) -> None:
@@ -973,7 +954,7 @@ def run(pool: Workers, n_tasks: int, job: Job) -> None:
     common = sizes._replace(n_rows=0, block=0, n_blocks=0)  # memory does not depend on these
 
     def work_in_thread() -> None:
-        # Made once for all passes: threads would wait for each other, since they need the interpreter for it.
+        # Allocate once for all passes: allocation needs the interpreter's lock, so threads would wait for it.
         scratch = pool.workspace.kept(common, lambda: scratch_of(sizes))
         _work(counter, n_tasks, job, scratch)
 
@@ -990,23 +971,22 @@ def data_of(rows: Rows) -> Data:
     n_numbers = sum((n - 1) * step for n, step in zip(X.shape, steps, strict=True)) + 1
     memory = as_strided(X, (n_numbers,), (X.itemsize,), writeable=False)
     return Data(
-        memory if X.dtype == np.float64 else flat(np.empty(0)),
+        memory if X.dtype == np.float64 else flat(_NO_NUMBERS),
         memory if X.dtype == np.float32 else flat(np.empty(0, dtype=np.float32)),
         np.array(steps, dtype=np.int64),
-        flat(np.empty(0, dtype=np.int64) if rows.codes is None else rows.codes),
-        flat(np.empty(0) if rows.weights is None else rows.weights),
+        flat(_NO_PLACES if rows.codes is None else rows.codes),
+        flat(_NO_NUMBERS if rows.weights is None else rows.weights),
         flat(rows.scale),
         flat(rows.shift),
-        rows.limit,
+        FARTHEST,
     )
 
 
-def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) -> tuple[Sizes, Model]:
-    """Return the sizes, and the kernels as flat arrays."""
+def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) -> Job:
+    """Return a job with rows and kernels as flat arrays, which asks for nothing yet."""
     n_starts, n_kernels, n_features = kernels.means.shape
     structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
-    nothing = np.empty(0)
-    factors, rotation, depth, size, n_terms = nothing, nothing, 0, 0, 0
+    factors, rotation, depth, size, n_terms = _NO_NUMBERS, _NO_NUMBERS, 0, 0, 0
     kind, width = _FACTORS, _padded(n_features)
     step, n_rows, constants = width, n_kernels, kernels.constants
     if near:
@@ -1056,14 +1036,14 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     )  # fmt: skip
     base = constants[..., None] + kernels.log_weights
     padded = _filled(means, width), _filled(origins, width)
-    degrees = kernels.tail.degrees if isinstance(kernels.tail, StudentT) else nothing
-    background = nothing if kernels.log_outside is None else kernels.log_outside
+    degrees = kernels.tail.degrees if isinstance(kernels.tail, StudentT) else _NO_NUMBERS
+    background = _NO_NUMBERS if kernels.log_outside is None else kernels.log_outside
     arrays = base, *padded, whitener, factors, rotation, degrees, background
-    return sizes, Model(*map(flat, arrays))
+    return Job(simd.unrolled(size), sizes, data_of(rows), Model(*map(flat, arrays)))
 
 
 def _filled(array: FloatArray, *shape: int) -> FloatArray:
-    """Return an array whose last axes are filled up with zeros to that shape."""
+    """Pad the last axes of an array with zeros to that shape."""
     own = array.shape[-len(shape) :]
     if own == shape:
         return array

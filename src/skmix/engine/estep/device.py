@@ -36,7 +36,7 @@ from ..compute.arrays import (
 )
 from ..model import (
     FARTHEST,
-    NEAR,
+    MODEL_RANGE,
     BoolArray,
     Factor,
     FloatArray,
@@ -370,8 +370,11 @@ class FramedRows:
         n_kernels, n_features = expanded.means.shape[1:]
         places = self._places(self.delicate, n_kernels)
         means = take(expanded.means.reshape(-1, n_features), places, axis=0).to(self._type)
-        whiteners: Array = self.structure.whiteners_of(expanded.factor, self.delicate)
-        whiteners = whiteners.to(self._type)
+        whiteners = expanded.factor.whitener
+        shared = whiteners.shape[1] < n_kernels  # by all kernels of a start
+        kernels = [(r, 0) for r, _ in self.delicate] if shared else self.delicate
+        own_places = self._places(kernels, whiteners.shape[1])
+        whiteners = take(whiteners.reshape(-1, *whiteners.shape[2:]), own_places, axis=0).to(self._type)
         parts, most = [], max(1, self._operations.chunk // (x.shape[0] * x.shape[1]))
         for a in range(0, len(means), most):
             difference, own = x - means[a : a + most, :, None], whiteners[a : a + most]
@@ -462,11 +465,11 @@ def log_densities(
     inside = frame.enter(unweighted, structure).map(lambda array: as_float64(array, X))
     scale, shift = as_float64(frame.scale, X), as_float64(frame.shift, X)
     cuts = [slice(a, a + _SCANNED) for a in range(0, len(X), _SCANNED)]
-    parts = [xp.all(xp.abs(X[cut] / scale - shift) <= NEAR, axis=1) for cut in cuts]
+    parts = [xp.all(xp.abs(X[cut] / scale - shift) <= MODEL_RANGE, axis=1) for cut in cuts]
     is_near = np.concatenate([to_numpy(part) for part in parts])
     results, indices = [], []
     # Rows near the model are evaluated from expanded terms, whatever the others are.
-    for index, bound in ((np.flatnonzero(is_near), NEAR), (np.flatnonzero(~is_near), FARTHEST)):
+    for index, bound in ((np.flatnonzero(is_near), MODEL_RANGE), (np.flatnonzero(~is_near), FARTHEST)):
         if not len(index):
             continue
         some = X if len(index) == len(X) else pick(X, index)

@@ -275,7 +275,7 @@ def _expect_chunk(
     )
     if found.shares is None or done.ahead is None:
         first, second = np.zeros_like(kernels.means), np.zeros((n_starts, n_kernels, 1))
-        return Statistics(found.likelihood, found.mass, first, second, tail.no_sums(found.mass))
+        return Statistics(found.likelihood, found.mass, first, second)
     weights, of_tail = tail.weigh(found.shares, found.outside, precisions, chunk.to_rows(chunk.n_known))
     ahead = done.ahead
     if not np.array_equal(origins, kernels.means):

@@ -1,18 +1,18 @@
 """The E-step of many kernels: kernels that are provably irrelevant to a tile of rows are skipped.
 
-Rows are grouped by a home kernel, the most likely one when they were last sorted, and a group is cut into
-tiles of rows at similar distances from it. A row at the distance ρ from its home kernel a, in the metric of
+Rows are sorted by a home kernel, the most likely one when they were last sorted, and the rows of a home are
+cut into tiles at similar distances from it. A row at the distance ρ from its home kernel a, in the metric of
 that kernel, is from kernel k at a distance of at least ‖W_k(μ_a − μ_k)‖ − s ρ, where s is the half-width of
 kernel a in the direction of the steepest ascent of that distance at μ_a. That bounds the responsibility of
 kernel k in all rows of a tile from above by the largest ρ in it. A pass has two steps:
 
-1. for each group, list the kernels that may matter to each of its tiles: first by distances of means and
+1. for each home, list the kernels that may matter to each of its tiles: first by distances of means and
    largest widths only, then by the bound above;
 2. do the E-step of `compiled`, in which tiles meet the kernels of their lists.
 
-Whether that pays is estimated from a few rows and kernels first. Lists, the order of sums and that decision
-do not depend on the number of threads: results are bitwise the same for any. Which home a row has changes the
-cost and the order of sums, never what may be skipped.
+A few rows and kernels tell in advance whether that pays. Lists, the order of sums and that decision do not
+depend on the number of threads: results are bitwise the same for any. A row's home changes the cost and the
+order of sums, never what may be skipped.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, misc"
 
@@ -31,16 +31,27 @@ from ..compute.threads import Workers
 from ..model import BoolArray, FloatArray, IntArray, Statistics
 from ..structures.linalg import invert_lower
 from . import compiled
-from .compiled import BlockSums, Job, Likeliest, Sizes, Tiles, add_distances, fill, gather_tile
+from .compiled import (
+    NEGLIGIBLE_SHARE,
+    BlockSums,
+    Job,
+    Likeliest,
+    Sizes,
+    Tiles,
+    add_distances,
+    fill,
+    gather_tile,
+)
 from .reference import Kernels, Rows
 
 # Skipping kernel k in row n changes the kernel's own sums by r, r y and r y yᵀ, where r is its responsibility
 # and y the whitened row, ‖y‖ = d: by no more than r (1 + d²), in the kernel's own units. It is skipped only
 # if a bound of r (1 + d²) is below `SKIPPED` / K, so that all kernels skipped in a row change less than that.
 SKIPPED = 1e-13
-# With log(1 + d²) ≤ `LOG_SLOPE` d² + `LOG_RISE`, the logarithm of the bound is linear in d², and a lower
-# bound of d is all that is needed of the rows.
+# Slope of a line above log(1 + d²): log(1 + d²) ≤ `LOG_SLOPE` d² + `LOG_RISE`. With it the logarithm of the
+# bound is linear in d², and a lower bound of d is all that is needed of the rows.
 LOG_SLOPE = 0.005
+# Height of that line at zero.
 LOG_RISE = 4.32
 # Kernels of less than this times the average mass are never skipped: they would notice small changes.
 LIGHT = 1e-3
@@ -48,33 +59,31 @@ LIGHT = 1e-3
 LEAST_MASS = 1e-120
 # Relative errors of distances and widths are far below this, times their condition.
 ROUNDING = 1e-12
-# Less mass in a tile than this share of what a kernel has at least does not change its moments.
-_NEGLIGIBLE = 1e-22
-# A tile ends where distances exceed so many times its smallest one,
+# A tile ends where distances exceed this multiple of its smallest one, plus `_STEP`.
 _STRETCH = 1.4
-# plus so many widths.
+# Widths of a home by which distances in a tile may always differ.
 _STEP = 3.0
 # Tiles with more than this share of the kernels are mixed anew and evaluate all kernels.
 _MOST_KERNELS = 0.25
-# If tiles would meet more than this share of the kernels in all, skipping does not pay.
+# Skipping does not pay if all tiles together would meet more than this share of the kernels.
 _MOST_PAIRS = 0.5
 # Skipping is tried if tiles are expected to meet less than this share.
 _EXPECTED_PAIRS = 0.35
-# Rows from which the share is expected.
+# Rows in the estimate of that share.
 _SAMPLE = 128
 # Kernels that are compared with each of these rows.
 _KERNELS_OF_ROW = 64
-# A bound costs as much as so many rows of a kernel.
-_BOUND = 24
-# After a failure skipping is tried again in 1, 2, 4, … passes, up to so many.
+# Cost of a bound, in evaluations of a row and kernel.
+_BOUND_COST = 24
+# Skipping is tried again 1, 2, 4, … passes after a failure, but no later than this.
 _MOST_WAITING = 4
 # Distances that are computed at a time to find the nearest means.
 _ASSIGNED = 1 << 20
-# Largest value of a row there: squares of it stay finite in single precision.
-_FARTHEST = 1e15
+# Largest value of a row in single precision: its squares stay finite.
+_LARGEST_SINGLE = 1e15
 # Kernels whose widths are computed at a time.
 _MEASURED = 256
-# Rows are sorted again if the most likely kernel of this share of them is another one.
+# Rows are sorted again if the most likely kernel of this share of them has changed.
 _STALE = 0.01
 
 
@@ -301,14 +310,14 @@ def _add_slots(kernels, parts, totals):
 
 
 @jit
-def _cut(order, home, key, n_kernels, tile, start, group):
+def _cut(order, home, key, n_kernels, tile, start, first_tile):
     """Cut rows that are ordered by home and key into tiles, and write the first tile of each home (K + 1,).
 
     Returns the number of tiles.
     """
     count, i, n_rows = 0, 0, len(order)
     for a in range(n_kernels):
-        group[a], end = count, i
+        first_tile[a], end = count, i
         while end < n_rows and home[order[end]] == a:
             end += 1
         while i < end:
@@ -317,15 +326,15 @@ def _cut(order, home, key, n_kernels, tile, start, group):
             farthest, stop = _STRETCH * key[order[i]] + _STEP, min(i + tile, end)
             while i < stop and key[order[i]] <= farthest:
                 i += 1
-            if i == start[count - 1]:  # a key that is not a number
+            if i == start[count - 1]:  # the key is NaN
                 i = stop
-    group[n_kernels], start[count] = count, n_rows
+    first_tile[n_kernels], start[count] = count, n_rows
     return count
 
 
 @dataclass
-class Grouping:
-    """How rows are grouped, from pass to pass, and when skipping kernels is tried again."""
+class Homes:
+    """The homes of rows, kept from pass to pass, and when skipping kernels is tried again."""
 
     always: BoolArray  # (K,): kernels that are never skipped
     home: IntArray | None = None  # (N,): kernel of each row
@@ -334,14 +343,14 @@ class Grouping:
     wait: int = 0  # passes before skipping is tried again
     patience: int = 1  # passes to wait after a failure
 
-    def group(self, likeliest: Likeliest, peak: FloatArray, tile: int, *, evaluated: bool) -> Tiles:
-        """Group rows by their most likely kernels, whose log-joints at the mean are `peak` (K,)."""
+    def sort(self, likeliest: Likeliest, peak: FloatArray, tile: int, *, evaluated: bool) -> Tiles:
+        """Sort rows by their most likely kernels, whose log-joints at the mean are `peak` (K,)."""
         self.home, self.evaluated = likeliest.kernel, evaluated
         key = np.sqrt(np.maximum(2.0 * (peak[self.home] - likeliest.log_joint), 0.0))
         order, n_kernels = np.lexsort((key, self.home)), len(self.always)
         start, block = np.empty(len(key) + 1, np.int64), np.empty(n_kernels + 1, np.int64)
         count = _cut(order, self.home, key, n_kernels, tile, start, block)
-        self.tiles = Tiles.none()._replace(order=order, start=start[: count + 1].copy(), block=block)
+        self.tiles = Tiles(order, start[: count + 1].copy(), block)
         return self.tiles
 
     def give_up(self) -> None:
@@ -355,46 +364,44 @@ def expect(
     kernels: Kernels,
     origins: FloatArray,
     pool: Workers,
-    grouping: Grouping | None = None,
+    homes: Homes | None = None,
     *,
     with_moments: bool = True,
-) -> tuple[Statistics, Grouping | None]:
+) -> tuple[Statistics, Homes | None]:
     """Do the E-step of one start, without irrelevant kernels where it pays; see `compiled.expect`.
 
-    Returns the statistics and the grouping for the next pass.
+    Returns the statistics and the homes for the next pass.
     """
-    options: dict[str, Any] = {"with_moments": with_moments}
-    dense = partial(compiled.expect, rows, kernels, origins, pool, **options)
+    dense = partial(compiled.expect, rows, kernels, origins, pool, with_moments=with_moments)
     n_kernels = kernels.means.shape[1]
-    if grouping is None or len(grouping.always) != n_kernels:
-        grouping = Grouping(np.zeros(n_kernels, dtype=bool))
-    if grouping.wait:
-        grouping.wait -= 1
-        return dense(), grouping
-    job = Job.of(rows, *compiled.prepare(rows, kernels, origins, near=False))
-    job = job._replace(with_moments=with_moments)
-    geometry = _geometry(kernels, job, pool, grouping.always)
-    tiles, size = grouping.tiles, job.sizes.tile
+    if homes is None or len(homes.always) != n_kernels:
+        homes = Homes(np.zeros(n_kernels, dtype=bool))
+    if homes.wait:
+        homes.wait -= 1
+        return dense(), homes
+    job = compiled.prepare(rows, kernels, origins, near=False)._replace(with_moments=with_moments)
+    geometry = _geometry(kernels, job, pool, homes.always)
+    tiles, size = homes.tiles, job.sizes.tile
     if tiles is None:
         if not _pays(rows, kernels, geometry, pool):
-            grouping.give_up()
-            return dense(), grouping
-        tiles = grouping.group(_nearest(rows, kernels, pool), np.zeros(n_kernels), size, evaluated=False)
+            homes.give_up()
+            return dense(), homes
+        tiles = homes.sort(_nearest(rows, kernels, pool), np.zeros(n_kernels), size, evaluated=False)
     likeliest = Likeliest.empty(len(rows.X))
     sums = _skip(job._replace(tiles=tiles, likeliest=likeliest), geometry, pool)
     if sums is not None:
         # A weight that is zero would stay zero: what was skipped is small, not nothing.
         mass = np.where((sums[1] == 0) & (kernels.log_weights > -np.inf), LEAST_MASS, sums[1])
         found = compiled.statistics_of(rows, kernels, origins, job.sizes, (sums[0], mass, sums[2]))
-    elif grouping.evaluated:
-        grouping.give_up()
-        return dense(), grouping
+    elif homes.evaluated:
+        homes.give_up()
+        return dense(), homes
     else:
         # The most likely kernels may be better homes than the nearest means.
         found = dense(likeliest=likeliest)
-    if not grouping.evaluated or np.count_nonzero(likeliest.kernel != grouping.home) > _STALE * len(rows.X):
-        grouping.group(likeliest, geometry.peak[:n_kernels], size, evaluated=True)
-    return found, grouping
+    if not homes.evaluated or np.count_nonzero(likeliest.kernel != homes.home) > _STALE * len(rows.X):
+        homes.sort(likeliest, geometry.peak[:n_kernels], size, evaluated=True)
+    return found, homes
 
 
 def _skip(job: Job, geometry: _Geometry, pool: Workers) -> tuple[FloatArray, FloatArray, FloatArray] | None:
@@ -405,7 +412,7 @@ def _skip(job: Job, geometry: _Geometry, pool: Workers) -> tuple[FloatArray, Flo
         listed = _list(job, geometry, pool)
         if listed is None:
             return None
-        least = np.where(always, 0.0, _NEGLIGIBLE * light)
+        least = np.where(always, 0.0, NEGLIGIBLE_SHARE * light)
         sums = _sums(job._replace(tiles=_arrange(listed, job.sizes)._replace(least=least)), pool)
         more = (sums[1].sum(axis=(0, 2)) < light) & (geometry.peak[:n_kernels] > -np.inf) & ~always
         if not job.with_moments or not np.any(more):
@@ -421,7 +428,7 @@ def _nearest(rows: Rows, kernels: Kernels, pool: Workers) -> Likeliest:
     chunk = max(64, _ASSIGNED // len(means))
 
     def work(a: int) -> tuple[IntArray, FloatArray]:
-        x = np.clip(rows.cut(a, a + chunk).T, -_FARTHEST, _FARTHEST).astype(np.float32)
+        x = np.clip(rows.cut(a, a + chunk).T, -_LARGEST_SINGLE, _LARGEST_SINGLE).astype(np.float32)
         home = (np.column_stack([x, np.ones(len(x), np.float32)]) @ points).argmax(axis=1)
         return home, -0.5 * np.square(x - means[home]).sum(axis=1, dtype=np.float64)
 
@@ -439,13 +446,14 @@ def _pays(rows: Rows, kernels: Kernels, geometry: _Geometry, pool: Workers) -> b
     some = np.arange(n_some) * n_rows // n_some
     codes = None if rows.codes is None else rows.codes[some]
     sample = replace(rows, X=rows.X[some], codes=codes, weights=None)
-    found = compiled.find_likeliest(sample, kernels, pool)
+    found = Likeliest.empty(n_some)
+    compiled.expect(sample, kernels, kernels.means, pool, with_moments=False, likeliest=found)
     codes = np.zeros(n_some, dtype=np.int64) if codes is None else codes
     peak = kernels.constants[0, found.kernel] + kernels.log_weights[0, found.kernel, codes]
     with np.errstate(invalid="ignore"):
         radii = np.sqrt(np.maximum(2.0 * (peak - found.log_joint), 0.0))
     share = _expected_share(geometry, found.kernel, radii, found.log_joint, _KERNELS_OF_ROW)
-    return bool(share * (1.0 + _BOUND * n_kernels / n_rows) <= _EXPECTED_PAIRS)
+    return bool(share * (1.0 + _BOUND_COST * n_kernels / n_rows) <= _EXPECTED_PAIRS)
 
 
 def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
@@ -454,7 +462,8 @@ def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
     trace = np.square(root).sum(axis=(1, 2))
     square = root @ root.mT / trace[:, None, None]
     square = square @ square
-    # The largest eigenvalue of P² is at most any norm of it: for long kernels this one, for round ones that.
+    # Any norm of P² bounds its largest eigenvalue. The Frobenius norm is tighter for long kernels, the row
+    # sum for round ones.
     largest = np.minimum(np.linalg.norm(square, axis=(1, 2)), np.abs(square).sum(axis=2).max(axis=1))
     width = (1.0 + ROUNDING) * np.sqrt(trace * np.sqrt(largest))
     return root, width, np.linalg.norm(whitener, axis=(1, 2)), np.sqrt(trace)
@@ -479,7 +488,7 @@ def _geometry(kernels: Kernels, job: Job, pool: Workers, always: BoolArray) -> _
 
 
 def _list(job: Job, geometry: _Geometry, pool: Workers) -> Tiles | None:
-    """Do the first step: return grouped tiles with kernels, or None if too few can be skipped."""
+    """Do the first step: return tiles with their kernels, or None if too few can be skipped."""
     tiles, sizes, n_tiles = job.tiles, job.sizes, len(job.tiles.start) - 1
     kernels = np.empty(int(_MOST_PAIRS * n_tiles * sizes.n_kernels), np.int32)
     first, count = np.zeros((2, n_tiles), np.int64)

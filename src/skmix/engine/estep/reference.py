@@ -6,9 +6,9 @@ compiled code would take longer than the work, and computers without Numba.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..compute.arrays import Record, join, safe_log
 from ..compute.threads import can_compile
 from ..model import FARTHEST, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
-from ..tails import NONE, Tail
+from ..tails import NONE, Sums, Tail
 from .terms import share
 
 # Numbers in the differences of rows from means that are held at a time.
@@ -42,7 +42,6 @@ class Rows:
     weights: FloatArray | None  # (N,): positive; None when all are one
     scale: FloatArray  # (M,)
     shift: FloatArray  # (M,)
-    limit: ClassVar[float] = FARTHEST  # values beyond ± limit are clipped, so that their squares stay finite
 
     @cached_property
     def scatter(self) -> FloatArray:
@@ -60,7 +59,7 @@ class Rows:
         x = np.ascontiguousarray(self.X[a:b].T, dtype=np.float64)
         with np.errstate(over="ignore"):
             x = x * self.scale[:, None] - self.shift[:, None]
-        return np.clip(x, -self.limit, self.limit, out=x)
+        return np.clip(x, -FARTHEST, FARTHEST, out=x)
 
 
 def native(X: np.ndarray) -> np.ndarray:
@@ -110,8 +109,8 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
     likelihood, mass = np.zeros((n_starts, n_classes)), np.zeros((n_starts, n_kernels, n_classes))
     first = np.zeros_like(kernels.means)
     second: FloatArray = np.zeros((n_starts, n_kernels, 1))
-    tail, of_tail = kernels.tail, kernels.tail.no_sums(mass)
-    for a in range(0, len(rows.X), chunk):
+    of_tail: Sums = ()
+    for a in range(0, max(1, len(rows.X)), chunk):
         x = rows.cut(a, a + chunk)
         codes = np.zeros(x.shape[1], dtype=np.int64) if rows.codes is None else rows.codes[a : a + chunk]
         values, precisions = log_densities(x, kernels)
@@ -127,8 +126,8 @@ def expect(rows: Rows, kernels: Kernels, origins: FloatArray, *, with_moments: b
         mass += found.mass
         if found.shares is None:
             continue
-        weights, own = tail.weigh(found.shares, found.outside, precisions, len(x))
-        of_tail = tuple(total + part for total, part in zip(of_tail, own, strict=True))
+        weights, own = kernels.tail.weigh(found.shares, found.outside, precisions, len(x))
+        of_tail = tuple(map(operator.add, of_tail, own)) if of_tail else own
         ahead = np.swapaxes(x - origins[..., None], -1, -2)
         weighted = ahead * weights[..., None]
         first += weighted.sum(axis=-2)

@@ -27,7 +27,6 @@ from scipy.special import multigammaln
 from ..compute.arrays import Array, constant, digamma, namespace, sent_once, to_numpy
 from ..model import Factor, FloatArray, Options, Parameters, Prior, Regulariser, Statistics
 from ..structures import Structure
-from ..structures.full import Wishart
 from .likelihood import Improved, assign_unlabelled, lost_digits
 from .weights import (
     LOWEST_LOG,
@@ -41,7 +40,29 @@ from .weights import (
 # The default prior on covariances is worth this many rows more than their dimension (Fraley & Raftery, 2007).
 _COVARIANCE_ROWS = 2.0
 # A kernel that explains less than this many rows is superfluous.
-_FEWEST_ROWS = 1.0
+_LEAST_EXPLAINED = 1.0
+
+
+@dataclass(frozen=True)
+class Wishart:
+    """The Wishart distribution of the precisions of a structure."""
+
+    dimension: int  # size of the matrices: M, or 1 if features are independent
+    copies: int = 1  # number of independent matrices in a precision
+    repeats: int = 1  # how often each occurs in a precision: each row counts as that many observations
+    shared: bool = False  # whether all kernels have the same precision
+
+    @classmethod
+    def of(cls, structure: Structure, n_features: int) -> Wishart:
+        """Return the distribution of a structure; raise if none is conjugate."""
+        if structure.projects:
+            raise ValueError(
+                f"A variational fit of {structure.name} covariances is not possible: they have no conjugate "
+                "prior. Use inference='em', or another covariance_type."
+            )
+        if structure.isotropic:
+            return cls(1, repeats=n_features)
+        return cls(n_features, shared=structure.shared) if structure.triangular else cls(1, copies=n_features)
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,7 @@ class Variational:
         """Return the rule for K kernels, with its arrays where passes run."""
         n_features = len(floor)
         covariance = structure.from_common(prior.covariance[None], n_kernels)
-        rows = prior.covariance_rows / (n_kernels if structure.wishart(n_features).shared else 1)
+        rows = prior.covariance_rows / (n_kernels if Wishart.of(structure, n_features).shared else 1)
         terms = rows * structure.terms_of(covariance, n_kernels, n_features)
         return cls(structure, prior, to_device(floor), to_device(terms), hierarchical)
 
@@ -98,12 +119,12 @@ class Variational:
         second += self.pseudo_rows
         offset = (statistics.first - prior.mean_rows * origins) / mass[..., None]
         # Pseudo-rows of the prior on means add to the scatter, but not to the degrees of freedom.
-        n_owners = n_kernels if structure.wishart(n_features).shared else 1
+        n_owners = n_kernels if Wishart.of(structure, n_features).shared else 1
         left = prior.covariance_rows - n_owners * prior.mean_rows
-        none = constant(np.zeros, n_features, example=origins)
-        bare = Regulariser(
-            none, None, left, constant(_no_covariance, structure, n_features, example=origins), 1.0
+        no_floor, no_covariance = (
+            constant(np.zeros, shape, example=origins) for shape in (n_features, prior.covariance.shape)
         )
+        bare = Regulariser(no_floor, None, left, no_covariance, 1.0)
         covariances, next_factor = structure.update((mass, offset, second), bare)
         concentration = previous.concentration
         if concentration is not None:
@@ -126,15 +147,10 @@ class Variational:
         return point_estimate(parameters, self.prior)
 
 
-def _no_covariance(structure: Structure, n_features: int) -> FloatArray:
-    """Return a covariance of zero, (M, M) or (M,) as by `Structure.common`."""
-    return structure.common(np.zeros(n_features))
-
-
 def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n_kernels: int) -> Prior:
     """Return the prior of the options, with defaults from the data."""
     n_features, rows = len(regulariser.floor), regulariser.prior_rows
-    dimension = structure.wishart(n_features).dimension
+    dimension = Wishart.of(structure, n_features).dimension
     if not rows > dimension - 1:
         raise ValueError(
             f"covariance_prior={rows} makes an improper prior on {structure.name} covariances of {dimension} "
@@ -151,7 +167,7 @@ def prior_of(options: Options, regulariser: Regulariser, structure: Structure, n
 
 def default_rows(structure: Structure, n_features: int) -> float:
     """Return the default strength of the prior on covariances, in rows."""
-    return structure.wishart(n_features).dimension + _COVARIANCE_ROWS
+    return Wishart.of(structure, n_features).dimension + _COVARIANCE_ROWS
 
 
 def wishart_degrees(counts: FloatArray, wishart: Wishart, covariance_rows: float) -> FloatArray:
@@ -175,7 +191,7 @@ def expected_weights(
 ) -> FloatArray:
     """Return ω (R, K, L), the weights of the E-step, given counts (R, K, L) and a learnt prior (R, K)."""
     xp, n_features = namespace(counts), len(prior.covariance)
-    wishart = structure.wishart(n_features)
+    wishart = Wishart.of(structure, n_features)
     logs = expected_log_weights(counts, *_concentration(prior, concentration))
     degrees = wishart_degrees(counts, wishart, prior.covariance_rows)
     # E log|Λ| − log|E[Λ]|, and the uncertainty of the mean.
@@ -210,7 +226,7 @@ def divergence(parameters: Parameters, factor: Factor, structure: Structure, pri
 def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, prior: Prior) -> FloatArray:
     """Return the divergence (R, K or 1) of the precisions' Wishart distributions, of degrees ν, scales W."""
     n_features = len(prior.covariance)
-    wishart = structure.wishart(n_features)
+    wishart = Wishart.of(structure, n_features)
     dimension, copies, repeats = wishart.dimension, wishart.copies, wishart.repeats
     now = wishart_degrees(counts, wishart, prior.covariance_rows)
     before = repeats * prior.covariance_rows
@@ -229,14 +245,9 @@ def _of_precisions(counts: FloatArray, factor: Factor, structure: Structure, pri
 
 def _log_scale(degrees: FloatArray, wishart: Wishart) -> FloatArray:
     """Return E log|Λ| − log|W| of Wishart matrices with these degrees of freedom."""
-    places: FloatArray = constant(_halves, wishart.dimension, example=degrees)
-    found: FloatArray = namespace(degrees).sum(digamma(0.5 * degrees[..., None] - places), axis=-1)
+    less = constant(np.arange, float(wishart.dimension), example=degrees)
+    found: FloatArray = namespace(degrees).sum(digamma(0.5 * (degrees[..., None] - less)), axis=-1)
     return found + wishart.dimension * math.log(2.0)
-
-
-def _halves(count: int) -> FloatArray:
-    """Return 0, ½, 1, … of that count."""
-    return 0.5 * np.arange(float(count))
 
 
 def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
@@ -249,7 +260,7 @@ def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     xp = namespace(counts)
     known, places = is_known(counts)[:, None, None], constant(np.arange, counts.shape[1], example=counts)
     needed = xp.any(xp.argmax(counts, axis=1)[:, None, :] == places[:, None], axis=-1)
-    alive = (xp.sum(counts, axis=-1) >= _FEWEST_ROWS) | needed
+    alive = (xp.sum(counts, axis=-1) >= _LEAST_EXPLAINED) | needed
     concentration, _ = _concentration(prior, parameters.concentration)
     weights = xp.where(known, counts + concentration, parameters.weights)
     weights = xp.where(alive[..., None], weights, 0.0)

@@ -27,17 +27,17 @@ from ..model import BoolArray, FloatArray, Parameters
 # Exponentials of lower logarithms would be subnormal, and slow; such weights are negligible.
 LOWEST_LOG = -700.0
 # Lower limit of a_k, for a kernel without rows in any class.
-_LEAST = 1e-8
+_LEAST_A = 1e-8
 # Upper limit of α, for classes that do not differ.
-_MOST = 1e6
+_MOST_ALPHA = 1e6
 # Steps towards the most likely concentration in a pass.
-_STEPS = 3
+_STEPS_OF_PASS = 3
 # Largest change of a logarithm in a step.
-_LONGEST = 2.0
-# A step of Newton's method that changes nothing by more than this share is taken as it is.
-_SHORT = 1e-3
-# Largest factor by which α grows in a pass: before kernels have found their rows all classes look alike, and
-# from an α that is too high the fit would not come back.
+_LONGEST_STEP = 2.0
+# A step of Newton's method that changes no number by more than this share is taken as it is.
+_SHORT_STEP = 1e-3
+# Largest factor by which α grows in a pass. All classes look alike before kernels have found their rows, and
+# a fit does not return from an α that is too high.
 _GROWTH = 1.1
 
 
@@ -49,7 +49,7 @@ def begin(parameters: Parameters, *, hierarchical: bool = True) -> Parameters:
     if hierarchical and parameters.concentration is None:
         # As many rows as kernels, shared like the weights of all classes together.
         common = xp.sum(weights, axis=-1) * (weights.shape[1] / weights.shape[-1])
-        parameters = replace(parameters, concentration=clip(common, _LEAST, np.inf))
+        parameters = replace(parameters, concentration=clip(common, _LEAST_A, np.inf))
     return parameters
 
 
@@ -95,9 +95,9 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
     xp, n_classes = namespace(counts), counts.shape[-1]
     sizes = xp.sum(counts, axis=1)
     has_rows = (xp.sum(sizes, axis=-1) > 0)[:, None]
-    most = clip(_GROWTH * xp.sum(concentration, axis=1, keepdims=True), 0.0, _MOST)
+    most = clip(_GROWTH * xp.sum(concentration, axis=1, keepdims=True), 0.0, _MOST_ALPHA)
     reached = log_evidence(counts, sizes, concentration)
-    for _ in range(_STEPS):
+    for _ in range(_STEPS_OF_PASS):
         a, total = concentration, xp.sum(concentration, axis=1)[:, None]
         after, sums = counts + a[..., None], sizes + total
         gains = xp.sum(digamma(after), axis=-1) - n_classes * digamma(a)
@@ -115,14 +115,14 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
         share = a / own
         left = 1.0 - common * xp.sum(a * share, axis=1, keepdims=True)
         among = common * xp.sum(share * gradient, axis=1, keepdims=True) / where(left > 0, left, 1.0)
-        newton = a * xp.exp(clip(gradient / own + share * among, -_LONGEST, _LONGEST))
+        newton = a * xp.exp(clip(gradient / own + share * among, -_LONGEST_STEP, _LONGEST_STEP))
         newton = _within_limits(newton, most)
         for proposal in (_within_limits(a * gains / losses, most), newton):
             value = log_evidence(counts, sizes, proposal)
             better = some[:, 0] & (value > reached)
             if proposal is newton:
-                # The last digits of the likelihood do not tell whether a short step is right.
-                short = xp.all(xp.abs(newton - a) < _SHORT * a, axis=1) & (left[:, 0] > 0)
+                # For short steps the difference is rounding noise.
+                short = xp.all(xp.abs(newton - a) < _SHORT_STEP * a, axis=1) & (left[:, 0] > 0)
                 better = better | (some[:, 0] & short)
             concentration = where(better[:, None], proposal, concentration)
             reached = where(better, value, reached)
@@ -132,7 +132,11 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
 def _within_limits(concentration: FloatArray, most: FloatArray) -> FloatArray:
     """Return a concentration (R, K) in which no number is too small, nor their sum above `most` (R, 1)."""
     total = namespace(concentration).sum(concentration, axis=1, keepdims=True)
-    return clip(concentration * clip(most / clip(total, _LEAST, np.inf), 0.0, 1.0), _LEAST, np.inf)
+    return clip(
+        concentration * clip(most / clip(total, _LEAST_A, np.inf), 0.0, 1.0),
+        _LEAST_A,
+        np.inf,
+    )
 
 
 def with_posterior(

@@ -12,7 +12,7 @@ from functools import reduce
 
 import numpy as np
 
-from ..compute.arrays import Array, as_float64, is_numpy, like, namespace, pick, to_numpy, turn
+from ..compute.arrays import Array, as_float64, is_numpy, namespace, to_numpy, turn
 from ..compute.blocks import encode
 from ..compute.threads import one_blas_thread
 from ..model import FARTHEST, FloatArray, Frame, IntArray, power_of_two
@@ -270,12 +270,11 @@ def summarise(X: Array, codes: IntArray | None, weights: FloatArray | None) -> S
 def resolution_of(X: np.ndarray, weights: FloatArray | None, frame: Frame) -> FloatArray:
     """Return the variance (M,) below which rows X (n, M) do not tell the values of a feature apart.
 
-    A value stands for an interval, which has a variance of step² / 12. Counts and codes are multiples of a
-    step, and most rows have a neighbour one step away: 1/12 for whole numbers. Elsewhere the step is the
-    median between neighbouring distinct values, next to nothing for real numbers; where one value alone has a
-    large share of the rows beside them, the resolution is a small share of the feature's variance. It is
-    never more than a third of the variance, which is what step² / 12 is of a feature that has two values
-    equally often. Weights (n,) and repeated rows count alike.
+    A value stands for an interval, which has a variance of step² / 12. The step is that of counts and codes,
+    which are its multiples, otherwise the median between neighbouring distinct values. Beside a mass, a value
+    that many rows have, the resolution is a small share of the feature's variance. It is never more than a
+    third of the variance, as of a feature that has two values equally often. Weights (n,) and repeated rows
+    count alike.
     """
     found = np.zeros(X.shape[1])
     for j, column in enumerate((X / frame.scale).T):
@@ -311,19 +310,12 @@ def _step_of_counts(values: FloatArray, shares: FloatArray) -> float | None:
     return step if others[nearest < 1.5 * step].sum() >= 0.5 * others.sum() else None
 
 
-def fill_gaps(X: Array, codes: IntArray) -> Array:
+def fill_gaps(X: np.ndarray, codes: IntArray) -> np.ndarray:
     """Return rows (N, M) with missing values replaced by class means: for starts, not for EM."""
-    xp, missing = namespace(X), namespace(X).isnan(X)
-    values, counts = xp.where(missing, 0.0, X), xp.astype(~missing, X.dtype)
-    present, own = np.unique(codes, return_inverse=True)
-    sums = [
-        tuple(
-            to_numpy(xp.sum(pick(each, np.flatnonzero(own == c)), axis=0, dtype=xp.float64))
-            for each in (values, counts)
-        )
-        for c in range(len(present))
-    ]
-    total, count = (np.stack(each) for each in zip(*sums, strict=True))
+    missing, (present, own) = np.isnan(X), np.unique(codes, return_inverse=True)
+    each = [own == c for c in range(len(present))]
+    total = np.stack([np.nansum(X[rows], axis=0, dtype=np.float64) for rows in each])
+    count = np.stack([(~missing[rows]).sum(axis=0) for rows in each])
     # A class without any value of a feature gets the mean of all rows.
-    some = np.where(count > 0, total, total.sum(axis=0)) / np.where(count > 0, count, count.sum(axis=0))
-    return xp.where(missing, pick(like(some, X, X.dtype), own), X)
+    means = np.where(count > 0, total, total.sum(axis=0)) / np.where(count > 0, count, count.sum(axis=0))
+    return np.where(missing, means.astype(X.dtype)[own], X)

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..compute.arrays import TINY, clip, namespace
 from ..model import Factor, FloatArray, IntArray, Regulariser
-from .full import Structure, Triple, Wishart
-from .linalg import HUGE, lengths
+from .full import Structure, Triple, lengths
+from .linalg import HUGE
 
 
 class Diagonal(Structure):
@@ -16,12 +16,6 @@ class Diagonal(Structure):
     name = "diag"
     triangular = False
     pools_as: str | None = "diag"
-
-    def n_second(self, n_features: int) -> int:
-        return n_features
-
-    def n_parameters(self, n_kernels: int, n_features: int) -> int:
-        return n_kernels * n_features
 
     def rows_wanted(self, n_features: int) -> float:
         return 0.0
@@ -104,9 +98,6 @@ class Diagonal(Structure):
     def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
         return np.ones(len(covariances))
 
-    def wishart(self, n_features: int) -> Wishart:
-        return Wishart(1, copies=n_features)
-
     def from_root(self, root: FloatArray) -> FloatArray:
         return root[..., 0] ** 2 if self.isotropic else root**2
 
@@ -139,6 +130,3 @@ class Spherical(Diagonal):
     def factor(self, covariances: FloatArray, n_features: int) -> Factor:
         xp = namespace(covariances)
         return super().factor(xp.repeat(covariances[..., None], n_features, axis=-1), n_features)
-
-    def wishart(self, n_features: int) -> Wishart:
-        return Wishart(1, repeats=n_features)

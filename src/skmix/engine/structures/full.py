@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..compute.arrays import Array, constant, namespace, pick, take
+from ..compute.arrays import FARTHEST_SQUARED, Array, constant, namespace, take
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .linalg import (
     compiles,
     factor_of,
     index_of,
-    lengths,
     unpack,
     update_compiled,
     whiten_batch,
@@ -28,14 +24,11 @@ ROWS_PER_NUMBER = 3.0
 Triple = tuple[FloatArray, FloatArray, FloatArray]
 
 
-@dataclass(frozen=True)
-class Wishart:
-    """The Wishart distribution of the precisions of a structure, in variational fits."""
-
-    dimension: int  # size of the matrices: M, or 1 if features are independent
-    copies: int = 1  # number of independent matrices in a precision
-    repeats: int = 1  # how often each occurs in a precision: each row counts as that many observations
-    shared: bool = False  # whether all kernels have the same precision
+def lengths(white: FloatArray) -> FloatArray:
+    """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
+    with np.errstate(over="ignore"):
+        found: FloatArray = np.sum(white * white, axis=-2)
+    return np.where(found < FARTHEST_SQUARED, found, FARTHEST_SQUARED)
 
 
 class Structure:
@@ -60,11 +53,11 @@ class Structure:
 
     def n_second(self, n_features: int) -> int:
         """Return S."""
-        return n_features * (n_features + 1) // 2
+        return len(self.pairs(n_features)[0])
 
     def n_parameters(self, n_kernels: int, n_features: int) -> int:
         """Return the number of free covariance parameters."""
-        return n_kernels * self.n_second(n_features)
+        return (1 if self.shared else n_kernels) * self.n_second(n_features)
 
     def rows_wanted(self, n_features: int) -> float:
         """Return the number of rows of a kernel above which its covariance should not be shrunk."""
@@ -107,7 +100,8 @@ class Structure:
 
     def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
         """Return covariances times a factor (K,) for each kernel: shared ones become those of each."""
-        return covariances * factors.reshape((-1,) + (1,) * (covariances.ndim - 2))
+        stack = self.by_kernel(covariances)
+        return stack * factors.reshape((-1,) + (1,) * (stack.ndim - 2))
 
     def variances(self, covariances: FloatArray) -> FloatArray:
         """Return variances (R, K or 1, M or 1) of the kernels."""
@@ -236,16 +230,6 @@ class Structure:
         terms = factor.log_determinant + self.trace(factor, regulariser.prior_covariance)
         return -0.5 * regulariser.prior_rows * namespace(terms).sum(terms, axis=-1)
 
-    def wishart(self, n_features: int) -> Wishart:
-        """Return the distribution of precisions in variational fits; raise if none is conjugate."""
-        return Wishart(n_features, shared=self.shared)
-
-    def whiteners_of(self, factor: Factor, kernels: Sequence[tuple[int, int]]) -> FloatArray:
-        """Return the whiteners (q, …) of q kernels, given as (start, kernel)."""
-        shape = factor.whitener.shape
-        flat = namespace(factor.whitener).reshape(factor.whitener, (-1, *shape[2:]))
-        return pick(flat, [r * shape[1] + min(k, shape[1] - 1) for r, k in kernels])
-
     def from_root(self, root: FloatArray) -> FloatArray:
         """Return the covariances whose whiteners have these inverses."""
         covariances = root @ root.mT
@@ -260,9 +244,6 @@ class Tied(Structure):
     pools_as = None
     shared = True
 
-    def n_parameters(self, n_kernels: int, n_features: int) -> int:
-        return self.n_second(n_features)
-
     def shape(self, n_kernels: int, n_features: int) -> tuple[int, ...]:
         return (n_features, n_features)
 
@@ -271,6 +252,3 @@ class Tied(Structure):
 
     def to_full(self, covariances: FloatArray, n_kernels: int, n_features: int) -> FloatArray:
         return np.repeat(covariances[..., None, :, :], n_kernels, axis=-3)
-
-    def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
-        return covariances[:, None] * factors[:, None, None]

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.linalg import lapack
 
 from ..compute.arrays import (
-    FARTHEST_SQUARED,
     TINY,
     Array,
     as_float64,
@@ -33,7 +32,7 @@ from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 # Up to this many features an elimination vectorised over the batch beats one LAPACK call per matrix (5000
 # matrices of 6 features: 3 ms versus 20 ms; they break even between 16 and 24 features).
 _LARGEST_VECTORISED = 16
-# Numbers in a batch from which on compiled code is worth loading.
+# Fewest numbers in a batch for which compiled code is worth loading.
 _WORTH_COMPILING_MATRICES = 1 << 15
 # With a variance inflation, max P_ii (P⁻¹)_ii, above this, the factor has lost half its digits to rounding;
 # it is recomputed in extended precision where the platform has it.
@@ -42,8 +41,6 @@ INFLATED = 2e6
 _INFLATED_ON_DEVICE = 2.0**24
 # Pivots of a correlation matrix below this are zero to working precision.
 _SINGULAR = float(4 * np.finfo(np.float64).eps)
-# The largest squared distance in single precision.
-_FARTHEST_SQUARED_SINGLE = 1e30
 # Largest usable variance.
 HUGE = float(np.finfo(np.float64).max)
 
@@ -79,15 +76,6 @@ def unpack(second: FloatArray, n_features: int) -> FloatArray:
     xp = namespace(second)
     flat = take(second, constant(index_of, n_features, "unpacked", example=second), axis=-1)
     return xp.reshape(flat, (*second.shape[:-1], n_features, n_features))
-
-
-def lengths(white: FloatArray) -> FloatArray:
-    """Return squared lengths (..., n) of whitened differences (..., M, n), which are always finite."""
-    xp = namespace(white)
-    with np.errstate(over="ignore"):
-        found = xp.sum(white * white, axis=-2)
-    most = FARTHEST_SQUARED if found.dtype == xp.float64 else _FARTHEST_SQUARED_SINGLE
-    return xp.where(found < most, found, most)
 
 
 def rescaled(covariance: FloatArray, scale: FloatArray) -> FloatArray:
@@ -190,11 +178,8 @@ def _eliminate_compiled(matrices: FloatArray) -> Whitened:
     from ..compute.matrices import eliminate
 
     n_matrices, n_features, _ = matrices.shape
-    whiteners, units, pivots = (
-        np.zeros_like(matrices, order="C"),
-        np.empty((n_matrices, n_features)),
-        np.empty((n_features, n_matrices)),
-    )
+    whiteners, units = np.zeros_like(matrices, order="C"), np.empty((n_matrices, n_features))
+    pivots = np.empty((n_features, n_matrices))
     positive, inflation = np.empty(n_matrices, dtype=bool), np.empty(n_matrices)
     eliminate(read_only(matrices), _SINGULAR, whiteners, units, pivots, positive, inflation)
     log_determinants = np.log(pivots).sum(axis=0)
@@ -313,7 +298,11 @@ def raise_eigenvalues(matrices: FloatArray, floor: FloatArray) -> FloatArray:
     """
     xp, root = namespace(matrices), namespace(matrices).sqrt(floor)
     unit = root[:, None] * root
-    raised = operations_of(matrices).raise_to_one(matrices / unit)
+    if is_numpy(matrices):
+        values, vectors = np.linalg.eigh(matrices / unit)
+        raised = (vectors * np.maximum(values, 1.0)[..., None, :]) @ vectors.mT
+    else:
+        raised = operations_of(matrices).raise_to_one(matrices / unit)
     return 0.5 * (raised + xp.matrix_transpose(raised)) * unit
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from ..compute.arrays import FARTHEST_SQUARED, Array
 from ..model import Factor, FloatArray, IntArray, Regulariser
 from .diagonal import Diagonal
-from .full import ROWS_PER_NUMBER, Structure, Triple, Wishart
-from .linalg import lengths, whiten_batch, with_crossed
+from .full import ROWS_PER_NUMBER, Structure, Triple, lengths
+from .linalg import whiten_batch, with_crossed
 
 # Share of the variances that every factor has in a start: a column of zeros would stay zero under EM.
 _SEED = 0.01
@@ -221,12 +221,6 @@ class LowRank(Diagonal):
         crossed = second[..., n_features:].reshape(projections.shape)
         crossed = crossed + first[..., None] * along + shift[..., None] * whole
         return with_crossed(squares, crossed)
-
-    def wishart(self, n_features: int) -> Wishart:
-        raise ValueError(
-            f"A variational fit of {self.name} covariances is not possible: they have no conjugate "
-            "prior. Use inference='em', or another covariance_type."
-        )
 
     def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
         own = factors[:, None, None]

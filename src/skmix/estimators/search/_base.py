@@ -291,11 +291,12 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
     def _accept(self, X: Any) -> Any:
         """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
         check_is_fitted(self)
-        # Check here, so that the error names the search; the model checks names of columns.
-        if not (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
-            X = np.asarray(X) if isinstance(X, (list, tuple)) and not is_elsewhere(X) else X
-            if len(getattr(X, "shape", ())) == 2:
-                _check_n_features(self, X, reset=False)
+        if is_elsewhere(X) or (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
+            return X  # the model takes columns by their names
+        X = np.asarray(X) if isinstance(X, (list, tuple)) else X
+        if len(getattr(X, "shape", ())) == 2:
+            # Check here, so that the error names the search.
+            _check_n_features(self, X, reset=False)
         return X
 
     def _features(self, X: Any) -> Any:
