@@ -160,8 +160,7 @@ def collapsing(model: Parameters, row: FloatArray, covariance_type: str) -> Para
     return Parameters(model.weights, means, as_structure(full, covariance_type))
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
-@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize(("covariance_type", "position"), [("full", 0), ("diag", 1), ("spherical", 2)])
 def test_a_start_that_fails_does_not_disturb_the_others(covariance_type: str, position: int) -> None:
     X, classes, models = three_clusters(covariance_type)
     options = Options(covariance_type=covariance_type, floor=0.0, tol=1e-4, max_iter=40)

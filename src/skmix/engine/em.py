@@ -318,8 +318,8 @@ def say_fall(before: float, after: float) -> str:
 class Run:
     """A running fit of R starts, of which the active ones have not ended.
 
-    After a pass, `n_passes` is the number of passes made, `active` (A,) are the starts that took part in the
-    last one, and `log_likelihood` (A, C) is that of the parameters that entered it, in the frame.
+    After a pass, `n_passes` is the number of passes made, and `active` (A,) are the starts that took part in
+    the last one.
     """
 
     def __init__(self, passes: Passes, options: Options, state: RunState) -> None:
@@ -333,7 +333,6 @@ class Run:
         self._objective, self._fell = state.objective.copy(), np.full((len(self._status), 2), np.nan)
         self.n_passes = int(self._n_iter.max(initial=0))
         self.active = np.arange(len(self._status))
-        self.log_likelihood: FloatArray = state.previous
         self._n_rows = source.summary.total
         self._previous, self._latched = state.previous, state.latched.copy()
 
@@ -402,7 +401,7 @@ class Run:
             )
         self._status[active[~survived & ~wasted]] = Status.FAILED
         self._status[active[counted & done]] = Status.CONVERGED
-        self._current, self._factor, self.log_likelihood = following, next_factor, log_likelihood
+        self._current, self._factor = following, next_factor
 
     def _watch(
         self, index: IntArray, objective: FloatArray, parameters: Parameters, factor: Factor

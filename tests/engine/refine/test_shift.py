@@ -75,7 +75,7 @@ def test_the_end_is_the_numerical_maximum() -> None:
     start = np.concatenate([np.zeros(4), [0.0, 4.0], np.zeros(2), np.zeros(4)])
     best = minimize(loss, start, method="BFGS", options={"gtol": 1e-7})
     model, shifts = model_of(best.x)
-    found = shift(X, groups, model_of(start)[0], r, replace(OPTIONS, max_iter=500))
+    found = shift(X, groups, model_of(start)[0], r, replace(OPTIONS, max_iter=250))
     assert_allclose(found.objective[-1], -best.fun, atol=1e-7)
     assert_allclose(found.shifts, shifts, atol=1e-4)
     for name in ("weights", "means", "covariances"):

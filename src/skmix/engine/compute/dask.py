@@ -22,13 +22,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .blocks import Block, encode
-
-Answer = TypeVar("Answer")
+from .blocks import Answer, Block, encode
 
 # Blocks of a worker that one task works on: the scheduler takes milliseconds for each task.
 _BLOCKS_PER_TASK = 8

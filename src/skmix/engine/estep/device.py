@@ -48,7 +48,7 @@ from ..model import (
 )
 from ..structures import Structure
 from ..tails import NONE
-from .terms import log_mix
+from .terms import expand_densities, log_mix
 
 Done = TypeVar("Done")
 # (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
@@ -118,15 +118,9 @@ def expand(
     xp, n_features = namespace(means), means.shape[-1]
     if factor is None:
         factor = structure.factor(parameters.covariances, n_features)
-    quadratic = structure.quadratic(factor)
-    linear = structure.precision_times(factor, means)
-    at_zero = -0.5 * xp.sum(linear * means, axis=-1)
+    coefficients, at_zero, delicate = expand_densities(means, factor, structure, bounds)
     constants = xp.broadcast_to(NONE.log_peaks(factor.log_determinant, n_features), at_zero.shape)
     levels = xp.max(constants, axis=1)
-    quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
-    coefficients = xp.concat([linear, quadratic], axis=-1)
-    magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
-    delicate = ~(magnitude <= structure.largest_cancellation)
     far = xp.any(means**2 > _FAR * structure.variances(parameters.covariances), axis=-1)
     at_mean = clip(xp.log(parameters.weights), _LOG_ZERO, np.inf) + (constants - levels[:, None])[..., None]
     at_origin, origins = at_mean + at_zero[..., None], where(far[..., None], means, 0.0)

@@ -1,4 +1,4 @@
-"""What E-steps share: logarithms of sums, responsibilities, and moments about other origins."""
+"""What E-steps share: expanded log-densities, logarithms of sums, responsibilities, moved moments."""
 
 from __future__ import annotations
 
@@ -14,6 +14,23 @@ from ..structures import Structure
 _LOST = 1e-280
 # Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
 _SMALLEST_SHARE = 1e-200
+
+
+def expand_densities(
+    means: Array, factor: Factor, structure: Structure, bounds: FloatArray
+) -> tuple[Array, Array, Array]:
+    """Return log-densities less those at the means (R, K, M), as coefficients (R, K, M + S) of rows' terms.
+
+    Also return their values (R, K) at the origin, and which kernels (R, K) are delicate: with terms of
+    magnitudes up to `bounds` (M + S,) they would cancel too many digits, so compute them from differences.
+    """
+    xp, quadratic = namespace(means), structure.quadratic(factor)
+    linear = structure.precision_times(factor, means)
+    at_zero = -0.5 * xp.sum(linear * means, axis=-1)
+    quadratic = xp.broadcast_to(quadratic, (*at_zero.shape, quadratic.shape[-1]))
+    coefficients = xp.concat([linear, quadratic], axis=-1)
+    magnitude = xp.abs(coefficients) @ bounds + xp.abs(at_zero)
+    return coefficients, at_zero, ~(magnitude <= structure.largest_cancellation)
 
 
 def log_sum(log_joint: Array) -> Array:

@@ -25,9 +25,11 @@ from ..compute.blocks import Block
 from ..compute.threads import Workers, workers
 from ..density import class_log_likelihood
 from ..em import regulariser_of
+from ..estep.terms import expand_densities
 from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Regulariser
 from ..sources.summary import measure
 from ..structures import Structure, structure_of
+from ..tails import NONE
 from .stretch import stretch_of
 from .temperature import least_log_loss
 
@@ -78,10 +80,10 @@ class Point(NamedTuple):
     factor: Factor  # of the covariances, with a leading axis of one start
 
 
-class Expanded(NamedTuple):
+class Coefficients(NamedTuple):
     """A model as coefficients of the rows' terms: x, its second-order terms, and 1."""
 
-    coefficients: FloatArray  # (K, M + S + 1), of the log-joints summed over classes
+    terms: FloatArray  # (K, M + S + 1), of the log-joints summed over classes
     shares: FloatArray  # (K, L), of the classes in those
     peaks: FloatArray  # (K,), log-joints at the means
     delicate: IntArray  # kernels whose terms would cancel too many digits: computed from differences
@@ -146,7 +148,7 @@ class Objective:
         point, n_rows = self.point(coordinates), total_weight(rows)
         model = self._expand(point)
         # Strides that are powers of two would map to the same cache lines: use odd multiples of 64.
-        size = 64 * (max(min(_NUMBERS // model.coefficients.shape[1], _MOST_ROWS) // 64 - 1, 4) | 1)
+        size = 64 * (max(min(_NUMBERS // model.terms.shape[1], _MOST_ROWS) // 64 - 1, 4) | 1)
         parts = [rows.rows(slice(start, start + size)) for start in range(0, len(rows.X), size)]
         sums = pool.map(lambda own: self._sum(own, point, model), parts)
         total = reduce(lambda a, b: GradientSums(*map(add, a, b)), sums)
@@ -170,26 +172,24 @@ class Objective:
             )
         return value, self._gradient(point, total) / n_rows
 
-    def _expand(self, point: Point) -> Expanded:
+    def _expand(self, point: Point) -> Coefficients:
         """Return a model as coefficients, with weights summed over classes."""
-        structure, bound, (n_kernels, n_features) = self.structure, self.frame.bound, point.means.shape
+        structure, bound, n_features = self.structure, self.frame.bound, point.means.shape[1]
+        i, j = structure.pairs(n_features)
+        expanded = expand_densities(
+            point.means[None], point.factor, structure, np.concatenate([bound, bound[i] * bound[j]])
+        )
+        coefficients, at_zero, delicate = (array[0] for array in expanded)
         joint = point.weights * self.class_prior
         mixed = joint.sum(axis=1)
         shares = joint / np.where(mixed > 0, mixed, 1.0)[:, None]
-        quadratic = structure.quadratic(point.factor)[0]
-        linear = structure.precision_times(point.factor, point.means[None])[0]
-        at_zero = -0.5 * (linear * point.means).sum(axis=1)
         # The −inf of a weight of zero would turn into NaN in a matrix product.
-        peaks = np.log(mixed, where=mixed > 0, out=np.full(n_kernels, -1e30))
-        peaks -= 0.5 * (point.factor.log_determinant[0] + n_features * math.log(2.0 * math.pi))
-        i, j = structure.pairs(n_features)
-        sizes = np.abs(quadratic) @ (bound[i] * bound[j]) + np.abs(linear) @ bound + np.abs(at_zero)
-        delicate = np.flatnonzero(~(sizes <= structure.largest_cancellation))
-        quadratic = np.broadcast_to(quadratic, (n_kernels, len(i)))
-        coefficients = np.concatenate([linear, quadratic, (at_zero + peaks)[:, None]], axis=1)
-        origins = np.zeros_like(point.means)
-        coefficients[delicate], origins[delicate] = 0.0, point.means[delicate]
-        return Expanded(coefficients, shares, peaks, delicate, origins)
+        peaks = np.log(mixed, where=mixed > 0, out=np.full(len(mixed), -1e30))
+        peaks += NONE.log_peaks(point.factor.log_determinant[0], n_features)
+        coefficients = np.concatenate([coefficients, (at_zero + peaks)[:, None]], axis=1)
+        coefficients[delicate] = 0.0
+        origins = np.where(delicate[:, None], point.means, 0.0)
+        return Coefficients(coefficients, shares, peaks, np.flatnonzero(delicate), origins)
 
     def _gradient(self, point: Point, sums: GradientSums) -> FloatArray:
         """Return the gradient (Q,) of the summed objective, from sums about the means."""
@@ -220,15 +220,15 @@ class Objective:
             second += mass[:, None] * self.structure.terms_of(wanted, n_kernels, n_features)[0]
         return value, classes, mass, second
 
-    def _sum(self, rows: Block, point: Point, model: Expanded) -> GradientSums:
+    def _sum(self, rows: Block, point: Point, model: Coefficients) -> GradientSums:
         """Return the sums of n rows."""
         codes, shares, every = labels_of(rows), model.shares, np.arange(len(rows.X))
         n_features = point.means.shape[1]
-        terms = np.empty((model.coefficients.shape[1], len(codes)))
+        terms = np.empty((model.terms.shape[1], len(codes)))
         x = self.frame.rows(rows.X, terms[:n_features])
         self._stretch.expand(x, terms[n_features:-1])
         terms[-1] = 1.0
-        values = model.coefficients @ terms
+        values = model.terms @ terms
         for k in model.delicate:
             whitener = point.factor.whitener[0]
             difference = x - point.means[k, :, None]
