@@ -121,8 +121,7 @@ class Sizes(NamedTuple):
 class Data(NamedTuple):
     """Rows and their frame; codes and weights are empty if there are none."""
 
-    flat: Any  # the memory that holds X, if its numbers are float64
-    single: Any  # the same if they are float32: code for both is compiled together
+    flat: Any  # the memory that holds X
     steps: Any  # (2,): strides of rows and of features, in numbers
     codes: Any  # (N,)
     weights: Any  # (N,)
@@ -291,16 +290,9 @@ def gather_tile(data, rows, a, n, tile, sizes, scratch, by_row):
     for i in range(0, _padded(n)):
         places[i] = order[min(i, n - 1)] * data.steps[0]
     for i in range(0, n, LANES):
-        if len(data.single):
-            simd.gather_rows(
-                data.single, places, i, data.steps[1], data.scale, data.shift, data.limit,
-                x, tile, sizes.n_features,
-            )  # fmt: skip
-        else:
-            simd.gather_rows(
-                data.flat, places, i, data.steps[1], data.scale, data.shift, data.limit,
-                x, tile, sizes.n_features,
-            )  # fmt: skip
+        simd.gather_rows(
+            data.flat, places, i, data.steps[1], data.scale, data.shift, data.limit, x, tile, sizes.n_features
+        )
         if sizes.terms <= step:
             _add_powers(x, i, tile, sizes)
         if len(by_row):
@@ -969,10 +961,8 @@ def data_of(rows: Rows) -> Data:
         X = np.ascontiguousarray(X)
         steps = [X.shape[1], 1]
     n_numbers = sum((n - 1) * step for n, step in zip(X.shape, steps, strict=True)) + 1
-    memory = as_strided(X, (n_numbers,), (X.itemsize,), writeable=False)
     return Data(
-        memory if X.dtype == np.float64 else flat(_NO_NUMBERS),
-        memory if X.dtype == np.float32 else flat(np.empty(0, dtype=np.float32)),
+        as_strided(X, (n_numbers,), (X.itemsize,), writeable=False),
         np.array(steps, dtype=np.int64),
         flat(_NO_PLACES if rows.codes is None else rows.codes),
         flat(_NO_NUMBERS if rows.weights is None else rows.weights),
