@@ -34,9 +34,8 @@ from ..em import Passes, say_fall
 from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Setting, Statistics
 from ..rules.likelihood import Likelihood
 from ..sources import RowSource
-from ..sources.base import ArrayRows
+from ..sources.base import ArrayRows, GapRows, MemoryRows
 from ..sources.blocks import BlockRows
-from ..sources.memory import GapRows, MemoryRows
 from ..sources.streamed import StreamedRows
 from ..structures import Structure
 

@@ -12,10 +12,9 @@ import numpy as np
 from ..compute.arrays import send
 from ..compute.blocks import Block, Blocks, distinct_labels
 from ..compute.threads import one_blas_thread
-from ..estep.coverage import GAPS
+from ..estep.terms import GAPS
 from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
-from .base import Centres, RowSource
-from .memory import GapRows, MemoryRows
+from .base import Centres, GapRows, MemoryRows, RowSource
 from .summary import Summary, merge_moments, summarise
 
 # The statistics of some rows, and the origins (R, K, M) of their moments.

@@ -16,8 +16,8 @@ from ..compute.arrays import (
     recorded,
     to_numpy,
 )
-from ..estep.coverage import DEVICE
 from ..estep.device import Assumed, FramedRows, expand, order_by_class
+from ..estep.terms import DEVICE
 from ..model import Factor, FloatArray, Parameters, Setting, Statistics
 from ..tails import Tail
 from .base import ArrayRows, Centres, Step

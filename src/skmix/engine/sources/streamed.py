@@ -14,8 +14,8 @@ import numpy as np
 
 from ..compute.arrays import Array, as_float64, like, room_on, send
 from ..compute.blocks import Block, Blocks
-from ..estep.coverage import DEVICE
 from ..estep.device import expand
+from ..estep.terms import DEVICE
 from ..model import Factor, Parameters, Setting
 from .base import Centres
 from .blocks import BlockRows, Expected
