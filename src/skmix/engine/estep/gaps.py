@@ -15,8 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..compute import can_compile
 from ..compute.arrays import join
-from ..compute.threads import Workers, can_compile
+from ..compute.threads import Workers
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures.linalg import INFLATED
 from . import completion

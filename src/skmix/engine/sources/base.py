@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..compute import can_compile
 from ..compute.arrays import Array, namespace
-from ..compute.threads import can_compile
 from ..estep import gaps, reference
 from ..estep.gaps import Chunk
 from ..estep.reference import Kernels, Rows, native
