@@ -312,7 +312,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         refuse_unlabelled(training.n_unlabelled, len(parts))
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
-            rows = training.take(columns, number)
+            rows = training.with_features(columns, number)
             watched: dict[str, Any] = {}
             if monitor is not None:
                 so_far = partial(self._attributes_so_far, parts[0], training) if len(parts) == 1 else None

@@ -330,7 +330,7 @@ def test_rows_of_weight_zero_or_without_any_value_are_left_out() -> None:
         assert found.number == 7
     whole = Block(X[2:4])
     assert whole.informative() is whole.weighted() is whole
-    assert np.array_equal(block.take([1]).X, X[:, [1]], equal_nan=True)
+    assert np.array_equal(block.with_features([1]).X, X[:, [1]], equal_nan=True)
 
 
 class NAType:

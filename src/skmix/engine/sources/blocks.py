@@ -60,7 +60,7 @@ class BlockRows(RowSource):
     def with_features(self, columns: Sequence[int]) -> BlockRows:
         """Return the rows with some of their features; see `RowSource`. With gaps, their summary is new."""
         summary = None if self.summary.gaps else self.summary.with_features(columns)
-        return BlockRows(self.blocks.take(list(columns)), summary, self._seed)
+        return BlockRows(self.blocks.with_features(list(columns)), summary, self._seed)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
         """Return the sample, its class codes, and weights that correct for the sampling.
