@@ -57,12 +57,12 @@ class RowSource(ABC):
         factor: Factor,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step: return the statistics of all rows, and the origins (R, K, M) of their moments.
 
         `parameters` are in the frame; with unlabelled rows, their weights are the last column. `factor` is
-        that of the covariances. `centres` are origins for the moments of some kernels. Without `moments`
+        that of the covariances. `centres` are origins for the moments of some kernels. Unless `with_moments`,
         only the log-likelihood is defined.
         """
 
@@ -141,13 +141,13 @@ class MemoryRows(ArrayRows):
         factor: Factor,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step by the first code that covers the model; see `RowSource`."""
         origins, kernels = origins_of(parameters, centres), Kernels.of(parameters, factor, setting.structure)
         rows, (n_starts, n_kernels, _) = self._rows_in(setting.frame, parameters), kernels.means.shape
         if not setting.compiles or not can_compile():
-            return reference.expect(rows, kernels, origins, with_moments=moments), origins
+            return reference.expect(rows, kernels, origins, with_moments=with_moments), origins
         if (
             setting.skips
             and n_starts == 1
@@ -157,12 +157,12 @@ class MemoryRows(ArrayRows):
             from ..estep import nearby
 
             found, self._grouping = nearby.expect(
-                rows, kernels, origins, setting.pool, self._grouping, with_moments=moments
+                rows, kernels, origins, setting.pool, self._grouping, with_moments=with_moments
             )
             return found, origins
         from ..estep import compiled
 
-        found = compiled.expect(rows, kernels, origins, setting.pool, with_moments=moments)
+        found = compiled.expect(rows, kernels, origins, setting.pool, with_moments=with_moments)
         if "scatter" in vars(rows):
             self.scatter = setting.frame, rows.scatter
         return found, origins
@@ -202,7 +202,7 @@ class GapRows(ArrayRows):
         factor: Factor | None,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step; see `RowSource`. Without a `factor` it is computed."""
         if factor is None:
@@ -215,9 +215,9 @@ class GapRows(ArrayRows):
         found = None
         if complete is not None:
             alone = replace(setting, skips=False)
-            found = complete.expect(parameters, factor, alone, centres, moments)[0]
+            found = complete.expect(parameters, factor, alone, centres, with_moments)[0]
         if chunks:
-            others = gaps.expect(chunks, parameters, factor, setting, origins, moments=moments)
+            others = gaps.expect(chunks, parameters, factor, setting, origins, with_moments=with_moments)
             found = others if found is None else found.plus(others)
         assert found is not None
         return found, origins

@@ -84,7 +84,7 @@ class BlockRows(RowSource):
         factor: Factor,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> Expected:
         """Do the E-step; see `RowSource`."""
         some_empty = self.summary.gaps or self.summary.n_empty > 0
@@ -94,7 +94,9 @@ class BlockRows(RowSource):
         sent: tuple[Any, ...] = parameters, factor if setting.structure.projects else None
         if not self.summary.gaps:
             kind, sent = MemoryRows, (replace(parameters, covariances=np.empty(0)), factor)
-        work = partial(expect_block, kind, some_empty, (*sent, setting, centres, moments), self._scatters)
+        work = partial(
+            expect_block, kind, some_empty, (*sent, setting, centres, with_moments), self._scatters
+        )
         found = self.blocks.reduce(work, add)
         assert found is not None
         return found
