@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.paper.records import (
-    BestRun,
-    Beyond,
-    FittedMixture,
-    Run,
-    Runs,
-    Settings,
-    StudyData,
-    StudyResults,
-)
+from skmix.paper.records import BestRun, Beyond, FittedMixture, Run, Runs, Settings, StudyData, StudyResults
 from skmix.paper.variants import (
     FEATURES,
     MAIN_KERNELS,

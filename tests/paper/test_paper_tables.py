@@ -13,15 +13,7 @@ import numpy as np
 import pytest
 from synthetic import make_run
 
-from skmix.paper import (
-    Difference,
-    Run,
-    Settings,
-    StudyData,
-    StudyResults,
-    make_tables,
-    write_tables,
-)
+from skmix.paper import Difference, Run, Settings, StudyData, StudyResults, make_tables, write_tables
 from skmix.paper.harness import Claim, Table
 from skmix.paper.records import BestRun
 from skmix.paper.tables import agreement, claims_markdown, confusion_csv

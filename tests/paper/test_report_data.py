@@ -24,13 +24,7 @@ from synthetic import make_run, synthetic_results
 from skmix.paper.harness import Row, Table
 from skmix.paper.methods import run_one
 from skmix.paper.page import render, report_data, write_report
-from skmix.paper.records import (
-    BestRun,
-    Run,
-    Settings,
-    StudyResults,
-    make_data,
-)
+from skmix.paper.records import BestRun, Run, Settings, StudyResults, make_data
 from skmix.paper.variants import FEATURES, METHODS, VARIANTS
 
 a_run = partial(make_run, method="published", accuracy=0.8)
