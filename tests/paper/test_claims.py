@@ -19,7 +19,6 @@ from skmix.paper import (
     StudyData,
     StudyResults,
     check_claims,
-    claims,
     differences,
     headline,
     published_values,
@@ -222,16 +221,6 @@ def test_means_of_few_runs_are_not_judged(data: StudyData) -> None:
     assert f"robust: {FEW}" not in judged(runs[:69], data)
 
 
-def test_means_are_compared_by_welch_s_test() -> None:
-    """With spreads that differ: t = 0.05 / √(0.005 / 2 + 0.02 / 50), whose degrees of freedom are 1.34."""
-    values = [0.8, 0.9]  # mean 0.85, standard deviation √0.005
-    own, other = 0.005 / 2, 0.02 / 50
-    freedom = (own + other) ** 2 / (own**2 / 1 + other**2 / 49)
-    expected = 2 * student_t.sf(0.05 / np.sqrt(own + other), freedom)
-    assert claims._p_of_means(values, 0.9, np.sqrt(0.02), 50) == pytest.approx(expected)
-    assert claims._p_of_means([0.9], 0.1, 0.1, 50) == claims._p_of_means([0.9, 0.9], 0.1, 0.0, 50) == 1.0
-
-
 def test_differences_come_with_a_reason(data: StudyData) -> None:
     def of(runs: list[Run], dither: Any) -> dict[tuple[str, str], str]:
         found = differences(StudyResults(Settings(dither=dither), data, tuple(runs), {}, ()))
@@ -270,7 +259,8 @@ def test_differences_have_both_numbers(data: StudyData) -> None:
         for r in range(50)
     ]
     runs += [
-        make_run(method="published", n_kernels=12, run=r, accuracy=0.1 if r < 30 else 0.6) for r in range(40)
+        make_run(method="published", n_kernels=12, run=r, accuracy=0.1 if r < 30 else 0.55 + 0.1 * (r % 2))
+        for r in range(40)
     ]
     # Too few runs are not compared, nor those beyond the first hundred.
     runs += [make_run(method="published", variant="9D", run=r, accuracy=0.6) for r in range(19)]
@@ -292,6 +282,10 @@ def test_differences_have_both_numbers(data: StudyData) -> None:
     entry = printed.sweep[12, "3D"]
     assert (mean.variant, mean.quantity) == ("3D, K = 12", "mean accuracy of counted runs")
     assert (mean.printed, mean.rerun) == (entry.mean, pytest.approx(0.6))
+    # Welch's test: ten accuracies, of variance 0.025 / 9, and as many as the paper counted.
+    own, other = 0.025 / 9 / 10, entry.std**2 / entry.counted
+    freedom = (own + other) ** 2 / (own**2 / 9 + other**2 / (entry.counted - 1))
+    assert mean.p_value == pytest.approx(2 * student_t.sf((entry.mean - 0.6) / np.sqrt(own + other), freedom))
     assert f"{entry.counted} of the paper's 100 runs survive at this K, and 10 of 40 here" in mean.reason
     assert (counted.quantity, counted.rerun) == ("share of runs counted", 0.25)
     assert counted.printed == pytest.approx(entry.counted / 100)
