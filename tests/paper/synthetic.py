@@ -47,6 +47,14 @@ def make_run(**changes: Any) -> Run:
     return Run(**(values | changes))
 
 
+def same_runs(left: Run, right: Run) -> bool:
+    """Whether two runs agree in every bit."""
+    mine, theirs = vars(left).copy(), vars(right).copy()
+    same_counts = np.array_equal(mine.pop("confusion"), theirs.pop("confusion"))
+    likelihoods = mine.pop("log_likelihood"), theirs.pop("log_likelihood")
+    return same_counts and np.array_equal(*likelihoods, equal_nan=True) and mine == theirs
+
+
 @cache
 def synthetic_results(n_runs: int = 24, *, sweep: bool = True, seed: int = 7) -> StudyResults:
     rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 from sklearn.exceptions import ConvergenceWarning
-from study_runs import same_runs
+from synthetic import same_runs
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.estimators import fit_each
