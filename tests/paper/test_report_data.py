@@ -12,7 +12,6 @@ import shlex
 import struct
 from contextlib import redirect_stdout
 from functools import cache, partial
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,28 +48,10 @@ def png(width: int, height: int, **written: Any) -> bytes:
     return file.getvalue()
 
 
-class Elements(HTMLParser):
-    """Collects start tags with their attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, page: Path) -> None:
     again = write_report(synthetic_results(), tmp_path / "again.html")
-    assert again == tmp_path / "again.html"
     assert again.read_bytes() == page.read_bytes()
     assert list(tmp_path.iterdir()) == [again]
-
-
-def test_the_data_are_plain_json_without_nan() -> None:
-    data = synthetic_data()
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
 def test_headlines_count_the_runs() -> None:
@@ -103,20 +84,11 @@ def test_reasons_are_counted_by_variant() -> None:
         a_run(run=0, variant="13D", accuracy=0.1, reason="too few rows"),
     )
     failures = report_data(results)["failures"]
-    counts = {reason["name"]: reason["counts"] for reason in failures.pop("reasons")}
+    counts = {reason["name"]: reason["counts"] for reason in failures["reasons"]}
     assert counts == {"constant feature": [2, 0], "too few rows": [1, 1], "overflow": [1, 0]}
-    assert failures == {
-        "variants": ["3D", "13D"],
-        "singular": [4, 1],
-        "above": [1, 0],
-        "finite": [2, 0],
-        "totals": [5, 1],
-        "runs": 7,
-        "paper": [19, 82],
-        "paper_runs": 500,
-        "means": None,
-    }
-    assert "4 that end singular and 2 that stay finite" in render(report_data(results))
+    names = ("variants", "singular", "above", "finite", "totals", "runs", "paper")
+    expected = ["3D", "13D"], [4, 1], [1, 0], [2, 0], [5, 1], 7, [19, 82]
+    assert tuple(failures[name] for name in names) == expected
 
 
 def test_means_of_failed_runs_need_ten_of_them() -> None:
@@ -173,18 +145,6 @@ def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
     assert 'href="#sweep"' not in page
 
 
-def test_claims_are_shown_with_their_verdict() -> None:
-    claims = [
-        SimpleNamespace(claim="water is wet", target="wet", measured="wet", holds=True, note=""),
-        SimpleNamespace(claim=NASTY, target="1 < 2", measured="2 > 1", holds=False, note="a & b"),
-    ]
-    page = render(report_data(synthetic_results(), verdicts=claims))
-    assert "1 of 2 claims hold" in page
-    assert NASTY not in page
-    assert "&lt;/script&gt;" in page
-    assert "a &amp; b" in page
-
-
 def test_differences_have_their_size_and_the_test_behind_them() -> None:
     def of(accuracy: float, lost: int = 0) -> dict[str, str]:
         runs = [a_run(run=number, accuracy=0.1 if number < lost else accuracy) for number in range(40)]
@@ -202,10 +162,12 @@ def test_differences_have_their_size_and_the_test_behind_them() -> None:
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:
-    results = synthetic_results()
-    data = report_data(results)
+    claims = [SimpleNamespace(claim=NASTY, target="1 < 2", measured="2 > 1", holds=False, note="a & b")]
+    data = report_data(synthetic_results(), verdicts=claims)
     data["methods"][0]["label"] = NASTY + "\u2028"
     page = render(data)
+    assert "0 of 1 claims hold" in page
+    assert "a &amp; b" in page
     start = page.index(">", page.index('id="report-data"')) + 1
     embedded = page[start : page.index("</script>", start)]
     assert not set("<>&\u2028") & set(embedded)
@@ -215,10 +177,9 @@ def test_nothing_in_the_data_can_end_the_script() -> None:
 
 def test_the_page_refers_to_nothing_outside_itself(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for tag, attributes in Elements(text).found:
-        for name in ("src", "href", "srcset", "data", "action", "poster"):
-            value = attributes.get(name)
-            assert value is None or value.startswith(("data:", "#")), (tag, name, value)
+    links = re.findall(r"\b(?:src|href|srcset|action|poster)\s*=\s*[\"']?([^\"'\s>]*)", text)
+    assert len(links) >= 10
+    assert [link for link in links if not link.startswith(("data:", "#"))] == []
     assert not re.search(r"@import|url\((?!#)", text)
     # The only addresses are names: of the SVG namespace.
     assert set(re.findall(r"https?://[^\s\"'<)]+", text)) == {"http://www.w3.org/2000/svg"}

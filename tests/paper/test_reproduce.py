@@ -141,13 +141,10 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     ("options", "settings", "cells", "n_jobs"),
     [
         ([], {}, {}, 6),
-        (["--seed", "5"], {"seed": 5}, {}, 6),
-        (["--dither", "paper"], {"dither": "paper"}, {}, 6),
-        (["--runs", "30"], {}, {"n_runs": 30}, 6),
+        (["--seed", "5", "--dither", "paper"], {"seed": 5, "dither": "paper"}, {}, 6),
+        (["--runs", "30", "--jobs", "2"], {}, {"n_runs": 30}, 2),
         (["--only", "6D", "--only", "3D"], {}, {"variants": ["3D", "6D"]}, 6),
-        (["--method", "robust"], {}, {"methods": ["robust"]}, 6),
         (["--method", "robust", "--method", "published"], {}, {"methods": ["robust", "published"]}, 6),
-        (["--jobs", "2"], {}, {}, 2),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
