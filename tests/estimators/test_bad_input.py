@@ -146,8 +146,8 @@ def test_a_class_without_any_value_in_a_feature_set() -> None:
 @pytest.mark.parametrize(
     ("known", "unknown", "message"),
     [
-        ([0, 1, 2], 7, r"\[7\]; known are \[0, 1, 2\]"),
-        (["ant", "bee", "cat"], "dog", r"\['dog'\]; known are \['ant', 'bee', 'cat'\]"),
+        ([0, 1, 2], 7, r"\[7\]; the classes are \[0, 1, 2\]"),
+        (["ant", "bee", "cat"], "dog", r"\['dog'\]; the classes are \['ant', 'bee', 'cat'\]"),
         ([0, 1, 2], "dog", "dog"),
     ],
 )

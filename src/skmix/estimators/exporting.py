@@ -101,7 +101,7 @@ def whitened_kernels(
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
-    level = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
+    log_peaks = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
     weights, background = safe_log(parameters.weights), None
     of_tail = parameters.tail.to_dict()
     if "weights" in of_tail:
@@ -114,7 +114,7 @@ def whitened_kernels(
         farthest=FARTHEST,
         means=inside.means[0],
         whitener=factor.whitener[0],
-        level=level,
+        log_peaks=log_peaks,
         log_weights=weights if by_class else None,
         degrees=of_tail.get("degrees"),
         box=of_tail.get("box"),
