@@ -56,12 +56,7 @@ def kind_of_labels(labels: Any) -> str:
 
 
 def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> None:
-    """Raise ValueError if a label for outliers, unless None, is a class or of another kind than the classes.
-
-    Also raise ValueError if the classifier rejects no rows.
-    """
-    if label is None:
-        return
+    """Raise ValueError if a label for outliers is a class or of another kind, or if no row is rejected."""
     if not rejects:
         raise ValueError(
             f"outlier_label={label!r} needs a fit with reject_below: without a threshold, nothing would be "

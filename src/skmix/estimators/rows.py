@@ -245,7 +245,7 @@ class Training:
         """Number of rows without a label."""
         return int(self.source.summary.counts[0])
 
-    def take(self, columns: list[int], number: int) -> Training:
+    def with_features(self, columns: list[int], number: int) -> Training:
         """Return the columns of feature set `number`, and the rows that have a value in them.
 
         Raise ValueError if a class has no such row, or a column no value.
