@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,15 +161,6 @@ def test_the_threshold_changes_no_fit(tmp_path: Path) -> None:
     expected = model.set_params(random_state=0).fit(X, y).threshold_
     assert_allclose(model.fit(tmp_path / "rows.npy", y).threshold_, expected, rtol=1e-6)
     assert model.set_params(reject_below=None).fit(X, y).threshold_ == -np.inf
-
-
-def test_columns_are_found_by_name() -> None:
-    X, y = blobs(n=24)
-    table = pd.DataFrame(X, columns=["a", "b", "c"])
-    settings: Any = {"reject_below": 0.1, "random_state": 0, "priors": [0.2, 0.3, 0.5], "tol": 1e-2}
-    named = SharedKernelClassifier(feature_sets=[["c"], ["a", "b"]], **settings).fit(table, y)
-    numbered = SharedKernelClassifier(feature_sets=[[2], [0, 1]], **settings).fit(X, y)
-    assert named.threshold_ == numbered.threshold_
 
 
 @pytest.mark.parametrize(

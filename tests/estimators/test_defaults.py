@@ -118,10 +118,7 @@ def test_classifiers_start_inside_their_classes_and_mixtures_among_all_rows() ->
         )
         assert_array_equal(by_default, same)
         assert not np.allclose(by_default, another)
-
-
-def test_a_given_number_of_kernels_is_shared() -> None:
-    X, y = whole_numbers()
+    # A given number of kernels is shared.
     assert SharedKernelClassifier(2, random_state=0).fit(X, y).weights_.min() > 0.0
 
 
