@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from sklearn.datasets import load_wine
 
-from skmix import SharedKernelClassifier, SharedKernelClassifierCV, load
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.engine.compute.blocks import Block
 from skmix.estimators.search._features import FeatureMap, fit_features
 from skmix.estimators.search._selection import Selection
@@ -181,20 +180,6 @@ def test_rows_of_a_file_are_those_of_its_frame(tmp_path: Path, n_members: int) -
     assert search.score(path, kinds, weights) == search.score(frame, kinds, weights)
     with pytest.raises(ValueError, match="which goes with a file; but X is a DataFrame"):
         search.score(frame, "kind")
-
-
-def test_members_are_saved_to_the_bit(tmp_path: Path, members: SharedKernelClassifierCV) -> None:
-    members.save(tmp_path / "search.skmix")
-    again = load(tmp_path / "search.skmix")
-    assert_array_equal(again.predict_proba(X), members.predict_proba(X))
-    assert_array_equal(again.score_samples(X), members.score_samples(X))
-    for ours, theirs in zip(members.feature_maps_, again.feature_maps_, strict=True):
-        assert (ours is None) == (theirs is None)
-        for one, other in zip(ours or (), theirs or (), strict=True):
-            assert (one is None) == (other is None)
-            assert one is None or np.array_equal(one, other)
-    table = pd.DataFrame(members.cv_results_).drop(columns="mean_fit_time")
-    pd.testing.assert_frame_equal(pd.DataFrame(again.cv_results_), table)
 
 
 @pytest.mark.parametrize(
