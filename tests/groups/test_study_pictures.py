@@ -138,7 +138,7 @@ def test_kernels_have_the_colour_of_their_population() -> None:
 
 
 def test_what_cannot_be_drawn_is_refused(rows: np.ndarray, model: SharedKernelMixture) -> None:
-    with pytest.raises(ValueError, match="one kernel, and no merges"):
+    with pytest.raises(ValueError, match="a single kernel: there are no merges"):
         plot_merges(merge_kernels(SharedKernelMixture(1).fit(rows)))
     with pytest.raises(ValueError, match="The model has 5 kernels, but colours has 2 numbers"):
         draw_kernels(model, colours=[0, 1])

@@ -186,11 +186,10 @@ def _profile(
     kernels: DrawnKernels, weights: FloatArray, members: Any, features: Sequence[int]
 ) -> dict[str, list[Any]]:
     """Return the mean of each population in the offered features, and its position between the extremes."""
-    belongs = (members[:, None] == np.arange(members.max() + 1)) * weights[:, None]
+    membership = members[:, None] == np.arange(members.max() + 1)
     # Average the kernels of a population of zero weight equally.
-    empty = belongs.sum(axis=0) <= 0.0
-    belongs[:, empty] = (members[:, None] == np.arange(members.max() + 1))[:, empty]
-    means = (belongs.T @ kernels.means[:, features]) / belongs.sum(axis=0)[:, None]
+    weighted = np.where(weights @ membership > 0.0, weights[:, None], 1.0) * membership
+    means = (weighted.T @ kernels.means[:, features]) / weighted.sum(axis=0)[:, None]
     low, high = means.min(axis=0), means.max(axis=0)
     places = (means - low) / np.where(high > low, high - low, 1.0)
     # Show three digits of the differences between populations.

@@ -203,7 +203,8 @@ def _compose(
             prior,
         )
     n_kernels = len(model.means_)
-    noun, names, members = "kernel", list(range(n_kernels)), np.eye(n_kernels)
+    names: list[Any] = list(range(n_kernels))
+    noun, members = "kernel", np.eye(n_kernels)
     if populations is not None:
         populations.check_model(model)
         noun, names, members = "population", populations.display_names, populations.members

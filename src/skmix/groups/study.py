@@ -561,10 +561,10 @@ class Study:
         ]
 
     def __repr__(self) -> str:
-        parts = f"{len(self.model.means_)} kernels"
+        found = f"{len(self.model.means_)} kernels"
         if self.populations is not None:
-            parts = f"{len(self.populations)} populations"
-        return f"<Study of {len(self.samples)} samples and {parts}>"
+            found = f"{len(self.populations)} populations"
+        return f"<Study of {len(self.samples)} samples and {found}>"
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and the heat map."""

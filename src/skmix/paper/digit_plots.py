@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skmix.paper.digits import sample_points, segment_layout
 from skmix.plots._common import (
     CLASS_COLOURS,
     INK,
@@ -21,6 +20,8 @@ from skmix.plots._common import (
     finish,
     panels_for,
 )
+
+from .digits import sample_points, segment_layout
 
 # Pixels between the images of a sheet.
 _GAP = 2

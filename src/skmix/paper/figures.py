@@ -9,32 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
-from skmix.paper.example import IllustrationRecord
-from skmix.paper.printed import published_sweep
-from skmix.paper.records import (
-    FAILED_BELOW,
-    BestRun,
-    FittedMixture,
-    Run,
-    Runs,
-    StudyResults,
-    counted_in_sweep,
-    features_of,
-    statistics,
-)
-from skmix.paper.variants import (
-    FEATURES,
-    LABELS,
-    MAIN_KERNELS,
-    METHODS,
-    PRINTED,
-    SWEEP_RUNS,
-    SWEEP_VARIANTS,
-    VARIANTS,
-    Method,
-    variant_of,
-)
 from skmix.plots._common import (
     CLASS_COLOURS,
     LEGEND,
@@ -53,6 +27,33 @@ from skmix.plots._common import (
 )
 from skmix.plots.classifiers import plot_confusion
 from skmix.plots.kernels import draw_kernels, plot_projections, weight_key
+
+from .digit_plots import plot_digit_points, plot_digits, plot_feature_overlay, plot_segments
+from .example import IllustrationRecord
+from .printed import published_sweep
+from .records import (
+    FAILED_BELOW,
+    BestRun,
+    FittedMixture,
+    Run,
+    Runs,
+    StudyResults,
+    counted_in_sweep,
+    features_of,
+    statistics,
+)
+from .variants import (
+    FEATURES,
+    LABELS,
+    MAIN_KERNELS,
+    METHODS,
+    PRINTED,
+    SWEEP_RUNS,
+    SWEEP_VARIANTS,
+    VARIANTS,
+    Method,
+    variant_of,
+)
 
 __all__ = [
     "paper_figures",

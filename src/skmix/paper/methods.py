@@ -114,7 +114,7 @@ def fit_batch(
             )
             fits = [_fit_of(fitted) for fitted in fit_each(model, X, labels, generators)]
         by_feature_set.append(fits)
-    return [_joined(fits) for fits in zip(*by_feature_set, strict=True)]
+    return [_combined(fits) for fits in zip(*by_feature_set, strict=True)]
 
 
 def paper_start(n_kernels: int, n_features: int, random: np.random.RandomState) -> Parameters:
@@ -138,8 +138,8 @@ def _fit_of(model: SharedKernelMixture) -> Fit:
     )
 
 
-def _joined(fits: Sequence[Fit]) -> Fit:
-    """Join the fits of a run's feature sets; the first that failed gives the reason."""
+def _combined(fits: Sequence[Fit]) -> Fit:
+    """Combine the fits of a run's feature sets; the first that failed gives the reason."""
     failed = next((fit for fit in fits if fit.reason), None)
     return Fit(
         mixtures=tuple(mixture for fit in fits for mixture in fit.mixtures),

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from skmix.io import replacing
-from skmix.paper import claims
-from skmix.paper.harness import Table, Value
-from skmix.paper.printed import OK_RUNS, PublishedValues, published_values
-from skmix.paper.published import REASONS
-from skmix.paper.records import (
+from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
+
+from . import claims
+from .harness import Table, Value
+from .printed import OK_RUNS, PublishedValues, published_values
+from .published import REASONS
+from .records import (
     BestRun,
     Beyond,
     FittedMixture,
@@ -34,8 +36,8 @@ from skmix.paper.records import (
     counted_in_sweep,
     statistics,
 )
-from skmix.paper.tables import METHOD_OF_SOURCE, TAU, make_tables
-from skmix.paper.variants import (
+from .tables import METHOD_OF_SOURCE, TAU, make_tables
+from .variants import (
     FEATURES,
     LABELS,
     MAIN_KERNELS,
@@ -48,7 +50,6 @@ from skmix.paper.variants import (
     VARIANTS,
     variant_of,
 )
-from skmix.report.rendering import decimals, kernel_values, line_styles, number_text, render_page
 
 __all__ = ["render", "report_data", "write_report"]
 

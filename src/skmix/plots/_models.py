@@ -126,29 +126,29 @@ def kernel_sets(model: Any) -> list[DrawnKernels]:
         check_is_fitted(model)
     names = feature_names(model)
     model = chosen_model(model)
-    parts = getattr(model, "models_", [model])
-    sets = getattr(model, "feature_sets_", [range(parts[0].means_.shape[1])])
+    mixtures = getattr(model, "models_", [model])
+    sets = getattr(model, "feature_sets_", [range(mixtures[0].means_.shape[1])])
     prior = np.asarray(getattr(model, "class_prior_", [1.0]), dtype=np.float64)
     return [
         DrawnKernels(
             # An ordinary mixture has weights (K,) and no classes.
-            classes=getattr(part, "classes_", np.zeros(1, dtype=int)).tolist(),
-            weights=np.asarray(part.weights_, dtype=np.float64).reshape(len(part.means_), -1),
+            classes=getattr(mixture, "classes_", np.zeros(1, dtype=int)).tolist(),
+            weights=np.asarray(mixture.weights_, dtype=np.float64).reshape(len(mixture.means_), -1),
             prior=prior,
-            shares=_without_background(prior, part),
-            means=np.asarray(part.means_, dtype=np.float64),
-            stored=np.asarray(part.covariances_, dtype=np.float64),
-            structure=structure_of(getattr(part, "covariance_type_", part.covariance_type)),
+            shares=_without_background(prior, mixture),
+            means=np.asarray(mixture.means_, dtype=np.float64),
+            stored=np.asarray(mixture.covariances_, dtype=np.float64),
+            structure=structure_of(getattr(mixture, "covariance_type_", mixture.covariance_type)),
             names=[numbered(d) if names is None else names[d] for d in columns],
             columns=[int(d) for d in columns],
         )
-        for part, columns in zip(parts, sets, strict=True)
+        for mixture, columns in zip(mixtures, sets, strict=True)
     ]
 
 
-def _without_background(prior: FloatArray, part: Any) -> FloatArray:
+def _without_background(prior: FloatArray, mixture: Any) -> FloatArray:
     """Return the shares (L,) of the classes among the rows that are not background."""
-    left = prior * (1.0 - np.asarray(getattr(part, "background_weights_", 0.0)))
+    left = prior * (1.0 - np.asarray(getattr(mixture, "background_weights_", 0.0)))
     return left / left.sum()
 
 

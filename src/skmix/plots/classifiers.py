@@ -198,8 +198,8 @@ def _family(params: dict[str, Any]) -> str:
     """Return the features of a candidate in a few words on several lines."""
     if params["feature_sets"] is not None:
         return "feature\nsets"
-    parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
-    return "\n".join(part.replace(" ", "\n") for part in parts) or "features\nas they are"
+    steps = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
+    return "\n".join(steps).replace(" ", "\n") or "features\nas they are"
 
 
 def _ticks(names: list[str]) -> dict[str, Any]:

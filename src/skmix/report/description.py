@@ -30,8 +30,8 @@ def describe(model: Any) -> dict[str, Any]:
     members = getattr(model, "classifiers_", getattr(model, "mixtures_", [model]))
     change, n_members = getattr(model, "feature_map_", None), len(members)
     sets, model = kernel_sets(model), chosen_model(model)
-    parts = getattr(model, "models_", [model])
-    known = all(hasattr(part, "log_likelihood_") for part in parts)
+    mixtures = getattr(model, "models_", [model])
+    likelihoods = [getattr(mixture, "log_likelihood_", None) for mixture in mixtures]
     strength = float(getattr(model, "group_shift_", np.inf))
     return {
         "kind": kind,
@@ -52,15 +52,15 @@ def describe(model: Any) -> dict[str, Any]:
                 "weights": kernels.weights.tolist(),
                 "shares": kernels.weights_of(None).tolist(),
                 "means": kernels.means.tolist(),
-                "degrees": _listed(part, "kernel_degrees_"),
-                "background": _listed(part, "background_weights_"),
+                "degrees": _listed(mixture, "kernel_degrees_"),
+                "background": _listed(mixture, "background_weights_"),
             }
-            for kernels, part in zip(sets, parts, strict=True)
+            for kernels, mixture in zip(sets, mixtures, strict=True)
         ],
         "group_shift": None if strength == np.inf else strength,
-        "converged": all(bool(part.converged_) for part in parts),
+        "converged": all(bool(mixture.converged_) for mixture in mixtures),
         "n_iter": int(model.n_iter_),
-        "log_likelihood": float(sum(part.log_likelihood_ for part in parts)) if known else None,
+        "log_likelihood": None if None in likelihoods else float(sum(likelihoods)),
         "outlier_threshold": None if threshold == -np.inf else threshold,
         "temperature": float(getattr(model, "temperature_", 1.0)),
         "settings": settings,
@@ -76,8 +76,8 @@ def serving(n_kernels: Sequence[int], n_shared: Sequence[int]) -> str:
     return f"{which}which {'serves' if shared == 1 else 'serve'} more than one class"
 
 
-def _listed(part: Any, name: str) -> list[float] | None:
-    values = getattr(part, name, None)
+def _listed(mixture: Any, name: str) -> list[float] | None:
+    values = getattr(mixture, name, None)
     return None if values is None else np.asarray(values).tolist()
 
 

@@ -112,14 +112,14 @@ def model_data(
 def _settings(model: Any, described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the settings of the model and the outcome of its fit."""
     fitted = chosen_model(model)
-    parts = getattr(fitted, "models_", [fitted])
-    covariances = dict.fromkeys(getattr(part, "covariance_type_", part.covariance_type) for part in parts)
+    mixtures = getattr(fitted, "models_", [fitted])
+    covariances = dict.fromkeys(getattr(each, "covariance_type_", each.covariance_type) for each in mixtures)
     said = [
         ("estimator", described["kind"]),
         ("covariances", in_words(covariances)),
         *traits(described),
-        ("converged", in_words("yes" if part.converged_ else "no" for part in parts)),
-        ("passes", in_words(str(part.n_iter_) for part in parts)),
+        ("converged", in_words("yes" if mixture.converged_ else "no" for mixture in mixtures)),
+        ("passes", in_words(str(mixture.n_iter_) for mixture in mixtures)),
     ]
     if hasattr(fitted, "log_likelihood_"):
         said.append(("log-likelihood of the training rows", f"{fitted.log_likelihood_:.6g}"))

@@ -12,15 +12,15 @@ const TALLEST = 16000;
 let cursor = null;
 let grid = null;
 
-function sortedKernels(part) {
-  const total = weightsIn(part, null);
-  const own = weightsIn(part, classNow());
+function sortedKernels(mixture) {
+  const total = weightsIn(mixture, null);
+  const own = weightsIn(mixture, classNow());
   const by = (values) => values.map((_, k) => k).sort((a, b) => values[b] - values[a] || a - b);
   if (heatOrder.value === "number") return total.map((_, k) => k);
   if (heatOrder.value === "weight") return by(total);
   if (heatOrder.value === "chosen") return by(own);
-  const main = part.weights.map((row) => row.indexOf(Math.max(...row)));
-  return total.map((_, k) => k).sort((a, b) => main[a] - main[b] || part.weights[b][main[b]] - part.weights[a][main[a]] || a - b);
+  const main = mixture.weights.map((row) => row.indexOf(Math.max(...row)));
+  return total.map((_, k) => k).sort((a, b) => main[a] - main[b] || mixture.weights[b][main[b]] - mixture.weights[a][main[a]] || a - b);
 }
 
 function sized(canvas, width, height) {
@@ -38,11 +38,11 @@ function sized(canvas, width, height) {
 const shortened = (label) => (label.length > LONGEST_LABEL ? `${label.slice(0, LONGEST_LABEL - 1)}…` : label);
 
 function paintHeat() {
-  const part = setNow();
+  const mixture = setNow();
   const style = getComputedStyle(document.documentElement);
   const [ink, soft, shade, page, link] = ["--ink", "--soft", "--heat", "--page", "--link"].map((name) => style.getPropertyValue(name).trim());
   const font = style.getPropertyValue("--body");
-  const kernels = sortedKernels(part);
+  const kernels = sortedKernels(mixture);
   const n = report.classes.length;
   const room = heat.parentElement.clientWidth - 4;
   const left = 46;
@@ -75,7 +75,7 @@ function paintHeat() {
   context = sized(heatBody, width, kernels.length * cellHeight + 8);
   context.textBaseline = "middle";
   // With hundreds of kernels every weight is small: the darkest cell is the largest weight.
-  const largest = Math.max(...part.weights.flat()) || 1;
+  const largest = Math.max(...mixture.weights.flat()) || 1;
   const written = cellWidth >= 34 && cellHeight >= 20;
   const every = Math.ceil(12 / cellHeight);
   kernels.forEach((k, line) => {
@@ -85,7 +85,7 @@ function paintHeat() {
     context.fillStyle = soft;
     if (line % every === 0) context.fillText(`k${k}`, left - 6, top + cellHeight / 2);
     context.textAlign = "center";
-    part.weights[k].forEach((weight, c) => {
+    mixture.weights[k].forEach((weight, c) => {
       const strength = 0.05 + 0.9 * Math.sqrt(weight / largest);
       const gap = cellHeight > 4 ? 1 : 0;
       // One column alone is easier to compare as bars.

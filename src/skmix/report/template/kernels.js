@@ -6,9 +6,9 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 // On a dark page, the heaviest kernels have the lightest colours.
 function lightened(colours) {
   return [...colours].reverse().map((colour, step) => {
-    const parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+    const channels = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
     const share = 0.5 - 0.03 * step;
-    return `rgb(${parts.map((part) => Math.round(part + (255 - part) * share)).join(", ")})`;
+    return `rgb(${channels.map((value) => Math.round(value + (255 - value) * share)).join(", ")})`;
   });
 }
 

@@ -16,12 +16,12 @@ const MOST_LISTED = 40;
 const MOST_IN_KEY = 30;
 
 const setNow = () => report.feature_sets[control.set ? Number(control.set.value) : 0];
-const featuresOf = (part) => [...part.features, ...part.axes];
+const featuresOf = (mixture) => [...mixture.features, ...mixture.axes];
 // Index of the chosen class; null for all classes.
 const classNow = () => (!control.class || control.class.value === ALL ? null : Number(control.class.value));
 const inClass = () => (classNow() === null ? (report.classes.length > 1 ? " in all classes" : "") : ` in class ${report.classes[classNow()]}`);
 const overall = (row) => row.reduce((sum, weight, j) => sum + weight * report.prior[j], 0);
-const weightsIn = (part, c) => part.weights.map((row) => (c === null ? overall(row) : row[c]));
+const weightsIn = (mixture, c) => mixture.weights.map((row) => (c === null ? overall(row) : row[c]));
 
 // What determines a kernel's line: its weight, or its weight relative to the largest.
 function measures(weights) {
@@ -32,32 +32,32 @@ function measures(weights) {
 const isLight = (measure) => measure < report.steps[1];
 
 // Hide the lightest of many kernels: they would cover the others.
-function drawnOf(part, weights) {
+function drawnOf(mixture, weights) {
   const shown = measures(weights);
   return order(weights).filter((k) => control.light.checked || !isLight(shown[k]));
 }
 
 const round = (value) => Number(value.toPrecision(4));
 
-function tellKernel(part, k, weights) {
+function tellKernel(mixture, k, weights) {
   const lines = [`kernel k${k}, weight ${number(weights[k])}${inClass()}`];
   if (report.classes.length > 1) {
-    const row = part.weights[k];
+    const row = mixture.weights[k];
     const most = row.indexOf(Math.max(...row));
     lines.push(`most used by ${report.classes[most]}: ${number(row[most])}`);
   }
-  const names = featuresOf(part);
+  const names = featuresOf(mixture);
   const places = [Number(control.across.value), ...(control.up.value === DENSITY ? [] : [Number(control.up.value)])];
-  lines.push(`mean: ${places.map((place) => `${names[place]} ${round(part.means[k][place])}`).join(", ")}`);
+  lines.push(`mean: ${places.map((place) => `${names[place]} ${round(mixture.means[k][place])}`).join(", ")}`);
   return lines.join("\n");
 }
 
 // Lines of dozens of kernels would fill the picture.
 const thinness = (drawn) => (drawn.length > 60 ? 0.45 : 1);
 
-function kernelGroup(part, k, weights, measure, path, thin) {
+function kernelGroup(mixture, k, weights, measure, path, thin) {
   const line = lineOf(measure, control.style.value);
-  return kernelElement(k, tellKernel(part, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
+  return kernelElement(k, tellKernel(mixture, k, weights), path, { ...line, "stroke-width": line["stroke-width"] * thin });
 }
 
 // ---------------------------------------------------------------- rows
@@ -99,52 +99,52 @@ plot.addEventListener("pointerout", (event) => { if (event.target.closest?.("[da
 
 // ---------------------------------------------------------------- pictures
 
-const varianceOf = (part, k, i, j) => entry(part.covariances[k], featuresOf(part).length, i, j);
+const varianceOf = (mixture, k, i, j) => entry(mixture.covariances[k], featuresOf(mixture).length, i, j);
 
 // Values that a picture must include: those of the rows, and of the kernels that any class uses.
-function extentOf(part, place, reach) {
-  const largest = Math.max(...part.weights.flat()) || 1;
+function extentOf(mixture, place, reach) {
+  const largest = Math.max(...mixture.weights.flat()) || 1;
   const whole = control.measure.value === "share" ? largest : 1;
-  const ends = part.means.flatMap((mean, k) => {
-    if (isLight(Math.max(...part.weights[k]) / whole)) return [];
-    const sigma = Math.sqrt(varianceOf(part, k, place, place));
+  const ends = mixture.means.flatMap((mean, k) => {
+    if (isLight(Math.max(...mixture.weights[k]) / whole)) return [];
+    const sigma = Math.sqrt(varianceOf(mixture, k, place, place));
     return [mean[place] - reach * sigma, mean[place] + reach * sigma];
   });
   const rows = valuesOf(place).filter((value) => value !== null);
   return range([...rows, ...ends], 0.04);
 }
 
-function drawPlane(svg, part, weights, frame) {
+function drawPlane(svg, mixture, weights, frame) {
   const places = [Number(control.across.value), Number(control.up.value)];
-  frame.across = extentOf(part, places[0], 1);
-  frame.up = extentOf(part, places[1], 1);
+  frame.across = extentOf(mixture, places[0], 1);
+  frame.up = extentOf(mixture, places[1], 1);
   const x = scale(...frame.across, frame.left, frame.right);
   const y = scale(...frame.up, frame.bottom, frame.top);
-  axes(svg, x, y, frame, places.map((place) => featuresOf(part)[place]));
+  axes(svg, x, y, frame, places.map((place) => featuresOf(mixture)[place]));
   drawRows(svg, valuesOf(places[0]), valuesOf(places[1]), x, y);
   const inside = clipped(svg, frame);
   const numbers = draw("g", { "clip-path": "url(#kernel-clip)" });
   const measure = measures(weights);
-  const drawn = drawnOf(part, weights);
+  const drawn = drawnOf(mixture, weights);
   for (const k of drawn) {
-    const mean = places.map((place) => part.means[k][place]);
-    const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(part, k, places[a], places[b]));
-    inside.append(kernelGroup(part, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
+    const mean = places.map((place) => mixture.means[k][place]);
+    const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(mixture, k, places[a], places[b]));
+    inside.append(kernelGroup(mixture, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
     // Numbers of dozens of kernels would cover the picture.
     if (drawn.length <= 30 && !isLight(measure[k])) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, `k${k}`));
   }
   svg.append(numbers);
 }
 
-function drawDensity(svg, part, weights, frame) {
+function drawDensity(svg, mixture, weights, frame) {
   const place = Number(control.across.value);
-  frame.across = extentOf(part, place, 3);
+  frame.across = extentOf(mixture, place, 3);
   const own = valuesOf(place).filter((value, i) => value !== null && isOwn(i));
-  const sigmas = part.means.map((_, k) => Math.sqrt(varianceOf(part, k, place, place)));
+  const sigmas = mixture.means.map((_, k) => Math.sqrt(varianceOf(mixture, k, place, place)));
   const measure = measures(weights);
-  const drawn = drawnOf(part, weights);
-  drawDensities(svg, frame, featuresOf(part)[place], own, part.means.map((mean) => mean[place]), sigmas, weights, drawn,
-    (k, path) => kernelGroup(part, k, weights, measure[k], path, thinness(drawn)));
+  const drawn = drawnOf(mixture, weights);
+  drawDensities(svg, frame, featuresOf(mixture)[place], own, mixture.means.map((mean) => mean[place]), sigmas, weights, drawn,
+    (k, path) => kernelGroup(mixture, k, weights, measure[k], path, thinness(drawn)));
   classKey.replaceChildren();
 }
 
@@ -158,9 +158,9 @@ function showWeights(weights) {
   moreNote.textContent = sorted.length > MOST_LISTED ? `and ${plural(sorted.length - MOST_LISTED, "lighter kernel")}` : "";
 }
 
-function describe(part, weights) {
+function describe(mixture, weights) {
   const heaviest = order(weights).at(-1);
-  const hidden = weights.length - drawnOf(part, weights).length;
+  const hidden = weights.length - drawnOf(mixture, weights).length;
   const what = classNow() === null ? (report.classes.length > 1 ? "All classes together, by their priors" : "The mixture") : `Class ${report.classes[classNow()]}`;
   const used = plural(weights.filter((weight) => weight >= report.steps[1]).length, "weight");
   return `${what}: ${used} of 0.01 or more, the heaviest of kernel k${heaviest} with ${number(weights[heaviest])}.`
@@ -169,11 +169,11 @@ function describe(part, weights) {
 
 // ---------------------------------------------------------------- planes side by side
 
-function planeButton(part, i, j, weights) {
+function planeButton(mixture, i, j, weights) {
   const width = 160;
   const height = 124;
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-  const [across, up] = [extentOf(part, i, 1), extentOf(part, j, 1)];
+  const [across, up] = [extentOf(mixture, i, 1), extentOf(mixture, j, 1)];
   const x = scale(...across, 4, width - 4);
   const y = scale(...up, height - 4, 4);
   const values = [valuesOf(i), valuesOf(j)];
@@ -182,13 +182,13 @@ function planeButton(part, i, j, weights) {
   const dots = values[0].map((value, n) => (n % every || value === null || values[1][n] === null || !isOwn(n) ? "" : `M${x(value).toFixed(1)} ${y(values[1][n]).toFixed(1)}h1.6v1.6h-1.6z`)).join("");
   svg.append(draw("path", { class: "dot", d: dots || "M0 0" }));
   const measure = measures(weights);
-  const drawn = drawnOf(part, weights);
+  const drawn = drawnOf(mixture, weights);
   for (const k of drawn) {
-    const covariance = [varianceOf(part, k, i, i), varianceOf(part, k, i, j), varianceOf(part, k, j, j)];
+    const covariance = [varianceOf(mixture, k, i, i), varianceOf(mixture, k, i, j), varianceOf(mixture, k, j, j)];
     const line = lineOf(measure[k], control.style.value);
-    svg.append(draw("path", { fill: "none", d: ellipsePath([part.means[k][i], part.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
+    svg.append(draw("path", { fill: "none", d: ellipsePath([mixture.means[k][i], mixture.means[k][j]], covariance, x, y), ...line, "stroke-width": (0.3 + 0.5 * line["stroke-width"]) * thinness(drawn) }));
   }
-  const names = featuresOf(part);
+  const names = featuresOf(mixture);
   const now = control.across.value === String(i) && control.up.value === String(j);
   const button = make("button", { type: "button", "aria-pressed": now }, svg, `${names[j]} against ${names[i]}`);
   button.addEventListener("click", () => {
@@ -202,23 +202,23 @@ function planeButton(part, i, j, weights) {
   return button;
 }
 
-function showPlanes(part, weights) {
-  document.getElementById("model-projections").hidden = !part.planes.length;
+function showPlanes(mixture, weights) {
+  document.getElementById("model-projections").hidden = !mixture.planes.length;
   planesBox.classList.toggle("on-white", control.style.value === "paper");
-  planesBox.replaceChildren(...part.planes.flatMap((i, n) => part.planes.slice(n + 1).map((j) => planeButton(part, i, j, weights))));
+  planesBox.replaceChildren(...mixture.planes.flatMap((i, n) => mixture.planes.slice(n + 1).map((j) => planeButton(mixture, i, j, weights))));
 }
 
 // ---------------------------------------------------------------- the whole
 
 function offerSet() {
-  const part = setNow();
-  const entries = featuresOf(part).map((name, place) => [String(place), name]);
-  options(control.across, entries, String(part.first[0]));
-  offerUp(String(part.first[1] ?? DENSITY));
-  const explained = part.axes.length ? `Besides the features, you can choose ${part.axes.join(", ")}: the directions along which the kernels differ most (linear discriminants), in standard deviations within kernels.` : "";
-  setNote.textContent = [part.note, explained].filter(Boolean).join(" ");
+  const mixture = setNow();
+  const entries = featuresOf(mixture).map((name, place) => [String(place), name]);
+  options(control.across, entries, String(mixture.first[0]));
+  offerUp(String(mixture.first[1] ?? DENSITY));
+  const explained = mixture.axes.length ? `Besides the features, you can choose ${mixture.axes.join(", ")}: the directions along which the kernels differ most (linear discriminants), in standard deviations within kernels.` : "";
+  setNote.textContent = [mixture.note, explained].filter(Boolean).join(" ");
   // With dozens of kernels all weights are small: show them relative to the largest.
-  const many = part.means.length > 30;
+  const many = mixture.means.length > 30;
   control.measure.value = many ? "share" : "weight";
   control.light.checked = !many;
 }
@@ -232,23 +232,23 @@ let plotWidth = 0;
 
 function show() {
   hideTip();
-  const part = setNow();
-  const weights = weightsIn(part, classNow());
+  const mixture = setNow();
+  const weights = weightsIn(mixture, classNow());
   plot.classList.toggle("on-white", control.style.value === "paper");
   showLines(lineKey, control.style.value, control.measure.value === "share" ? " of the largest" : "");
   const height = Math.round(Math.min(540, Math.max(300, plotWidth * 0.74)));
   const frame = { left: 56, right: plotWidth - 14, top: 12, bottom: height - 46 };
-  const names = featuresOf(part);
+  const names = featuresOf(mixture);
   const up = control.up.value === DENSITY ? DENSITY : names[Number(control.up.value)];
   const svg = draw("svg", { viewBox: `0 0 ${plotWidth} ${height}`, role: "group", "aria-label": `Kernels: ${up} against ${names[Number(control.across.value)]}` });
-  if (control.up.value === DENSITY) drawDensity(svg, part, weights, frame);
-  else drawPlane(svg, part, weights, frame);
+  if (control.up.value === DENSITY) drawDensity(svg, mixture, weights, frame);
+  else drawPlane(svg, mixture, weights, frame);
   plot.replaceChildren(svg);
   // The heaviest kernel is drawn last and focused first.
   rove([...svg.querySelectorAll(".kernel-group")].reverse());
   showWeights(weights);
-  statusLine.textContent = describe(part, weights);
-  showPlanes(part, weights);
+  statusLine.textContent = describe(mixture, weights);
+  showPlanes(mixture, weights);
   document.dispatchEvent(new Event("model-shown"));
 }
 
@@ -258,7 +258,7 @@ function chooseClass(c) {
   show();
 }
 
-if (control.set) options(control.set, report.feature_sets.map((part, g) => [String(g), `${part.name}: ${part.features.slice(0, 3).join(", ")}${part.features.length > 3 ? ", …" : ""}`]), "0");
+if (control.set) options(control.set, report.feature_sets.map((mixture, g) => [String(g), `${mixture.name}: ${mixture.features.slice(0, 3).join(", ")}${mixture.features.length > 3 ? ", …" : ""}`]), "0");
 if (control.class) options(control.class, [[ALL, "all"], ...report.classes.map((name, c) => [String(c), name])], ALL);
 offerSet();
 control.set?.addEventListener("change", () => { offerSet(); show(); });
