@@ -3,8 +3,8 @@
 The weights of class j have the prior Dirichlet(a_1, …, a_K). In a hierarchical model a = α β is learnt from
 all classes: α says how alike they are, in rows, and β is what they have in common. As in variational Bayes,
 the weights have a posterior q(π) beside the responsibilities q(z), whether kernels have one or are points.
-Given the expected rows n_kj of class j and kernel k, it is Dirichlet(a + n_j), and the bound depends on a only
-through the Dirichlet–multinomial likelihood of the counts,
+Given the expected rows n_kj of class j and kernel k, it is Dirichlet(a + n_j), and the bound depends on a
+only through the Dirichlet–multinomial likelihood of the counts,
 
     Σ_j [log Γ(α) − log Γ(α + n_j) + Σ_k log Γ(a_k + n_kj) − log Γ(a_k)],
 
