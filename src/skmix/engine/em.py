@@ -190,7 +190,7 @@ class Passes:
         return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
 
     def leave(self, parameters: Parameters, starts: Parameters) -> Parameters:
-        """Return parameters of the frame in the data's coordinates; they began at the starts."""
+        """Return parameters of the frame in the data's coordinates, with the background box of the starts."""
         found = self.setting.frame.leave(parameters, self.setting.structure)
         # Keep the background's box bit for bit: rounding could put rows on its edge outside.
         return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
@@ -236,7 +236,7 @@ class Passes:
             # The new means are accurate; the covariances need moments about them.
             centres = pick(inaccurate, again), pick(following.means, again)
             entered, own = parameters.take(again), factor.take(again)
-            # The grouping of rows belongs to one start: do not use it for a subset of the starts.
+            # The homes of rows belong to one start: do not use them for a subset of the starts.
             skips = len(again) == len(parameters.means)
             closer, origins = self.expect(entered, own, centres=centres, skips=skips)
             better, better_factor, _ = rule.improve(closer, origins, entered, own)

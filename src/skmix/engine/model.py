@@ -252,8 +252,8 @@ class Frame:
     def standardised(self, structure: Structure) -> Frame:
         """Return the frame of features divided by their deviations: its distances do not depend on units.
 
-        Their multiples are rounded, unlike those of powers of two. Spherical kernels have one unit for all
-        features: for them the frame stays as it is.
+        Values are rounded, since deviations are not powers of two. Spherical kernels have one unit for all
+        features, so that they keep this frame.
         """
         if structure.isotropic:
             return self
