@@ -206,8 +206,8 @@ def _length_by_row(sizes: Sizes) -> int:
 _SCRATCH_NUMBERS: dict[str, Callable[[Sizes], int]] = {
     "x": lambda s: max(s.step, s.n_features) * s.tile,  # (step, tile): rows
     "white": lambda s: s.terms * s.tile if s.kind == _EXPANDED else 0,  # (terms, tile): whitened rows
-    # (padded K, tile): log-densities, then responsibilities; those of the background follow, and one vector is
-    # to spare.
+    # (padded K, tile): log-densities, then responsibilities; those of the background follow, then one spare
+    # vector.
     "values": lambda s: max(s.padded_kernels, s.n_kernels + 1) * s.tile + LANES,
     "precisions": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): E[u] of t kernels
     "log_ratios": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): log(1 + d² / ν)
