@@ -125,7 +125,7 @@ def test_what_needs_all_rows_at_once_is_refused() -> None:
     X, y, _ = make_rows()
     codes = np.unique(y, return_inverse=True)[1]
     codes[0] = -1
-    with pytest.raises(ValueError, match="1 rows have no label, and 2 feature sets cannot be combined"):
+    with pytest.raises(ValueError, match="1 rows without a label cannot be combined with 2 feature sets"):
         SharedKernelClassifier(feature_sets=[[0], [1]]).fit(cut(X, codes))
 
 
