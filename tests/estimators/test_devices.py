@@ -26,7 +26,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.compute.arrays import send, to_numpy
+from skmix.engine.compute.arrays import to_numpy
 from skmix.estimators import rows as estimator_rows
 
 X, y = load_iris(return_X_y=True)
@@ -115,27 +115,6 @@ def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
     same_kind(theirs.predict(make(rows)), make(rows))
     assert_array_equal(to_numpy(theirs.predict(make(rows))), ours.predict(rows))
     assert theirs.score(make(rows), make(y)) == ours.score(rows, y)
-
-
-@needs_torch
-def test_a_search_sends_rows_to_the_device_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = []
-
-    def counted(rows: np.ndarray, device: str) -> Any:
-        sent.append(device)
-        return send(rows, device)
-
-    monkeypatch.setattr("skmix.estimators.rows.send", counted)
-    settings: dict[str, Any] = {
-        "n_kernels": [2, 3], "covariance_type": "full", "criterion": "bic", "random_state": 0,
-    }  # fmt: skip
-    # Of several starts that end in the same place, rounding says which is the best.
-    estimator = SharedKernelMixture(n_init=1)
-    ours = SharedKernelMixtureCV(estimator, **settings).fit(with_gaps(0.0))
-    theirs = SharedKernelMixtureCV(estimator, device="cpu:0", **settings).fit(with_gaps(0.0))
-    assert len(sent) == 3  # to count the rows, and for each candidate
-    assert isinstance(theirs.best_estimator_.means_, np.ndarray)
-    assert_allclose(theirs.best_estimator_.means_, ours.best_estimator_.means_, rtol=1e-9)
 
 
 @each_library
