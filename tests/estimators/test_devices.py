@@ -218,9 +218,7 @@ def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPat
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    ("share", "kind", "room"), [(0.0, "array", 3000), (0.2, "file", 0), (0.0, "parquet", 3000)]
-)
+@pytest.mark.parametrize(("share", "kind", "room"), [(0.2, "array", 0), (0.0, "parquet", 3000)])
 def test_rows_that_a_device_has_no_room_for(
     share: float, kind: str, room: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,18 +230,10 @@ def test_rows_that_a_device_has_no_room_for(
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
     weights[5] = 0.0
     given: Any = rows
-    if kind == "file":
-        np.save(tmp_path / "rows.npy", rows)
-        given = open_rows(tmp_path / "rows.npy", chunk_rows=27)
     if kind == "parquet":
         pd.DataFrame(rows, columns=list("abcd")).to_parquet(tmp_path / "rows.parquet")
         given = open_rows(tmp_path / "rows.parquet", chunk_rows=64)
-    # A threshold takes ten more fits.
-    settings: dict[str, Any] = {
-        "random_state": 0,
-        "tol": 0.1,
-        "reject_below": 0.1 if kind == "file" else None,
-    }
+    settings: dict[str, Any] = {"random_state": 0, "tol": 0.1, "reject_below": 0.1}
     ours = SharedKernelClassifier(4, **settings).fit(rows, labels, weights)
     theirs = SharedKernelClassifier(4, device="cpu:0", **settings)
     with pytest.warns(UserWarning, match="Missing values: this fit") if share else nullcontext():

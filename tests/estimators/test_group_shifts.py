@@ -132,11 +132,6 @@ def test_hierarchical_weights_go_with_shifts() -> None:
     assert np.diff(model.lower_bound_path_[n_first + 1 :]).min() > -1e-8
     assert model.lower_bound_path_[-1] == model.lower_bound_
     assert len(model.lower_bound_path_) == model.n_iter_ > n_first
-    # The likelihood is that of the weights' posterior means, as scores are.
-    X, y, _ = shifted_groups()
-    assert_allclose(model.log_likelihood_, model.score_samples(X, y).sum(), rtol=1e-10)
-    after = model.weight_concentration_
-    assert_allclose(model.weights_, after / after.sum(axis=0))
     assert np.abs(model.group_shifts_).max() > 0.2
 
 

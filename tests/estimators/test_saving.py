@@ -128,37 +128,6 @@ def test_attributes_and_predictions_are_the_same_to_the_last_bit(name: str, path
         assert all(map(same, back.sample(20), model.sample(20)))
 
 
-@pytest.mark.parametrize("estimator", [SharedKernelClassifier, SharedKernelMixture, GaussianMixture])
-def test_a_loaded_model_goes_on_as_the_saved_one_would(estimator: Any, path: Path) -> None:
-    """warm_start needs all that the last fit left behind."""
-    tol = 0.0 if estimator is GaussianMixture else 1e-12
-    model = estimator(4, warm_start=True, max_iter=2, tol=tol, **SEED)
-    with pytest.warns(UserWarning, match="converge"):
-        model.fit(X, Y)
-    back = through_a_file(model, path)
-    for one in (model, back):
-        with pytest.warns(UserWarning, match="converge"):
-            one.fit(X, Y)
-    assert same(vars(back), vars(model))
-
-
-def test_features_whose_scales_differ_by_1e16(path: Path) -> None:
-    units = 2.0 ** np.array([-27.0, 0.0, 27.0])
-    for model in (SharedKernelMixture(3, **SEED), SharedKernelClassifierCV(n_kernels=3, **QUICK)):
-        expected = model.fit(X, Y).predict_proba(X)
-        back = through_a_file(model.fit(X * units, Y), path)
-        np.testing.assert_allclose(back.predict_proba(X * units), expected, rtol=0.0, atol=1e-6)
-
-
-def test_arrays_that_are_one_stay_one(path: Path) -> None:
-    """A classifier of one feature set shows its model's arrays; the file holds them once."""
-    model = fitted("tuned")
-    back = through_a_file(model, path)
-    assert model.means_ is model.models_[0].means_
-    assert back.means_ is back.models_[0].means_
-    assert back.means_.flags.writeable
-
-
 def test_what_is_not_saved(path: Path) -> None:
     """Random states with a memory; the class of a range, which becomes a list."""
     model = SharedKernelClassifier(random_state=np.random.RandomState(0), feature_sets=[range(2), [2]]).fit(

@@ -124,15 +124,6 @@ def test_rows_without_a_label_stay_so_when_a_class_has_no_weight(iris: Data) -> 
     assert found.classes_.tolist() == [2]
 
 
-def test_a_fit_that_fails_leaves_the_last_one_whole(iris: Data) -> None:
-    X, y = iris
-    search = quick().fit(X, y)
-    before = search.predict(X)
-    with pytest.raises(ValueError, match="weight"):
-        search.fit(np.column_stack([X, X]), y, sample_weight=-np.ones(150))
-    assert_array_equal(search.predict(X), before)
-
-
 # ---------------------------------------------------------------- choices
 
 
