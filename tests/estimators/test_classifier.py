@@ -111,17 +111,6 @@ def test_labels_of_any_type(kind: str, container: str, tmp_path: Path) -> None:
     assert back.predict(X).tolist() == predicted.tolist()
 
 
-def test_a_class_of_one_row_and_one_class_alone() -> None:
-    X, y = unequal_classes()
-    y = np.where(np.arange(len(y)) == 4, 9, y)
-    model = SharedKernelClassifier(random_state=0, max_iter=900).fit(X, y)
-    assert_array_equal(model.classes_, [0, 1, 2, 9])
-    assert np.isfinite(model.predict_log_proba(X)).all()
-    alone = SharedKernelClassifier(2, random_state=0, max_iter=900).fit(X, np.zeros(len(X)))
-    assert_allclose(alone.predict_proba(X), 1.0)
-    assert_array_equal(alone.predict(X), 0.0)
-
-
 # ---------------------------------------------------------------- the product form
 
 

@@ -105,19 +105,6 @@ def test_a_class_that_the_given_values_rule_out() -> None:
     assert_array_equal(classifier.impute([[5.0]]), [[5.0]])
 
 
-def test_a_set_that_is_known_whole_leaves_its_word_on_the_class() -> None:
-    model = random_product(4)
-    rest = model.condition({3: 0.5, 0: 1.0})
-    assert len(rest.models_) == 1
-    # Columns 0 and 3 are gone: 1, 2, 4, 5 are now 0, 1, 2, 3.
-    assert rest.feature_sets_ == [[0, 2]]
-    assert rest.get_params()["feature_sets"] == [[0, 2]]
-    assert_array_equal(rest.means_, model.models_[1].means_)
-    assert_array_equal(rest.weights_, model.models_[1].weights_)
-    joint = model.class_prior_ * np.exp(model.models_[0].class_log_likelihood([[0.5, 1.0]])[0])
-    assert_allclose(rest.class_prior_, joint / joint.sum(), rtol=1e-9)
-
-
 # ---------------------------------------------------------------- gaps
 
 

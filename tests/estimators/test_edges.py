@@ -97,21 +97,6 @@ def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
     assert np.linalg.eigvalsh(kept.models_[0].covariances_ / units).min() > 0.5 - 1e-6
 
 
-def test_a_file_without_labels_is_told_how_to_get_them(tmp_path: Any) -> None:
-    X, _ = sample()
-    np.save(tmp_path / "x.npy", X)
-    with pytest.raises(ValueError, match=r"these rows have no labels.*open_rows with label="):
-        SharedKernelClassifier(2).fit(tmp_path / "x.npy")
-
-
-def test_names_of_features_may_be_of_numpy(tmp_path: Any) -> None:
-    X, _ = sample()
-    model = SharedKernelMixture(2, random_state=0).fit(X)
-    model.feature_names_in_ = np.array([np.str_("a"), np.str_("b")], dtype=object)
-    model.save(tmp_path / "model.skmix")
-    assert load(tmp_path / "model.skmix").feature_names_in_.tolist() == ["a", "b"]
-
-
 def test_single_precision_with_gaps_does_not_overflow_in_starts() -> None:
     """The sum of a column is larger than float32 can be."""
     X = np.tile(np.array([[3e37, 1.0], [2e37, 2.0], [np.nan, 3.0]], dtype=np.float32), (20, 1))

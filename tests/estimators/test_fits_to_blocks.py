@@ -61,15 +61,6 @@ def test_a_search_of_blocks_is_that_of_the_rows() -> None:
     assert clone(search).set_params(criterion="auto").fit(cut(X, y)).best_score_ == there.best_score_
 
 
-def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
-    X, y, weights = make_rows()
-    weights[y == "elm"] = 0.0
-    model = SharedKernelMixture(random_state=0, tol=1e-3)
-    here = model.fit(X, y, sample_weight=weights)
-    assert here.classes_.tolist() == ["ash", "oak"]
-    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
-
-
 def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, weights = make_rows()
     monkeypatch.setattr(blocks, "_FEWEST_SAMPLED", 60)

@@ -56,7 +56,7 @@ MODELS: dict[str, Callable[[], Any]] = {
         X, Y
     ),
     "named": lambda: SharedKernelClassifier(feature_sets=[["mass", "length"], ["größe"]], **SEED).fit(
-        pd.DataFrame(X, columns=["length", "mass", "größe"]), Y
+        pd.DataFrame(X, columns=list(np.array(["length", "mass", "größe"]))), Y
     ),
     "started": lambda: SharedKernelClassifier(
         init=[{"means": X[:4, :2].copy(), **START}, {"means": X[:4, 2:].copy(), **START}],
@@ -308,6 +308,9 @@ CASES: list[tuple[str, Change, str]] = [
     ("mixture", assign("requests", "fit", COLOUR), "colour"),
     ("mixture", prepare(transform="none", gate=1), "preparation_ is {'transform': 'none', 'gate'"),
     ("mixture", prepare(transform="arcsinh:-1"), "the cofactor '-1' is not a number above 0"),
+    ("robust", put("fitted.kernel_degrees_", np.zeros(2)), "kernel_degrees_ has 0.0"),
+    ("robust", assign("parameters", "tail", None), "tail is None, but 't' was fitted"),
+    ("background", put("fitted.background_weights_", lambda w: w + 2.0), "between 0 and 1"),
     ("product", assign("fitted", "temperature_", -1.0), "temperature_ has -1.0, which is not between"),
     ("product", assign("fitted", "feature_sets_", [[0, 2]]), "2 models for 1 feature sets"),
     ("product", assign("fitted", "feature_sets_", [[0, 2], [0]]), "column 0 is in feature set 0 and again"),
