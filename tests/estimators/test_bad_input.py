@@ -122,7 +122,10 @@ BAD_DATA: dict[str, tuple[tuple[Any, ...], str]] = {
     "continuous labels": ((X, np.linspace(0.0, 1.0, 60)), "Unknown label type: continuous"),
     "infinite label": ((X, np.where(Y == 1, np.inf, 1.0)), "Input y contains infinity"),
     "columns of labels": ((X, np.stack([Y, Y], axis=1)), r"shape \(60, 2\)"),
-    "name of labels": ((X, "label"), "y is 'label', a path or the name of a column, which goes with a file"),
+    "name of labels": (
+        (X, "label"),
+        "y is 'label', a path or the name of a column, which needs X to be a file",
+    ),
     "weights of zero": ((X, Y, np.zeros(60)), "at least one non-zero"),
     "negative weight": ((X, Y, np.where(Y == 1, -1.0, 1.0)), "Negative values"),
     "NaN weight": ((X, Y, np.where(Y == 1, np.nan, 1.0)), "NaN"),
@@ -168,8 +171,8 @@ def test_a_class_without_any_value_in_a_feature_set() -> None:
 @pytest.mark.parametrize(
     ("known", "unknown", "message"),
     [
-        ([0, 1, 2], 7, r"\[7\]; known are \[0, 1, 2\]"),
-        (["ant", "bee", "cat"], "dog", r"\['dog'\]; known are \['ant', 'bee', 'cat'\]"),
+        ([0, 1, 2], 7, r"\[7\]; the classes are \[0, 1, 2\]"),
+        (["ant", "bee", "cat"], "dog", r"\['dog'\]; the classes are \['ant', 'bee', 'cat'\]"),
         ([0, 1, 2], "dog", "dog"),
     ],
 )

@@ -137,8 +137,8 @@ def test_bad_rows_are_refused(library: str, change: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("cpu/float32", "float32 is for accelerators"),
-        ("cpu/tf32", "tf32 is for accelerators"),
+        ("cpu/float32", "float32 is for accelerators only"),
+        ("cpu/tf32", "tf32 is for accelerators only"),
         ("cuda/half", "is not of the form"),
         ("/float32", "is not of the form"),
         pytest.param("nonsense", "device='nonsense' cannot be used", marks=needs_torch),
@@ -246,7 +246,7 @@ def test_rows_that_a_device_has_no_room_for(
 @needs_torch
 def test_rows_that_a_device_cannot_have_are_refused(tmp_path: Path) -> None:
     model = SharedKernelClassifier(3, device="cpu:0", random_state=0)
-    with pytest.raises(ValueError, match="Dask collections are worked on by the CPUs"):
+    with pytest.raises(ValueError, match="cannot be combined with Dask collections"):
         model.fit(dask_array.from_array(X, chunks=50), dask_array.from_array(y, chunks=50))
     infinite = X.copy()
     infinite[3, 1] = np.inf

@@ -279,7 +279,7 @@ NUMBERS = {"is": "objects", "of": [1, 2, 3], "shape": [3]}
 COLOUR = {"is": "dict", "of": {"colour": True}}
 # Beside these, each attribute is given other types, shapes and NaN below.
 CASES: list[tuple[str, Change, str]] = [
-    ("mixture", lambda content, _: content.update(of="os.system"), "its class is 'os.system', known are"),
+    ("mixture", lambda content, _: content.update(of="os.system"), "its class is 'os.system', not one of"),
     ("mixture", drop_fitted, "fitted attributes are missing"),
     ("mixture", lambda _, arrays: arrays.update(spare=np.zeros(3)), "no value refers to: .'spare'"),
     ("mixture", lambda _, arrays: arrays.pop("fitted.means_"), "'fitted.means_' is missing"),

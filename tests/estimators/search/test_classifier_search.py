@@ -440,7 +440,7 @@ def test_a_tuned_winner_keeps_the_names_of_a_data_frame(monkeypatch: pytest.Monk
         ({"n_kernels": "best"}, "n_kernels must be 'auto'.*got 'best'"),
         ({"covariance_type": "round"}, "covariance_type must be 'auto', one of full.*got 'round'"),
         ({"estimator": GroupKFold()}, "'estimator' parameter"),
-        ({"init": {"means": np.zeros((3, 2))}}, "needs init by name"),
+        ({"init": {"means": np.zeros((3, 2))}}, "needs the name of an init"),
     ],
 )
 @pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
@@ -460,7 +460,7 @@ def test_settings_that_leave_nothing_to_try_are_refused(
         ({}, {"y": [1] * 150}, "two classes or more, got one class: 1"),
         ({"kernels": "own", "n_kernels": 2}, {}, "a kernel for each of 3 classes, got n_kernels=2"),
         ({"cv": [(np.arange(50, 150), np.arange(50))]}, {}, "Fold 0 of cv has no training row of class 0"),
-        ({"cv": 3}, {"groups": np.arange(150)}, "groups are ignored by StratifiedKFold"),
+        ({"cv": 3}, {"groups": np.arange(150)}, "groups cannot be combined with StratifiedKFold"),
         ({}, {"groups": np.arange(149)}, "inconsistent numbers of samples"),
     ],
 )

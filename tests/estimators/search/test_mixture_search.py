@@ -170,7 +170,7 @@ def test_more_kernels_are_tried_while_they_help(peak: int, patience: float, trie
     def evaluate(trial: Trial) -> None:
         trial.score = -abs(trial.params["n_kernels"] - peak)
 
-    grid: Any = {"numbers": list(range(1, 10)), "kinds": [{"covariance_type": "diag"}]}
+    grid: Any = {"numbers": list(range(1, 10)), "covariances": [{"covariance_type": "diag"}]}
     best = try_grid(trials, evaluate, attrgetter("best"), **grid, reach=6.0, patience=patience)
     assert best.params == {"n_kernels": peak, "covariance_type": "diag"}
     assert [trial.params["n_kernels"] for trial in trials.list] == tried
@@ -304,9 +304,9 @@ def test_an_average_is_a_graph() -> None:
 @pytest.mark.parametrize(
     ("settings", "groups", "message"),
     [
-        ({"criterion": "bic"}, True, "cross-validation only; criterion='bic'"),
+        ({"criterion": "bic"}, True, "cannot be combined with criterion='bic'"),
         ({"criterion": "stability"}, True, "leave out groups"),
-        ({"criterion": "stability", "cv": StratifiedKFold(3)}, False, "takes the number of halvings"),
+        ({"criterion": "stability", "cv": StratifiedKFold(3)}, False, "needs a number of halvings"),
         ({"criterion": "log_likelihood"}, None, "3 rows are too few to hold any out"),
     ],
 )
