@@ -16,12 +16,13 @@ from sklearn.datasets import load_iris
 from skmix import (
     GaussianMixture,
     SharedKernelClassifier,
+    SharedKernelClassifierCV,
     SharedKernelMixture,
     report,
 )
 from skmix.report import Evaluation, describe, evaluate
 from skmix.report._predictions import predict_columns
-from skmix.report.description import traits
+from skmix.report.description import settings_of, traits
 from skmix.report.evaluation import evaluation_data
 
 X, CODES = load_iris(return_X_y=True)
@@ -248,6 +249,11 @@ def test_transformed_features_are_counted_and_named(model: SharedKernelClassifie
         assert tuple(described[name] for name in ("n_transformed", "by_rank", "n_components")) == expected
         assert described["feature_sets"][0]["features"] == names
         assert described["features"] == ["feature 0", "feature 1"]
+
+
+def test_settings_are_those_that_differ_from_the_defaults() -> None:
+    search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=7, tol=np.inf), time_limit=3)
+    assert settings_of(search) == {"estimator__max_iter": 7, "estimator__tol": "inf", "time_limit": 3}
 
 
 def test_defaults_are_as_documented() -> None:
