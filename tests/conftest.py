@@ -22,14 +22,8 @@ settings.register_profile("skmix", deadline=None)
 settings.load_profile("skmix")
 
 BROWSER_FLAGS = (
-    "--headless",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--no-first-run",
+    *("--headless", "--disable-gpu", "--disable-quic", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--hide-scrollbars", "--no-first-run"),
     "--window-size=1280,900",
 )
 

@@ -122,10 +122,3 @@ def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch
     plt.close("all")
     assert [path.name for path in tmp_path.iterdir()] == ["three-classes.png"]
     assert mpl.image.imread(tmp_path / "three-classes.png").std() > 0.05
-
-
-def test_every_example_that_the_guide_names_exists() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")]
-    named = {name for page in pages for name in re.findall(r"examples/[\w/]+\.py", page.read_text("utf-8"))}
-    assert named
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
