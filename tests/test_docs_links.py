@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
 import skmix
 
@@ -27,6 +28,7 @@ PAGES = [
         and "_templates" not in page.parts
     ),
 ]
+FORMULAS = (("docs", "*.md"), ("src", "*.py"), ("examples", "*.py"))
 LINK = re.compile(r"\]\(([^)\s]+)\)|^:link: (\S+)$", re.MULTILINE)
 HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
@@ -116,3 +118,18 @@ def test_every_public_package_has_its_page() -> None:
     assert listed == modules | {f"skmix.{name}" for name in skmix.__all__}
     for name in modules:
         assert importlib.import_module(name).__all__, name
+
+
+def test_fractions_have_both_parts_in_braces() -> None:
+    """MathML would make something else of a shorthand."""
+    formulas = load_script("docs/extensions/formulas.py")
+    for text in (r"\frac12 X", r"-\frac r2", r"\frac1{m}", r"\frac{1}2", r"a \dfrac{\frac{1}{2}} 3"):
+        with pytest.raises(ValueError, match=r"both parts in braces, not \\d?frac"):
+            formulas.refuse_shorthand(text)
+    formulas.refuse_shorthand(r"\frac{1}{2} + \frac{a_{k}}{\frac {b} {c}} x + \fractional12")
+    pages = [
+        page for name, kind in FORMULAS for page in (ROOT / name).rglob(kind) if "_build" not in page.parts
+    ]
+    assert len(pages) > 100
+    for page in pages:
+        formulas.refuse_shorthand(page.read_text(encoding="utf-8"))

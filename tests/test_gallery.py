@@ -15,6 +15,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.axes import Axes
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.py"))
@@ -122,3 +123,17 @@ def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch
     plt.close("all")
     assert [path.name for path in tmp_path.iterdir()] == ["three-classes.png"]
     assert mpl.image.imread(tmp_path / "three-classes.png").std() > 0.05
+
+
+@pytest.mark.slow
+def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, kernels = (load_script(f"docs/pictures/{name}.py") for name in ("start", "shared_kernels"))
+    for script in (start, kernels):
+        monkeypatch.setattr(script, "IMAGES", tmp_path)
+    start.draw()
+    kernels.draw_densities()
+    kernels.draw_curves(repeats=1, counts=(8, 64))
+    drawn = sorted(tmp_path.iterdir())
+    assert [path.name for path in drawn] == ["shared-density.png", "shared-rows.png", "start.png"]
+    for path in drawn:
+        assert mpl.image.imread(path)[..., :3].std() > 0.05, f"{path.name} is nearly blank"

@@ -145,22 +145,6 @@ def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
     assert 'href="#sweep"' not in page
 
 
-def test_differences_have_their_size_and_the_test_behind_them() -> None:
-    def of(accuracy: float, lost: int = 0) -> dict[str, str]:
-        runs = [a_run(run=number, accuracy=0.1 if number < lost else accuracy) for number in range(40)]
-        (found,) = report_data(with_runs(*runs))["differences"]
-        return found
-
-    median = of(0.6)
-    assert median["what"] == "3D: median accuracy of successful runs"
-    assert (median["paper"], median["ours"], median["difference"]) == ("0.848", "0.600", "-0.248")
-    share = of(0.849, lost=30)
-    assert share["what"] == "3D: share of failed runs"
-    # 19 of the paper's 500 runs failed.
-    assert (share["paper"], share["ours"]) == ("3.8 %", "75.0 %")
-    assert share["difference"] == "+71.2 points, p < 10⁻⁶"
-
-
 def test_nothing_in_the_data_can_end_the_script() -> None:
     claims = [SimpleNamespace(claim=NASTY, target="1 < 2", measured="2 > 1", holds=False, note="a & b")]
     data = report_data(synthetic_results(), verdicts=claims)
@@ -206,9 +190,7 @@ def test_pictures_are_inside_and_small() -> None:
 @pytest.mark.parametrize(
     ("variants", "methods", "n_runs", "options"),
     [
-        (NAMES, METHODS, 2, " --runs 2"),
         (["6D", "3D"], METHODS, 2, " --runs 2 --only 3D --only 6D"),
-        (NAMES, ["robust"], 2, " --runs 2 --method robust"),
         (["3D"], ["class-wise", "robust"], 500, " --only 3D --method robust --method class-wise"),
         ([], [], 0, ""),
     ],
@@ -305,13 +287,4 @@ def test_cells_of_tables_by_hand() -> None:
         ("published", ["0.850 ± 0.100 (90)", "–"]),
         ("difference", ["-0.050", "–"]),
         ("robust", ["– (0)", "–"]),
-    ]
-    # A table of ranks has no differences.
-    row = Row(("Med Acc",), (("3D", "6D", "3D"), (1.0, 0.5, None)))
-    ranks = Table("table2", "Table 2: ranks", ("metric",), "rank", ("1", "tau"), sources, (row,), "A note.")
-    (shown,) = report_data(synthetic_results(), tables=[ranks])["tables"]
-    assert [(row["source"], row["cells"]) for row in shown["sections"][0]["rows"]] == [
-        ("paper", ["3D", "1.000"]),
-        ("published", ["6D", "0.500"]),
-        ("robust", ["3D", "–"]),
     ]
