@@ -197,8 +197,8 @@ def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(reader_module, "_read_into", noted)
     if request.param == "many threads":
-        monkeypatch.setattr(reader_module, "_MOST_READERS", 4)
-        monkeypatch.setattr(reader_module, "_READER_BYTES", 500)
+        monkeypatch.setattr(reader_module, "_MOST_THREADS", 4)
+        monkeypatch.setattr(reader_module, "_BYTES_PER_THREAD", 500)
     return sizes
 
 
@@ -210,7 +210,7 @@ def test_threads_read_the_same_rows_and_notice_a_file_that_shrinks(
     np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
     assert_array_equal(gathered(open_rows(path, chunk_rows=201))[0], X)
     whole = 201 * 8 * (3 if order == "C" else 1)
-    assert (max(readers) < whole) is (reader_module._READER_BYTES == 500)
+    assert (max(readers) < whole) is (reader_module._BYTES_PER_THREAD == 500)
     assert sum(readers) == X.nbytes
     (reader,) = open_rows(path).readers.values()
     blocks = reader.read(100)
@@ -644,7 +644,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         "gone.fcs": r"no file or folder .*gone\.fcs",
         "words.csv": r"column 'B530-A' holds text in .*words\.csv and numbers in .*a\.csv",
         "fraud.parquet": "cannot be read as a Parquet file",
-        "two.npy": r"has no names of features, unlike .*a\.csv",
+        "two.npy": r"has no feature names, unlike .*a\.csv",
         "wide.parquet": "has an infinite value: feature 'B530-A', row 150,",
     }.items():
         with pytest.raises((ValueError, OSError), match=words):

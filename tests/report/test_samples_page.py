@@ -94,7 +94,7 @@ def embedded(page: str) -> dict[str, Any]:
 def test_the_shares_are_those_of_the_table() -> None:
     page = made_page()
     data = embedded(page)
-    assert_allclose(data["shares"], SHARES)
+    assert_allclose(data["proportions"], SHARES)
     assert_allclose(data["lower"], SHARES - WIDTH)
     assert_allclose(data["upper"], SHARES + WIDTH)
     assert [group["name"] for group in data["samples"]] == SAMPLES
@@ -110,14 +110,14 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     table = proportions(parts=(0, "T", 2))
     data = values(monkeypatch, model, named_ones, table, title="", cells=(X, y))
     of_kernels = populations.of_kernels
-    assert [part["kernels"] for part in data["parts"]] == [
+    assert [part["kernels"] for part in data["populations"]] == [
         np.flatnonzero(of_kernels == g).tolist() for g in range(3)
     ]
-    assert [part["label"] for part in data["parts"]] == ["0", "T", "2"]
-    assert [part["name"] for part in data["parts"]] == ["population 0", "T", "population 2"]
+    assert [part["label"] for part in data["populations"]] == ["0", "T", "2"]
+    assert [part["name"] for part in data["populations"]] == ["population 0", "T", "population 2"]
     assert data["members"] == of_kernels.tolist()
     assert_allclose(np.array(data["tree"], dtype=float), populations.tree, rtol=1e-4)
-    assert data["rows"]["parts"] == populations.predict(model, named(X)).tolist()
+    assert data["rows"]["populations"] == populations.predict(model, named(X)).tolist()
     assert [SAMPLES[place] for place in data["rows"]["samples"]] == y.tolist()
     weights = model.weights_ @ model.class_prior_
     for g, means in enumerate(data["profile"]["means"]):
@@ -129,7 +129,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     places = (means - means.min(axis=0)) / np.ptp(means, axis=0)
     assert_allclose(data["profile"]["places"], places, atol=0.011)
     assert data["profile"]["features"] == [HOSTILE, "CD3", "CD4", "CD8"]
-    assert [(part["mean"], part["range"]) for part in data["parts"]] == [
+    assert [(part["mean"], part["range"]) for part in data["populations"]] == [
         ("48.2", "20.0 – 60.0"),
         ("32.2", "20.0 – 42.0"),
         ("19.5", "0.040 – 60.0"),
@@ -142,7 +142,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
     assert len(set(places)) == 50
     assert some["samples"] == [SAMPLES.index(y[place]) for place in places]
-    assert some["parts"] == [data["rows"]["parts"][place] for place in places]
+    assert some["populations"] == [data["rows"]["populations"][place] for place in places]
 
 
 def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_new_groups_are_compared_with_those_of_the_fit() -> None:
     """Their shares are not compared with each other's."""
     odd, fitted = unusual("bone marrow"), np.array([[0.3, 0.3, 0.4], [0.5, 0.4, 0.1], [0.9, 0.1, 0.0]])
     odd.loc[3, ["population", "proportion", "usual_proportion"]] = [1, 0.2, 0.33]
-    page = made_page(unusual=odd, fitted_shares=fitted)
+    page = made_page(unusual=odd, fitted_proportions=fitted)
     assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 10.0 %</td>" in page
     # Also where new samples have the names of those of the fit.
     X = np.repeat([[0.0], [9.0]], 200, axis=0) + np.random.RandomState(0).normal(size=(400, 1))
@@ -178,9 +178,12 @@ def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _, X, y = merged()
     table = proportions("kernel", range(6), np.pad(SHARES, ((0, 0), (0, 3))))
     data = values(monkeypatch, model, None, table, title="", cells=(X, y))
-    assert [part["label"] for part in data["parts"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
+    assert [part["label"] for part in data["populations"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
     assert data["tree"] is None
-    assert data["rows"]["parts"] == model.predict(named(X)).tolist()
+    assert data["rows"]["populations"] == model.predict(named(X)).tolist()
+    # Markers may have other names than the model's features.
+    data = values(monkeypatch, model, None, table, title="", markers=["p", "q", "r", "s"])
+    assert data["mixture"]["features"] == ["p", "q", "r", "s"]
 
 
 def test_unusual_groups_are_marked_with_what_differs() -> None:
@@ -271,7 +274,7 @@ def test_the_page_follows_its_controls(chromium: Any, written: Path) -> None:
         choose(chromium, control, value)
         seen.add(drawn())
     assert len(seen) == 4
-    beside = chromium.find_elements("css selector", "#plane-shares tbody tr")
+    beside = chromium.find_elements("css selector", "#plane-proportions tbody tr")
     assert [row.text for row in beside] == ["0 20.0 17.0 – 23.0", "1 20.0 18.0 – 22.0", "2 60.0 59.0 – 61.0"]
 
 
