@@ -222,7 +222,7 @@ def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
     assert "→ odd" in [text.get_text() for text in axes.get_yticklabels()]
     page = found.to_html(tmp_path / "study.html")
     assert (tmp_path / "study.html").read_text(encoding="utf-8") == page
-    made = dict(found.made())
+    made = dict(found.provenance())
     assert made["files"] == "6: s3.csv, s1.csv, s2.csv, s5.csv, s4.csv, odd.csv"
     assert made["passes of EM"] == str(found.model.n_iter_)
     assert all(value in page for value in made.values())
