@@ -127,8 +127,8 @@ def test_models_of_feature_sets_know_their_columns_and_names() -> None:
         plot_projections(model, 0)
 
 
-def random_kernels(n_kernels: int, n_features: int, seed: int = 0) -> Any:
-    random = np.random.RandomState(seed)
+def random_kernels(n_kernels: int, n_features: int) -> Any:
+    random = np.random.RandomState(0)
     roots = random.normal(size=(n_kernels, n_features, n_features))
     covariances = roots @ np.swapaxes(roots, 1, 2) + 0.5 * np.eye(n_features)
     weights = random.dirichlet(np.ones(n_kernels), size=2).T
@@ -138,9 +138,8 @@ def random_kernels(n_kernels: int, n_features: int, seed: int = 0) -> Any:
     return drawn_kernels(model_of(means, covariances * np.outer(scale, scale), weights))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_directions_of_difference_are_discriminants(seed: int) -> None:
-    kernels = random_kernels(4, 3, seed)
+def test_directions_of_difference_are_discriminants() -> None:
+    kernels = random_kernels(4, 3)
     weights = kernels.weights.mean(axis=1)
     within = np.tensordot(weights, kernels.stored, axes=1)
     centred = kernels.means - weights @ kernels.means
@@ -366,10 +365,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         (lambda: plot_projections(model, "z"), r"label='z' is not one of .*\['a', 'b', 'c'\]"),
         (lambda: plot_projections(model, "a", axes=two), "1 axes are needed, got 2"),
         (lambda: plot_projections(model, axes=two, figure=Figure()), "axes cannot be combined with figure"),
-        (
-            lambda: plot_projections(model, "a", X[:, :1], y),
-            "X has 1 features, but ",
-        ),
+        (lambda: plot_projections(model, "a", X[:, :1], y), "X has 1 features"),
         (lambda: plot_projections(model, "a", X, y[:-1]), "X has 60 rows but y has 59 labels"),
         (lambda: plot_projections(model, "a", features=[0, 2]), "feature 2 does not exist: the model has 2"),
         (lambda: draw_kernels(model, features=[0, -1]), "feature -1 does not exist: the model has 2"),
