@@ -9,9 +9,6 @@ import runpy
 from pathlib import Path
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.axes import Axes
@@ -74,30 +71,26 @@ def marks_of(axes: Axes) -> int:
 def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []
     monkeypatch.setattr(plt, "show", lambda: shown.extend(plt.get_fignums()))
-    plt.close("all")
     # As in the gallery: in the example's folder, and without __file__.
     monkeypatch.chdir(example.parent)
     namespace = {"__name__": "__main__"}
     *cells, last = cells_of(example)
     try:
-        try:
-            for cell in cells:
-                exec(compile(cell, str(example), "exec"), namespace)
-        except ModuleNotFoundError as error:
-            if error.name not in OPTIONAL:
-                raise
-            pytest.skip(f"{error.name} is not installed")
-        # The gallery keeps and closes figures after each cell: one begun earlier would be shown unfinished.
-        assert plt.get_fignums() == []
-        exec(compile(last, str(example), "exec"), namespace)
-        assert shown, "plt.show() did not come last, or there was nothing to show"
-        for number in shown:
-            figure = plt.figure(number)
-            empty = [axes.get_title() or axes for axes in figure.axes if not marks_of(axes)]
-            assert figure.axes
-            assert not empty, f"nothing was drawn into {empty}"
-    finally:
-        plt.close("all")
+        for cell in cells:
+            exec(compile(cell, str(example), "exec"), namespace)
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        pytest.skip(f"{error.name} is not installed")
+    # The gallery keeps and closes figures after each cell: one begun earlier would be shown unfinished.
+    assert plt.get_fignums() == []
+    exec(compile(last, str(example), "exec"), namespace)
+    assert shown, "plt.show() did not come last, or there was nothing to show"
+    for number in shown:
+        figure = plt.figure(number)
+        empty = [axes.get_title() or axes for axes in figure.axes if not marks_of(axes)]
+        assert figure.axes
+        assert not empty, f"nothing was drawn into {empty}"
 
 
 def test_examples_are_written_for_the_gallery() -> None:
@@ -120,7 +113,6 @@ def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch
     monkeypatch.setattr(plt, "show", plt.show)  # which drawing replaces
     drawing = runpy.run_path(str(ROOT / "docs" / "images" / "draw.py"))
     drawing["draw"]("three_classes", tmp_path)
-    plt.close("all")
     assert [path.name for path in tmp_path.iterdir()] == ["three-classes.png"]
     assert mpl.image.imread(tmp_path / "three-classes.png").std() > 0.05
 

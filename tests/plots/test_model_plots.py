@@ -7,9 +7,6 @@ from copy import copy
 from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
