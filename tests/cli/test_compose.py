@@ -212,7 +212,7 @@ def test_a_column_of_samples_that_was_not_named(tmp_path: Path) -> None:
     pd.DataFrame({"sample": ["a", "b"], "CD3": [0.0, 1.0]}).to_csv(tmp_path / "cells.csv", index=False)
     result = run(tmp_path / "cells.csv", "-o", tmp_path / "m", code=1)
     assert "column 'sample' holds text" in said(result)
-    assert "name the column of samples by --sample, or the markers by --markers." in said(result)
+    assert "name the column of samples with --sample, or the markers with --markers." in said(result)
 
 
 def test_bad_files_are_named(study: Path, tmp_path: Path) -> None:
