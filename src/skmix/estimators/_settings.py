@@ -285,8 +285,8 @@ def check_feature_sets(
         raise ValueError(f"feature_sets must be a non-empty list of lists of columns, got {sets!r}.")
     set_of: dict[int, int] = {}
     resolved: list[list[int]] = []
-    for number, own in enumerate(sets):
-        columns = check_features(own, n_features, names, f"feature set {number}", once=False)
+    for number, features in enumerate(sets):
+        columns = check_features(features, n_features, names, f"feature set {number}", once=False)
         for column in columns:
             if column in set_of:
                 raise ValueError(
