@@ -14,7 +14,13 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import (
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    open_rows,
+)
 
 OURS: dict[str, Any] = {
     "classifier": SharedKernelClassifier(3, random_state=0, tol=1e-2),
@@ -27,10 +33,10 @@ Y = np.arange(60) % 3
 X = _RANDOM.normal(size=(60, 3)) + 2.0 * np.eye(3)[Y]
 
 
-def with_entry(value: float, column: int | None = 1, row: int | slice = 7) -> np.ndarray:
+def with_entry(value: float, column: int | None = 1, row: Any = 7) -> np.ndarray:
     """Return the rows with one entry, or a whole column, replaced."""
     rows = X.copy()
-    rows[row, column] = value
+    rows[row, slice(None) if column is None else column] = value
     return rows
 
 
@@ -138,11 +144,27 @@ def test_bad_data(name: str, kind: str) -> None:
     assert_refused(name, {}, *BAD_DATA[kind])
 
 
+IN_BLOCKS: dict[str, tuple[tuple[Any, ...], str]] = {
+    **{kind: BAD_DATA[kind] for kind in ("empty feature", "huge feature", "no label")},
+    "no labels": ((X,), r"requires y.*label="),
+    "weights of zero": ((X, Y, np.zeros(60)), r"Found 0 row\(s\) with a weight, but at least 2"),
+    "one row": ((X, Y, np.arange(60) == 3), r"Found 1 row\(s\) with a weight, but at least 2"),
+    "empty rows": ((with_entry(np.nan, None, [3, 47]), Y), r"2 row\(s\) of .* 3 features are NaN"),
+}
+
+
+@pytest.mark.parametrize("kind", IN_BLOCKS)
+def test_bad_data_in_blocks(kind: str) -> None:
+    (rows, *rest), message = IN_BLOCKS[kind]
+    given = dict(zip(("label", "weight"), rest, strict=False))
+    assert_refused("classifier", {}, (open_rows(rows, chunk_rows=25, **given),), message)
+
+
 def test_a_class_without_any_value_in_a_feature_set() -> None:
     rows = with_entry(np.nan, 0, Y == 2)
-    assert_refused(
-        "sets", {}, (rows, Y), r"No row of class .*2.* has a value in feature set 0, columns \[0\]"
-    )
+    message = r"No row of class .*2.* has a value in feature set 0, columns \[0\]"
+    assert_refused("sets", {}, (rows, Y), message)
+    assert_refused("sets", {}, (open_rows(rows, label=Y, chunk_rows=25),), message)
 
 
 @pytest.mark.parametrize("name", OURS)

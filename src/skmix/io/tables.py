@@ -86,10 +86,10 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
     try:
         yield
     except ColumnError as error:
-        parts = (f"{name}: ", *error.parts)
+        parts = (f"{name}: ", *error.pieces)
         raise ColumnError(*parts, column=error.column, is_feature=error.is_feature) from None
     except ArgumentError as error:
-        raise ArgumentError(f"{name}: ", *error.parts) from None
+        raise ArgumentError(f"{name}: ", *error.pieces) from None
     except (ValueError, arrow_error, *_DAMAGE) as error:
         problem = re.sub(f"^{re.escape(name)} ", "it ", str(error))
         if isinstance(error, UnicodeError) or (isinstance(error, arrow_error) and "UTF8" in problem):
