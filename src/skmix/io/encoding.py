@@ -418,16 +418,10 @@ def are_numbers(columns: Mapping[str, Kind]) -> list[bool]:
 
 def check_columns(columns: Any, names: Sequence[str]) -> None:
     """Raise ValueError if the kinds of columns in a model file are invalid or do not match its features."""
-    valid = isinstance(columns, dict) and all(
-        kind is None
-        or (
-            isinstance(kind, list)
-            and len(kind) > 1
-            and all(isinstance(c, str) for c in kind)
-            and len({*kind}) == len(kind)
-        )
-        for kind in columns.values()
-    )
+    valid = isinstance(columns, dict)
+    for kind in columns.values() if valid else ():
+        is_texts = isinstance(kind, list) and all(isinstance(category, str) for category in kind)
+        valid &= kind is None or (is_texts and len({*kind}) == len(kind) > 1)
     if not valid or feature_names(columns) != list(names):
         raise ValueError("the columns of preparation_ do not describe the features of feature_names_in_")
 
