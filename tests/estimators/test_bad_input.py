@@ -208,11 +208,11 @@ def test_more_kernels_than_rows_are_refused(tmp_path: Path) -> None:
     few = X[:6, :2]
     np.save(tmp_path / "rows.npy", few)
     for rows in (few, tmp_path / "rows.npy"):
-        with pytest.raises(ValueError, match="n_kernels=7 is more than the 6 rows there are"):
+        with pytest.raises(ValueError, match="n_kernels=7 is more than the 6 rows: "):
             SharedKernelMixture(7).fit(rows)
         assert SharedKernelMixture(6).fit(rows).n_kernels_ == 6
     weights = np.array([0.0, 1, 1, 1, 1, 1])
-    with pytest.raises(ValueError, match="n_kernels=6 is more than the 5 rows there are"):
+    with pytest.raises(ValueError, match="n_kernels=6 is more than the 5 rows: "):
         SharedKernelClassifier(6).fit(few, np.arange(6) % 2, sample_weight=weights)
     # Kernels that stay need no rows of their own, and searches do not ask for more than there are.
     start = {"means": np.tile(few, (2, 1)), "covariances": np.tile(np.eye(2), (12, 1, 1))}
@@ -286,7 +286,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     (start(weights=BELOW_ZERO), "not negative, got .*-0.5"),
     (start(weights=np.full((3, 3), np.nan)), "weights must be finite"),
     (start(weights=np.full((3, 2), 1 / 3)), r"shape \(3, 3\), got \(3, 2\)"),
-    (start(covariances=None, freeze="kernels"), "freeze='kernels' keeps what a start gives"),
+    (start(covariances=None, freeze="kernels"), "freeze='kernels' keeps the given values"),
     (start(freeze="means"), "must be 'kernels' or 'weights'"),
     (start(covariances=nearly(-2.0)), "kernel 1 is not positive definite: .* is -2"),
     (start(covariances=ASYMMETRIC), "kernel 0 is not symmetric: entries differ by 0.25"),

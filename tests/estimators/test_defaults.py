@@ -236,7 +236,7 @@ def test_fits_of_many_features_say_what_they_take() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(20, 510)), np.arange(20) % 2
     X[y == 1, :20] += 2.0
-    with pytest.warns(UserWarning, match=r"20 rows have 510 features: covariance_type='auto' takes 'diag'"):
+    with pytest.warns(UserWarning, match=r"20 rows have 510 features: covariance_type='auto' uses 'diag'"):
         model = SharedKernelClassifier(random_state=0).fit(X, y)
     assert model.covariance_type_ == "diag"
     assert model.score(X, y) == 1.0
