@@ -83,13 +83,6 @@ def test_scores_are_those_of_python(
     assert_array_equal(predicted["label"] == "strange", marked if outlier_label else np.zeros(75, dtype=bool))
 
 
-@pytest.fixture
-def two_folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let searches have two folds, here and on the command line, which saves time."""
-    for search in (SharedKernelClassifierCV, SharedKernelMixtureCV):
-        monkeypatch.setitem(search.__init__.__kwdefaults__, "cv", 2)
-
-
 def test_a_fit_is_that_of_python(folder: Path) -> None:
     model = skmix.load(folder / "iris.skmix")
     own = SharedKernelClassifier(3, reject_below=0.01, random_state=0)
@@ -220,7 +213,6 @@ def test_without_a_target_there_is_a_mixture(folder: Path, tmp_path: Path) -> No
     assert "weight" in run("show", path).stdout
     assert len(run("sample", path, 4).stdout.splitlines()) == 5
     assert "not a classifier" in run("evaluate", path, folder / "iris.csv", code=1).stderr
-    assert "no classes" in run("sample", path, 4, "--label", "a", code=2).stderr
 
 
 def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
@@ -239,7 +231,7 @@ def test_rows_without_a_label(folder: Path, tmp_path: Path) -> None:
     assert model.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     assert json.loads(run("evaluate", path, folder / "iris.csv", "--json").stdout)["accuracy"] > 0.9
     table.write_text(lines_of(NAMES, X, species=np.where(some == "", "", CODES.astype(str))))
-    run(*arguments, "use", "--hold-out", 0.2)
+    run(*arguments, "use")
     assert skmix.load(path).classes_.tolist() == [0, 1, 2]
     assert skmix.load(path).outlier_label is None
 
@@ -273,12 +265,6 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ),
         ("fit iris.csv -t species --kernels many", 2, "'many' is neither 'auto' nor a whole number"),
         ("fit iris.csv -t species --kernels 0", 2, "of at least 1"),
-        ("fit iris.csv -t species --feature-sets a;b", 2, "there is no feature 'a'"),
-        ("fit iris.csv -t species --feature-sets ;", 2, "names nothing"),
-        ("fit iris.csv -t species --priors a=1", 2, "name each class once: setosa"),
-        ("fit iris.csv -t species --priors a", 2, "not of the form label=number"),
-        ("fit iris.csv -t species --priors u=1,v=-1", 2, "'v=-1' is not of the form label=number"),
-        ("fit iris.csv -t species --priors u=1,v=inf", 2, "'v=inf' is not of the form label=number"),
         ("fit iris.csv -t species -o iris.csv/m", 2, "iris.csv is not a folder"),
         ("fit iris.csv -o " + "x" * 300, 2, "xxx: File name too long"),
         ("fit iris.csv --jobs 0", 2, "-1 uses all cores"),
@@ -291,17 +277,10 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         # Before the fit, and not after all its work.
         ("fit none.csv --time-limit 5 --kernels 3", 2, "--time-limit cannot be combined with --kernels"),
         ("fit none.csv -t a --criterion bic", 2, "--criterion cannot be combined with"),
-        ("fit none.csv -t a --folds 3 --hold-out 0.2", 2, "cannot be combined with --hold-out"),
-        ("fit none.csv -t a --html p.html", 2, "add one of them"),
+        ("fit none.csv -t a --html p.html", 2, "add --folds N"),
         *(
             (f"fit none.csv {option}", 2, f"{option.split()[0]} needs classes: name their column")
-            for option in (
-                "--feature-sets a;b",
-                "--priors uniform",
-                "--hold-out 0.2",
-                "--folds 2",
-                "--html p",
-            )
+            for option in ("--folds 2", "--html p")
         ),
         ("predict iris.skmix other.csv", 1, "there is no column 'sepal' (and 3 more)"),
         ("predict iris.csv iris.csv", 1, "is not a skmix model"),
@@ -313,11 +292,6 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ("evaluate iris.skmix iris.csv --html .", 2, ".: it is a folder. Name a file in it."),
         ("show iris.skmix --data iris.csv", 2, "add --html FILE"),
         ("sample iris.skmix 0", 2, "N"),
-        (
-            "sample iris.skmix 5 --label rose",
-            1,
-            "--label rose: not a class of the model; its classes",
-        ),
     ],
 )
 def test_what_cannot_be_done_is_said(

@@ -33,8 +33,6 @@ _OPTIONS = {
     "columns": "--markers",
     "covariance_type": "--covariance",
     "label": "--sample",
-    "max_iter": "--max-passes",
-    "n_init": "--starts",
     "n_jobs": "--jobs",
     "n_kernels": "--kernels",
     "n_populations": "--populations",

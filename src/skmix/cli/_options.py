@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import inspect
-import math
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -54,9 +53,6 @@ Out = Annotated[
         callback=or_standard,
     ),
 ]
-Digits = Annotated[
-    int | None, typer.Option("--digits", help="Significant digits of numbers in text; by default all.", min=1)
-]
 Html = Annotated[
     str | None,
     typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.", callback=or_standard),
@@ -97,24 +93,6 @@ def parse_names(option: str, given: str) -> list[str]:
     if not names:
         refuse(option, f"{given!r} names nothing.")
     return names
-
-
-def parse_priors(given: str | None, labels: list[str]) -> list[float] | str | None:
-    """Return the prior of each class, given ``uniform`` or all of them, such as ``yes=0.1,no=0.9``."""
-    if given is None or given == "uniform":
-        return given
-    priors = {}
-    for part in given.split(","):
-        label, _, number = part.rpartition("=")
-        try:
-            priors[label.strip()] = float(number)
-        except ValueError:
-            priors[label.strip()] = math.nan
-        if not 0 <= priors[label.strip()] < math.inf:
-            refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
-    if sorted(priors) != sorted(labels):
-        refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
-    return [priors[label] for label in labels]
 
 
 def with_text(command: Callable[..., None]) -> Callable[..., None]:

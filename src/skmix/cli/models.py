@@ -17,7 +17,7 @@ from skmix.cli._progress import watching
     epilog=cli.examples(
         "skmix predict flowers.skmix new.csv -o predictions.csv",
         "skmix predict flowers.skmix new.parquet --keep id -o predictions.parquet",
-        "cat new.csv | skmix predict flowers.skmix - --digits 3",
+        "cat new.csv | skmix predict flowers.skmix -",
     )
 )
 @options.with_text
@@ -32,7 +32,6 @@ def predict(
     drop: options.Drop = None,
     *,
     text: dict[str, Any],
-    digits: options.Digits = None,
     as_json: options.Json = False,
 ) -> None:
     """Predict the class of every row of a table.
@@ -55,17 +54,17 @@ def predict(
     with cli.guarded(), watching() as watch:
         found = tables.load_any(model)
         fitted = found.model if isinstance(found, Study) else found
-        rows, kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
+        rows, _, _, kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
         with watch.steps("predicting", None) as report:
-            predicted = predict_columns(fitted, rows.X, lambda share: report(share=share))
+            predicted = predict_columns(fitted, rows, lambda share: report(share=share))
         if isinstance(found, Study) and found.populations is not None:
-            own = found.populations.predict(fitted, rows.X) if len(rows.X) else np.empty(0, dtype=np.int64)
+            own = found.populations.predict(fitted, rows) if len(rows) else np.empty(0, dtype=np.int64)
             predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
         twice = sorted(set(kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
-        tables.write_table(out, {**kept, **predicted}, digits)
-    n_rows, n_outliers = len(rows.X), int(predicted["outlier"].sum())
+        tables.write_table(out, {**kept, **predicted})
+    n_rows, n_outliers = len(rows), int(predicted["outlier"].sum())
     if as_json:
         first = next(iter(predicted))
         found, counts = np.unique(predicted[first], return_counts=True)
@@ -78,18 +77,15 @@ def predict(
 @cli.app.command(
     epilog=cli.examples(
         "skmix sample flowers.skmix 100 -o made.csv",
-        "skmix sample flowers.skmix 5 --label setosa --digits 3",
     )
 )
 def sample(
     model: options.Model,
     number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
-    label: Annotated[str | None, typer.Option(help="Draw from this class; by default from all.")] = None,
     out: options.Out = cli.STANDARD,
     seed: Annotated[
         int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
     ] = None,
-    digits: options.Digits = None,
     as_json: options.Json = False,
 ) -> None:
     """Draw rows from a model.
@@ -100,7 +96,6 @@ def sample(
     """
     from skmix.cli import _tables as tables
     from skmix.io.encoding import decode_columns
-    from skmix.io.labels import as_classes
     from skmix.report._predictions import target_of
 
     tables.check_place(out, reading=[model], table=True, as_json=as_json)
@@ -114,19 +109,13 @@ def sample(
         if seed is not None:
             fitted.set_params(random_state=seed)
         classes: Any = getattr(fitted, "classes_", ())
-        if len(classes) < 2 and label is not None:
-            cli.stop(f"{model} has no classes, so --label has nothing to choose from.", cli.WRONG_USE)
-        chosen: Any = [] if label is None else as_classes([label], classes)
-        if label is not None and chosen[0] not in classes.tolist():
-            known = ", ".join(str(each) for each in list(classes)[:20])
-            cli.stop(f"--label {label}: not a class of the model; its classes are {known}.", cli.BAD_INPUT)
-        drawn, labels = fitted.sample(number, *chosen)
+        drawn, labels = fitted.sample(number)
         names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
         kinds = tables.columns_of(fitted) or dict.fromkeys(names)
         columns: dict[str, Any] = decode_columns(drawn, kinds)
         if len(classes) > 1:
             columns[target_of(fitted) or "label"] = labels
-        tables.write_table(out, columns, digits)
+        tables.write_table(out, columns)
     if as_json:
         printing.print_json({"file": out, "n_rows": number, "columns": list(columns)})
     elif out != cli.STANDARD:
@@ -176,9 +165,8 @@ def evaluate(
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
         rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight, drop=drop or ())
-        assert rows.y is not None
         with watch.steps("evaluating", None):
-            found = report.evaluate(fitted, rows.X, rows.y, rows.weights)
+            found = report.evaluate(fitted, *rows)
         if html is not None:
             title = f"{Path(model).name} on {tables.name_of(data)}"
             tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
@@ -213,7 +201,6 @@ def show(
 
     from skmix import report
     from skmix.cli import _tables as tables
-    from skmix.engine.compute.blocks import Block
 
     if data is not None and html is None:
         cli.stop("--data is for the page: add --html FILE.", cli.WRONG_USE)
@@ -223,13 +210,13 @@ def show(
         fitted = tables.load_model(model)
         described = report.describe(fitted)
         if html is not None:
-            rows: Any = Block(None)
+            rows: Any = (None, None)
             if data is not None and is_classifier(fitted):
                 rows = tables.read_labelled(watch, fitted, data, text, target)
             elif data is not None:
-                rows, _ = tables.read_for(watch, fitted, data, text)
+                rows = tables.read_for(watch, fitted, data, text)
             with watch.steps("drawing", None):
-                page = report.model_page(fitted, title=name, X=rows.X, y=rows.y)
+                page = report.model_page(fitted, title=name, X=rows[0], y=rows[1])
             tables.write_bytes(html, page.encode())
     printing.print_result(described, lambda: printing.print_model(described, name), html, as_json=as_json)
 
