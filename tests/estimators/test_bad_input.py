@@ -233,7 +233,7 @@ def nearly(value: float) -> np.ndarray:
     return covariances
 
 
-def of_type(covariance_type: str, covariances: Any) -> dict[str, Any]:
+def of_type(covariance_type: Any, covariances: Any) -> dict[str, Any]:
     return {"covariance_type": covariance_type, **start(covariances=np.asarray(covariances))}
 
 
@@ -294,6 +294,8 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     (of_type("diag", np.ones((2, 3))), r"shape \(3, 3\) for covariance_type='diag'.*got \(2, 3\)"),
     (of_type("diag", FLAT), "kernel 1 is not positive definite"),
     (of_type("spherical", [1.0, 1.0, -0.5]), "kernel 2 is not positive definite: .* is -0.5"),
+    (of_type(("low_rank", 1), np.ones((3, 3, 3))), r"\(3, 3, 2\)"),
+    (of_type(("low_rank", 1), np.ones((3, 3, 2)) * [1.0, -1.0]), "variances.* positive"),
 ]
 # Of classifiers alone.
 OF_CLASSIFIERS: list[tuple[dict[str, Any], str]] = [

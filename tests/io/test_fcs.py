@@ -276,7 +276,7 @@ def test_three_channels_spill_over_in_another_order_than_they_are_stored(tmp_pat
     backwards = read_fcs(path, channels=["Time", "CD4", "B530-A"], compensate=True)
     assert_allclose(backwards.X, true[:, [3, 2, 1]], rtol=1e-5)
     opened = open_rows(path, columns=NAMES, compensate=True, transform=None)
-    assert_array_equal(gathered(opened.take([3, 1])), backwards.X[:, [0, 2]])
+    assert_array_equal(gathered(opened.with_features([3, 1])), backwards.X[:, [0, 2]])
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
         for each in (path, [path]):
             source = open_rows(each, **options)
             assert source.preparation == expected
-    assert source.take([2, 1]).preparation == {**plain, "transform": "arcsinh:5"}
+    assert source.with_features([2, 1]).preparation == {**plain, "transform": "arcsinh:5"}
     assert open_rows([tmp_path / "t.csv"]).preparation is None
     assert open_rows(tmp_path / "t.csv", transform="arcsinh").preparation == {"transform": "arcsinh:5"}
 

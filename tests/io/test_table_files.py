@@ -270,7 +270,7 @@ def test_files_have_the_categories_of_all_and_no_scale(tmp_path: Path) -> None:
     codes = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [nan] * 3])
     expected = np.column_stack([codes, np.arcsinh([2.0, -4.0, 6.0, 1.0, 0.0])])
     assert_allclose(np.concatenate([block.X for block in rows.blocks()]), expected)
-    taken = rows.take([3, 2])
+    taken = rows.with_features([3, 2])
     assert_allclose(np.concatenate([block.X for block in taken.blocks()]), expected[:, [3, 2]])
 
 

@@ -56,12 +56,7 @@ def kind_of_labels(labels: Any) -> str:
 
 
 def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> None:
-    """Refuse a label for outliers that is one of the classes or of another kind; None is no label.
-
-    It is refused as well where the classifier rejects no rows.
-    """
-    if label is None:
-        return
+    """Refuse a label for outliers that is a class or of another kind, or any if no row is rejected."""
     if not rejects:
         raise ValueError(
             f"outlier_label={label!r} needs a fit with reject_below: without a threshold, nothing would be "

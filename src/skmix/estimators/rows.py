@@ -248,7 +248,7 @@ class Training:
         """Number of rows without a label."""
         return int(self.source.summary.counts[0])
 
-    def take(self, columns: list[int], number: int) -> Training:
+    def with_features(self, columns: list[int], number: int) -> Training:
         """Return the rows with a value in feature set `number`; each class must have one, and each column."""
         if columns == list(range(self.n_features)):
             return self

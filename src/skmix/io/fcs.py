@@ -337,7 +337,7 @@ class FcsReader(Reader):
         single = not self.compensate and self.file.is_single(self._columns)
         return np.dtype(np.float32 if single else np.float64)
 
-    def take(self, columns: Sequence[int]) -> Self:
+    def with_features(self, columns: Sequence[int]) -> Self:
         return replace(self, chosen=[self.chosen[column] for column in columns])
 
     def select(self, names: Sequence[str]) -> Self:

@@ -104,7 +104,7 @@ class Reader(ABC):
         return None
 
     @abstractmethod
-    def take(self, columns: Sequence[int]) -> Self:
+    def with_features(self, columns: Sequence[int]) -> Self:
         """Return a reader of some of the features."""
 
     @abstractmethod
@@ -213,7 +213,7 @@ class MatrixReader(Reader):
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
 
-    def take(self, columns: Sequence[int]) -> Self:
+    def with_features(self, columns: Sequence[int]) -> Self:
         return replace(self, columns=[self.columns[column] for column in columns])
 
     def select(self, names: Sequence[str]) -> Self:

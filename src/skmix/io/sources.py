@@ -131,7 +131,7 @@ class Source:
         """Return the rows with or without compensation for spill-over, 'auto' where there is a matrix."""
         return self._with(reader.compensated(wanted) for reader in self.readers.values())
 
-    def take(self, columns: Sequence[int]) -> Self:
+    def with_features(self, columns: Sequence[int]) -> Self:
         """Return the rows with some of their features, in the same blocks."""
         scale = self.transform
         if scale is not None:
@@ -139,7 +139,7 @@ class Source:
             numeric = self._aligned[0].numeric or [True] * self.n_features
             numbers = np.cumsum(numeric) - 1
             scale = transformer_of(scale_of(scale, [numbers[each] for each in columns if numeric[each]]))
-        readers = (reader.take(columns) for reader in self._aligned)
+        readers = (reader.with_features(columns) for reader in self._aligned)
         return self._with(readers, transform=scale, precision=self.dtype)
 
     @property
@@ -160,7 +160,7 @@ class Source:
                 COLUMNS,
                 ".",
             )
-        return self.take([known.index(name) for name in names])
+        return self.with_features([known.index(name) for name in names])
 
     def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
         """Return the rows with the features of columns whose kinds are known, see `skmix.io.encoding`."""
@@ -183,7 +183,7 @@ class Source:
                 raise ValueError(
                     f"columns has {column!r}, but {self.name} has columns 0 to {self.n_features - 1}."
                 )
-        return self.take([int(column) for column in columns])
+        return self.with_features([int(column) for column in columns])
 
     # ------------------------------------------------------------ labels and weights
 

@@ -225,7 +225,7 @@ class TableReader(Reader):
         )
         return np.dtype(np.float32 if single else np.float64)
 
-    def take(self, columns: Sequence[int]) -> Self:
+    def with_features(self, columns: Sequence[int]) -> Self:
         own = range(self.n_features) if self.taken is None else self.taken
         return replace(self, taken=[own[column] for column in columns], given=self.kinds)
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier, share_predicted
-from ..decisions import check_outlier_label, with_outliers
+from ..decisions import with_outliers
 from ..rows import enter, sender
 from ..saving import savable
 from ._base import Search, delegated, documented, make_folds
@@ -173,8 +173,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
         prototype._validate_params()
         rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
-        rejects = prototype.reject_below is not None
-        check_outlier_label(prototype.outlier_label, classes, rejects=rejects)
+        prototype._check_classes(classes)
         # Candidates need no threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
@@ -184,7 +183,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         selection = Selection(self, prototype, rows, classes, folds, trials, sender(prototype, X))
         chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
-        if rejects:
+        if rejecting["reject_below"] is not None:
             groups = None if groups is None else np.asarray(groups)[kept]
             best = members[0]
             threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
