@@ -130,7 +130,7 @@ def test_a_model_that_reduces_features_works_with_all_commands(tmp_path: Path) -
     printed = json.loads(run("evaluate", tmp_path / "m", tmp_path / "t.csv", "--json").stdout)
     assert printed["accuracy"] > 0.85
     page = tmp_path / "page.html"
-    run("show", tmp_path / "m", "--html", page, "--data", tmp_path / "t.csv")
+    run("show", tmp_path / "m", "--html", page)
     names = feature_names(model)
     assert names is not None
     assert names[0] in page.read_text()
@@ -290,7 +290,6 @@ def test_a_model_of_arrays_takes_columns_in_order(folder: Path, tmp_path: Path) 
         ("predict iris.skmix iris.csv --json", 2, "--out FILE"),
         ("predict iris.skmix clash.csv --keep label", 2, "--keep label"),
         ("evaluate iris.skmix iris.csv --html .", 2, ".: it is a folder. Name a file in it."),
-        ("show iris.skmix --data iris.csv", 2, "add --html FILE"),
         ("sample iris.skmix 0", 2, "N"),
     ],
 )

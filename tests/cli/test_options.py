@@ -335,30 +335,6 @@ def test_options_of_evaluations(folder: Path) -> None:
     weighted = evaluated("--weight", "n", "-t", "other")
     assert weighted["accuracy"] == pytest.approx(np.average(predicted == OTHER, weights=OFTEN))
     assert weighted["n_rows"] == OFTEN.sum()
-    evaluate = ("evaluate", folder / "m", folder / "t.csv", "--drop")
-    assert run(*evaluate, "n", "--drop", "other").stderr == ""
-    assert "other" in run(*evaluate, "n").stderr
-
-
-def test_options_of_pages(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-
-    def page(model: Any, **options: Any) -> str:
-        seen.update(options)
-        return "page"
-
-    monkeypatch.setattr("skmix.report.model_page", page)
-    place = ("--html", tmp_path / "page.html", "--data", folder / "t.csv")
-    for options, labels in (((), KINDS), (("--target", "other"), OTHER), (("-t", "other"), OTHER)):
-        run("show", folder / "m", *place, *options)
-        assert seen["y"].tolist() == labels.tolist()
-        assert_array_equal(seen["X"].X, X)
-        assert seen["title"] == "m"
-    run("show", folder / "mixture", *place)
-    assert seen["y"] is None
-    assert_array_equal(seen["X"].X, X)
-    printed = run("show", folder / "m", *place, "--json").stdout
-    assert json.loads(printed)["target"] == "kind"
 
 
 def test_options_of_samples(folder: Path, tmp_path: Path) -> None:

@@ -29,11 +29,8 @@ from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, 
 from skmix.io.writing import check_writable, is_device
 from skmix.report._predictions import target_of
 
-Labels = NDArray[Any] | None
-"""Labels (n,) of rows; None marks a row without one."""
-
-Weights = NDArray[np.float64] | None
-"""Weights (n,) of rows."""
+Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
+"""Rows for an estimator, their labels (n,), None for a row without one, and their weights (n,)."""
 
 
 @contextmanager
@@ -73,7 +70,7 @@ def read_to_fit(
     unlabelled: str,
     text: dict[str, Any],
     preparation: dict[str, Any],
-) -> tuple[PreparedRows, Labels, Weights]:
+) -> Labelled:
     """Read a table for a fit; return the rows that have a weight, their labels and their weights.
 
     Note which columns are encoded, on which scale values are, and which columns may be no measurements.
@@ -117,17 +114,16 @@ def read_to_fit(
             f"without --target, all columns are features. If {coded[-1]!r} is the column of labels, use "
             f"--target {coded[-1]!r}."
         )
-    return _training_rows(rows, y, weights, target, unlabelled)
+    return _training_rows((rows, y, weights), target, unlabelled)
 
 
-def _training_rows(
-    X: PreparedRows, y: Labels, weights: Weights, target: str | None, unlabelled: str
-) -> tuple[PreparedRows, Labels, Weights]:
+def _training_rows(rows: Labelled, target: str | None, unlabelled: str) -> Labelled:
     """Return the rows to fit; none has a weight of 0.
 
     The number −1 marks rows without a label, as in Python, unless empty cells do. Where it may also be a
     class, which Python refuses, the labels become text.
     """
+    X, y, weights = rows
     taken = np.ones(len(X), dtype=np.bool_) if weights is None else weights > 0.0
     if target is not None and y is not None:
         check_classes(y, target)
@@ -162,7 +158,7 @@ def read_for(
     weight: str | None = None,
     drop: Collection[str] = (),
     keep: Sequence[str] = (),
-) -> tuple[PreparedRows, Labels, Weights, dict[str, NDArray[Any]]]:
+) -> tuple[Labelled, dict[str, NDArray[Any]]]:
     """Return the features of a model in a table, prepared as the model does, and the columns to `keep`.
 
     Columns are matched by name. One that the table lacks is missing in all rows. Labels and weights are those
@@ -186,13 +182,13 @@ def read_for(
             source = _with_columns(source, columns, [name for name in present if name not in aside])
             kept = {name: np.array(_column(source, name), dtype=object) for name in keep}
             source = with_features_of(model, _with_roles(source, target, weight))
-            rows, y, weights = read_into_memory(source)
+            rows = read_into_memory(source)
             for each in source.remarks():
                 note(f"{in_options(each)}.")
-            return rows, y, weights, kept
+            return rows, kept
     except NoRowsError:
         none = PreparedRows(np.empty((0, model.n_features_in_)), None, None)
-        return none, np.empty(0), None, {name: np.empty(0, dtype=object) for name in keep}
+        return (none, np.empty(0), None), {name: np.empty(0, dtype=object) for name in keep}
 
 
 def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence[str]) -> Source:
@@ -222,12 +218,12 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
 
 def read_labelled(
     watch: Watch, model: Any, data: str, text: dict[str, Any], target: str | None, **roles: Any
-) -> tuple[PreparedRows, NDArray[Any], Weights]:
+) -> Labelled:
     """Return the rows of a table that have a label, their labels as classes of the model, and weights."""
     column = target or target_of(model)
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
-    rows, y, weights, _ = read_for(watch, model, data, text, target=column, **roles)
+    (rows, y, weights), _ = read_for(watch, model, data, text, target=column, **roles)
     assert y is not None
     labels = as_classes(y.tolist(), model.classes_)
     codes = code_labels(labels, model.classes_, len(labels), unlabelled=True, name=f"column {column!r}")

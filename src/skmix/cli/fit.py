@@ -36,22 +36,10 @@ def fit(
     data: options.Data,
     target: Annotated[
         str | None,
-        _of_table(
-            "--target",
-            "-t",
-            metavar="COLUMN",
-            help="Column of labels; without it, an ordinary mixture of all columns.",
-        ),
+        _of_table("--target", "-t", metavar="COLUMN", help="Column of labels; none for a mixture."),
     ] = None,
     out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Model file; - is standard output.",
-            callback=options.or_standard,
-        ),
+        str, options.file("--out", "-o", help="Model file; - is standard output.")
     ] = "model.skmix",
     drop: options.Drop = None,
     weight: Annotated[
@@ -60,9 +48,7 @@ def fit(
     categorical: Annotated[
         list[str] | None,
         _of_table(
-            metavar="COLUMN",
-            help="Take the numbers of a column for categories; may be given several times. Text is taken for "
-            "categories anyway.",
+            metavar="COLUMN", help="Column of numbers that are categories; may be given several times."
         ),
     ] = None,
     *,
@@ -70,56 +56,37 @@ def fit(
     compensate: options.Compensate = None,
     transform: options.Transform = None,
     unlabelled: Annotated[
-        Literal["refuse", "drop", "use"], _of_table(help="Rows without a label.")
+        Literal["refuse", "drop", "use"], _of_table(help="What to do with rows without a label.")
     ] = "refuse",
     folds: Annotated[
         int | None,
-        _of_table(
-            help="Test the model by cross-validation: predict each of so many parts of the rows by a fit to "
-            "the others. The model itself is fitted to all rows.",
-            min=2,
-        ),
+        _of_table(help="Test by cross-validation in N parts; the model is fitted to all rows.", min=2),
     ] = None,
-    html: Annotated[
-        str | None,
-        _of_table(
-            metavar="FILE",
-            help="Write a page of what --folds found.",
-            callback=options.or_standard,
-        ),
-    ] = None,
+    html: Annotated[str | None, options.file(help="Write a page of what --folds found.")] = None,
     kernels: Annotated[
         str, _of_model(metavar="auto|N", help="Number of kernels that classes share.")
     ] = "auto",
     covariance: Annotated[
         Literal["full", "tied", "diag", "spherical", "low_rank", "auto"] | None,
-        _of_model(
-            help="Structure of the kernels' covariances; by default auto, and full with a number of kernels."
-        ),
+        _of_model(help="Covariance type; by default auto, or full if --kernels is a number."),
     ] = None,
     outliers: Annotated[
         float,
         _of_model(
-            metavar="SHARE",
-            help="Share of new rows to mark as outliers, the least likely; 0 marks none.",
-            min=0.0,
-            max=0.5,
+            metavar="SHARE", help="Share of new rows to mark as outliers; 0 marks none.", min=0.0, max=0.5
         ),
     ] = 0.01,
     criterion: Annotated[
         Literal["bic", "stability", "cv"] | None,
         _of_search(
-            help="What chooses a mixture without classes; by default cv, the density of held-out rows "
-            "(cross-validation). bic finds clusters rather than the best density, stability those "
-            "that both halves of the rows show."
+            help="What chooses a mixture: the density of held-out rows (cv, the default), the number of "
+            "clusters (bic), or the clusters that both halves of the rows show (stability)."
         ),
     ] = None,
     time_limit: Annotated[
         float | None,
         _of_search(
-            metavar="SECONDS",
-            help="Time for automatic choices: after it, the best candidate so far is taken. With --folds, "
-            "each fold has as much time again. By default as long as it takes.",
+            metavar="SECONDS", help="Take the best candidate so far after this time, in each fold too."
         ),
     ] = None,
     jobs: options.Jobs = None,
@@ -129,15 +96,13 @@ def fit(
     """Fit a model to a table.
 
     With --target, fits a classifier whose classes share Gaussian kernels;
-    without it, an ordinary Gaussian mixture. Options that are not given are
-    chosen automatically. Empty cells and words such as NA are missing values
-    and need no preparation. Text with at most 50 different values is encoded,
-    one feature for each category, and of two categories for the second. The
-    model file stores the names and the categories of the columns.
+    without it, an ordinary Gaussian mixture. Settings that are not given are
+    chosen automatically. Empty cells and words such as NA are missing values.
+    Text with at most 50 different values is encoded as categories. The model
+    file keeps the names and categories of the columns.
 
-    Rows less likely than all but a share --outliers of held-out rows are
-    outliers: skmix predict marks them in a column of their own. Their label
-    is that of the most probable class, as of other rows.
+    Rows that are less likely than all but a share --outliers of held-out rows
+    are outliers. skmix predict marks them in a column of their own.
     """
     from skmix import report
     from skmix.cli import _tables as tables

@@ -36,13 +36,11 @@ def predict(
 ) -> None:
     """Predict the class of every row of a table.
 
-    Writes a row for each: label, the probability of each class (p_...), the
-    log-density, and outlier, 1 if the row is unlike the training rows. For a
-    model without classes, the kernel replaces the label.
-    Columns are matched by name, in any order; other columns are ignored. A
-    column that DATA lacks, and a category that the model does not know, are
-    missing values. A table without rows gives one without rows.
-    With --json, prints a summary once the file is written.
+    Writes for each row the label, the probability of each class (p_...), the
+    log-density, and outlier: 1 if the row is unlike the training rows. For a
+    mixture, the kernel replaces the label. Columns are matched by name; other
+    columns are ignored. A column that DATA lacks, and a category that the
+    model does not know, are missing values.
     """
     import numpy as np
 
@@ -54,7 +52,7 @@ def predict(
     with cli.guarded(), watching() as watch:
         found = tables.load_any(model)
         fitted = found.model if isinstance(found, Study) else found
-        rows, _, _, kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
+        (rows, _, _), kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
         with watch.steps("predicting", None) as report:
             predicted = predict_columns(fitted, rows, lambda share: report(share=share))
         if isinstance(found, Study) and found.populations is not None:
@@ -92,7 +90,6 @@ def sample(
 
     The table has the columns of the fit, with the label last. Categories are
     the likeliest ones.
-    With --json, prints a summary once the file is written.
     """
     from skmix.cli import _tables as tables
     from skmix.io.encoding import decode_columns
@@ -133,16 +130,16 @@ def sample(
 def evaluate(
     model: options.Model,
     data: options.Data,
-    target: options.Target = None,
-    weight: Annotated[
+    target: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN",
-            help="Column of weights: how many rows each row stands for. By default the one of the fit, if "
-            "DATA has it.",
+            "--target", "-t", metavar="COLUMN", help="Column of labels; by default that of the fit."
         ),
     ] = None,
-    drop: options.Drop = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of weights; by default that of the fit, if there."),
+    ] = None,
     *,
     text: dict[str, Any],
     html: options.Html = None,
@@ -164,7 +161,7 @@ def evaluate(
         fitted = tables.load_model(model)
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
-        rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight, drop=drop or ())
+        rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, *rows)
         if html is not None:
@@ -177,19 +174,12 @@ def evaluate(
     epilog=cli.examples(
         "skmix show flowers.skmix",
         "skmix show flowers.skmix --json",
-        "skmix show flowers.skmix --html flowers.html --data flowers.csv",
+        "skmix show flowers.skmix --html flowers.html",
     )
 )
-@options.with_text
 def show(
     model: options.Model,
     html: options.Html = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Rows to draw on the page, together with the kernels.")
-    ] = None,
-    target: options.Target = None,
-    *,
-    text: dict[str, Any],
     as_json: options.Json = False,
 ) -> None:
     """Show a model: features, classes, kernels, weights and settings.
@@ -197,26 +187,17 @@ def show(
     Each line of weights shows how much each class uses a kernel. --html writes
     an interactive page of kernels, weights and projections.
     """
-    from sklearn.base import is_classifier
-
     from skmix import report
     from skmix.cli import _tables as tables
 
-    if data is not None and html is None:
-        cli.stop("--data is for the page: add --html FILE.", cli.WRONG_USE)
-    tables.check_place(html, reading=[model, data])
+    tables.check_place(html, reading=[model])
     name = Path(model).name
     with cli.guarded(), watching() as watch:
         fitted = tables.load_model(model)
         described = report.describe(fitted)
         if html is not None:
-            rows: Any = (None, None)
-            if data is not None and is_classifier(fitted):
-                rows = tables.read_labelled(watch, fitted, data, text, target)
-            elif data is not None:
-                rows = tables.read_for(watch, fitted, data, text)
             with watch.steps("drawing", None):
-                page = report.model_page(fitted, title=name, X=rows[0], y=rows[1])
+                page = report.model_page(fitted, title=name)
             tables.write_bytes(html, page.encode())
     printing.print_result(described, lambda: printing.print_model(described, name), html, as_json=as_json)
 
@@ -224,12 +205,7 @@ def show(
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))
 def export(
     model: options.Model,
-    onnx: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE", help="ONNX file to write; - is standard output.", callback=options.or_standard
-        ),
-    ],
+    onnx: Annotated[str, options.file(help="ONNX file to write; - is standard output.")],
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX, for use without Python."""

@@ -189,8 +189,8 @@ class _HeldOut:
 
 def cross_validate(
     estimator: Any,
-    X: NDArray[Any],
-    y: NDArray[Any],
+    X: Any,
+    y: Any,
     sample_weight: NDArray[Any] | None = None,
     *,
     folds: int = 5,
