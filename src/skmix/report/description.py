@@ -31,7 +31,7 @@ def describe(model: Any) -> dict[str, Any]:
     change, n_members = getattr(model, "feature_map_", None), len(members)
     sets, model = kernel_sets(model), chosen_model(model)
     mixtures = getattr(model, "models_", [model])
-    likelihoods = [getattr(mixture, "log_likelihood_", None) for mixture in mixtures]
+    likelihoods: list[Any] = [getattr(mixture, "log_likelihood_", None) for mixture in mixtures]
     strength = float(getattr(model, "group_shift_", np.inf))
     return {
         "kind": kind,
