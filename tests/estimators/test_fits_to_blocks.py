@@ -11,6 +11,7 @@ from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtu
 from skmix.engine.compute.blocks import Block
 from skmix.engine.sources import blocks
 from skmix.engine.sources.blocks import BlockRows
+from skmix.estimators.search import mixture as mixture_search
 from skmix.io import Source
 
 N_ROWS = 400
@@ -47,7 +48,7 @@ def test_a_mixture_of_blocks_is_that_of_the_rows(init: str) -> None:
     assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
 
 
-def test_a_search_of_blocks_is_that_of_the_rows() -> None:
+def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = make_rows()
     prototype = SharedKernelMixture(tol=1e-3)
     search = SharedKernelMixtureCV(
@@ -57,8 +58,11 @@ def test_a_search_of_blocks_is_that_of_the_rows() -> None:
     assert_same(there.best_estimator_, here.best_estimator_)
     assert there.best_score_ == pytest.approx(here.best_score_, rel=1e-9)
     assert there.n_features_in_ == X.shape[1]
-    # Rows in blocks are not held out by default.
-    assert clone(search).set_params(criterion="auto").fit(cut(X, y)).best_score_ == there.best_score_
+    # By default, rows are held out only where all of them may be read into memory.
+    search.set_params(criterion="auto")
+    assert clone(search).fit(cut(X, y)).best_score_ == clone(search).fit(X, y).best_score_
+    monkeypatch.setattr(mixture_search, "CACHED_BYTES", X.nbytes - 1)
+    assert clone(search).fit(cut(X, y)).best_score_ == there.best_score_
 
 
 def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
