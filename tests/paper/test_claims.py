@@ -288,3 +288,7 @@ def test_differences_have_both_numbers(data: StudyData) -> None:
     table = [[10, 30], [entry.counted, 100 - entry.counted]]
     assert counted.p_value == pytest.approx(fisher_exact(table).pvalue)
     assert (share.variant, share.quantity, share.rerun) == ("3D, K = 15", "share of runs counted", 1.0)
+    # One run that is counted has no spread, and its mean is not judged.
+    one = [make_run(method="published", n_kernels=12, run=r, accuracy=0.1 if r else 0.6) for r in range(40)]
+    (share,) = differences(StudyResults(Settings(), data, tuple(one), {}, ()))
+    assert share.quantity == "share of runs counted"
