@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browsing import PHONE, WIDE, choose, fits, visit, wait_for
+from browsing import PHONE, WIDE, choose, fetched, fits, visit, wait_for
 from synthetic import LEVELS, synthetic_results
 
 DRAWING = "const svg = document.querySelector('#explorer-plot svg'); return svg && svg.innerHTML"
@@ -31,14 +30,7 @@ def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     browser = chromium
     visit(browser, page, size, scheme)
     assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    wanted = [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert page.as_uri() in wanted
-    assert [url for url in wanted if url != page.as_uri() and not url.startswith("data:")] == []
+    assert fetched(browser) == []
     assert fits(browser, size)
     # Every chart is there: ten distributions, four sweeps, ten pairs of matrices, an explorer.
     for selector, count in {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from browsing import PHONE, WIDE, choose, fits, visit, wait_for
+from browsing import PHONE, WIDE, choose, embedded, fetched, fits, visit, wait_for
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
@@ -48,11 +47,6 @@ def labelled(n_features: int, labels: Any = ("a", "b", "c")) -> tuple[np.ndarray
 
 def fitted(n_features: int = 3, **settings: Any) -> SharedKernelClassifier:
     return SharedKernelClassifier(4, **SETTINGS, **settings).fit(*labelled(n_features))
-
-
-def embedded(page: str) -> dict[str, Any]:
-    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
-    return json.loads(found)
 
 
 # ---------------------------------------------------------------- models
@@ -232,14 +226,8 @@ def test_pages_load_without_errors_and_fit(chromium: Any, tmp_path: Path) -> Non
             wait_for(chromium, "return document.querySelector('#model-plot svg, #reliability-chart svg')")
             assert chromium.get_log("browser") == [], name
             assert fits(chromium, size), name
+            assert fetched(chromium) == [], name
             assert chromium.execute_script("return document.images.length") == 0
-    messages = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
-    wanted = [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert [url for url in wanted if not url.startswith(("data:", "file:"))] == []
 
 
 def test_the_page_follows_its_controls(chromium: Any, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import choose, fits, visit, wait_for
+from browsing import choose, embedded, fetched, fits, visit, wait_for
 from numpy.testing import assert_allclose
 
 from skmix import SharedKernelMixture
@@ -81,11 +80,6 @@ def values(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> 
     monkeypatch.setattr(pages, "render_page", lambda template, data, package: data)
     found: Any = study_page(*arguments, **options)
     return found
-
-
-def embedded(page: str) -> dict[str, Any]:
-    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
-    return json.loads(found)
 
 
 # ---------------------------------------------------------------- what it says
@@ -248,9 +242,7 @@ def test_the_page_loads_and_fits(chromium: Any, written: Path, size: tuple[int, 
     )
     assert len(told) == 12
     assert all(re.search(r"95 % interval: [\d.]+ to [\d.]+ %", each) for each in told)
-    messages = [json.loads(each["message"])["message"] for each in chromium.get_log("performance")]
-    wanted = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    assert [url for url in wanted if not url.startswith(("data:", "file:"))] == []
+    assert fetched(chromium) == []
 
 
 def test_the_page_follows_its_controls(chromium: Any, written: Path) -> None:

@@ -399,18 +399,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         }
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the logarithms of the posterior probabilities Pr(class j | x).
+        """Return log Pr(class j | x), shape (n, L), of rows X (n, M) of any kind that `fit` accepts.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` accepts. For a row without any value, they are the class priors.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            Log-posteriors in the order of `classes_`; log-joints are divided by `temperature_` before they
-            are normalised.
+        Log-joints are divided by `temperature_` before they are normalised. A row without any value has the
+        class priors.
         """
         return score_rows(self, X, _log_posteriors)
 

@@ -108,7 +108,7 @@ _PARAMETERS = """
         When to change: if there is a GPU and there are many rows.
     n_jobs : int, default=None
         Number of threads; -1 uses all cores. Results do not depend on it.
-        When to change: to -1 on a machine of your own.
+        When to change: to -1 if nothing else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts and of `sample`.
         When to change: to an integer for repeatable results.

@@ -308,8 +308,8 @@ class InMemory(Rows):
             if not fits_on(X, device):
                 return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
             X = _send_complete(X, device)
-        found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
-        return found if type(found) is np.ndarray else on_host(found)
+        scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+        return scores if type(scores) is np.ndarray else on_host(scores)
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         X, preparation = self._check(fitting=fitting, least=least, on_cpu=on_cpu)
@@ -505,8 +505,8 @@ class OnDevice(InMemory):
         rows = replace(self, estimator=host_copy(self.estimator))
         model = rows.estimator
         X = rows._check(on_cpu=on_cpu or is_robust_fit(model))[0]
-        found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
-        return _in_kind(found, self.X)
+        scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+        return _in_kind(scores, self.X)
 
     def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False

@@ -278,12 +278,13 @@ def with_resolution(
         return options, None
     some = _evenly_spaced(rows.shape[0])
     X = to_numpy(pick(rows, some)).astype(np.float64)
-    found = resolution_of(X, None if weights is None else weights[some], frame)
+    resolution = resolution_of(X, None if weights is None else weights[some], frame)
     if last is not None:
         # A feature that is constant in a batch has no resolution there.
-        found = np.where((found > 0) & (last > 0), np.minimum(found, last), np.maximum(found, last))
+        both = (resolution > 0) & (last > 0)
+        resolution = np.where(both, np.minimum(resolution, last), np.maximum(resolution, last))
     least = options.floor * frame.variance * frame.scale**2
-    floor = Floor(resolution=found, variance_floor=np.maximum(least, found))
+    floor = Floor(resolution=resolution, variance_floor=np.maximum(least, resolution))
     return replace(options, resolution=floor.variance_floor), floor
 
 
@@ -463,15 +464,15 @@ def start_batches(
         coordinates = frame.standardised(structure)
         wanted = starts.Wanted(n_classes, n_starts, n_kernels, coordinates, structure, random_state)
         if init == "uniform":
-            found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
+            batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif init == "class":
-            found = starts.class_wise(rows, codes, wanted, weights, own_kernels)
+            batch = starts.class_wise(rows, codes, wanted, weights, own_kernels)
         elif init == "k-means":
-            found = starts.k_means(rows, codes, wanted, weights)
+            batch = starts.k_means(rows, codes, wanted, weights)
         else:
             choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
-            found = choose(rows, wanted, weights)
-        yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
+            batch = choose(rows, wanted, weights)
+        yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
 
 
 def _rows_for_starts(

@@ -56,22 +56,22 @@ def tune(
     training, held_out = split_rows(classifier, rows, validation, random)
     schedule = make_schedule(len(training.X), trade_off, max_iter, batch_size, random)
     if held_out is None or isinstance(validation, (tuple, list)):
-        model, found = _tuned_model(classifier, schedule, training, held_out)
+        model, judge = _tuned_model(classifier, schedule, training, held_out)
     else:
-        model, found = _tuned_by_second_fit(classifier, schedule, rows, training, held_out)
+        model, judge = _tuned_by_second_fit(classifier, schedule, rows, training, held_out)
     classifier.models_ = [model]
-    if found.after is not None:
-        classifier.temperature_ = found.after.temperature
+    if judge.after is not None:
+        classifier.temperature_ = judge.after.temperature
     classifier.tuned_ = {
-        "trade_off": found.trade_off,
-        "before": found.before and asdict(found.before),
-        "after": found.after and asdict(found.after),
-        "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in found.rounds],
+        "trade_off": judge.trade_off,
+        "before": judge.before and asdict(judge.before),
+        "after": judge.after and asdict(judge.after),
+        "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in judge.rounds],
     }
     if classifier.reject_below is not None:
 
         def finish(other: Any, training: Block) -> None:
-            stages = replace(schedule, stages=found.stages)
+            stages = replace(schedule, stages=judge.stages)
             other.models_ = [_tuned_model(other, stages, training, None)[0]]
 
         classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows, finish)
@@ -89,10 +89,10 @@ def _tuned_model(
         fitted_options(model, fitted), floor=model.variance_floor, n_jobs=effective_n_jobs(classifier.n_jobs)
     )
     prior = classifier.class_prior_
-    found = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
-    if found.trade_off is not None:
-        fitted.moved(found.best).store(model)
-    return model, found
+    judge = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
+    if judge.trade_off is not None:
+        fitted.moved(judge.best).store(model)
+    return model, judge
 
 
 def _tuned_by_second_fit(
@@ -106,9 +106,9 @@ def _tuned_by_second_fit(
             f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
             "rows of all classes, or held-out rows as validation=(X, y)."
         )
-    _, found = _tuned_model(refit(classifier, training), schedule, training, held_out)
-    model, _ = _tuned_model(classifier, replace(schedule, stages=found.stages), rows, None)
-    return model, found
+    _, judge = _tuned_model(refit(classifier, training), schedule, training, held_out)
+    model, _ = _tuned_model(classifier, replace(schedule, stages=judge.stages), rows, None)
+    return model, judge
 
 
 # ---------------------------------------------------------------- rows and settings

@@ -192,7 +192,7 @@ def open_fcs(path: Path) -> FcsFile:
             text = _keywords(header.text, file.read(header.header["text_stop"] - file.tell() + 1))
         return _header(name, version, header, text)
     except MultipleDataSetsError:
-        raise ValueError(f"{name} has several data sets; write each into a file of its own.") from None
+        raise ValueError(f"{name} has several data sets; write each into a separate file.") from None
     except KeyError as error:
         raise ValueError(f"{name} is not a complete FCS file: it lacks ${error.args[0].upper()}.") from None
     except (FlowIOException, EOFError, IndexError) as error:

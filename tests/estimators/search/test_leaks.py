@@ -71,6 +71,8 @@ def test_no_classifier_is_judged_by_rows_it_has_learnt(
         estimator, n_kernels=3, covariance_type="tied", n_members=1, cv=cv, random_state=0
     ).fit(X, y)
     assert {"tuning", "kernels"} <= set(search.cv_results_["stage"])
+    # Tuning to rows without a label would fail.
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     # Each row that has a label is held out once, for each candidate.
     assert sum(judged[:n_folds]) == np.count_nonzero(y >= 0)
 

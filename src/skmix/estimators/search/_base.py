@@ -1,4 +1,4 @@
-"""What both searches share: parameters, rows, folds, and methods that pass rows to the chosen model."""
+"""The base class of searches: parameters, rows, folds, and methods that pass rows to the chosen model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PARAMETERS = """
         When to change: if there is a GPU and there are many rows; a thousand rows are faster on the CPU.
     n_jobs : int, default=None
         Number of threads of each fit; results do not depend on it.
-        When to change: to -1 on a machine of your own.
+        When to change: to -1 if nothing else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of folds and starts.
         When to change: to an integer for repeatable results.

@@ -22,7 +22,7 @@ SCREENING = "screening"
 
 @dataclass
 class Trial:
-    """A candidate and its score, of which larger is better; `columns` are further columns of the table."""
+    """A candidate and its score (larger is better); `columns` are further columns of the table."""
 
     stage: str
     params: Params
