@@ -1,4 +1,4 @@
-"""The application, its exit codes, and how errors and warnings of the library are told.
+"""The application, its exit codes, and the wording of the library's errors and warnings.
 
 Modules of commands load the library only when a command runs, so that help and mistakes take no time.
 """
@@ -52,7 +52,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command and report errors that it did not handle itself."""
         for name in ("stdout", "stderr"):
-            if getattr(sys, name) is None:  # it was closed: what is said is lost
+            if getattr(sys, name) is None:  # the stream is closed: discard the output
                 setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         try:
             return super().invoke(ctx)

@@ -72,11 +72,11 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.", 
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON, for scripts.")]
 
 
-def parse_number(option: str, given: str) -> Any:
-    """Return a whole number of at least 1, or 'auto'."""
+def parse_number(option: str, given: str) -> int | None:
+    """Return a whole number of at least 1, or None for 'auto'."""
     if given != "auto" and not (given.isdecimal() and int(given) > 0):
         refuse(option, f"{given!r} is neither 'auto' nor a whole number of at least 1.")
-    return given if given == "auto" else int(given)
+    return None if given == "auto" else int(given)
 
 
 def parse_names(option: str, given: str) -> list[str]:

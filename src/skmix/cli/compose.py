@@ -90,13 +90,8 @@ def compose(
     With --model, the kernels of a model stay as they are, and new files get
     proportions of the same populations, on the same scale and markers.
     """
-    n_kernels, n_populations = (
-        None if number == "auto" else number
-        for number in (
-            options.parse_number("--kernels", kernels),
-            options.parse_number("--populations", populations),
-        )
-    )
+    n_kernels = options.parse_number("--kernels", kernels)
+    n_populations = options.parse_number("--populations", populations)
     if n_kernels is not None and criterion is not None:
         cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
     names = None if markers is None else options.parse_names("--markers", markers)

@@ -123,7 +123,7 @@ def fit(
         cli.stop("--html is for what --folds finds: add --folds N.", cli.WRONG_USE)
     if out == html == cli.STANDARD:
         cli.stop("standard output takes one of --out - and --html -.", cli.WRONG_USE)
-    chosen: dict[str, Any] = {"n_kernels": options.parse_number("--kernels", kernels)}
+    chosen: dict[str, Any] = {"n_kernels": options.parse_number("--kernels", kernels) or "auto"}
     if covariance is not None:
         chosen["covariance_type"] = covariance
     if time_limit is not None and not 0.0 < time_limit < math.inf:

@@ -72,11 +72,7 @@ def predict(
         printing.say(f"{n_rows} rows, {n_outliers} of them outliers, written into {out}")
 
 
-@cli.app.command(
-    epilog=cli.examples(
-        "skmix sample flowers.skmix 100 -o made.csv",
-    )
-)
+@cli.app.command(epilog=cli.examples("skmix sample flowers.skmix 100 -o made.csv"))
 def sample(
     model: options.Model,
     number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
