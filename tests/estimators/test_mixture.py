@@ -168,18 +168,6 @@ def test_warm_start_begins_anew_when_the_last_fit_does_not_suit(
 # ---------------------------------------------------------------- priors, stopping, printing
 
 
-def test_the_two_stopping_rules() -> None:
-    X, y = labelled()
-    total = SharedKernelMixture(4, tol=1e-3, random_state=0).fit(X, y)
-    changes = np.abs(np.diff(total.log_likelihood_path_.sum(axis=1))) / len(X)
-    assert changes[-1] < 1e-3
-    assert (changes[:-1] >= 1e-3).all()
-    per_class = SharedKernelMixture(4, tol=("per-class", 0.1), random_state=0).fit(X, y)
-    latched = (np.abs(np.diff(per_class.log_likelihood_path_, axis=0)) < 0.1).cumsum(axis=0) > 0
-    assert latched[-1].all()
-    assert not latched[-2].all()
-
-
 def test_a_fit_that_does_not_converge_warns_with_the_numbers() -> None:
     X, y = labelled()
     message = r"best of 2 starts did not converge in 3 passes.*max_iter \(3\).*tol"

@@ -198,8 +198,8 @@ def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(reader_module, "_read_into", noted)
     if request.param == "many threads":
-        monkeypatch.setattr(reader_module, "_MOST_READERS", 4)
-        monkeypatch.setattr(reader_module, "_READER_BYTES", 500)
+        monkeypatch.setattr(reader_module, "_MOST_THREADS", 4)
+        monkeypatch.setattr(reader_module, "_BYTES_PER_THREAD", 500)
     return sizes
 
 
@@ -211,7 +211,7 @@ def test_threads_read_the_same_rows_and_notice_a_file_that_shrinks(
     np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
     assert_array_equal(gathered(open_rows(path, chunk_rows=201))[0], X)
     whole = 201 * 8 * (3 if order == "C" else 1)
-    assert (max(readers) < whole) is (reader_module._READER_BYTES == 500)
+    assert (max(readers) < whole) is (reader_module._BYTES_PER_THREAD == 500)
     assert sum(readers) == X.nbytes
     (reader,) = open_rows(path).readers.values()
     blocks = reader.read(100)
@@ -603,7 +603,7 @@ def test_features_go_by_name_or_marker_in_every_file(tmp_path: Path) -> None:
     one = write(tmp_path / "1.fcs", X[:, :2], ["B530-A", "R660-A"], ["CD3", "CD4"])
     other = write(tmp_path / "2.fcs", X[:, 1::-1], ["B530-A", "R660-A"], ["CD4", "CD3"])
     with pytest.raises(
-        ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD4' in .*2\.fcs"
+        ValueError, match=r"channel 'B530-A' has marker 'CD3' in .*1\.fcs and 'CD4' in .*2\.fcs"
     ):
         assert open_rows([one, other]).shape
     source = open_rows([one, other], columns=["CD3", "CD4"], transform=None)
@@ -688,7 +688,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         "words.csv": r"column 'B530-A' holds text in .*words\.csv and numbers in .*a\.csv",
         "binary.csv": "neither text in UTF-8",
         "fraud.parquet": "cannot be read as a Parquet file",
-        "two.npy": r"has no names of features, unlike .*a\.csv",
+        "two.npy": r"has no feature names, unlike .*a\.csv",
         "wide.parquet": "has an infinite value: feature 'B530-A', row 150,",
     }.items():
         with pytest.raises((ValueError, OSError), match=words):
