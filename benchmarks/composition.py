@@ -4,7 +4,7 @@ Kernels lie on a line in the plane, `gap` standard deviations apart, with shares
 average; the shares of groups are drawn from a Dirichlet distribution, but are at least 0.1 %. All groups are
 fitted together, kernels and weights, from a start at the true kernels, so that local optima do not matter.
 
-- Coverage: 95 % intervals of `composition`, by size of the group and by share. Groups may have shifted
+- Coverage: 95 % intervals of `Study.proportions`, by size of the group and by share. Groups may have shifted
   kernels; intervals that are not given there do not count.
 - New groups: the same for rows that were not in the fit.
 - Compare: 8 against 8 groups without a difference, and with one in two of five kernels. False: sets with any
