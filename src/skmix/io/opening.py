@@ -268,18 +268,17 @@ def _arrow_table(thing: Any) -> Any:
     pa = pyarrow()
     if library == "pandas":
         for name in thing.columns:
-            _check_column(thing[name], name)
+            if thing[name].dtype == object:
+                _check_types(thing[name], name)
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()
     return thing if isinstance(thing, pa.Table) else pa.Table.from_batches([thing])
 
 
-def _check_column(values: Any, name: str) -> None:
+def _check_types(values: Any, name: str) -> None:
     """Raise ColumnError if a pandas column mixes types that Arrow cannot convert."""
     pa = pyarrow()
-    if values.dtype != object:
-        return
     try:
         pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

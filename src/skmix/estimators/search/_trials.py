@@ -53,11 +53,6 @@ class Trials:
         self._stage, self._n_done = "", 0
 
     @property
-    def time_is_up(self) -> bool:
-        """Whether the time limit has passed."""
-        return time.monotonic() - self._began > self._time_limit
-
-    @property
     def n_untried(self) -> int:
         """Number of candidates that were not tried because time was up."""
         return len(self._untried)
@@ -106,7 +101,8 @@ class Trials:
         for trial in self.list:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
-        if (self.best.params or (screening and self.list)) and self.time_is_up:
+        time_is_up = time.monotonic() - self._began > self._time_limit
+        if time_is_up and (self.best.params or (screening and self.list)):
             if not any(trial.params == params for trial in self.list):
                 self._untried.add(repr(params))
             return None
