@@ -31,7 +31,11 @@ for model in (default, search):
 
 # %%
 # What was chosen, and the best candidates. The models that are averaged are in ``classifiers_``.
-print(f"the best of {len(search.classifiers_)} models: {search.best_params_}")
+chosen = {
+    name: value for name, value in search.best_params_.items() if value is not None
+}
+print(f"the best of {len(search.classifiers_)} models:")
+print(*(f"  {name}: {value}" for name, value in chosen.items()), sep="\n")
 table = pd.DataFrame(search.cv_results_).nsmallest(4, "rank_test_score")
 settings = [
     "param_transform",

@@ -26,8 +26,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# One kernel for each digit, in four versions. `covariance_prior=None` is plain maximum likelihood; by default
-# covariances are shrunk while kernels have fewer than three rows for each feature, here 192.
+# One kernel for each digit, in four versions. ``covariance_prior=None`` is plain maximum likelihood; by
+# default covariances are shrunk while kernels have fewer than three rows for each feature, here 192.
 settings = {"tol": 1e-3, "random_state": 0}
 low_rank = {
     "covariance_type": ("low_rank", 8),

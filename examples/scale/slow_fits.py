@@ -24,7 +24,12 @@ X = centres[random.integers(4, size=500)] + random.normal(size=(500, 2))
 plain, fast = (
     [
         SharedKernelMixture(
-            4, tol=0.0, max_iter=passes, accelerate=accelerate, random_state=seed
+            4,
+            covariance_prior=None,
+            tol=0.0,
+            max_iter=passes,
+            accelerate=accelerate,
+            random_state=seed,
         ).fit(X)
         for seed in range(2)
     ]
@@ -52,7 +57,7 @@ for models, colour, style, name in (
         style,
         color=colour,
         lw=1.8,
-        label=f"{name}: {min(reached)} to {max(reached)} passes",
+        label=f"{name}: {reached[0]} and {reached[1]} passes",
     )
 axes.axhline(1e-3, color="0.6", lw=1, zorder=0)
 axes.set(
