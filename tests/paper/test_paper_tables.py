@@ -217,6 +217,7 @@ def test_the_least_of_the_compared_columns_is_bold() -> None:
         ("b", "2", "2 of 3 failed", "30.0 ms"),
         ("c", "3", "-1", ""),
         ("d", "4", "+10.25", "9.5"),
+        ("e", "5", "1.9 ± 0.1", "1.2 ± 0.3"),
     ]
     table = plain_table("Errors", ("data", "rows", "LDA", "QDA"), lines, compared=("LDA", "QDA"))
     assert table.markdown("").splitlines()[2:] == [
@@ -224,6 +225,7 @@ def test_the_least_of_the_compared_columns_is_bold() -> None:
         "| b | 2 | 2 of 3 failed | **30.0 ms** |",
         "| c | 3 | **-1** |  |",
         "| d | 4 | +10.25 | **9.5** |",
+        "| e | 5 | 1.9 ± 0.1 | **1.2 ± 0.3** |",
     ]
     assert "**" not in table.text()
     assert bold_best(["1", "10", "9"], (1, 2), max) == ["1", "**10**", "9"]

@@ -23,7 +23,7 @@ from synthetic import make_run, synthetic_results
 from skmix.paper.harness import Row, Table
 from skmix.paper.methods import run_one
 from skmix.paper.page import render, report_data, write_report
-from skmix.paper.records import BestRun, Run, Settings, StudyResults, make_data
+from skmix.paper.records import BestRun, Beyond, Run, Settings, StudyResults, make_data
 from skmix.paper.variants import FEATURES, METHODS, VARIANTS
 
 a_run = partial(make_run, method="published", accuracy=0.8)
@@ -89,6 +89,22 @@ def test_reasons_are_counted_by_variant() -> None:
     names = ("variants", "singular", "above", "finite", "totals", "runs", "paper")
     expected = ["3D", "13D"], [4, 1], [1, 0], [2, 0], [5, 1], 7, [19, 82]
     assert tuple(failures[name] for name in names) == expected
+
+
+def test_failures_and_differences_have_the_papers_numbers() -> None:
+    lost = [a_run(run=number, variant="4D", accuracy=0.2) for number in range(10)]
+    # Table 1: a mean of 0.778 over 500 runs; table 3: 0.858 over the 445 that succeeded.
+    expected = f"{(500 * 0.778 - 445 * 0.858) / 55:.2f} to 0.13"
+    assert report_data(with_runs(*lost))["failures"]["means"] == {"paper": expected, "ours": "0.20 to 0.20"}
+    (median,) = report_data(with_runs(*(a_run(run=number, accuracy=0.6) for number in range(40))))[
+        "differences"
+    ]
+    assert (median["paper"], median["ours"], median["difference"]) == ("0.848", "0.600", "-0.248")
+    confusion = np.diag([97, *[100] * 9])
+    confusion[0, 1] = 3
+    beyond = Beyond("shared kernels, pixels", "", True, 0.997, 0.9, confusion)
+    data = report_data(dataclasses.replace(synthetic_results(), beyond=(beyond,)))
+    assert [each["errors"] for each in data["beyond"]] == [3]
 
 
 def test_accuracies_on_a_border_belong_above_it() -> None:

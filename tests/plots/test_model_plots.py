@@ -135,6 +135,14 @@ def random_kernels(n_kernels: int, n_features: int) -> Any:
     return drawn_kernels(model_of(means, covariances * np.outer(scale, scale), weights))
 
 
+def test_the_separation_of_kernels_does_not_depend_on_units() -> None:
+    means, weights = np.array([[0.0, 0.0], [3.0, 1.0]]), [[0.5, 0.5], [0.5, 0.5]]
+    # Means are 1.5 and 0.5 standard deviations from the overall mean: δ² / (1 + δ²).
+    for scale in ([1.0, 1.0], [1e-3, 1e4]):
+        kernels = drawn_kernels(model_of(means * scale, [np.diag(np.square(scale))] * 2, weights))
+        assert_allclose(kernels.separation(), [2.25 / 3.25, 0.25 / 1.25])
+
+
 def test_directions_of_difference_are_discriminants() -> None:
     kernels = random_kernels(4, 3)
     weights = kernels.weights.mean(axis=1)
@@ -196,6 +204,10 @@ def test_the_outline_is_where_the_mahalanobis_distance_is_the_given_one() -> Non
         precision = np.linalg.inv(model.covariances_[k][np.ix_([3, 1], [3, 1])])
         distance = np.sqrt(np.einsum("nd,de,ne->n", outline, precision, outline))
         assert_allclose(distance, 1.5, rtol=1e-2)
+        # All of it is inside the axes.
+        assert axes.viewLim.fully_containsx(vertices[:, 0].min())
+        assert axes.viewLim.fully_containsx(vertices[:, 0].max())
+        assert axes.viewLim.fully_containsy(vertices[:, 1].max())
 
 
 def test_without_a_label_weights_are_those_of_all_classes() -> None:

@@ -105,6 +105,9 @@ def test_a_row_of_weight_two_counts_twice_and_one_of_weight_zero_not_at_all(
     # Sums of weights are shown without rounding errors.
     shown = evaluation_data(evaluate(model, X[:, :2], SPECIES, 0.1 * often), title="")
     assert shown["n_rows"] == 15.0
+    named = model.predict(X[:, :2])
+    wrong = (named != SPECIES) & np.isin(named, model.classes_)
+    assert shown["n_wrong"] == pytest.approx(0.1 * often[wrong].sum())
     assert [each["n_rows"] for each in shown["classes"]] == [n / 10 for n in often.reshape(3, 50).sum(axis=1)]
 
 
