@@ -71,7 +71,7 @@ def test_labels_may_come_with_the_rows() -> None:
     there = SharedKernelClassifier(**SETTINGS).fit(source)
     here = SharedKernelClassifier(**SETTINGS).fit(X, NAMES, sample_weight=WEIGHTS)
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
-    assert there.score(source) == here.score(X, NAMES)
+    assert there.score(source) == here.score(X, NAMES, WEIGHTS)
     with pytest.raises(ValueError, match="rows of X have no labels: give y"):
         there.score(open_rows(X))
     gaps = X.copy()
@@ -155,9 +155,10 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
                 np.testing.assert_allclose(model.predict_proba(new), expected, rtol=1e-6)
         assert model.score(both, "species") == model.score(frame, NAMES) == right.mean()
         assert model.score(both[1], "species") == right[300:].mean()
-        assert model.score(both, "species", sample_weight=WEIGHTS) == pytest.approx(
-            right @ WEIGHTS / WEIGHTS.sum()
-        )
+        share = pytest.approx(right @ WEIGHTS / WEIGHTS.sum())
+        weighted = open_rows(both, label="species", weight=WEIGHTS)
+        for weighing in ((both, "species", WEIGHTS), (frame, NAMES, WEIGHTS), (weighted,)):
+            assert model.score(*weighing) == share
     # Extra columns do not count, whatever the model; a column that is missing or elsewhere is refused.
     for own in (features, features[["b", "a"]]):
         model = SharedKernelClassifier(3, **settings).fit(own, NAMES)

@@ -188,7 +188,7 @@ class Rows(ABC):
         if self.sample_weight is None:
             return None
         weights: FloatArray = _check_sample_weight(
-            self.sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+            computed(self.sample_weight), np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
         )
         if not weights.any():  # older scikit-learn lets them pass
             raise ValueError("Sample weights must contain at least one non-zero number.")
@@ -531,6 +531,12 @@ class InBlocks(Rows):
                 f"{n_missing} of {len(labels)} rows of {self.X.name} have no label: leave them out."
             )
         return labels
+
+    def weights(self, n_rows: int) -> FloatArray | None:
+        if self.X.weight is None and self.X.weights is None:
+            return None
+        with closing(with_features_of(self.estimator, self.X).blocks()) as blocks:
+            return np.concatenate([block.row_weights for block in blocks])
 
 
 def with_features_of(model: Any, source: Source) -> Source:

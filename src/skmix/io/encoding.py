@@ -325,6 +325,12 @@ def feature_names(columns: Mapping[str, Kind]) -> list[str]:
     return names
 
 
+def features_by_column(columns: Mapping[str, Kind]) -> list[list[int]]:
+    """Return the indices of the features of each column."""
+    indices = iter(range(len(feature_names(columns))))
+    return [[next(indices) for _ in feature_names({"": kind})] for kind in columns.values()]
+
+
 def check_unambiguous(columns: Mapping[str, Kind]) -> None:
     """Refuse columns whose features would have equal names."""
     names = feature_names(columns)
