@@ -184,6 +184,9 @@ def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
     ):
         with pytest.raises(ColumnError, match=f"column {words}"):
             model.fit(pandas.DataFrame({"a": X[:, 0], "day": values}))
+    twice = pandas.DataFrame({"a": NAMES, "b": NAMES}).set_axis(["a", "a"], axis=1)
+    with pytest.raises(ValueError, match="Duplicate column names"):
+        model.fit(twice)
 
 
 def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
@@ -200,6 +203,10 @@ def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
     def searched(rows: Any) -> SharedKernelMixtureCV:
         return SharedKernelMixtureCV(n_kernels=[2], covariance_type="diag", random_state=0).fit(rows, NAMES)
 
+    # Columns may be called by numbers, as in a frame without a header.
+    numbered = frame.set_axis([0, "size"], axis=1)
+    named = SharedKernelMixture(3, **settings).fit(numbered)
+    np.testing.assert_array_equal(named.predict(numbered[["size", 0]]), named.predict(numbered))
     for learn, method in ((streamed, "predict_proba"), (searched, "score_samples")):
         model, plain = learn(frame), learn(encoded)
         assert model.preparation_["columns"] == {"a": None, "size": ["large", "small"]}

@@ -407,6 +407,9 @@ def _known_columns(model: Any, frame: Any) -> Any:
     if known is None:
         return frame
     names = list(frame.columns)
+    if columns is not None and not all(isinstance(name, str) for name in names):
+        frame = frame.rename(columns=str)  # as encoding does
+        names = list(frame.columns)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     frame = frame[kept] if len(known) == len(kept) and kept != names else frame
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))

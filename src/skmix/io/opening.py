@@ -267,8 +267,8 @@ def _arrow_table(thing: Any) -> Any:
         return None
     pa = pyarrow()
     if library == "pandas":
-        for name in thing.columns:
-            _check_column(thing[name], name)
+        for name, values in thing.items():
+            _check_column(values, name)
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()
