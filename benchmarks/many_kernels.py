@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skmix
 from skmix.engine.em import Run
-from skmix.engine.sources import memory
+from skmix.engine.sources import base
 from skmix.io import replacing
 from skmix.paper.harness import processor
 
@@ -83,7 +83,7 @@ def compare(n_rows: int, n_kernels: int, case: str, n_passes: int, n_jobs: int) 
     reached = {}
     for name, allowed in (("skipping", True), ("dense", False)):
         # Skip kernels whatever their number, or never.
-        with patch.object(memory, "_MANY_KERNELS", 1 if allowed else 1 << 60):
+        with patch.object(base, "_MANY_KERNELS", 1 if allowed else 1 << 60):
             first, later, reached[name] = fit(X, start, 1 + n_passes, n_jobs)
         row[f"{name}_first_ms"] = 1e3 * first
         row[f"{name}_ms"] = 1e3 * float(np.median(later))

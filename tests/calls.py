@@ -40,6 +40,6 @@ class Listed:
     def coded(self, classes: np.ndarray) -> Listed:
         return Listed([block.coded(classes) for block in self._blocks], self.feature_names)
 
-    def take(self, columns: list[int]) -> Listed:
+    def with_features(self, columns: list[int]) -> Listed:
         names = None if self.feature_names is None else [self.feature_names[c] for c in columns]
-        return Listed([block.take(columns) for block in self._blocks], names)
+        return Listed([block.with_features(columns) for block in self._blocks], names)

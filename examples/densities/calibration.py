@@ -14,8 +14,7 @@ from skmix import SharedKernelClassifier
 from skmix.plots import plot_reliability
 
 # %%
-# Six readings of one quantity. In the product form (a group for each reading) they count as six pieces of
-# evidence.
+# Six readings of one quantity. With a feature set for each reading they count as six pieces of evidence.
 random = np.random.default_rng(2)
 y = random.integers(0, 3, size=9000)
 quantity = 1.2 * y + random.normal(size=9000)

@@ -15,22 +15,26 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedShuffleSplit
 
-from skmix import SharedKernelClassifier
+from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.datasets import make_shared_kernel_data
 from skmix.paper import illustration
 from skmix.plots import draw_kernels
 
 # %%
-# Twelve kernels for rows that come from three. Kernels that explain less than one row are left out.
+# Twelve kernels for rows that come from three. Kernels that explain less than one row are left out. The prior
+# expects kernels as wide as the data; the default one expects smaller kernels, and would keep six.
 warnings.simplefilter("ignore", ConvergenceWarning)
 blue, orange = "#0072b2", "#d55e00"
 truth = illustration()
 X, y = make_shared_kernel_data(
     truth.means, truth.covariances, truth.weights, 60, random_state=0
 )
-settings = {"n_kernels": 12, "max_iter": 500, "random_state": 1}
-by_em = SharedKernelClassifier(**settings, covariance_prior=None).fit(X, y)
-by_bayes = SharedKernelClassifier(**settings, inference="variational").fit(X, y)
+settings = {"n_kernels": 12, "max_iter": 500, "random_state": 0}
+by_em = SharedKernelMixture(**settings, covariance_prior=None).fit(X, y)
+wide = (4.0, np.cov(X.T))
+by_bayes = SharedKernelMixture(
+    **settings, inference="variational", covariance_prior=wide
+).fit(X, y)
 print(f"EM keeps {by_em.n_kernels_} kernels, the variational fit {by_bayes.n_kernels_}")
 
 # %%

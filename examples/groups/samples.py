@@ -55,7 +55,7 @@ print(shares.pivot(index="sample", columns="population", values="proportion").ro
 # others must fall.
 control, treated = study.samples[:6], study.samples[6:]
 difference = study.compare(treated, control)
-print(difference.round(4))
+print(difference.drop(columns="p_value").round(3).to_string(index=False))
 
 # %%
 # Left: cells drawn from the model, and kernels in the colours of their populations. Middle: the composition

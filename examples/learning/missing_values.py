@@ -24,9 +24,13 @@ complete, _ = make_shared_kernel_data(
 model = SharedKernelMixture(3, random_state=0).fit(complete)
 seen = np.linspace(-4.0, 10.0, 300)
 rows = np.column_stack([seen, np.full_like(seen, np.nan)])
-random = np.random.RandomState(0)
-model.set_params(random_state=random)
-draws = np.array([model.condition({0: value}).sample(2)[0][:, 0] for value in seen]).T
+draws = np.array(
+    [
+        model.set_params(random_state=seed).condition({0: value}).sample(2)[0][:, 0]
+        for seed, value in enumerate(seen)
+    ]
+).T
+
 # %%
 # What gaps cost: how far estimates are from the truth, averaged over eight data sets of three features.
 # Dropping every row with a gap is the usual alternative. Fits start at the truth, so that every kernel

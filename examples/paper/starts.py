@@ -43,8 +43,8 @@ for init in kinds:
         ]
     )
     print(
-        f"{init}: accuracy {ends[init][:, 1].mean():.3f} on average, "
-        f"{ends[init][:, 1].min():.3f} at worst"
+        f"{init}: accuracy {ends[init][:, 1].mean():.2f} on average, "
+        f"{ends[init][:, 1].min():.2f} at worst"
     )
 
 # %%

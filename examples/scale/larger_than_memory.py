@@ -33,8 +33,7 @@ def peak_of(source, read) -> int:
 
 
 # %%
-# Files of growing size. Blocks are small here, as the files are; without ``chunk_rows`` they have about 32
-# MB.
+# Files of growing size, in small blocks; without ``chunk_rows`` blocks have about 16 MB.
 warnings.simplefilter("ignore", ConvergenceWarning)
 random = np.random.default_rng(0)
 sizes = (12, 18, 24)

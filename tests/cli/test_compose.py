@@ -185,7 +185,7 @@ def test_a_model_of_python_remembers_its_scale(tmp_path: Path) -> None:
     # Of rows in memory, nobody knows what was done to them.
     mixture.fit(pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)).save(tmp_path / "m")
     result = run(*files, "--model", tmp_path / "m", code=1)
-    assert "does not say on which scale it was fitted: choose that scale by --transform." in said(result)
+    assert "does not say on which scale it was fitted: choose that scale with --transform." in said(result)
     run(*files, "--model", tmp_path / "m", "--transform", "arcsinh:150")
 
 

@@ -248,11 +248,11 @@ def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path
     damaged = write(tmp_path / "c.fcs", events(0.3, 5), SPILLOVER="2,B530-A,G780-A,1,0,0,1")
     for command in (("fit", damaged), ("compose", damaged)):
         result = run(*command, "--kernels", 2, "-o", tmp_path / "m", code=1)
-        assert "unknown channel 'G780-A'. --no-compensate leaves events as they are." in said(result)
+        assert "unknown channel 'G780-A'. --no-compensate reads events without compensation." in said(result)
     plain = write(tmp_path / "d.fcs", events(0.3, 5))
     result = run("compose", files[0], plain, "--kernels", 2, code=1)
-    assert "has none: --no-compensate leaves both as they are." in said(result)
-    with pytest.raises(ValueError, match=r"has none: compensate=False leaves both as they are\."):
+    assert "has none: --no-compensate reads both without compensation." in said(result)
+    with pytest.raises(ValueError, match=r"has none: compensate=False reads both without compensation\."):
         fitted([files[0], plain])
 
 

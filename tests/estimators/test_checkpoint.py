@@ -165,7 +165,7 @@ def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
         other = clone(mixture).set_params(**change)
         if given[0].shape[1] == 1:
             other.set_params(init={"means": X[[0, 100, 150], :1]})
-            message = "of another fit"
+            message = "to another fit"
         with pytest.raises(ValueError, match=message):
             other.fit(*given)
     assert path.exists()

@@ -6,23 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from models import classifier_of, mixture_of, random_classifier, random_product, rows_for
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 from sklearn.metrics import log_loss
 
 from skmix import SharedKernelClassifier
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.estimators import crossfit
 from skmix.estimators.crossfit import seed_of
-from skmix.estimators.decisions import best_temperature, quantile
+from skmix.estimators.decisions import quantile
 from skmix.estimators.holdout import stratified_folds
-
-reproducible = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 def blobs(labels: Any = (0, 1, 2), n: int = 100) -> tuple[FloatArray, np.ndarray]:
@@ -164,15 +159,6 @@ def test_the_threshold_changes_no_fit(tmp_path: Path) -> None:
     assert model.set_params(reject_below=None).fit(X, y).threshold_ == -np.inf
 
 
-def test_columns_are_found_by_name() -> None:
-    X, y = blobs(n=24)
-    table = pd.DataFrame(X, columns=["a", "b", "c"])
-    settings: Any = {"reject_below": 0.1, "random_state": 0, "priors": [0.2, 0.3, 0.5], "tol": 1e-2}
-    named = SharedKernelClassifier(feature_sets=[["c"], ["a", "b"]], **settings).fit(table, y)
-    numbered = SharedKernelClassifier(feature_sets=[[2], [0, 1]], **settings).fit(X, y)
-    assert named.threshold_ == numbered.threshold_
-
-
 @pytest.mark.parametrize(
     ("labels", "outlier", "kind"),
     [
@@ -247,44 +233,6 @@ def test_a_conditional_model_refuses_the_same_rows(make: Any) -> None:
 
 
 # ---------------------------------------------------------------- calibration
-
-
-def tempered_labels(random: np.random.Generator, log_joint: FloatArray, temperature: float) -> IntArray:
-    probabilities = softmax(log_joint / temperature, axis=1)
-    return np.array([random.choice(len(p), p=p) for p in probabilities])
-
-
-@reproducible
-@given(
-    seed=st.integers(0, 10_000),
-    temperature=st.floats(0.2, 30.0),
-    n_classes=st.integers(2, 5),
-    weighted=st.booleans(),
-)
-def test_the_temperature_minimises_the_log_loss(
-    seed: int, temperature: float, n_classes: int, weighted: bool
-) -> None:
-    random = np.random.default_rng(seed)
-    joint = 3.0 * random.normal(size=(200, n_classes)) - 1e5
-    codes = tempered_labels(random, joint, temperature)
-    codes[0] = np.argmin(joint[0])
-    weights = random.uniform(0.5, 2.0, size=200) if weighted else None
-
-    def loss(inverse: float) -> float:
-        own = log_softmax(joint * inverse, axis=1)[np.arange(200), codes]
-        return -float(np.average(own, weights=weights))
-
-    try:
-        found = best_temperature(joint, codes, weights)
-    except ValueError as error:
-        assert "worse than guessing" in str(error)  # noqa: PT017
-        assert loss(1e-4) > loss(0.0)
-        return
-    at_best = loss(1.0 / found)
-    others = np.geomspace(0.25, 4.0, 41) / found
-    assert at_best <= min(loss(inverse) for inverse in others) + 1e-12
-    for step in (0.98, 1.02):
-        assert loss(step / found) > at_best
 
 
 def overconfident() -> tuple[SharedKernelClassifier, FloatArray, IntArray]:

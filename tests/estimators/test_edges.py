@@ -64,26 +64,6 @@ def test_a_batch_or_a_new_class_that_does_not_suit_the_fit_is_refused(
     assert model.classes_.tolist() == [0, 1]
 
 
-def test_the_reported_start_is_the_best_also_after_it_has_converged() -> None:
-    from skmix.engine.em import fit
-    from skmix.engine.model import Options, Parameters
-    from skmix.engine.sources import open_source
-
-    X, _ = sample()
-    random = np.random.default_rng(1)
-    shape = (8, 6, 2)
-    starts = Parameters(
-        np.full((8, 6, 1), 1 / 6),
-        X[random.integers(len(X), size=shape[:2])],
-        np.tile(np.eye(2), (8, 6, 1, 1)),
-    )
-    seen: list[np.ndarray] = []
-    fit(open_source(X), starts, Options(tol=1e-5), callback=lambda run: seen.append(run.totals()))
-    assert all(totals.shape == (8,) for totals in seen)
-    best = np.array([totals.max() for totals in seen])
-    assert np.all(np.diff(best) > -1e-8)
-
-
 @pytest.mark.parametrize(
     "search",
     [

@@ -21,18 +21,16 @@ WEIGHTS = RANDOM.uniform(0.5, 2.0, 500)
 SETTINGS = {"n_kernels": 4, "random_state": 0, "tol": 1e-3}
 
 
-@pytest.fixture(params=["npy", "folder", "zarr"])
+@pytest.fixture(params=["folder", "zarr"])
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """Return X, y and weights of the same rows, as `fit` takes them, and X as the file orders its columns."""
     kind = request.param
     monkeypatch.setattr(reader_module, "BLOCK_BYTES", 3000)
-    if kind == "npy":
-        np.save(tmp_path / "rows.npy", X)
-        np.save(tmp_path / "labels.npy", NAMES)
-        return str(tmp_path / "rows.npy"), tmp_path / "labels.npy", WEIGHTS, X
     if kind == "zarr":
         zarr = pytest.importorskip("zarr", reason="zarr is not installed")
-        return zarr.create_array(str(tmp_path / "rows"), data=X, chunks=(100, 3)), NAMES, WEIGHTS, X
+        np.save(tmp_path / "labels.npy", NAMES)
+        rows = zarr.create_array(str(tmp_path / "rows"), data=X, chunks=(100, 3))
+        return rows, tmp_path / "labels.npy", WEIGHTS, X
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     table = pa.table({"w": WEIGHTS, "c": X[:, 2], "a": X[:, 0], "species": NAMES, "b": X[:, 1]})

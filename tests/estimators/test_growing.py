@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, load
+from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.estimators.decisions import quantile
 
 
@@ -45,13 +45,6 @@ def test_a_class_may_appear_late() -> None:
     assert np.isfinite(model.predict_proba(X)).all()
     model = stream(model, X, y)
     assert np.mean(model.predict(X)[y == "c"] == "c") > 0.1
-
-
-def test_estimators_that_need_all_rows_at_once_have_no_streams() -> None:
-    assert hasattr(SharedKernelMixture(), "partial_fit")
-    for settings in ({"inference": "variational"}, {"tail": "t"}, {"covariance_type": "low_rank"}):
-        assert not hasattr(SharedKernelMixture(**settings), "partial_fit")
-        assert not hasattr(SharedKernelClassifier(**settings), "partial_fit")
 
 
 def test_bad_streams() -> None:
@@ -106,18 +99,6 @@ def test_classes_that_cannot_be_added() -> None:
     assert model.classes_.tolist() == ["a", "b", "c"]
     model.set_params(priors=None).add_class(X, "a much longer name")
     assert model.classes_.tolist() == ["a", "a much longer name", "b", "c"]
-
-
-@pytest.mark.parametrize("sets", [None, [[0], [1, 2]]])
-def test_a_saved_stream_goes_on(sets: Any, tmp_path: Any) -> None:
-    X, y = sample(11, 1000)
-    model = stream(SharedKernelClassifier(5, feature_sets=sets, random_state=0), X[:600], y[:600])
-    model.save(tmp_path / "stream.skmix")
-    again = stream(load(tmp_path / "stream.skmix"), X[600:], y[600:])
-    model = stream(model, X[600:], y[600:])
-    for one, other in zip(model.models_, again.models_, strict=True):
-        assert_array_equal(one.means_, other.means_)
-        assert_array_equal(one.covariances_, other.covariances_)
 
 
 def test_gaps_in_one_set_change_no_prior() -> None:

@@ -74,19 +74,6 @@ def test_the_bound_of_a_variational_fit_is_that_of_the_theory() -> None:
         assert evidence_bound(X, y, moved, replace(prior, concentration=changed)) < model.lower_bound_
 
 
-def test_a_new_class_borrows_from_the_others() -> None:
-    X, y, _ = groups()
-    for inference in ("em", "variational"):
-        model = SharedKernelMixture(3, init=START, weight_prior="hierarchical", inference=inference).fit(X, y)
-        prior, others = model.weight_prior_, model.weights_
-        model.add_class(CENTRES[[0, 2, 2]], 99)
-        assert_allclose(
-            model.weights_[:, -1], (np.array([1.0, 0.0, 2.0]) + prior) / (3.0 + prior.sum()), rtol=1e-6
-        )
-        assert_allclose(model.weights_[:, :-1], others)
-        assert_allclose(model.weight_prior_, prior)
-
-
 def test_streams_learn_the_prior_from_all_rows_so_far() -> None:
     X, y, counts = groups()
     model = SharedKernelMixture(3, init=START, weight_prior="hierarchical")

@@ -137,9 +137,9 @@ def test_a_splitter_sees_labelled_rows_and_its_training_rows_are_kept() -> None:
         ([(np.arange(3, 23), np.arange(3))], False, "Fold 0 of cv has no training row of class 'few'"),
         ([(np.arange(23), [])], False, "Fold 0 of cv holds out no row that has a label"),
         ([], False, "cv yields no split"),
-        ([(np.arange(9), np.arange(9, 23))], True, "cv is a list of splits: leave out groups"),
-        (3, True, "groups are ignored by StratifiedKFold"),
-        (KFold(3), True, "groups are ignored by KFold"),
+        ([(np.arange(9), np.arange(9, 23))], True, "a list of splits as cv: leave out groups"),
+        (3, True, "groups cannot be combined with StratifiedKFold"),
+        (KFold(3), True, "groups cannot be combined with KFold"),
         (GroupKFold(2), True, "has no training row of class 'few'"),
     ],
 )

@@ -33,18 +33,47 @@ def test_labels_among_which_minus_one_may_be_a_class_are_refused(maker: Any, lab
     assert maker(3, random_state=0, tol=1e-2).fit(X, marked).classes_.tolist() == [0.0, 1.0]
 
 
-def test_rows_without_a_label_may_be_marked_in_three_ways() -> None:
-    X, y = sample()
-    hidden = np.arange(len(y)) % 4 == 0
-    names = np.array(["a", "b", "c"])
-    by_number = SharedKernelMixture(3, random_state=0).fit(X, np.where(hidden, -1, y))
-    by_nan = SharedKernelMixture(3, random_state=0).fit(X, np.where(hidden, np.nan, y))
-    by_none = SharedKernelMixture(3, random_state=0).fit(X, np.where(hidden, None, names[y].astype(object)))
-    assert by_number.classes_.tolist() == by_nan.classes_.tolist() == [0, 1, 2]
-    assert by_none.classes_.tolist() == ["a", "b", "c"]
-    for other in (by_nan, by_none):
-        assert_array_equal(other.means_, by_number.means_)
-        assert_array_equal(other.class_prior_, by_number.class_prior_)
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([-1, 0, 1, 2], [0, 1, 2]),
+        ([-1, 1, 1, -1], [-1, 1]),
+        ([-2, -4, -3, -2], [-4, -3, -2]),
+        ([-1, 0, 1, None], [-1, 0, 1]),
+        ([-1.0, 0.0, 1.0, np.nan], [-1.0, 0.0, 1.0]),
+        (["b", "a", None, "b"], ["a", "b"]),
+        (["b", "a", float("nan"), "b"], ["a", "b"]),
+        (["-1", "a", "b", "a"], ["-1", "a", "b"]),
+        ([-1.0, 0.0, 2.0, 2.0], [0.0, 2.0]),
+    ],
+)
+def test_when_minus_one_is_a_label(labels: list[object], classes: list[object]) -> None:
+    X = np.random.default_rng(1).normal(size=(40, 2))
+    model = SharedKernelMixture(2, random_state=0, max_iter=900).fit(X, labels * 10)
+    assert model.classes_.tolist() == classes
+    # However rows without a label are marked, the fit is that of codes and NaN.
+    codes = np.array([classes.index(label) if label in classes else np.nan for label in labels] * 10)
+    coded = SharedKernelMixture(2, random_state=0, max_iter=900).fit(X, codes)
+    assert_array_equal(model.means_, coded.means_)
+    assert_array_equal(model.class_prior_, coded.class_prior_)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_unlabelled_rows_help(covariance_type: str) -> None:
+    """All but four labels of each class are hidden."""
+    random = np.random.default_rng(0)
+    y = random.choice(3, size=900, p=[0.5, 0.3, 0.2])
+    X = 2.5 * np.array([[0, 0, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]])[y] + random.normal(size=(900, 4))
+    shown = np.isin(np.arange(900), [np.flatnonzero(y == c)[:4] for c in range(3)])
+    model = SharedKernelClassifier(3, covariance_type=covariance_type, random_state=0, max_iter=900)
+    few = model.fit(X[shown], y[shown]).score(X, y)
+    every = model.fit(X, y).score(X, y)
+    assert model.fit(X, np.where(shown, y, -1)).score(X, y) > max(few + 0.02, every - 0.03)
+    assert_array_equal(model.classes_, [0, 1, 2])
+    assert_allclose(model.class_prior_, np.bincount(y) / len(y), atol=0.06)
+    # A feature may be seen in unlabelled rows alone.
+    X[shown, 0] = np.nan
+    assert np.isfinite(model.fit(X, np.where(shown, y, -1)).predict_proba(X)).all()
 
 
 def test_a_stream_marks_rows_without_a_label_as_a_fit_does() -> None:

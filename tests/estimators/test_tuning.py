@@ -20,7 +20,7 @@ from skmix.engine.model import FloatArray
 from skmix.estimators.crossfit import seed_of
 from skmix.estimators.decisions import quantile
 from skmix.estimators.holdout import stratified_folds
-from skmix.estimators.tuning import labelled_rows, make_schedule, split_rows
+from skmix.estimators.tuning import labelled_rows, split_rows
 
 KINDS = [("full", None), ("tied", None), ("diag", 40), ("spherical", None), ("spherical", 40)]
 
@@ -56,18 +56,6 @@ def test_a_model_too_small_for_the_densities_tells_classes_apart_better() -> Non
     assert before[0] < 0.85
     assert after[0] > before[0] + 0.1
     assert after[1] < 0.5 * before[1]
-
-
-def test_mini_batches_do_so_too() -> None:
-    X, y = bars(500, seed=0)
-    new, labels = bars(2000, seed=1)
-    model = fitted()
-    before = model.score(new, labels)
-    model.tune(X, y, batch_size=5, max_iter=10, random_state=0, trade_off=0.0)
-    assert model.score(new, labels) > before + 0.1
-    assert {r["trade_off"] for r in model.tuned_["rounds"]} == {0.0}
-    one, two = (fitted().tune(X, y, batch_size=100, max_iter=2, random_state=0) for _ in range(2))
-    assert_array_equal(one.means_, two.means_)
 
 
 @pytest.mark.parametrize(("covariance_type", "batch_size"), KINDS)
@@ -232,6 +220,15 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> N
     assert vars(model) == before
 
 
+def test_rows_of_weight_zero_are_left_out() -> None:
+    X, y = bars(60, seed=2)
+    weights, settings = np.arange(60) % 3.0, {"trade_off": 0.1, "validation": None, "max_iter": 3}
+    kept = weights > 0
+    all_rows = fitted().tune(X, y, sample_weight=weights, **settings)
+    some = fitted().tune(X[kept], y[kept], sample_weight=weights[kept], **settings)
+    assert_array_equal(all_rows.means_, some.means_)
+
+
 def test_models_that_cannot_be_tuned_are_refused() -> None:
     X, y = bars(100, seed=2)
     with pytest.raises(NotFittedError, match="not fitted yet"):
@@ -243,41 +240,6 @@ def test_models_that_cannot_be_tuned_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             model.tune(X, y)
-
-
-def test_rows_of_weight_zero_are_left_out() -> None:
-    model, (X, y) = fitted(), bars(30, seed=2)
-    weights = np.arange(len(y)) % 3.0
-    found = labelled_rows(model, X, y, weights)
-    assert_array_equal(found.X, X[weights > 0])
-    assert_array_equal(model.classes_[found.y], y[weights > 0])
-    assert_array_equal(found.weights, weights[weights > 0])
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "batch_size", "expected"),
-    [
-        (10_000, None, (None, 200, [1.0, 0.1, 0.01, 0.001, 0.0])),
-        (10_001, None, (500, 20, [0.001, 0.0])),
-        (200, 50, (50, 20, [0.001, 0.0])),
-        (50, 50, (None, 200, [1.0, 0.1, 0.01, 0.001, 0.0])),  # a batch of all rows is none
-    ],
-)
-def test_rounds_and_trade_offs_by_default(n_rows: int, batch_size: int | None, expected: Any) -> None:
-    schedule = make_schedule(n_rows, "auto", None, batch_size, np.random.RandomState(0))
-    size, n_rounds, trade_offs = expected
-    assert (schedule.batch_size, schedule.max_iter) == (size, n_rounds)
-    assert schedule.stages == [(each, n_rounds) for each in trade_offs]
-
-
-def test_long_steps_overflow_nothing() -> None:
-    # Classes that do not overlap let the optimiser try steps whose squares are no numbers.
-    random = np.random.default_rng(0)
-    y = random.integers(0, 2, size=300)
-    X = np.column_stack([random.uniform(-6, 6, 300), y + random.uniform(-0.45, 0.45, 300)])
-    X[:, 1] += 0.25 * X[:, 0]
-    model = SharedKernelClassifier(4, covariance_type="spherical", random_state=0).fit(X, y)
-    assert np.all(np.isfinite(model.tune(X, y, random_state=0).means_))
 
 
 @pytest.mark.parametrize("batch_size", [None, 40])

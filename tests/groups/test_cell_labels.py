@@ -252,8 +252,8 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
             open_rows(tmp_path / "out", columns=GENES),
             r"s1\.fcs already has a channel 'kernel'",
         ),
-        (Study(one), "day1", files[0], r"s1\.fcs is one of the files that are read"),
-        (Study(model), "out", X, r"for copies of FCS files; these rows are in memory"),
+        (Study(one), "day1", files[0], r"s1\.fcs is one of the input files"),
+        (Study(model), "out", X, r"for copies of FCS files, but these cells are in memory"),
     ):
         with pytest.raises(ValueError, match=message):
             study.label_cells(tmp_path / target, given)
@@ -264,8 +264,8 @@ def test_what_cannot_be_labelled_is_refused(tmp_path: Path, model: SharedKernelM
     with pytest.raises(TypeError, match="must be a path or an AnnData, got a ndarray"):
         study.label_cells(X, X)
     for given, target, name, message in (
-        (X[1:], adata, None, "X has 149 rows, but the AnnData has 150 observations"),
-        (X, tmp_path / "labels.csv", "sample", "name='sample' is that of another column"),
+        (X[1:], adata, None, "There are 149 cells, but the AnnData has 150 observations"),
+        (X, tmp_path / "labels.csv", "sample", "name='sample' is the name of another column"),
         (X, tmp_path / "labels.xlsx", None, r"labels\.xlsx: the name of a table must end in"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -278,6 +278,6 @@ def test_files_that_are_read_are_not_written(tmp_path: Path, model: SharedKernel
     frame.to_parquet(own) if suffix == ".parquet" else frame.to_csv(own, index=False)
     before = own.read_bytes()
     for given in (own, [own], str(tmp_path / f"*{suffix}"), open_rows(own)):
-        with pytest.raises(ValueError, match=rf"rows\{suffix} is one of the files that are read"):
+        with pytest.raises(ValueError, match=rf"rows\{suffix} is one of the input files"):
             Study(model).label_cells(own, given)
     assert own.read_bytes() == before

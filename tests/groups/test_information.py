@@ -167,7 +167,7 @@ def posterior_by_integration(counts: np.ndarray, sizes: np.ndarray) -> tuple[np.
 def test_shares_are_judged_by_the_posterior_of_the_others() -> None:
     first, sizes = np.array([12, 20, 31, 9, 14, 60]), np.array([80, 100, 120, 60, 100, 100])
     usual = np.arange(6) != 4
-    p_values, means = judging.usual_shares(np.column_stack([first, sizes - first]).astype(float), usual)
+    p_values, means = judging.judge_proportions(np.column_stack([first, sizes - first]).astype(float), usual)
     for j in (0, 4, 5):
         others = usual & (np.arange(6) != j)
         mean, total, weights = posterior_by_integration(first[others], sizes[others])
@@ -183,7 +183,7 @@ def test_shares_are_judged_by_the_posterior_of_the_others() -> None:
 def test_shares_of_many_rows_are_judged_by_students_t() -> None:
     """Shares that differ little have a normal distribution, of which the prior gives the prediction."""
     x = 0.5 + 0.005 * np.random.default_rng(1).normal(size=6)
-    p_values, _ = judging.usual_shares(1e8 * np.column_stack([x, 1.0 - x]), np.ones(6, dtype=bool))
+    p_values, _ = judging.judge_proportions(1e8 * np.column_stack([x, 1.0 - x]), np.ones(6, dtype=bool))
     others = [np.delete(x, j) for j in range(6)]
     z = [(x[j] - o.mean()) / (o.std(ddof=1) * np.sqrt(1.2)) for j, o in enumerate(others)]
     assert_allclose(p_values[:, 0], 2.0 * stats.t(4).sf(np.abs(z)), rtol=0.06)
@@ -223,21 +223,21 @@ def test_values_are_judged_by_students_t() -> None:
     x = np.random.default_rng(0).normal(size=7)
     x[3] = 8.0
     usual = np.arange(7) != 5
-    z = judging.usual_values(values_of(x, 1e-4), usual)
+    z = judging.judge_residuals(values_of(x, 1e-4), usual)
     for j in range(7):
         others = x[usual & (np.arange(7) != j)]
         n, deviation = len(others), others.std(ddof=1)
         t = (x[j] - others.mean()) / (deviation * np.sqrt(1.0 + 1.0 / n))
         assert_allclose(z[j], stats.norm.ppf(stats.t(n - 1).cdf(t)), rtol=0.03)
     # Values may have another sign than the mean, and multiples of it.
-    assert_allclose(judging.usual_values(values_of(-2.0 * x, 2e-4, -2.0), usual), -z, rtol=1e-6)
+    assert_allclose(judging.judge_residuals(values_of(-2.0 * x, 2e-4, -2.0), usual), -z, rtol=1e-6)
 
 
 def test_values_of_many_groups_with_the_same_error_have_its_distribution() -> None:
     """If groups do not differ, their values are those of the errors, skewness and all."""
     random = np.random.default_rng(0)
     x = 2.0 + 0.3 * stats.pearson3(-0.8).rvs(size=400, random_state=random)
-    z = judging.usual_values(values_of(x, 0.3, skew=-0.8), np.ones(400, dtype=bool))
+    z = judging.judge_residuals(values_of(x, 0.3, skew=-0.8), np.ones(400, dtype=bool))
     expected = stats.norm.ppf(stats.pearson3(-0.8).cdf((x - x.mean()) / 0.3))
     assert_allclose(z, expected, atol=0.25)
     some = np.abs(expected) < 2.0
@@ -248,13 +248,13 @@ def test_groups_are_judged_by_p_values_for_all_together(monkeypatch: pytest.Monk
     """Bonferroni for the parts and the value of a group, and Holm for groups; new ones among themselves."""
     p_parts = np.array([[1e-4, 0.5, 0.9], [0.0022, 0.5, 0.9], [0.4, 0.02, 0.9], *[[0.3, 0.6, 0.9]] * 5])
     z, of_fit = np.array([0.0, 1.0, 0.5, 3.5, 0.1, 0.2, -2.0, 0.3]), np.arange(8) < 6
-    monkeypatch.setattr(judging, "usual_shares", lambda counts, _: (p_parts[:, : counts.shape[1]],) * 2)
-    monkeypatch.setattr(judging, "usual_values", lambda *_: z)
+    monkeypatch.setattr(judging, "judge_proportions", lambda counts, _: (p_parts[:, : counts.shape[1]],) * 2)
+    monkeypatch.setattr(judging, "judge_residuals", lambda *_: z)
     for values, tests in ((values_of(z, 1.0), 4), (None, 3)):
         found = judging.judge(np.ones((8, 3)), values, of_fit, 1e-9)
         p_values = np.where(values is None, np.nan, 2.0 * stats.norm.sf(np.abs(z)))
-        assert_allclose(found.p_shares, np.minimum(1.0, 3.0 * p_parts.min(axis=1)))
-        assert_allclose(found.p_values, p_values)
+        assert_allclose(found.p_composition, np.minimum(1.0, 3.0 * p_parts.min(axis=1)))
+        assert_allclose(found.p_likelihood, p_values)
         least = tests * np.fmin(p_parts.min(axis=1), p_values)
         for some in (np.arange(6), np.array([6, 7])):
             order = some[np.argsort(least[some], kind="stable")]
@@ -263,8 +263,8 @@ def test_groups_are_judged_by_p_values_for_all_together(monkeypatch: pytest.Monk
     # One part says nothing.
     monkeypatch.undo()
     one = judging.judge(np.ones((8, 1)), values_of(z, 1.0), np.ones(8, dtype=bool), 1e-9)
-    assert_array_equal(one.p_shares, 1.0)
-    assert_allclose(one.p_adjusted.min(), min(1.0, 8.0 * one.p_values.min()))
+    assert_array_equal(one.p_composition, 1.0)
+    assert_allclose(one.p_adjusted.min(), min(1.0, 8.0 * one.p_likelihood.min()))
 
 
 def test_an_unusual_group_does_not_hide_another() -> None:
@@ -273,7 +273,7 @@ def test_an_unusual_group_does_not_hide_another() -> None:
     counts[3], counts[4] = [0.0, 0.0, 1000.0], [480.0, 300.0, 220.0]
     found = judging.judge(counts, None, np.ones(10, dtype=bool), 0.05)
     assert_array_equal(np.flatnonzero(found.p_adjusted <= 0.05), [3, 4])
-    assert found.usual_shares[4, 2] == pytest.approx(0.05, abs=0.02)
+    assert found.usual_proportions[4, 2] == pytest.approx(0.05, abs=0.02)
     # At a level at which the first is not found, it hides the second.
     hidden = judging.judge(counts, None, np.ones(10, dtype=bool), 1e-300)
     assert hidden.p_adjusted[4] > 0.05
@@ -374,7 +374,7 @@ def test_kernels_with_many_parameters_have_fewer_directions_or_parameters(
     log_densities = density.kernel_log_densities(X, parameters, "full")
 
     def errors_of(draws: int, most: int) -> information.KernelErrors | None:
-        monkeypatch.setattr(information, "_DRAWS", draws)
+        monkeypatch.setattr(information, "_DIRECTIONS", draws)
         monkeypatch.setattr(information, "_MOST_PARAMETERS", most)
         return information.kernel_errors(X, log_densities, parameters, "full", SIZES)
 
@@ -392,7 +392,7 @@ def test_kernels_with_many_parameters_have_fewer_directions_or_parameters(
 def test_a_part_that_all_other_groups_lack_is_not_impossible() -> None:
     """Its share is about that of half a row among all of theirs."""
     counts = np.array([[400.0, 380.0, 420.0, 410.0, 390.0], [100.0, 120.0, 80.0, 90.0, 95.0], [0.0] * 5]).T
-    p_values, usual = judging.usual_shares(counts, np.ones(5, dtype=bool))
+    p_values, usual = judging.judge_proportions(counts, np.ones(5, dtype=bool))
     assert_array_equal(p_values[:, 2], 1.0)
     for j in range(5):
         others = np.delete(counts, j, axis=0)
@@ -400,6 +400,6 @@ def test_a_part_that_all_other_groups_lack_is_not_impossible() -> None:
         assert usual[j, 0] == pytest.approx(others[:, 0].sum() / others.sum(), abs=0.02)
     # One row is no surprise, a tenth of all rows is.
     counts[:, 2] = [1.0, 0.0, 0.0, 0.0, 50.0]
-    p_values, _ = judging.usual_shares(counts, np.arange(5) < 4)
+    p_values, _ = judging.judge_proportions(counts, np.arange(5) < 4)
     assert p_values[0, 2] > 0.05
     assert p_values[4, 2] < 0.02

@@ -170,7 +170,7 @@ def test_populations_have_names(merged: Populations) -> None:
     assert merged.display_names == [0, 1, 2]
     assert named.renamed({"T": "CD4 T", 1: "NK"}).display_names == ["CD4 T", "NK", "B"]
     for names, message in (
-        ({3: "x"}, "no population 3: known are"),
+        ({3: "x"}, "no population 3 among"),
         ({"Z": "x"}, "no population 'Z'"),
         ({1: "B"}, "the same name"),
         ({1: "background"}, "cannot be called 'background'"),

@@ -240,7 +240,7 @@ def test_kernels_that_overlap_leave_fewer_rows_that_count() -> None:
         found = compose_samples(model, fitted_samples(model), None)
         grid = np.linspace(-8.0, distance + 8.0, 20_001)
         first, second = stats.norm.pdf(grid), stats.norm.pdf(grid - distance)
-        for share, known in zip(found.shares[:, 0], found.effective_cells, strict=True):
+        for share, known in zip(found.proportions[:, 0], found.effective_cells, strict=True):
             mixed = share * first + (1.0 - share) * second
             information = np.trapezoid((first - second) ** 2 / mixed, grid)
             assert_allclose(known / 100.0, share * (1.0 - share) * information, atol=atol)

@@ -102,8 +102,8 @@ def test_new_samples_have_proportions_of_the_same_populations(found: Study, file
     assert again.samples == ["odd", "s3"]
     pd.testing.assert_frame_equal(found.proportions_of([files[5], files[0]]), again.proportions)
     assert again.unusual()["unusual"].tolist() == [True, False]
-    assert [name for name, _ in again.made()][-1] == "model"
-    with pytest.raises(ValueError, match="New samples have no model of their own"):
+    assert [name for name, _ in again.provenance()][-1] == "model"
+    with pytest.raises(ValueError, match="new samples has no fit of its own"):
         again.save("never")
 
 
@@ -132,7 +132,7 @@ def test_a_study_comes_back_from_its_file(found: Study, files: list[Path], tmp_p
     pd.testing.assert_frame_equal(again.unusual(), found.unusual())
     pd.testing.assert_frame_equal(again.compare("arm"), found.compare("arm"))
     pd.testing.assert_frame_equal(again.proportions_of(files[:1]), found.proportions_of(files[:1]))
-    assert again.made() == found.made()
+    assert again.provenance() == found.provenance()
     assert again.describe() == found.describe()
     # Cells stay where they were.
     assert again.to_html() != found.to_html()
@@ -308,7 +308,7 @@ def test_the_number_of_kernels_is_chosen(files: list[Path]) -> None:
     assert len(found.model.means_) == 3
     search = found.describe()["search"]
     assert (search["criterion"], search["n_cells"], search["lowest"]) == ("bic", 1200, 1)
-    assert dict(found.made())["kernels"].startswith("3, chosen by BIC from 1 to ")
+    assert dict(found.provenance())["kernels"].startswith("3, chosen by BIC from 1 to ")
 
 
 def test_settings_reach_the_model(files: list[Path]) -> None:

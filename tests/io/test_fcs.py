@@ -276,7 +276,7 @@ def test_three_channels_spill_over_in_another_order_than_they_are_stored(tmp_pat
     backwards = read_fcs(path, channels=["Time", "CD4", "B530-A"], compensate=True)
     assert_allclose(backwards.X, true[:, [3, 2, 1]], rtol=1e-5)
     opened = open_rows(path, columns=NAMES, compensate=True, transform=None)
-    assert_array_equal(gathered(opened.take([3, 1])), backwards.X[:, [0, 2]])
+    assert_array_equal(gathered(opened.with_features([3, 1])), backwards.X[:, [0, 2]])
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_rows_say_how_they_are_read(tmp_path: Path) -> None:
         for each in (path, [path]):
             source = open_rows(each, **options)
             assert source.preparation == expected
-    assert source.take([2, 1]).preparation == {**plain, "transform": "arcsinh:5"}
+    assert source.with_features([2, 1]).preparation == {**plain, "transform": "arcsinh:5"}
     assert open_rows([tmp_path / "t.csv"]).preparation is None
     assert open_rows(tmp_path / "t.csv", transform="arcsinh").preparation == {"transform": "arcsinh:5"}
 
@@ -337,7 +337,7 @@ def test_files_with_and_without_a_matrix_are_not_mixed(tmp_path: Path) -> None:
     files = [write(tmp_path / "a.fcs", SPILLOVER=SPILLOVER), write(tmp_path / "b.fcs")]
     opened = open_rows(files, transform=None)
     with pytest.raises(
-        ValueError, match=r"a\.fcs has a spill-over matrix, and .*b\.fcs has none: compensate=False leaves"
+        ValueError, match=r"a\.fcs has a spill-over matrix, and .*b\.fcs has none: compensate=False reads"
     ):
         gathered(opened)
     assert_array_equal(gathered(open_rows(files, compensate=False, transform=None))[:300], EVENTS[:, :3])
@@ -347,7 +347,7 @@ def test_files_with_and_without_a_matrix_are_not_mixed(tmp_path: Path) -> None:
     assert_array_equal(model.score_samples(files)[:300], model.score_samples(files[1]))
     damaged = write(tmp_path / "c.fcs", SPILLOVER="2,B530-A,G780-A,1,0,0,1")
     assert_array_equal(model.score_samples(damaged), model.score_samples(files[1]))
-    with pytest.raises(ValueError, match=r"unknown channel 'G780-A'\. compensate=False leaves events"):
+    with pytest.raises(ValueError, match=r"unknown channel 'G780-A'\. compensate=False reads events"):
         model.fit(damaged)
 
 
@@ -378,7 +378,7 @@ def test_files_that_disagree_are_refused(tmp_path: Path) -> None:
         assert fewer.shape
     assert gathered(fewer.chosen(["CD3", "FSC-A"])).shape == (600, 2)
     with pytest.raises(
-        ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD8' in .*2\.fcs"
+        ValueError, match=r"channel 'B530-A' has marker 'CD3' in .*1\.fcs and 'CD8' in .*2\.fcs"
     ):
         assert folder("panel", NAMES, ["", "CD8", "CD4", ""]).shape
     assert folder("unlabelled", NAMES, ["", "", "cd4", ""]).shape == (600, 3)
@@ -411,7 +411,7 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path) -> None:
         (whole.replace(b"$BYTEORD/1,2,3,4/", b"$BYTEORD/3,4,1,2/"), "bytes in the order 3,4,1,2"),
         (whole.replace(b"$P2N", b"$Q2N"), r"no name \(\$P2N\) for channel 2 of 4"),
         (whole.replace(b"$P2N/B530-A/", b"$P2N/      /"), r"no name \(\$P2N\) for channel 2 of 4"),
-        (whole.replace(b"B530-A", b"R660-A"), "2 channels that are called 'R660-A'"),
+        (whole.replace(b"B530-A", b"R660-A"), "2 channels called 'R660-A'"),
         (whole.replace(b"$NEXTDATA/0/", b"$NEXTDATA/9/"), "several data sets"),
     ):
         assert content != whole
@@ -421,7 +421,7 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path) -> None:
                 reading(path)  # type: ignore[operator]
     start = int(whole[26:34])
     path.write_bytes(whole[:26] + f"{start + 4:8d}".encode() + whole[34:])
-    with pytest.raises(ValueError, match=rf"begin at byte {start + 4} by its header, {start} by its text"):
+    with pytest.raises(ValueError, match=rf"byte {start + 4} according to its header, and at byte {start}"):
         read_fcs(path)
 
 

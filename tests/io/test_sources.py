@@ -147,8 +147,8 @@ def test_rows_are_read_as_they_were_written(layout: dict[str, Any]) -> None:
         assert labels is None or np.array_equal(source.row_labels(), labels)
         # Some features are in the same blocks, and so are their codes; a fit reads few rows once.
         backwards = list(range(len(columns)))[::-1]
-        check(source.take(backwards), backwards)
-        check(source.take(backwards).take(backwards))
+        check(source.with_features(backwards), backwards)
+        check(source.with_features(backwards).with_features(backwards))
         if named:
             check(source.select([CHANNELS[columns[j]] for j in backwards]), backwards)
         if labels is not None:
@@ -156,7 +156,7 @@ def test_rows_are_read_as_they_were_written(layout: dict[str, Any]) -> None:
             coded = source.coded(classes)
             for _ in range(2):
                 check(coded, codes=codes)
-            check(coded.take(backwards), backwards, codes=codes)
+            check(coded.with_features(backwards), backwards, codes=codes)
         bare = source.unlabelled()
         assert (bare.has_labels, bare.feature_names) == (False, source.feature_names)
         assert gathered(bare)[1:] == (None, None)
@@ -198,8 +198,8 @@ def readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(reader_module, "_read_into", noted)
     if request.param == "many threads":
-        monkeypatch.setattr(reader_module, "_MOST_READERS", 4)
-        monkeypatch.setattr(reader_module, "_READER_BYTES", 500)
+        monkeypatch.setattr(reader_module, "_MOST_THREADS", 4)
+        monkeypatch.setattr(reader_module, "_BYTES_PER_THREAD", 500)
     return sizes
 
 
@@ -211,7 +211,7 @@ def test_threads_read_the_same_rows_and_notice_a_file_that_shrinks(
     np.save(path, np.asarray(X, order=order))  # type: ignore[call-overload]
     assert_array_equal(gathered(open_rows(path, chunk_rows=201))[0], X)
     whole = 201 * 8 * (3 if order == "C" else 1)
-    assert (max(readers) < whole) is (reader_module._READER_BYTES == 500)
+    assert (max(readers) < whole) is (reader_module._BYTES_PER_THREAD == 500)
     assert sum(readers) == X.nbytes
     (reader,) = open_rows(path).readers.values()
     blocks = reader.read(100)
@@ -238,7 +238,7 @@ def test_labels_are_coded_once_and_kept(tmp_path: Path) -> None:
     blocks = coded.blocks()
     next(blocks)
     blocks.close()
-    for each in (coded, coded, coded.take([0])):
+    for each in (coded, coded, coded.with_features([0])):
         labels = gathered(each)[1]
         assert_array_equal(labels, np.array([2, 1, 0, -1])[Y])
         assert labels is not None
@@ -432,7 +432,7 @@ def test_numbers_of_any_type_and_nulls(tmp_path: Path) -> None:
     assert rows.dtype == np.float64
     assert_array_equal(weights, [1.0, 0.0, 1.0])
     # Some features have the type of all, as in memory, where an array has one type.
-    assert gathered(source.take([0, 1]))[0].dtype == np.float64
+    assert gathered(source.with_features([0, 1]))[0].dtype == np.float64
     assert gathered(source.select(["f4", "f2"]))[0].dtype == np.float32
 
 
@@ -594,7 +594,7 @@ def test_features_go_by_name_or_marker_in_every_file(tmp_path: Path) -> None:
     source = open_rows([first, second])
     assert source.feature_names == ["x", "y"]
     assert_array_equal(gathered(source)[0], X[:200, :2])
-    assert_array_equal(gathered(source.take([1]))[0], X[:200, [1]])
+    assert_array_equal(gathered(source.with_features([1]))[0], X[:200, [1]])
     # Single precision only if all files have it.
     np.save(tmp_path / "3.npy", X.astype(np.float32))
     np.save(tmp_path / "4.npy", X)
@@ -603,7 +603,7 @@ def test_features_go_by_name_or_marker_in_every_file(tmp_path: Path) -> None:
     one = write(tmp_path / "1.fcs", X[:, :2], ["B530-A", "R660-A"], ["CD3", "CD4"])
     other = write(tmp_path / "2.fcs", X[:, 1::-1], ["B530-A", "R660-A"], ["CD4", "CD3"])
     with pytest.raises(
-        ValueError, match=r"channel 'B530-A' is marker 'CD3' in .*1\.fcs and 'CD4' in .*2\.fcs"
+        ValueError, match=r"channel 'B530-A' has marker 'CD3' in .*1\.fcs and 'CD4' in .*2\.fcs"
     ):
         assert open_rows([one, other]).shape
     source = open_rows([one, other], columns=["CD3", "CD4"], transform=None)
@@ -620,7 +620,7 @@ def test_rows_of_a_fit_are_read_once_if_they_are_few(tmp_path: Path, monkeypatch
         assert_array_equal(rows, first[0])
         assert_array_equal(labels, np.repeat([0, -1, 1], list(SIZES.values()))[: len(rows)])
         with pytest.raises(ValueError, match=r"a\.npy has changed"):
-            gathered(coded.take([0]))
+            gathered(coded.with_features([0]))
     files = study(tmp_path, ".npy")
     monkeypatch.setattr(sources, "CACHED_BYTES", X[:200, :2].nbytes - 1)
     streamed = open_rows(files).coded(np.array(list(SIZES)))
@@ -688,7 +688,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         "words.csv": r"column 'B530-A' holds text in .*words\.csv and numbers in .*a\.csv",
         "binary.csv": "neither text in UTF-8",
         "fraud.parquet": "cannot be read as a Parquet file",
-        "two.npy": r"has no names of features, unlike .*a\.csv",
+        "two.npy": r"has no feature names, unlike .*a\.csv",
         "wide.parquet": "has an infinite value: feature 'B530-A', row 150,",
     }.items():
         with pytest.raises((ValueError, OSError), match=words):

@@ -217,7 +217,7 @@ def test_columns_of_a_model_are_read_as_it_knows_them(tmp_path: Path) -> None:
     assert_array_equal(found[:, 4:], [[0, 1], [0, 2], [1, 3], [nan, 4]])
     assert [str(note) for note in rows.remarks()] == [
         "column 'level' has categories that the model does not know, in 1 rows: teal; "
-        "they are taken as missing values"
+        "they count as missing values"
     ]
     path.write_text("a,code,level,country\n1,007,?,NA\n2,007,a,DE\n")
     assert_array_equal(next(open_rows(path).encoded(known).blocks()).X[:, 4], [0, 0])
@@ -270,7 +270,7 @@ def test_files_have_the_categories_of_all_and_no_scale(tmp_path: Path) -> None:
     codes = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [nan] * 3])
     expected = np.column_stack([codes, np.arcsinh([2.0, -4.0, 6.0, 1.0, 0.0])])
     assert_allclose(np.concatenate([block.X for block in rows.blocks()]), expected)
-    taken = rows.take([3, 2])
+    taken = rows.with_features([3, 2])
     assert_allclose(np.concatenate([block.X for block in taken.blocks()]), expected[:, [3, 2]])
 
 

@@ -37,7 +37,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import load
-from skmix.engine.sources import memory
+from skmix.engine.sources import base
 
 CELLS = covering()
 ON_DEVICE = ("tensor", "single", "streamed")
@@ -89,7 +89,7 @@ def test_a_crossing(cell: Cell, tmp_path: Path) -> None:
 
 
 def test_cells_with_many_kernels_skip_some(tmp_path: Path) -> None:
-    if not memory.can_compile():
+    if not base.can_compile():
         pytest.skip("Numba, which compiles passes that skip kernels, is missing or switched off")
     from skmix.engine.estep import nearby
 
@@ -107,7 +107,7 @@ def test_cells_with_many_kernels_skip_some(tmp_path: Path) -> None:
 
 def check_all_sizes(cell: Cell, folder: Path) -> None:
     """Check a cell with few and with many rows; passes may skip kernels if there are many of these."""
-    with mock.patch.object(memory, "_MANY_KERNELS", cells.MANY):
+    with mock.patch.object(base, "_MANY_KERNELS", cells.MANY):
         for n_rows in cells.sizes(cell):
             check_cell(cell, n_rows, folder)
 

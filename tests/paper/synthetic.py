@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skmix.paper.records import (
-    BestRun,
-    Beyond,
-    FittedMixture,
-    Run,
-    Runs,
-    Settings,
-    StudyData,
-    StudyResults,
-)
+from skmix.paper.records import BestRun, Beyond, FittedMixture, Run, Runs, Settings, StudyData, StudyResults
 from skmix.paper.variants import (
     FEATURES,
     MAIN_KERNELS,
@@ -54,6 +45,14 @@ def make_run(**changes: Any) -> Run:
         "confusion": np.eye(10, dtype=np.int64),
     }
     return Run(**(values | changes))
+
+
+def same_runs(left: Run, right: Run) -> bool:
+    """Whether two runs agree in every bit."""
+    mine, theirs = vars(left).copy(), vars(right).copy()
+    same_counts = np.array_equal(mine.pop("confusion"), theirs.pop("confusion"))
+    likelihoods = mine.pop("log_likelihood"), theirs.pop("log_likelihood")
+    return same_counts and np.array_equal(*likelihoods, equal_nan=True) and mine == theirs
 
 
 @cache

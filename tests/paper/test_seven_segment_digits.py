@@ -14,29 +14,17 @@ from skmix.paper import LIT_SEGMENTS, bin_points, make_seven_segment_digits, sam
 Golden = Callable[[str], dict[str, Any]]
 
 # What a seven-segment display shows: top, upper right, lower right, bottom, lower left, upper left, middle.
-DISPLAY = {
-    0: "1111110",
-    2: "1101101",
-    3: "1111001",
-    4: "0110011",
-    5: "1011011",
-    6: "1011111",
-    7: "1110000",
-    8: "1111111",
-    9: "1111011",
-}
+LIT = "1111110 1101101 1111001 0110011 1011011 1011111 1110000 1111111 1111011"
+DISPLAY = dict(zip((0, 2, 3, 4, 5, 6, 7, 8, 9), LIT.split(), strict=True))
 # The places of the display above, in units of half length plus half width.
 PLACES = [(0, 2), (1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 0)]
 
 
-# ---------------------------------------------------------------- layout
-
-
-@pytest.mark.parametrize("digit", DISPLAY)
-def test_digits_light_the_segments_of_a_display(digit: int) -> None:
-    centres, _ = segment_layout(half_length=3.0, half_width=1.0).of_digit(digit)
-    lit = {place for place, on in zip(PLACES, DISPLAY[digit], strict=True) if on == "1"}
-    assert {(x / 4.0, y / 4.0) for x, y in centres} == lit
+def test_digits_light_the_segments_of_a_display() -> None:
+    for digit, shown in DISPLAY.items():
+        centres, _ = segment_layout(half_length=3.0, half_width=1.0).of_digit(digit)
+        lit = {place for place, on in zip(PLACES, shown, strict=True) if on == "1"}
+        assert {(x / 4.0, y / 4.0) for x, y in centres} == lit
 
 
 def test_lengths_are_variances() -> None:
@@ -45,9 +33,6 @@ def test_lengths_are_variances() -> None:
         assert lies == (centre[0] == 0.0)
         assert_allclose(covariance, np.diag([6.0, 0.5] if lies else [0.5, 6.0]))
     assert layout.bound == pytest.approx(1.8 * (2 * 3.0 + 3 * 0.25))
-
-
-# ---------------------------------------------------------------- points
 
 
 def test_points_have_the_means_and_covariances_of_their_segments() -> None:
@@ -78,14 +63,6 @@ def test_every_lit_segment_gives_the_same_number_of_points() -> None:
     points, _ = sample_points(digits, n_points=2, random_state=1, **settings)
     places = [layout.centres[segment - 1] for digit in digits for segment in LIT_SEGMENTS[digit]]
     assert_allclose(points, np.repeat(places, 2, axis=0), atol=0.02)
-    for digit in (0, 9):
-        centres, covariances = layout.of_digit(digit)
-        chosen = np.array(LIT_SEGMENTS[digit]) - 1
-        assert_array_equal(centres, layout.centres[chosen])
-        assert_array_equal(covariances, layout.covariances[chosen])
-
-
-# ---------------------------------------------------------------- images
 
 
 def test_images_of_the_published_points_are_the_published_images(golden: Golden) -> None:
@@ -153,19 +130,13 @@ def test_images_are_those_of_the_points_however_many_are_made_at_a_time(
     assert_array_equal(make_seven_segment_digits(4, random_state=2, **settings)[0], images)
 
 
-# ---------------------------------------------------------------- bad input
-
-
 @pytest.mark.parametrize(
     ("settings", "kind", "message"),
     [
         ({"n_per_digit": 0}, ValueError, "n_per_digit must be at least 1, got 0"),
-        ({"n_per_digit": 2.0}, TypeError, r"n_per_digit must be an integer, got 2\.0"),
         ({"n_per_digit": True}, TypeError, "n_per_digit must be an integer, got True"),
         ({"n_points": 0}, ValueError, "n_points must be at least 1, got 0"),
-        ({"half_length": True}, TypeError, "half_length must be a number, got True"),
         ({"half_length": 0.0}, ValueError, r"half_length must be positive and finite, got 0\.0"),
-        ({"half_width": -1}, ValueError, "half_width must be positive and finite, got -1"),
         ({"half_width": "wide"}, TypeError, "half_width must be a number, got 'wide'"),
         ({"variance_scale": np.inf}, ValueError, "variance_scale must be positive and finite, got inf"),
     ],
@@ -179,20 +150,14 @@ def test_impossible_digits_are_refused(settings: dict[str, Any], kind: type[Exce
     ("call", "kind", "message"),
     [
         (lambda: bin_points(np.zeros((2, 3)), [0, 0]), ValueError, r"shape \(points, 2\), got \(2, 3\)"),
-        (
-            lambda: bin_points([[0.0, np.nan]], [0]),
-            ValueError,
-            "points must be finite, but 1 of its 2 values",
-        ),
+        (lambda: bin_points([[0.0, np.nan]], [0]), ValueError, "points must be finite, but 1 of its 2"),
         (lambda: bin_points(np.zeros((2, 2)), [0]), ValueError, "2 points but 1 entries of image_index"),
         (lambda: bin_points(np.zeros((2, 2)), [0, 2], n_images=2), ValueError, "between 0 and 1, got 0 to 2"),
         (lambda: bin_points(np.zeros((2, 2)), [-1, 0]), ValueError, "between 0 and 0, got -1 to 0"),
         (lambda: bin_points(np.zeros((2, 2)), [0.0, 1.0]), TypeError, "must be integers, got float64"),
         (lambda: bin_points(np.zeros((2, 2)), [[0, 1]]), ValueError, r"one dimension, got shape \(1, 2\)"),
         (lambda: bin_points(np.zeros((0, 2)), [], n_images=-1), ValueError, "n_images must be at least 0"),
-        (lambda: sample_points([3, 10]), ValueError, "digits must lie between 0 and 9, got 10"),
         (lambda: sample_points([3, -2, 10]), ValueError, "digits must lie between 0 and 9, got -2"),
-        (lambda: segment_layout().of_digit(-1), ValueError, "digit must be between 0 and 9, got -1"),
         (lambda: segment_layout().of_digit(10), ValueError, "digit must be between 0 and 9, got 10"),
     ],
 )

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from study_runs import same_runs
-from synthetic import make_run
+from synthetic import make_run, same_runs
 
 from skmix.paper import (
     VARIANTS,

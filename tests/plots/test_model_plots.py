@@ -411,7 +411,7 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     for call, message in (
         (lambda: plot_projections(model, "z"), r"label='z' is not one of .*\['a', 'b', 'c'\]"),
         (lambda: plot_projections(model, "a", axes=two), "1 axes are needed, got 2"),
-        (lambda: plot_projections(model, axes=two, figure=Figure()), "either axes or a figure, not both"),
+        (lambda: plot_projections(model, axes=two, figure=Figure()), "axes cannot be combined with figure"),
         (
             lambda: plot_projections(model, "a", X[:, :1], y),
             "X has 1 features, but ",
@@ -419,11 +419,11 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         (lambda: plot_projections(model, "a", X, y[:-1]), "X has 60 rows but y has 59 labels"),
         (lambda: plot_projections(model, "a", features=[0, 2]), "feature 2 does not exist: the model has 2"),
         (lambda: draw_kernels(model, features=[0, -1]), "feature -1 does not exist: the model has 2"),
-        (lambda: draw_kernels(model, features=[0, 1, 0]), "one feature or in two, got 3"),
+        (lambda: draw_kernels(model, features=[0, 1, 0]), "one or two, got 3"),
         (lambda: plot_projections(model, features=["height"]), "feature 'height' is not one of"),
         (lambda: plot_projections(model, features=[]), "features is empty"),
         (lambda: draw_kernels(model, style="pretty"), "style='pretty' is not one of 'paper', 'accessible'"),
-        (lambda: plot_confusion(np.ones((2, 3))), r"a confusion matrix is square, got shape \(2, 3\)"),
+        (lambda: plot_confusion(np.ones((2, 3))), r"a confusion matrix must be square, got shape \(2, 3\)"),
         (lambda: plot_confusion(np.eye(2), labels="abc"), "2 classes but there are 3 labels"),
         (lambda: plot_confusion([[1, -1], [0, 1]]), "finite counts that are not negative"),
         (lambda: plot_reliability(classifier, X, y[:3]), "X has 60 rows but y has 3 labels"),

@@ -133,7 +133,7 @@ def test_pages_have_room_for_so_many_features_and_rows(monkeypatch: pytest.Monke
     wide = SharedKernelMixture(3, covariance_type="diag", **SETTINGS).fit(labelled(300)[0])
     (group,) = model_data(wide, title="model")["feature_sets"]
     assert len(group["features"]) + len(group["axes"]) == 40
-    assert group["note"].startswith("38 of the 300 features are offered")
+    assert group["note"].startswith("You can choose 38 of the 300 features")
     # Feature sets share the room.
     monkeypatch.setitem(model_data.__globals__, "_MAX_ENTRIES", 200)
     model = fitted(20, feature_sets=[list(range(10)), list(range(10, 20))], covariance_type="diag")
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_refused() -> None:
             "X has 1 features, but ",
         ),
         (lambda: model_page(model, title="m", X=X, y=y[1:]), "X has 120 rows but y has 119 labels"),
-        (lambda: model_page(model, title="m", y=y), "y was given without X"),
+        (lambda: model_page(model, title="m", y=y), "y needs X"),
         (lambda: model_page(named, title="m", X=other), "feature names"),
         (
             lambda: evaluation_page(replace(NUMBERS, confusion=np.eye(2)), title="m"),
@@ -331,7 +331,7 @@ def test_the_page_of_an_evaluation_is_read_and_sorted(chromium: Any, tmp_path: P
     chromium.execute_script("arguments[0].focus()", cell)
     cell.send_keys(Keys.ARROW_DOWN)
     assert chromium.find_element("id", "tip").text.splitlines() == [
-        f"4 rows of dog taken for {HOSTILE}",
+        f"4 rows of dog predicted as {HOSTILE}",
         "40.0 % of the 10 rows of dog",
         f"30.8 % of the 13 predictions of {HOSTILE}",
     ]

@@ -94,7 +94,7 @@ def embedded(page: str) -> dict[str, Any]:
 def test_the_shares_are_those_of_the_table() -> None:
     page = made_page()
     data = embedded(page)
-    assert_allclose(data["shares"], SHARES)
+    assert_allclose(data["proportions"], SHARES)
     assert_allclose(data["lower"], SHARES - WIDTH)
     assert_allclose(data["upper"], SHARES + WIDTH)
     assert [group["name"] for group in data["samples"]] == SAMPLES
@@ -111,14 +111,14 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     table = proportions(parts=(0, "T", 2))
     data = values(monkeypatch, model, named_ones, table, title="", cells=(X, y))
     of_kernels = populations.of_kernels
-    assert [part["kernels"] for part in data["parts"]] == [
+    assert [part["kernels"] for part in data["populations"]] == [
         np.flatnonzero(of_kernels == g).tolist() for g in range(3)
     ]
-    assert [part["label"] for part in data["parts"]] == ["0", "T", "2"]
-    assert [part["name"] for part in data["parts"]] == ["population 0", "T", "population 2"]
+    assert [part["label"] for part in data["populations"]] == ["0", "T", "2"]
+    assert [part["name"] for part in data["populations"]] == ["population 0", "T", "population 2"]
     assert data["members"] == of_kernels.tolist()
     assert_allclose(np.array(data["tree"], dtype=float), populations.tree, rtol=1e-4)
-    assert data["rows"]["parts"] == populations.predict(model, named(X)).tolist()
+    assert data["rows"]["populations"] == populations.predict(model, named(X)).tolist()
     assert [SAMPLES[place] for place in data["rows"]["samples"]] == y.tolist()
     weights = model.weights_ @ model.class_prior_
     for g, means in enumerate(data["profile"]["means"]):
@@ -130,7 +130,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     places = (means - means.min(axis=0)) / np.ptp(means, axis=0)
     assert_allclose(data["profile"]["places"], places, atol=0.011)
     assert data["profile"]["features"] == [HOSTILE, "CD3", "CD4", "CD8"]
-    assert [(part["mean"], part["range"]) for part in data["parts"]] == [
+    assert [(part["mean"], part["range"]) for part in data["populations"]] == [
         ("48.2", "20.0 – 60.0"),
         ("32.2", "20.0 – 42.0"),
         ("19.5", "0.040 – 60.0"),
@@ -145,7 +145,7 @@ def test_populations_are_those_of_the_model(monkeypatch: pytest.MonkeyPatch) -> 
     places = [int(np.abs(X - row).sum(axis=1).argmin()) for row in np.array(some["values"])[:4].T]
     assert len(set(places)) == 50
     assert some["samples"] == [SAMPLES.index(y[place]) for place in places]
-    assert some["parts"] == [data["rows"]["parts"][place] for place in places]
+    assert some["populations"] == [data["rows"]["populations"][place] for place in places]
 
 
 def test_profiles_are_of_the_markers_that_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_new_groups_are_compared_with_those_of_the_fit() -> None:
     """Their shares are not compared with each other's."""
     odd, fitted = unusual("bone marrow"), np.array([[0.3, 0.3, 0.4], [0.5, 0.4, 0.1], [0.9, 0.1, 0.0]])
     odd.loc[3, ["population", "proportion", "usual_proportion"]] = [1, 0.2, 0.33]
-    page = made_page(unusual=odd, fitted_shares=fitted)
+    page = made_page(unusual=odd, fitted_proportions=fitted)
     assert "population 1: 20.0 %, usually 33.0 %; population 2: 60.0 %, usually 10.0 %</td>" in page
     # Also where new samples have the names of those of the fit.
     X = np.repeat([[0.0], [9.0]], 200, axis=0) + np.random.RandomState(0).normal(size=(400, 1))
@@ -181,7 +181,7 @@ def test_names_of_markers_can_be_given() -> None:
     model, populations, _, _ = merged()
     found = study_page(model, populations, proportions(), title="", markers=["p", "q", "r", "s"])
     assert embedded(found)["mixture"]["features"] == ["p", "q", "r", "s"]
-    assert "Unusual samples were not judged: this takes at least 5 samples." in found
+    assert "Finding unusual samples takes at least 5 samples." in found
 
 
 def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,10 +189,10 @@ def test_kernels_without_populations(monkeypatch: pytest.MonkeyPatch) -> None:
     table = proportions("kernel", range(6), np.pad(SHARES, ((0, 0), (0, 3))))
     found = study_page(model, None, table, title="")
     data = values(monkeypatch, model, None, table, title="", cells=(X, y))
-    assert [part["label"] for part in data["parts"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
-    assert [part["name"] for part in data["parts"]] == [f"kernel k{k}" for k in range(6)]
+    assert [part["label"] for part in data["populations"]] == ["k0", "k1", "k2", "k3", "k4", "k5"]
+    assert [part["name"] for part in data["populations"]] == [f"kernel k{k}" for k in range(6)]
     assert data["tree"] is None
-    assert data["rows"]["parts"] == model.predict(named(X)).tolist()
+    assert data["rows"]["populations"] == model.predict(named(X)).tolist()
     assert '<section id="merges">' not in found
 
 
@@ -204,9 +204,9 @@ def test_unusual_groups_are_marked_with_what_differs() -> None:
     # The share is that of the table, whatever the rows were counted to.
     assert made_page(unusual=unusual("bone marrow").assign(proportion=0.7)) == page
     rows = made_page(unusual=unusual("bone marrow", p_composition=0.7, p_likelihood=1e-6, z_likelihood=-6.0))
-    assert ">its cells are less likely than those of others (-6.0 SD)</td>" in rows
+    assert ">its cells are less likely than those of other samples (-6.0 SD)</td>" in rows
     both = made_page(unusual=unusual("bone marrow", p_likelihood=1e-6, z_likelihood=6.0))
-    assert "usually 10.0 %; its cells are more likely than those of others (+6.0 SD)</td>" in both
+    assert "usually 10.0 %; its cells are more likely than those of other samples (+6.0 SD)</td>" in both
     unknown = made_page(unusual=unusual("bone marrow", p_likelihood=np.nan, z_likelihood=np.nan))
     assert "usually 10.0 %</td><td>1.5e-09</td><td>–</td>" in unknown
     # The share that differs most from the median of the others, 10 %, is named beside the least probable one.
@@ -312,7 +312,7 @@ def test_the_page_follows_its_controls(chromium: Any, written: Path) -> None:
     assert lines() == ["bone marrow", HOSTILE, "blood 2", "blood 10"]
     shades = "return [...document.querySelectorAll('#heat td[data-i]')].map((c) => c.style.cssText)"
     before = chromium.execute_script(shades)
-    chromium.execute_script("document.querySelector('input[name=shade][value=part]').click()")
+    chromium.execute_script("document.querySelector('input[name=shade][value=population]').click()")
     assert chromium.execute_script(shades) != before
 
     def drawn() -> str:
@@ -323,7 +323,7 @@ def test_the_page_follows_its_controls(chromium: Any, written: Path) -> None:
         choose(chromium, control, value)
         seen.add(drawn())
     assert len(seen) == 4
-    beside = chromium.find_elements("css selector", "#plane-shares tbody tr")
+    beside = chromium.find_elements("css selector", "#plane-proportions tbody tr")
     assert [row.text for row in beside] == ["0 20.0 17.0 – 23.0", "1 20.0 18.0 – 22.0", "2 60.0 59.0 – 61.0"]
     button = chromium.find_elements("css selector", "#plane-planes button")[0]
     chromium.execute_script("arguments[0].click()", button)

@@ -257,7 +257,7 @@ def print_model(described: dict[str, Any], name: str) -> None:
 
 def _print_weights(part: dict[str, Any], labels: list[str]) -> None:
     """Print how much each class uses each kernel: the kernels with most rows, and the classes that fit."""
-    from skmix.plots._models import part_label
+    from skmix.plots._models import short_name
 
     weights, shares = part["weights"], part["shares"]
     terminal = console()
@@ -266,7 +266,7 @@ def _print_weights(part: dict[str, Any], labels: list[str]) -> None:
     n_shown = max(1, sum(end <= terminal.width for end in ends) - 1)
     kernels = sorted(range(len(shares)), key=lambda k: -shares[k])[:_MAX_LINES]
     rows = [
-        [part_label(k), *(f"{number:.3f}" for number in (shares[k], *weights[k][:n_shown]))] for k in kernels
+        [short_name(k), *(f"{number:.3f}" for number in (shares[k], *weights[k][:n_shown]))] for k in kernels
     ]
     terminal.print(table(["kernel", "share", *labels[:n_shown]], rows))
     _print_more(len(weights) - _MAX_LINES, "kernels")
@@ -320,7 +320,7 @@ def print_study(outcome: dict[str, Any], proportions: Any, part: str, *, err: bo
 
 def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, part: str) -> None:
     """Print the proportions in the first samples and populations in percent."""
-    from skmix.plots._models import part_label
+    from skmix.plots._models import short_name
 
     shares = 100.0 * proportions["proportion"].to_numpy().reshape(len(samples), -1)
     terminal = console()
@@ -331,7 +331,7 @@ def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, part
         [name, str(each["cells"]), *(f"{share:.1f}" for share in own[:n_shown])]
         for name, each, own in zip(names, samples, shares, strict=False)
     ]
-    headings = (part_label(each, part) for each in proportions[part][:n_shown])
+    headings = (short_name(each, part) for each in proportions[part][:n_shown])
     terminal.print(table(["sample", "cells", *headings], rows))
     left = {"sample": len(samples) - len(names), part: shares.shape[1] - n_shown}
     more = " and ".join(counted(number, f"more {what}") for what, number in left.items() if number > 0)

@@ -99,7 +99,7 @@ def read_to_fit(
             rows.X[:, numeric], [n for n, own in zip(names, numeric, strict=True) if own]
         )
     kinds = kinds_of(source)
-    for each in without_constants(reader.found)[1] if isinstance(reader, TableReader) else ():
+    for each in without_constants(reader.inferred_kinds)[1] if isinstance(reader, TableReader) else ():
         note(f"{in_options(each)}.")
     for each in remarks:
         note(in_options(each))
@@ -208,7 +208,7 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
     if len(absent) == len(columns):
         _check_present(list(reader.table.types), absent)
     if absent:
-        note(f"columns that are not there: {listed(absent)}; they are taken as missing values.")
+        note(f"columns that are not there: {listed(absent)}; they count as missing values.")
     if ignored := [name or "(no name)" for name in present if name not in columns]:
         note(f"ignored, not a feature of the model: {listed(ignored)}.")
     wider = replace(reader, table=reader.table.with_missing(absent), columns=list(columns))

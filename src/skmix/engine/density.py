@@ -16,10 +16,9 @@ from .compute.arrays import has_gaps, is_numpy, like, namespace, safe_log, to_nu
 from .compute.threads import Workers, workers
 from .estep import device, gaps
 from .estep.completion import given
-from .estep.coverage import DEVICE
 from .estep.gaps import group_rows
 from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded, worth_compiling
-from .estep.terms import log_mix
+from .estep.terms import DEVICE, log_mix
 from .estep.terms import log_sum as log_sum
 from .model import FARTHEST, FloatArray, IntArray, Parameters, scale_of
 from .rules.likelihood import all_weights

@@ -203,7 +203,7 @@ class Passes:
         factor: Factor,
         *,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
         skips: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step; unlabelled rows are the last column of the statistics.
@@ -213,7 +213,7 @@ class Passes:
         """
         mixed, summary = for_pass(parameters), self.source.summary
         setting = self.setting if skips else replace(self.setting, skips=False)
-        statistics, origins = self.source.expect(mixed, factor, setting, centres, moments)
+        statistics, origins = self.source.expect(mixed, factor, setting, centres, with_moments)
         if parameters.class_prior is not None:
             # Joint with the label, so that the sum over all rows is the likelihood that EM maximises.
             prior, xp = parameters.class_prior, namespace(parameters.class_prior)
@@ -485,7 +485,7 @@ class Run:
 
     def _log_likelihood(self, parameters: Parameters, factor: Factor) -> FloatArray:
         """Return the log-likelihoods (R, C) of parameters, −inf where a covariance is singular."""
-        statistics, _ = self._passes.expect(parameters, factor, moments=False)
+        statistics, _ = self._passes.expect(parameters, factor, with_moments=False)
         found = to_numpy(statistics.log_likelihood)
         return np.where(to_numpy(factor.usable)[:, None], found, -np.inf)
 

@@ -6,14 +6,17 @@ data and starts differ even where the seeding rule itself is deterministic.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import starmap
 
 import numpy as np
+from scipy.sparse import csc_array
 from scipy.spatial import KDTree
 
-from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, take, to_numpy
+from .compute.arrays import Array, as_float64, constant, is_numpy, namespace, pick, to_numpy
 from .model import FARTHEST, FloatArray, Frame, IntArray, Parameters, Regulariser
 from .structures import Structure
 
@@ -33,6 +36,8 @@ _MOST_SWAPS = 1000
 _CONVERGED = 1e-6
 # Most passes of k-means over all rows: EM refines what is left.
 _MOST_LLOYD_PASSES = 30
+# Centres above which clusters are summed by sparse products, whose cost does not grow with their number.
+_MANY_CENTRES = 16
 # Numbers in the rows and distances that k-means holds at a time.
 _NUMBERS_AT_ONCE = 1 << 20
 # Share of the features' variances mixed into a start's covariance, for conditioning with few rows.
@@ -325,22 +330,29 @@ def _cuts(n_rows: int, width: int) -> list[slice]:
 
 def _sum_clusters(pieces: Iterable[tuple[Array, Array]], centres: Array) -> Array:
     """Return the sums (R, K, V) of values (n, V) over the rows x (n, M) nearest to each centre (R, K, M)."""
-    xp, total = namespace(centres), 0.0
-    if centres.shape[1] == 1:
+    xp, n_centres = namespace(centres), centres.shape[1]
+    if n_centres == 1:
         return xp.ones_like(centres[..., :1]) * sum(xp.sum(values, axis=0) for _, values in pieces)
-    numbers = constant(np.arange, centres.shape[1], example=centres)[:, None]
-    squares = xp.sum(centres**2, axis=-1)[..., None]
-    for x, values in pieces:
-        nearest = xp.argmin(squares - 2.0 * (centres @ x.T), axis=1)
-        total = total + xp.astype(nearest[:, None, :] == numbers, xp.float64) @ values
-    return total
+    numbers = constant(np.arange, n_centres, example=centres)[:, None]
+    halves = 0.5 * xp.vecdot(centres, centres)[:, None]
+
+    def sums_of(x: Array, values: Array) -> Array:
+        nearest = xp.argmax(x @ centres.mT - halves, axis=-1)
+        if not is_numpy(x) or n_centres <= _MANY_CENTRES:
+            return xp.astype(nearest[:, None] == numbers, xp.float64) @ values
+        ones, ends = np.ones(len(x)), np.arange(len(x) + 1)
+        own = [csc_array((ones, index, ends), shape=(n_centres, len(x))) for index in nearest]
+        return np.stack([each @ values for each in own])
+
+    return reduce(operator.add, starmap(sums_of, pieces))
 
 
 def _means(sums: Array, centres: Array) -> Array:
     """Return the means (R, K, M) of clusters from their sums (R, K, V); without rows a centre stays."""
     xp, n_features = namespace(sums), centres.shape[-1]
-    counts = xp.sum(sums[..., n_features:], axis=-1)[..., None]
-    return xp.where(counts > 0, sums[..., :n_features] / xp.where(counts > 0, counts, 1.0), centres)
+    counts = xp.sum(sums[..., n_features:], axis=-1, keepdims=True)
+    filled = counts > 0
+    return xp.where(filled, sums[..., :n_features] / xp.where(filled, counts, 1.0), centres)
 
 
 def _scatter(second: FloatArray, sums: FloatArray, centres: FloatArray, frame: Frame) -> FloatArray:
@@ -376,7 +388,7 @@ def draw_seeds(sample: Array, first: int, chances: Array) -> Array:
         cumulative = nearest.cumsum(0)
         # With fewer distinct rows than seeds all distances are zero, and the last row is repeated.
         place = xp.searchsorted(cumulative[:-1], chance * cumulative[-1:], side="right")
-        seeds.append(take(sample, place, axis=0))
+        seeds.append(pick(sample, place))
     return xp.concat(seeds)
 
 

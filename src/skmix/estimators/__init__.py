@@ -1,4 +1,4 @@
-"""scikit-learn's contract around the engine."""
+"""Estimators with scikit-learn's interface, on the engine."""
 
 from .callbacks import Checkpoint
 from .classifier import SharedKernelClassifier

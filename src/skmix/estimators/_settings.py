@@ -1,4 +1,4 @@
-"""Check settings: tails, tolerances, starts, priors, and features by index or name."""
+"""Check settings of estimators: tails, tolerances, starts, priors, and features by index or name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..engine.structures import Structure, structure_of
 from ..engine.tails import NONE, StudentT
 from ..io.encoding import Kind, features_by_column
 
-# Probabilities sum to one within this.
+# Largest deviation of a sum of probabilities from one.
 _SUM_TOLERANCE = 1e-6
-# With smaller variances, the squares of rows in units of the deviations overflow.
+# Smallest variance: the squares of rows, divided by a smaller one, overflow.
 _LEAST_VARIANCE = 1e-305
-# With more features than this, and more than rows, full covariances take too long.
+# Full covariances take too long with more features than this, if there are also fewer rows than features.
 _MANY_FEATURES = 500
 
 
@@ -31,13 +31,13 @@ def as_numbers(values: Any, name: str) -> FloatArray:
 
 
 def check_count(count: Any, what: str, otherwise: str = "") -> None:
-    """Refuse anything but an integer of at least one; the error begins with `what`."""
+    """Raise ValueError, which begins with `what`, unless `count` is an integer of at least one."""
     if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
         raise ValueError(f"{what} an integer of at least 1{otherwise}, got {count!r}.")
 
 
 def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatArray:
-    """Return non-negative numbers of that shape whose columns sum to one."""
+    """Return non-negative numbers of this shape, normalised so that columns sum to one."""
     array = as_numbers(values, name)
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
@@ -53,7 +53,7 @@ def check_distribution(values: Any, shape: tuple[int, ...], name: str) -> FloatA
 
 
 def check_covariances(values: Any, structure: Structure, n_kernels: int, n_features: int) -> FloatArray:
-    """Return covariances of the right shape, symmetric and positive definite."""
+    """Return covariances; raise ValueError unless they are symmetric and positive definite."""
     array = as_numbers(values, "covariances")
     shape = structure.shape(n_kernels, n_features)
     if array.shape != shape:
@@ -74,14 +74,14 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
         deviations = np.sqrt(np.abs(np.diagonal(full, axis1=1, axis2=2)))
         products = deviations[:, :, None] * deviations[:, None, :]
         gaps = np.abs(full - np.swapaxes(full, 1, 2))
-        crooked = np.any(gaps > 1e-6 * products, axis=(1, 2))
-        if crooked.any():
-            k = int(crooked.argmax())
+        asymmetric = np.any(gaps > 1e-6 * products, axis=(1, 2))
+        if asymmetric.any():
+            k = int(asymmetric.argmax())
             raise ValueError(
                 f"the covariance of kernel {k} is not symmetric: entries differ by {gaps[k].max():.3g}."
             )
         array = 0.5 * (array + np.swapaxes(array, -1, -2))
-    # The engine's criterion does not depend on the units of features.
+    # The engine's test of definiteness does not depend on the units of features.
     if not structure.factor(array[None], n_features).usable[0]:
         k, smallest = _least_definite(structure.to_full(array[None], n_kernels, n_features)[0])
         raise ValueError(
@@ -98,9 +98,9 @@ def check_covariances(values: Any, structure: Structure, n_kernels: int, n_featu
 
 
 def _least_definite(matrices: FloatArray) -> tuple[int, float]:
-    """Return which of covariances (K, M, M) is furthest from positive definite, and by which eigenvalue.
+    """Return the kernel of covariances (K, M, M) with the smallest eigenvalue, and that eigenvalue.
 
-    It is that of the correlations, or a variance that is not positive.
+    Eigenvalues are those of the correlations; a variance that is not positive counts as one.
     """
     smallest = np.diagonal(matrices, axis1=1, axis2=2).min(axis=1)
     for k in np.flatnonzero(smallest > 0):
@@ -110,7 +110,7 @@ def _least_definite(matrices: FloatArray) -> tuple[int, float]:
 
 
 def is_wide(n_rows: int, n_features: int) -> bool:
-    """Return whether there are too many features for covariances of all pairs of them."""
+    """Return whether there are too many features for full covariances."""
     return n_features > max(n_rows, _MANY_FEATURES)
 
 
@@ -172,7 +172,7 @@ def check_tol(tol: Any) -> tuple[str, float]:
 
 
 def freeze_of(model: Any) -> str | None:
-    """Return which parameters keep their value in the given start: 'kernels', 'weights' or none."""
+    """Return the parameters that a given start keeps fixed: 'kernels', 'weights' or None."""
     starts = model.init if isinstance(model.init, list) else [model.init]
     found = {start.get("freeze") for start in starts if isinstance(start, Mapping)} or {None}
     if len(found) > 1:
@@ -184,7 +184,7 @@ def freeze_of(model: Any) -> str | None:
 
 
 def is_robust_fit(model: Any) -> bool:
-    """Return whether a fitted model has t kernels or a background, whatever its settings are now."""
+    """Return whether a model was fitted with t kernels or a background, whatever its settings are now."""
     parts = getattr(model, "models_", [model])
     return any(hasattr(each, name) for each in parts for name in ("kernel_degrees_", "background_weights_"))
 
@@ -196,10 +196,10 @@ def check_start(
     n_classes: int,
     default_covariance: FloatArray,
 ) -> Parameters:
-    """Return the starting point that a dict of `means` (K, M), `covariances` and `weights` (K, L) describes.
+    """Return the start in a dict of `means` (K, M), `covariances`, `weights` (K, L) and `degrees` (K,).
 
-    It may have `degrees` (K,) of freedom too. Covariances default to the features' variances (M,) over
-    K^(2/M), weights to uniform ones; without `n_kernels`, K is that of the means.
+    Only means are required. Covariances default to `default_covariance` (M,), the variances of the features,
+    over K^(2/M), and weights to uniform ones. Without `n_kernels`, the means determine K.
     """
     unknown = set(start) - {"means", "covariances", "weights", "degrees", "freeze"}
     if unknown or "means" not in start:
@@ -235,9 +235,9 @@ def check_start(
 def check_features(
     features: Iterable[Any], n_features: int, names: Sequence[str] | None, where: str, *, once: bool = True
 ) -> list[int]:
-    """Return features given by index or name as indices: at least one, and each `once`.
+    """Return the column indices of features given by index or name, without repetition if `once`.
 
-    `where` they were given is for the errors.
+    Errors call the features `where`.
     """
     # Sets have no order, and generators can be read only once.
     if isinstance(features, (str, Mapping)) or not hasattr(features, "__getitem__"):
@@ -264,7 +264,7 @@ def check_features(
 
 
 def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] | None) -> dict[int, float]:
-    """Return known values by column index, finite and fewer than there are features."""
+    """Return given values by column index; they must be finite, and some feature must be left."""
     if not isinstance(given, Mapping):
         raise ValueError(f"given must be a dict from features to values, got {given!r}.")
     columns = check_features(list(given), n_features, names, "given")
@@ -316,7 +316,7 @@ def check_feature_sets(
 
 
 def check_covariance_prior(prior: Any, n_features: int) -> tuple[float, FloatArray | None]:
-    """Return the strength in rows, and the covariance when given, of the inverse-Wishart prior."""
+    """Return the strength of the inverse-Wishart prior, in rows, and its covariance if it is given."""
     if isinstance(prior, tuple):
         if len(prior) != 2:
             raise ValueError(f"covariance_prior as a tuple is (rows, covariance), got {len(prior)} entries.")
@@ -333,7 +333,7 @@ def check_covariance_prior(prior: Any, n_features: int) -> tuple[float, FloatArr
 
 
 def prior_of_columns(prior: Any, columns: list[int], n_features: int) -> tuple[float, FloatArray]:
-    """Return the part of a pair of rows and covariance that some of the features have."""
+    """Return the prior on covariances, rows and covariance, of some features."""
     rows, covariance = check_covariance_prior(prior, n_features)
     assert covariance is not None
     return rows, covariance[columns] if covariance.ndim == 1 else covariance[np.ix_(columns, columns)]

@@ -1,8 +1,7 @@
 """Progress, monitoring and checkpoints of a fit, through scikit-learn's callbacks.
 
-A fit is a task and each of its passes a subtask; with several feature sets, each set is a task of its own,
-below the fit and above its passes.
-After a pass, callbacks may ask for an estimator that is fitted as far as the pass has come.
+A fit is a task, and each of its passes a subtask; with several feature sets, each set is a task between the
+fit and its passes. After a pass, callbacks may ask for an estimator fitted up to that pass.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ try:
 except ImportError:  # before scikit-learn 1.9
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Adds `set_callbacks` for a `Checkpoint`, which needs nothing of scikit-learn's callbacks."""
+        """Adds `set_callbacks` for a `Checkpoint`, which does not use scikit-learn's callbacks."""
 
         def set_callbacks(self, *callbacks: Any) -> Any:
-            """Set the callbacks of the estimator; none removes them."""
+            """Set the callbacks of the estimator; without any, remove them."""
             if not all(isinstance(callback, Checkpoint) for callback in callbacks):
                 raise TypeError("Callbacks other than Checkpoint need scikit-learn 1.9 or later.")
             self._skl_callbacks = list(callbacks)
             return self
 
         def __sklearn_clone__(self) -> Any:
-            """Return an unfitted estimator of the same settings and callbacks."""
+            """Return an unfitted estimator with the same settings and callbacks."""
             other = super().__sklearn_clone__()  # type: ignore[misc]
             return other.set_callbacks(*getattr(self, "_skl_callbacks", ()))
 
 
-# ---------------------------------------------------------------- watchers of all fits
+# ---------------------------------------------------------------- progress of all fits
 
 
 class Report(Protocol):
     """A function to call after each step."""
 
     def __call__(self, message: str, *, share: float | None = None) -> None:
-        """Show a message, and the share of the work that is done, if steps differ in work."""
+        """Show a message and, if steps differ in work, the share of the work that is done."""
 
 
 Watcher = Callable[[str, int | None], AbstractContextManager[Report]]
@@ -63,9 +62,9 @@ watcher_of_fits: ContextVar[Watcher | None] = ContextVar("watcher", default=None
 def watched_by(watcher: Watcher) -> Iterator[None]:
     """Report the progress of all fits in the body to a watcher.
 
-    It is called with the title and the number of steps of what begins, None if it is unknown, and returns a
-    context that yields a function to call after each step with a message. If steps differ in work, the
-    function also gets the `share` that is done, from 0 to 1.
+    A watcher takes a title and the number of steps, None if it is unknown. It returns a context that yields a
+    function to call after each step, with a message and, if steps differ in work, the `share` of the work
+    that is done, from 0 to 1.
     """
     before = watcher_of_fits.set(watcher)
     try:
@@ -75,13 +74,13 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report]:
-    """Return a context of a function to call after each of `total` steps with a message."""
+    """Return a context that yields a function to call after each of `total` steps, with a message."""
     watcher = watcher_of_fits.get()
     return nullcontext(_unseen) if watcher is None else watcher(title, total)
 
 
 def _unseen(message: str, *, share: float | None = None) -> None:
-    """Report to nobody."""
+    """Show nothing."""
 
 
 # ---------------------------------------------------------------- the passes of a fit
@@ -90,7 +89,7 @@ def _unseen(message: str, *, share: float | None = None) -> None:
 class Monitor:
     """Calls the callbacks of an estimator while its `n_parts` mixtures are fitted.
 
-    X, y and sample_weight are as given to `fit`; `path` is the file of a `Checkpoint`, if there is one.
+    X, y and sample_weight are the arguments of `fit`; `path` is the file of a `Checkpoint`, if there is one.
     """
 
     def __init__(
@@ -110,10 +109,10 @@ class Monitor:
     def part(
         self, number: int, attributes: Callable[..., dict[str, Any]] | None, n_rows: float
     ) -> dict[str, Any]:
-        """Return the arguments of `fit_model` that watch and save the passes of one mixture.
+        """Return the arguments of `fit_model` that report and save the passes of one mixture.
 
-        `attributes` makes the attributes of a fitted estimator of the parameters and log-likelihood of the
-        best start; `n_rows` is the number of rows, or the sum of their weights.
+        `attributes` takes the parameters and log-likelihood of the best start, and returns the attributes of
+        a fitted estimator; `n_rows` is the number of rows, or the sum of their weights.
         """
         path, watching = self._path, None
         if path is not None:
@@ -133,7 +132,7 @@ class Monitor:
         best, since = float("nan"), time.monotonic()
 
         def after_pass(run: Run, frame: Frame, structure: Structure, log_volume: float) -> None:
-            """Report a pass; the log-likelihood in the frame is larger by `log_volume`."""
+            """Report a pass; in the frame, the log-likelihood is larger by `log_volume`."""
             nonlocal best, since
             totals = run.totals()
             start = int(np.argmax(totals))
@@ -148,14 +147,14 @@ class Monitor:
             if task is None:
                 return
 
-            def reached() -> dict[str, Any] | None:
+            def current() -> dict[str, Any] | None:
                 if attributes is None:
                     return None
                 return attributes(frame.leave(run.state().parameters, structure).take(start), total)
 
-            own = task.subcontext("pass")
-            own.call_on_fit_task_begin(**self._given)
-            own.call_on_fit_task_end(**self._given, reconstruction_attributes=reached)
+            one_pass = task.subcontext("pass")
+            one_pass.call_on_fit_task_begin(**self._given)
+            one_pass.call_on_fit_task_end(**self._given, reconstruction_attributes=current)
 
         with progress_bar("passes", self._max_iter) as report:
             yield after_pass
@@ -163,7 +162,7 @@ class Monitor:
             task.call_on_fit_task_end(**self._given)
 
     def close(self) -> None:
-        """End the task of the fit, and remove its checkpoints."""
+        """End the task of the fit and remove its checkpoints."""
         if self._fit is not None:
             self._fit.call_on_fit_task_end(**self._given)
         for path in self._written:
@@ -173,20 +172,20 @@ class Monitor:
 # ---------------------------------------------------------------- checkpoints
 
 _KIND = "Checkpoint"
-# Least seconds between two files: a pass over few rows takes less time than writing one.
+# Seconds between two writes: a pass over few rows takes less time than writing a file.
 _EVERY = 5.0
-# These settings may differ when a fit is resumed: they do not change its result.
+# Settings that may change when a fit is resumed, because they do not affect its result.
 _FREE = {"max_iter", "n_jobs", "random_state", "warm_start"}
-# Relative tolerance of row statistics: a restarted cluster sums in another order.
+# Tolerance of row statistics: a restarted cluster sums in another order.
 _TOLERANCE = 1e-9
 
 
 class Checkpoint:
     """Callback that saves the passes of a fit in a file, so that an interrupted fit can be resumed.
 
-    `fit` writes the file every few seconds and when it fails. A later `fit` with the same rows and settings
-    resumes there; when it ends, the file is removed. With feature sets there is a file for each.
-    The passes that find a common covariance (``covariance_prior='auto'``) are not saved.
+    `fit` writes the file every few seconds, and when it fails. A later `fit` with the same rows and settings
+    resumes there and removes the file at its end. With several feature sets, there is a file for each. The
+    passes that find a common covariance (``covariance_prior='auto'``) are not saved.
 
     Parameters
     ----------
@@ -203,13 +202,13 @@ class Checkpoint:
         self.path = path
 
     def setup(self, estimator: Any, context: Any) -> None:
-        """Do nothing: `fit` itself reads and writes the file, which needs more than callbacks are given."""
+        """Do nothing: `fit` reads and writes the file itself, since callbacks do not get its state."""
 
     teardown = on_fit_task_begin = on_fit_task_end = setup
 
 
 def checkpoint_path(estimator: Any) -> Path | None:
-    """Return the file of the estimator's `Checkpoint`, if it has one; refuse one that cannot be written."""
+    """Return the file of the estimator's `Checkpoint`, if it has one; raise ValueError if it is invalid."""
     for callback in getattr(estimator, "_skl_callbacks", ()):
         if isinstance(callback, Checkpoint):
             path = Path(callback.path)
@@ -226,11 +225,11 @@ def checkpoint_path(estimator: Any) -> Path | None:
 
 
 class SavedRun:
-    """The passes of one model's fit in a file: arrays and plain values, nothing that could run.
+    """The state of one mixture's fit in a file of arrays and plain values, which contains no code.
 
-    The file says which fit it belongs to, by the settings of the model, the frame of the rows, and the labels
-    and sizes (L,) of the classes. `prior` is the learnt prior on covariances, rows and covariance, found
-    before the first pass that is saved.
+    The settings of the model, the frame of the rows, and the labels and sizes (L,) of the classes identify
+    the fit. `prior` is the learnt prior on covariances, in rows and covariance, which is found before the
+    first pass.
     """
 
     def __init__(self, path: Path, model: Any, frame: Frame, classes: np.ndarray, sizes: FloatArray) -> None:
@@ -247,14 +246,14 @@ class SavedRun:
         self._written = time.monotonic()
 
     def __call__(self, run: Run) -> None:
-        """Write the state of the fit, if it is time; the first pass is always written."""
+        """Write the state after the first pass, and then every few seconds."""
         first = self._run is None
         self._run = run
         if first or time.monotonic() - self._written >= _EVERY:
             self.write()
 
     def write(self) -> int:
-        """Write the state of the fit, and return after how many passes; 0 when there was none yet."""
+        """Write the state of the fit, and return its number of passes; 0 before the first."""
         if self._run is None:
             return 0
         state = self._run.state()
@@ -265,9 +264,9 @@ class SavedRun:
         return int(state.n_iter.max())
 
     def read(self) -> RunState | None:
-        """Return the state at which the fit was interrupted; None when there is no file.
+        """Return the state of the interrupted fit; None if there is no file.
 
-        A file that is not a checkpoint, or of another fit, is refused with the difference.
+        Raise ValueError if the file is not a checkpoint, or belongs to another fit.
         """
         if not self.path.exists():
             return None
@@ -279,19 +278,19 @@ class SavedRun:
                 "or remove the file to start again."
             ) from error
         if not isinstance(record, Record) or record.kind != _KIND:
-            raise ValueError(f"{self.path} is not a checkpoint but another file. Use another path.")
+            raise ValueError(f"{self.path} is not a checkpoint. Use another path.")
         difference = self._difference(record.fields["settings"], record.fields["rows"])
         if difference:
             raise ValueError(
-                f"The checkpoint {self.path} is of another fit: {difference}. Fit with the same rows and "
-                "settings to resume it, use another path, or remove the file to start again."
+                f"The checkpoint {self.path} belongs to another fit: {difference}. Fit with the same rows "
+                "and settings to resume it, use another path, or remove the file to start again."
             )
         prior = record.fields.get("prior")
         self.prior = None if prior is None else (float(prior[0]), np.array(prior[1]))
         return RunState.from_dict(record.fields["state"])
 
     def _difference(self, settings: dict[str, str], rows: dict[str, FloatArray]) -> str:
-        """Return how another fit differs from this one; an empty text if it does not."""
+        """Return the first difference between another fit and this one, in words; empty if there is none."""
         for name in sorted(settings.keys() | self._settings.keys()):
             theirs, ours = settings.get(name), self._settings.get(name)
             if theirs != ours:
@@ -303,7 +302,7 @@ class SavedRun:
 
 
 def _text(value: Any) -> str:
-    """Return a text that is equal for equal settings, whatever the types and layouts of their arrays."""
+    """Return a text that is equal for equal settings, whatever the type and layout of arrays."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, (bool, int, float, str)):
         return repr(value)
@@ -317,7 +316,7 @@ def _text(value: Any) -> str:
 
 @contextmanager
 def saving(run: SavedRun) -> Iterator[None]:
-    """Write the last pass when the body ends or fails, and say so in the error."""
+    """Write the state when the body ends or fails; if it fails, mention the file in the error."""
     try:
         yield
     except BaseException as error:

@@ -240,7 +240,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         )
 
     def _check_classes(self, classes: np.ndarray) -> None:
-        decisions.check_outlier_label(self.outlier_label, classes, rejects=self.reject_below is not None)
+        if self.outlier_label is not None:
+            decisions.check_outlier_label(self.outlier_label, classes, rejects=self.reject_below is not None)
 
     def _after_fit(self, training: Training) -> None:
         if self.reject_below is not None:

@@ -1,7 +1,7 @@
-"""Cross-fitting: how a model treats rows that it has not seen.
+"""Cross-fitting: the densities of rows that a model has not seen.
 
-A model describes its own training rows better than new ones. So a threshold, or the number of rounds to tune,
-comes from rows that were held out of a fit with the same settings.
+A model fits its training rows better than new ones. Thresholds therefore come from rows that were held out of
+a fit with the same settings.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .densities import log_density
 from .holdout import stratified_folds
 from .rows import Training, sent, warn_caller
 
-# Folds of a threshold.
+# Number of folds for a threshold.
 _N_FOLDS = 10
-# Folds where every fit is tuned, which takes many times as long.
+# Number of folds if every fit is tuned, which takes many times as long.
 _N_FOLDS_TO_TUNE = 4
-# Stop after this many held-out rows.
+# Number of held-out rows that is enough for a threshold.
 _ENOUGH = 2000
 
 
@@ -38,17 +38,17 @@ def held_out_densities(
     finish: Callable[[Any, Block], None] | None = None,
     groups: np.ndarray | None = None,
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return log p(x), shape (n,), of rows by fits that have not seen them, and the rows' weights (n,).
+    """Return log p(x), shape (n,), of rows under fits that have not seen them, and the rows' weights (n,).
 
-    `estimator` is fitted to the rows, which have class codes; it may be a search that averages mixtures and
-    keeps their shares. `finish` changes each fit, given its rows. Groups (N,) are held out whole.
+    `estimator` is fitted to the rows, which have class codes; it may be a search that averages mixtures.
+    `finish` changes each fit, given its training rows. Whole groups (N,) are held out.
 
-    A fold is skipped if the remaining rows cannot be fitted. If that is every fold, a warning says so, and
-    the densities are those of all rows by the estimator itself.
+    A fold is skipped if the remaining rows cannot be fitted. If all folds are skipped, warn and return the
+    densities of all rows under the estimator itself.
     """
     densities, seen, error = [], np.empty(0, dtype=np.int64), ""
     members, shares = getattr(estimator, "mixtures_", [estimator]), getattr(estimator, "shares_", np.ones(1))
-    # Densities need no label: rows without one are held out too, as a class of their own.
+    # Densities need no labels: hold out unlabelled rows too, as another class.
     strata = np.zeros(rows.X.shape[0], dtype=np.int64) if rows.y is None else rows.y.astype(np.int64) + 1
     n_folds = _N_FOLDS if finish is None else _N_FOLDS_TO_TUNE
     for training, held in stratified_folds(strata, n_folds, seed_of(estimator), groups):
@@ -61,7 +61,7 @@ def held_out_densities(
                 for model in models:
                     finish(model, remaining)
         except ValueError as reason:
-            # Too few rows, or too few values of some feature, are left.
+            # Too few rows are left, or too few values of some feature.
             error = f" The last fit failed: {reason}"
             continue
         densities.append(_log_average(models, shares, pick(rows.X, held)))
@@ -76,12 +76,12 @@ def held_out_densities(
 
 
 def _log_average(models: Sequence[Any], shares: FloatArray, X: Any) -> FloatArray:
-    """Return the logarithm (n,) of the average density of rows X (n, M), with shares (S,) of models."""
+    """Return the log of the average density (n,) of rows X (n, M) under models with shares (S,)."""
     return logsumexp([on_host(log_density(each, X)) for each in models], b=shares[:, None], axis=0)
 
 
 def refit(estimator: Any, rows: Block) -> Any:
-    """Return another estimator with the settings of a fitted one, fitted to rows with class codes.
+    """Fit a clone of an estimator to rows with class codes.
 
     Without `n_kernels`, it has the default number for these rows.
     """
@@ -89,7 +89,7 @@ def refit(estimator: Any, rows: Block) -> Any:
     other.set_callbacks()
     other.n_features_in_ = estimator.n_features_in_
     if getattr(estimator, "feature_sets", None) is not None:
-        # By index: rows have no names here.
+        # Feature sets by index: these rows have no feature names.
         other.set_params(feature_sets=estimator.feature_sets_)
     training = Training(open_source(sent(other, rows.X), rows.y, rows.weights), estimator.classes_)
     if not training.sizes.all():
@@ -101,5 +101,5 @@ def refit(estimator: Any, rows: Block) -> Any:
 
 
 def seed_of(estimator: Any) -> int:
-    """Return a seed for splits, without changing the state of an estimator's generator."""
+    """Return a seed for splits, without advancing the estimator's generator."""
     return int(check_random_state(clone(estimator).random_state).randint(np.iinfo(np.int32).max))

@@ -1,4 +1,4 @@
-"""What a classifier adds to Bayes' rule: temperature scaling and refusing novel rows."""
+"""Decisions of a classifier beyond Bayes' rule: temperature scaling, and thresholds for outliers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .rows import Training, sent, warn_caller
 
 
 def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArray | None = None) -> float:
-    """Return the temperature of least log-loss, given log-joints (n, L), the true classes (n,) and weights.
+    """Return the temperature of least log-loss, given log-joints (n, L), true classes (n,) and weights (n,).
 
-    It is 1, with a warning, where no row is misclassified; where the model is worse than chance, or a true
-    class has a prior of zero, there is none.
+    If no row is misclassified, warn and return 1. Raise ValueError if the model is worse than chance, or if a
+    true class has a prior of zero.
     """
     n_rows = len(codes)
-    own = log_joints[np.arange(n_rows), codes, None]
-    if np.any(own == -np.inf):
+    correct = log_joints[np.arange(n_rows), codes, None]
+    if np.any(correct == -np.inf):
         raise ValueError(
-            f"{np.sum(own == -np.inf)} of {n_rows} rows have a label whose class prior is zero: "
+            f"{np.sum(correct == -np.inf)} of {n_rows} rows have a label whose class prior is zero: "
             "no temperature makes them possible."
         )
     possible = log_joints > -np.inf
-    gaps = np.where(possible, log_joints - own, 0.0)
+    gaps = np.where(possible, log_joints - correct, 0.0)
     if np.average(gaps.max(axis=1), weights=weights) <= 0.0:
         warn_caller(
             f"All {n_rows} rows are classified correctly, so they set no lower bound on the temperature: it "
@@ -46,22 +46,17 @@ def best_temperature(log_joints: FloatArray, codes: IntArray, weights: FloatArra
     return least_log_loss(log_joints, codes, weights, lowest=0.0)[0]
 
 
-# Kinds of labels by NumPy's code of a dtype, as errors name them.
+# Kinds of labels in errors, by the kind of a NumPy dtype.
 _KINDS = {"U": "a string", "b": "a boolean", "i": "an integer", "u": "an integer", "f": "a number"}
 
 
 def kind_of_labels(labels: Any) -> str:
-    """Return the kind of labels of any type; an empty text for one that is not named."""
+    """Return the kind of labels in words; empty if it has no name."""
     return _KINDS.get(np.asarray(np.asarray(labels).tolist()).dtype.kind, "")
 
 
 def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> None:
-    """Refuse a label for outliers that is one of the classes or of another kind; None is no label.
-
-    It is refused as well where the classifier rejects no rows.
-    """
-    if label is None:
-        return
+    """Raise ValueError if a label for outliers is a class or of another kind, or if no row is rejected."""
     if not rejects:
         raise ValueError(
             f"outlier_label={label!r} needs a fit with reject_below: without a threshold, nothing would be "
@@ -82,20 +77,20 @@ def check_outlier_label(label: Any, classes: np.ndarray, *, rejects: bool) -> No
 
 
 def with_outliers(labels: np.ndarray, log_densities: FloatArray, classifier: Any) -> np.ndarray:
-    """Return labels (n,) of rows, the classifier's `outlier_label` for those below its threshold."""
-    # Parameters may have been set since the fit.
+    """Replace the labels (n,) of rows below the classifier's threshold by its `outlier_label`."""
+    # Parameters may have changed since the fit.
     check_outlier_label(
         classifier.outlier_label, classifier.classes_, rejects=classifier.threshold_ > -np.inf
     )
-    # NumPy finds a common type of two arrays.
+    # An array, so that NumPy finds the common type.
     return np.where(log_densities < classifier.threshold_, np.array(classifier.outlier_label), labels)
 
 
 def threshold_of(classifier: Any, training: Training) -> float:
-    """Return the log-density below which `reject_below` of new rows lie, or of their weight.
+    """Return the log-density below which a share `reject_below` of new rows, or of their weight, lies.
 
-    It comes from held-out rows. Where only a sample of the rows is in memory, it is the quantile of the
-    sample's own densities: with this many rows, overfitting hardly raises it.
+    It is estimated from held-out rows. If only a sample of the rows is in memory, it is the quantile of the
+    training densities of that sample: with this many rows, overfitting hardly raises it.
     """
     rows, codes, weights = training.source.start_rows()
     if training.blocks is not None and rows.shape[0] < training.source.summary.n_rows:
@@ -104,7 +99,7 @@ def threshold_of(classifier: Any, training: Training) -> float:
 
 
 def threshold_of_rows(classifier: Any, rows: Block) -> float:
-    """Return the log-density below which `reject_below` of these rows lie, or of their weight."""
+    """Return the log-density below which a share `reject_below` of these rows, or of their weight, lies."""
     return quantile(classifier.reject_below, on_host(log_density(classifier, rows.X)), rows.weights)
 
 
@@ -115,30 +110,30 @@ def novelty_threshold(
     finish: Callable[[Any, Block], None] | None = None,
     groups: np.ndarray | None = None,
 ) -> float:
-    """Return the log-density below which a share of new rows lies, given the training rows and their classes.
+    """Return the log-density below which a share of new rows lies, given the training rows.
 
-    `finish` is what was done to the model after its fit; groups (N,) of the rows are held out whole, see
+    `finish` changes each fit, as the model was changed after its fit; whole groups (N,) are held out. See
     `held_out_densities`.
     """
     return quantile(share, *held_out_densities(model, rows, finish, groups))
 
 
 def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None = None) -> float:
-    """Return the log-density below which that of a further row lies with a probability of `share`.
+    """Return the value that the log-density of a new row falls below with probability `share`.
 
-    Among n rows and itself, a new row has any rank with the same probability, so it is below the i-th of the
-    n with a probability of i / (n + 1). Between two rows, densities are interpolated; with fewer than
-    1 / share rows, the least density is taken. A row of weight two, of weights (n,), counts as two.
+    All ranks of a new row among n + 1 rows are equally probable, so it is below the i-th of n rows with
+    probability i / (n + 1). Densities are interpolated between rows; with fewer than 1 / share rows, the
+    smallest density is returned. A row of weight two, in weights (n,), counts as two.
     """
     order = np.argsort(log_densities)
     weights = np.ones(len(order)) if weights is None else weights[order]
     reached = np.cumsum(weights)
-    # Weights may be shares of all rows: then a new row has the mean weight.
+    # If weights are shares of all rows, a new row has the mean weight.
     one = min(1.0, reached[-1] / len(order))
     rank = share * (reached[-1] / one + 1.0)
     whole, part = np.floor(rank), rank % 1.0
     # First rows whose cumulative weight reaches each rank, up to rounding.
-    places = np.searchsorted(reached / one * (1.0 + 1e-12), [whole, whole + 1.0])
-    low, high = log_densities[order[np.minimum(places, len(order) - 1)]]
+    positions = np.searchsorted(reached / one * (1.0 + 1e-12), [whole, whole + 1.0])
+    low, high = log_densities[order[np.minimum(positions, len(order) - 1)]]
     with np.errstate(divide="ignore"):
         return float(np.logaddexp(np.log1p(-part) + low, np.log(part) + high))

@@ -1,8 +1,8 @@
-"""Functions of a fitted model and rows: densities, responsibilities, imputation; derived models.
+"""Functions of a fitted model: densities, responsibilities, imputation, marginal and conditional models.
 
-A model is a list of parts, mixtures of disjoint columns that are independent given the class: a classifier
-has one for each feature set, a mixture is its own only part. Functions of rows take the model, validated
-rows (n, M) and, where labels are given, their classes (n,).
+A model has parts: mixtures of disjoint columns, which are independent given the class. A classifier has one
+part per feature set; a mixture is its only part. Functions of rows take the model, validated rows (n, M) and,
+if labels are given, class codes (n,).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .rows import columns_of, note_rows
 
 
 class DerivedPart(NamedTuple):
-    """A mixture of some features of a part of a model."""
+    """Some features of a part of a model."""
 
-    mixture: Any  # of the part
+    mixture: Any  # the part
     columns: list[int]  # kept columns, numbered as in the model
     kept: list[int]  # the same columns, numbered as in the part
     parameters: Parameters
@@ -43,7 +43,7 @@ class DerivedPart(NamedTuple):
 
 
 def has_shifts(model: Any) -> bool:
-    """Return whether means of a model differ between its classes."""
+    """Return whether the means of a model differ between classes."""
     shifts = getattr(model, "group_shifts_", None)
     return shifts is not None and bool(shifts.any())
 
@@ -57,23 +57,23 @@ def shifted(model: Any, j: int) -> Any:
 
 
 def with_own_means(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a model, rows (n, M) and classes (n,) that uses the means of each row's class.
+    """Make a function of a model, rows (n, M) and class codes (n,) use the means of each row's class.
 
-    Without classes, `function` averages over groups itself.
+    Without codes, `function` averages over groups itself.
     """
 
     @wraps(function)
     def call(model: Any, rows: Array, codes: IntArray | None = None) -> Any:
         if codes is None or not has_shifts(model):
             return function(model, rows, codes)
-        places = {j: np.flatnonzero(codes == j) for j in np.unique(codes).tolist()}
-        found = [function(shifted(model, j), pick(rows, at), codes[at]) for j, at in places.items()]
-        return pick(namespace(found[0]).concat(found), np.argsort(np.concatenate([*places.values()])))
+        of_class = {j: np.flatnonzero(codes == j) for j in np.unique(codes).tolist()}
+        found = [function(shifted(model, j), pick(rows, i), codes[i]) for j, i in of_class.items()]
+        return pick(namespace(found[0]).concat(found), np.argsort(np.concatenate([*of_class.values()])))
 
     return call
 
 
-# ---------------------------------------------------------------- of each row
+# ---------------------------------------------------------------- functions of rows
 
 
 def class_log_likelihood(model: Any, rows: Array) -> FloatArray:
@@ -97,39 +97,39 @@ def log_joint(model: Any, rows: Array) -> FloatArray:
 
 @with_own_means
 def log_density(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return log p(x | class), or log p(x) without classes, shape (n,)."""
+    """Return log p(x | class), or log p(x) without class codes, shape (n,)."""
     if codes is None:
         return density.log_sum(log_joint(model, rows))
     per_class = class_log_likelihood(model, rows)
-    places = like(codes, per_class)[:, None]
-    return namespace(per_class).take_along_axis(per_class, places, axis=1)[:, 0]
+    indices = like(codes, per_class)[:, None]
+    return namespace(per_class).take_along_axis(per_class, indices, axis=1)[:, 0]
 
 
 def kernel_log_densities(model: Any, rows: Array) -> FloatArray:
-    """Return the log-densities of the kernels with the common means, (n, K), the parts' side by side."""
+    """Return the log-densities (n, K) of the kernels at the common means, those of all parts side by side."""
     return _side_by_side(_of_parts(model, rows, density.kernel_log_densities))
 
 
 @with_own_means
 def log_responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return the logarithms of the kernels' responsibilities, shape (n, K), the parts' side by side."""
+    """Return the log-responsibilities (n, K) of the kernels, those of all parts side by side."""
     return _side_by_side(_log_responsibilities(model, rows, codes))
 
 
 def responsibilities(model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return the kernels' responsibilities, shape (n, K), the parts' side by side."""
+    """Return the responsibilities (n, K) of the kernels, those of all parts side by side."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).exp(logs)
 
 
 def most_likely_kernel(model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
-    """Return the kernel of largest responsibility, shape (n,)."""
+    """Return the kernel (n,) with the largest responsibility for each row."""
     logs = log_responsibilities(model, rows, codes)
     return namespace(logs).argmax(logs, axis=1)
 
 
 def _of_parts(model: Any, rows: Array, function: Any, *given: Any) -> list[FloatArray]:
-    """Return a function of the engine, with arguments beside the rows (n, M), of each part."""
+    """Apply a function of the engine to rows (n, M), further arguments and each part."""
     n_jobs, results = effective_n_jobs(model.n_jobs), []
     for columns, part in model._parts():
         of_part = columns_of(rows, columns)
@@ -143,7 +143,7 @@ def _side_by_side(arrays: list[FloatArray]) -> FloatArray:
 
 
 def _log_responsibilities(model: Any, rows: Array, codes: IntArray | None) -> list[FloatArray]:
-    """Return each part's log-responsibilities (n, K), averaged over classes unless these are given."""
+    """Return the log-responsibilities (n, K) of each part, averaged over classes without class codes."""
     if codes is not None:
         return _of_parts(model, rows, density.log_responsibilities, codes)
     if has_shifts(model):
@@ -165,7 +165,7 @@ def _log_joint_of_kernels(model: Any, rows: Array) -> FloatArray:
 
 @with_own_means
 def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> FloatArray:
-    """Return the rows (n, M) with conditional means in place of missing values."""
+    """Replace missing values of rows (n, M) by their conditional means."""
     filled = rows.astype(np.float64)
     if codes is None and has_shifts(model):
         posterior = np.exp(density.log_normalise(log_joint(model, rows)))
@@ -182,7 +182,7 @@ def impute(model: Any, rows: np.ndarray, codes: IntArray | None = None) -> Float
 
 
 def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) -> FloatArray:
-    """Draw one row of each given class, shape (n, M); columns in no part are NaN."""
+    """Draw a row for each class code (n,), shape (n, M); columns in no part are NaN."""
     X = np.full((len(codes), model.n_features_in_), np.nan)
     for columns, part in model._parts():
         drawn, kernels = density.draw(parameters_of(part), part.covariance_type_, codes, random_state)
@@ -191,10 +191,10 @@ def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) 
 
 
 def n_parameters(model: Any) -> int:
-    """Return the number of free parameters of a model of ours: means, covariances and weights.
+    """Return the number of free parameters of a fitted model.
 
-    A class has one free weight less than kernels; where classes have kernels to themselves, less than those
-    of its own. A shift counts as m / (m + r) of a mean, for m expected rows.
+    A class has one free weight fewer than it has kernels. The shift of a group with m expected rows in a
+    kernel counts as m / (m + r) of a mean, where r is the strength of the prior in rows.
     """
     total = 0
     for part in getattr(model, "models_", [model]):
@@ -209,16 +209,16 @@ def n_parameters(model: Any) -> int:
             rows = weights * to_numpy(part.class_count_)
             total += round(n_features * float((rows / (rows + part.group_shift_)).sum()))
         if hasattr(part, "kernel_degrees_") and part.tail == "t":
-            total += n_kernels  # degrees of freedom that were learnt
+            total += n_kernels  # learnt degrees of freedom
         if hasattr(part, "background_weights_"):
             total += weights.shape[1]
     return total
 
 
 def _has_own_kernels(part: Any, weights: FloatArray) -> bool:
-    """Return whether each class of a mixture with weights (K, L) had kernels to itself from the start.
+    """Return whether each kernel of a mixture with weights (K, L) belonged to one class from the start.
 
-    A given number of kernels starts with all weights positive: those that became zero were estimated.
+    With `n_kernels` given, all weights start positive, so zeros among them were estimated.
     """
     shared = getattr(part, "n_kernels", None) is not None and isinstance(part.init, str)
     return not shared and are_separate(weights)
@@ -228,14 +228,14 @@ def _has_own_kernels(part: Any, weights: FloatArray) -> bool:
 
 
 def marginal(model: Any, features: Sequence[int | str]) -> Any:
-    """Return the model of some features, whatever the values of the others."""
+    """Return the marginal model of some features."""
     names = getattr(model, "feature_names_in_", None)
     chosen = check_features(features, model.n_features_in_, names, "features")
     _refuse_unmodelled(model, chosen)
     parts: list[DerivedPart] = []
     for columns, part in model._parts():
-        at = {column: d for d, column in enumerate(columns)}
-        kept = [at[column] for column in chosen if column in at]
+        index = {column: d for d, column in enumerate(columns)}
+        kept = [index[column] for column in chosen if column in index]
         if kept:
             structure = structure_of(part.covariance_type_)
             parameters = density.marginal(parameters_of(part), np.array(kept), structure)
@@ -244,11 +244,11 @@ def marginal(model: Any, features: Sequence[int | str]) -> Any:
 
 
 def condition(model: Any, given: Mapping[int | str, float]) -> Any:
-    """Return the model of the other features, given values of some."""
+    """Return the conditional model of the other features, given the values of some."""
     if has_shifts(model):
         raise ValueError(
-            "Groups of this mixture have means of their own, and condition returns a model with common ones: "
-            "fit without group_shift first."
+            "condition cannot be combined with group_shift: groups of this mixture differ in their means, "
+            "but the conditional model has common means. Fit without group_shift."
         )
     values = check_given(given, model.n_features_in_, getattr(model, "feature_names_in_", None))
     _refuse_unmodelled(model, values)
@@ -285,9 +285,9 @@ def _derive(
     class_prior: FloatArray,
     log_density: float | None = None,
 ) -> Any:
-    """Return a fitted estimator of the same kind for some of the features.
+    """Return a fitted estimator of the same class for some features.
 
-    `log_density` is that of the values that the new model is conditional on; None for a marginal model.
+    A conditional model needs the `log_density` of the given values; a marginal model has None.
     """
     derived = clone(model)
     if not isinstance(model.init, str):
@@ -304,20 +304,20 @@ def _derive(
     if not hasattr(model, "models_"):
         _derived_fit(derived, parts[0], class_prior).store(derived)
         return derived
-    place = {column: i for i, column in enumerate(columns)}
+    index = {column: i for i, column in enumerate(columns)}
     models = [_derive(part.mixture, part.kept, [part], class_prior) for part in parts]
     for name in ("tail", "covariance_type"):
         for mixture in models:
             if getattr(mixture, name) != getattr(model, name):
                 derived.set_params(**{name: getattr(mixture, name)})
-    sets = [[place[column] for column in part.columns] for part in parts]
+    sets = [[index[column] for column in part.columns] for part in parts]
     if model.feature_sets is not None:
         derived.set_params(feature_sets=[list(each) for each in sets])
     threshold = -np.inf
     if log_density is None:
         derived.set_params(reject_below=None, outlier_label=None)
     else:
-        # log p(rest | given) = log p(all) − log p(given): the same rows stay below.
+        # log p(rest | given) = log p(all) − log p(given), so the same rows are rejected.
         threshold = model.threshold_ - log_density
     FittedClassifier(
         models=models,
@@ -330,7 +330,7 @@ def _derive(
 
 
 def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fitted:
-    """Return the fit of a mixture of some features, and adapt its settings to it."""
+    """Return the fit of a mixture of some features, and adapt the settings of `derived` to it."""
     model, _, kept, parameters = part
     fitted = Fitted.of(model)
     assert fitted is not None
@@ -343,7 +343,7 @@ def _derived_fit(derived: Any, part: DerivedPart, class_prior: FloatArray) -> Fi
     shifts = fitted.shifts
     if shifts is not None:
         shifts = replace(shifts, group_shifts=shifts.group_shifts[..., kept])
-    # Keep only what is still true of fewer features.
+    # Leave out attributes that do not hold for fewer features.
     return Fitted(
         classes=fitted.classes,
         class_prior=class_prior.copy(),

@@ -1,4 +1,4 @@
-"""Estimators as ONNX models."""
+"""Export estimators as ONNX models."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ class ExportMixin:
     n_features_in_: int
 
     def _graph_parts(self) -> dict[str, Any]:
-        """Return the arguments of `build_graph` that are the estimator's own."""
+        """Return the arguments of `build_graph` that depend on the estimator."""
         raise NotImplementedError
 
     def to_onnx(
         self, path: str | os.PathLike[str] | None = None, *, dtype: DTypeLike = np.float64
     ) -> ModelProto:
-        """Return the fitted estimator as an ONNX model, and write it to a file if asked.
+        """Return the fitted estimator as an ONNX model, and write it to a file if `path` is given.
 
-        Its input is ``X`` (n, M) for any n. Its outputs are ``label`` (n,) and ``probabilities`` (n, J) as
-        from `predict` and `predict_proba`, or ``responsibilities`` (n, K) as from `transform`, and
-        ``log_density`` (n,) as from `score_samples`.
+        The input is ``X`` (n, M) for any n. The outputs are ``label`` (n,) and ``probabilities`` (n, J), as
+        from `predict` and `predict_proba`, or ``responsibilities`` (n, K), as from `transform`, and
+        ``log_density`` (n,), as from `score_samples`.
 
-        A model of a table or a data frame with categories has them as a second input, ``categories`` (n, Q),
-        text, "" for a missing value; X has the columns of numbers. Both are in the order of the table.
+        If the model was fitted to a table or a data frame with categories, X has the numeric columns, and a
+        second input, ``categories`` (n, Q), has the others as text, "" for missing values. Both keep the
+        order of the table.
 
         Parameters
         ----------
         path : path-like, default=None
-            The file to make or to replace, such as ``"model.onnx"``.
+            The file to create or replace, such as ``"model.onnx"``.
         dtype : {float64, float32}, default=float64
             Type of X, of the probabilities and of the log-density. The graph computes in double precision:
             float32 applies to input and output only.
@@ -54,19 +55,19 @@ class ExportMixin:
         Returns
         -------
         onnx.ModelProto
-            The model, of plain operators (opset 18, and ``LabelEncoder`` where there are categories).
+            The model, in standard operators (opset 18, and ``LabelEncoder`` for categories).
 
         Raises
         ------
         ImportError
-            When onnx is not installed.
+            If onnx is not installed.
         ValueError
-            When groups have means of their own.
+            If groups have different means (`group_shift`).
 
         Notes
         -----
-        Rows with a missing value get NaN instead of probabilities, and an arbitrary label: the graph neither
-        marginalises over missing values, nor prepares files, nor rejects outliers.
+        Rows with a missing value get NaN as probabilities and an arbitrary label: the graph does not
+        marginalise over missing values. Nor does it transform the values of files or reject outliers.
         """
         check_is_fitted(self)
         kind = np.dtype(dtype)
@@ -88,20 +89,20 @@ class ExportMixin:
 def whitened_kernels(
     parameters: Parameters, covariance_type: str, columns: list[int], *, by_class: bool
 ) -> WhitenedKernels:
-    """Return the kernels of a mixture of some `columns` of X, in the engine's coordinates.
+    """Return the kernels of a mixture of some `columns` of X, in the engine's frame.
 
-    If `by_class`, the graph sums over kernels, with the weights of each class.
+    With `by_class`, the graph sums over kernels with the weights of each class.
     """
     structure = structure_of(covariance_type)
     n_kernels, n_features = parameters.means.shape
     if structure.projects:
-        # The graph needs whitening factors, so low-rank factors become dense matrices.
+        # The graph needs whitening factors, so make low-rank covariances dense.
         full = structure.to_full(parameters.covariances[None], n_kernels, n_features)[0]
         parameters, structure = replace(parameters, covariances=full), structure_of("full")
     frame = frame_of(parameters, structure)
     inside = frame.enter(parameters.batch(), structure)
     factor = structure.factor(inside.covariances, n_features)
-    level = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
+    log_peaks = inside.tail.log_peaks(factor.log_determinant, n_features)[0] - frame.log_volume()
     weights, background = safe_log(parameters.weights), None
     of_tail = parameters.tail.to_dict()
     if "weights" in of_tail:
@@ -114,7 +115,7 @@ def whitened_kernels(
         farthest=FARTHEST,
         means=inside.means[0],
         whitener=factor.whitener[0],
-        level=level,
+        log_peaks=log_peaks,
         log_weights=weights if by_class else None,
         degrees=of_tail.get("degrees"),
         box=of_tail.get("box"),

@@ -1,8 +1,8 @@
-"""What a fit leaves behind: frozen records, whose fields are the public attributes of an estimator.
+"""Records of a fit, whose fields are the fitted attributes of an estimator.
 
-The field `means` is the attribute ``means_``. Fits, streams and files make and read these records; `of` and
-`store` alone know where an estimator keeps the values. Letters of the shapes: K kernels, L classes, M
-features. Lower-case axes may have any size.
+The field `means` is the attribute ``means_``. Fits, streams and files create and read these records; only
+`of` and `store` access the attributes. Axes are K kernels, L classes and M features; lower-case axes may have
+any size.
 """
 
 # Each call of a function below makes a new dataclass field.
@@ -22,9 +22,9 @@ from ..engine.tails import tail_of
 
 HUGE = float(np.finfo(np.float64).max)
 TINY = float(np.finfo(np.float64).tiny)
-# Larger numbers cannot be squared.
+# The squares of larger numbers overflow.
 SQUARABLE = 1e154
-# Fields of a tail, and the names of the attributes.
+# Fields of a tail, and the names of its fields here.
 _TAIL = {"degrees": "kernel_degrees", "weights": "background_weights", "box": "background_box"}
 
 
@@ -37,10 +37,10 @@ def _value(
     sums: bool = False,
     **default: Any,
 ) -> Any:
-    """Return a field for a value of a type, whose numbers are between two bounds if `low` is given.
+    """Return a field for a value of type `kind`, with numbers from `low` to `high` if `low` is given.
 
-    An array with `axes` has floating-point numbers, which are finite by default; capital axes have the same
-    size in all arrays of a record. `sums` is whether its columns must sum to one.
+    An array with `axes` has floating-point numbers, finite by default; capital axes have the same size in all
+    arrays of a record. With `sums`, its columns must sum to one.
     """
     low = -HUGE if low is None and axes is not None else low
     bounds = None if low is None else (low, high)
@@ -53,11 +53,11 @@ def _part(record: type) -> Any:
 
 
 class FitRecord:
-    """A dataclass whose fields are attributes of an estimator, or records of them."""
+    """Base class of records, whose fields are attributes of an estimator, or records of them."""
 
     @classmethod
     def of(cls, estimator: Any) -> Self | None:
-        """Return the record of a fitted estimator; None where a field without a default is missing."""
+        """Return the record of a fitted estimator; None if a required attribute is missing."""
         found = {}
         for each in fields(cls):  # type: ignore[arg-type]
             record = each.metadata.get("record")
@@ -69,13 +69,13 @@ class FitRecord:
         return cls(**found)
 
     def store(self, estimator: Any) -> None:
-        """Set the attributes of an estimator, and delete those that the record does not have."""
+        """Set the attributes of an estimator, and delete those that are None in the record."""
         for name in self.names():
             estimator.__dict__.pop(name, None)
         estimator.__dict__.update(self.attributes())
 
     def attributes(self) -> dict[str, Any]:
-        """Return the values by attribute name, without None."""
+        """Return the values that are not None, by attribute name."""
         found: dict[str, Any] = {}
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
@@ -87,7 +87,7 @@ class FitRecord:
 
     @classmethod
     def names(cls) -> dict[str, Any]:
-        """Return the names of all attributes, each with its field."""
+        """Return the fields of all attributes, by attribute name."""
         found: dict[str, Any] = {}
         for each in fields(cls):  # type: ignore[arg-type]
             record = each.metadata.get("record")
@@ -107,39 +107,39 @@ class FitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class History(FitRecord):
-    """How a fit to rows went; a marginal or conditional model was never fitted itself."""
+    """Course of a fit to rows; marginal and conditional models have none."""
 
-    log_likelihood: float = _value(float, low=-HUGE)  # of all rows, of the best start
-    # (p, c): of each class's rows, and unlabelled rows, before each pass
+    log_likelihood: float = _value(float, low=-HUGE)  # of all rows, under the best start
+    # (p, c): of the rows of each class, and of unlabelled rows, before each pass
     log_likelihood_path: FloatArray = _value(axes="pc")
     start_status: np.ndarray = _value()  # (s,): 'converged', 'stopped' or 'failed'
-    # (s,): a start that failed has reached minus infinity
+    # (s,): minus infinity for a start that failed
     start_log_likelihoods: FloatArray = _value(axes="s", low=-np.inf)
     has_gaps: bool | None = _value(bool, default=None)  # whether rows had missing values; None in a stream
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightPosterior(FitRecord):
-    """Posterior of the weights, of a variational fit or beside a learnt prior on weights."""
+    """Posterior of the weights, in a variational fit or with a learnt prior on weights."""
 
     lower_bound: float = _value(float, low=-HUGE)  # of the log-evidence
     lower_bound_path: FloatArray = _value(axes="s", low=-np.inf)  # (s,): after each pass
-    # (K, L): a Dirichlet distribution for each class
+    # (K, L): parameters of the Dirichlet distribution of each class
     weight_concentration: FloatArray = _value(axes="KL", low=TINY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPosterior(FitRecord):
-    """Posterior of means and covariances, of a variational fit."""
+    """Posterior of means and covariances, in a variational fit."""
 
     mean_precision: FloatArray = _value(axes="K", low=TINY)  # (K,): in rows
-    # (K,): degrees of freedom of the inverse covariances
+    # (K,): degrees of freedom of the Wishart distribution of inverse covariances
     wishart_degrees: FloatArray = _value(axes="K", low=TINY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearntPrior(FitRecord):
-    """The prior on covariances that ``covariance_prior='auto'`` or 'weak' has found."""
+    """The prior on covariances that ``covariance_prior='auto'`` or ``'weak'`` has learnt."""
 
     covariance_prior: tuple[float, FloatArray] = _value(tuple)  # rows, and covariance (M, M) or (M,)
     prior_setting: str = _value(str)  # 'auto' or 'weak'
@@ -148,7 +148,7 @@ class LearntPrior(FitRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Floor(FitRecord):
-    """Smallest variances of each feature, where there is a prior on covariances."""
+    """Smallest variance of each feature, with a prior on covariances."""
 
     resolution: FloatArray = _value(axes="M", low=0.0)  # (M,): zero if unknown
     variance_floor: FloatArray = _value(axes="M", low=0.0)  # (M,)
@@ -156,7 +156,7 @@ class Floor(FitRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class Shifts(FitRecord):
-    """Shifts of the means in each group."""
+    """Shifts of the means in each group, with `group_shift`."""
 
     group_shift: float = _value(float, low=TINY, high=np.inf)  # strength of the prior, in rows
     # (L, K, M): added to the means
@@ -174,10 +174,10 @@ class Fitted(FitRecord):
     n_kernels: int = _value(Integral, low=1)
     weights: FloatArray = _value(axes="KL", low=0.0, sums=True)  # (K, L): Pr(kernel | class)
     means: FloatArray = _value(axes="KM", low=-SQUARABLE, high=SQUARABLE)  # (K, M)
-    covariances: FloatArray = _value()  # by structure, see `Parameters`
-    # (K,): of freedom, of t kernels
+    covariances: FloatArray = _value()  # shape by structure, see `Parameters`
+    # (K,): degrees of freedom of t kernels
     kernel_degrees: FloatArray | None = _value(axes="K", low=1.0, default=None)
-    # (L,): shares of classes
+    # (L,): share of the background in each class
     background_weights: FloatArray | None = _value(axes="L", low=0.0, high=1.0, default=None)
     background_box: FloatArray | None = _value(axes="BM", default=None)  # (2, M): lowest and highest values
     converged: bool = _value(bool)
@@ -190,7 +190,8 @@ class Fitted(FitRecord):
     floor: Floor | None = _part(Floor)
     shifts: Shifts | None = _part(Shifts)
     stream: dict[str, Any] | None = _value(dict, default=None)  # running statistics, see `Running`
-    threshold: float | None = _value(float, low=-np.inf, default=None)  # log-density of outliers
+    # Rows of a lower log-density are outliers.
+    threshold: float | None = _value(float, low=-np.inf, default=None)
 
     @property
     def parameters(self) -> Parameters:
@@ -199,40 +200,40 @@ class Fitted(FitRecord):
 
     @property
     def rows_of_kernels(self) -> FloatArray:
-        """Number (L,) of each class's rows that are not background, or the sum of their weights."""
+        """Number (L,) of rows of each class outside the background, or the sum of their weights."""
         background = self.background_weights
         return self.class_count if background is None else self.class_count * (1.0 - background)
 
     @property
     def counted_weights(self) -> FloatArray:
-        """Weights (K, L) by counts of rows, without a learnt prior."""
+        """Weights (K, L) from the counts of rows alone, without a learnt prior."""
         if self.weight_prior is None:
             return self.weights
         if self.weight_posterior is not None:
-            after = self.weight_posterior.weight_concentration
+            concentration = self.weight_posterior.weight_concentration
         else:
-            # After `add_class` only the posterior means are left.
-            after = self.weights * (self.rows_of_kernels + self.weight_prior.sum())
-        return shares_of(np.maximum(after - self.weight_prior[:, None], 0.0), self.weights)
+            # After `add_class`, only the posterior means are left.
+            concentration = self.weights * (self.rows_of_kernels + self.weight_prior.sum())
+        return shares_of(np.maximum(concentration - self.weight_prior[:, None], 0.0), self.weights)
 
     def with_parameters(self, parameters: Parameters) -> Fitted:
-        """Return the record with other parameters of the density."""
+        """Return the record with other parameters."""
         return replace(self, **fields_of(parameters))
 
     def moved(self, parameters: Parameters) -> Fitted:
-        """Return the record with other kernels, without posteriors and statistics of the old ones."""
-        found = self.with_parameters(parameters)
-        return replace(found, weight_posterior=None, kernel_posterior=None, stream=None, threshold=None)
+        """Return the record with other kernels, without the posteriors and statistics of the old ones."""
+        moved = self.with_parameters(parameters)
+        return replace(moved, weight_posterior=None, kernel_posterior=None, stream=None, threshold=None)
 
 
 def shares_of(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
-    """Return the shares (K, L) of counts (K, L); `otherwise` in classes without any."""
+    """Normalise counts (K, L) by class; classes without counts get the shares `otherwise` (K, L)."""
     total = counts.sum(axis=0)
     return np.where(total > 0, counts / np.where(total > 0, total, 1.0), otherwise)
 
 
 def fields_of(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of a `Fitted` that parameters have."""
+    """Return the fields of a `Fitted` that hold parameters."""
     of_tail = parameters.tail.to_dict()
     return {
         "weights": parameters.weights,
@@ -244,31 +245,31 @@ def fields_of(parameters: Parameters) -> dict[str, Any]:
 
 
 def parameters_of(fitted: Any, ending: str = "_") -> Parameters:
-    """Return the parameters of a fitted mixture, whose attributes' names have this `ending`."""
+    """Return the parameters of a fitted mixture, or of a record with an empty `ending` of names."""
     arrays = {key: getattr(fitted, f"{name}{ending}", None) for key, name in _TAIL.items()}
     weights, means, covariances = (
         getattr(fitted, f"{name}{ending}") for name in ("weights", "means", "covariances")
     )
-    own = {key: array for key, array in arrays.items() if array is not None}
-    return Parameters(weights, means, covariances, tail=tail_of(own))
+    of_tail = {key: array for key, array in arrays.items() if array is not None}
+    return Parameters(weights, means, covariances, tail=tail_of(of_tail))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedClassifier(FitRecord):
-    """A fitted classifier: a mixture for each feature set."""
+    """A fitted classifier: one mixture per feature set."""
 
     models: list[Any] = _value(list)
     feature_sets: list[list[int]] = _value(list)  # columns of each model
     class_prior: FloatArray = _value(axes="L", low=0.0, sums=True)  # (L,)
-    # Beyond these bounds, log-densities of far rows would overflow.
+    # Beyond these bounds, the log-joints of distant rows would overflow.
     temperature: float = _value(float, low=1e-100, high=1e100)
-    threshold: float = _value(float, low=-np.inf)  # log-density of outliers
-    tuned: dict[str, Any] | None = _value(dict, default=None)  # what `tune` reports
+    threshold: float = _value(float, low=-np.inf)  # rows of a lower log-density are outliers
+    tuned: dict[str, Any] | None = _value(dict, default=None)  # report of `tune`
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedGaussian(FitRecord):
-    """scikit-learn's attributes of a fitted mixture."""
+    """A fitted Gaussian mixture, with scikit-learn's attributes."""
 
     weights: FloatArray = _value(axes="K", low=0.0, sums=True)  # (K,)
     means: FloatArray = _value(axes="KM", low=-SQUARABLE, high=SQUARABLE)  # (K, M)
@@ -283,7 +284,7 @@ class FittedGaussian(FitRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedSearch(FitRecord):
-    """A fitted search; those of classifiers and of mixtures have different members."""
+    """A fitted search; subclasses add its members."""
 
     best_index: int = _value(Integral, low=0)
     best_params: dict[str, Any] = _value(dict)
@@ -294,27 +295,28 @@ class FittedSearch(FitRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedClassifierSearch(FittedSearch):
-    """A fitted search of classifiers."""
+    """A fitted search for a classifier."""
 
     classifiers: list[Any] = _value(list)
-    feature_maps: list[Any] = _value(list)  # what each member takes of rows
+    feature_maps: list[Any] = _value(list)  # of each member: a tuple or None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FittedMixtureSearch(FittedSearch):
-    """A fitted search of mixtures."""
+    """A fitted search for a mixture."""
 
     mixtures: list[Any] = _value(list)
     shares: FloatArray = _value(axes="S", low=0.0, sums=True)  # (S,): of the members in the average
-    threshold: float | None = _value(float, low=-np.inf, default=None)  # log-density of outliers
+    # Rows of a lower log-density are outliers.
+    threshold: float | None = _value(float, low=-np.inf, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsOfFit(FitRecord):
-    """Features and preparation of the rows of a fit, which all estimators keep."""
+    """Features and preparation of the training rows, which all estimators keep."""
 
     n_features_in: int = _value(Integral, low=1)
     feature_names_in: np.ndarray | None = _value(default=None)  # (M,)
-    # Encoding of columns, scale and compensation of files; None for numbers as they were given.
+    # Encoding of columns, scale and compensation of files; None if numbers were used unchanged.
     preparation: dict[str, Any] | None = _value(dict, default=None)
-    metadata: dict[str, Any] | None = _value(dict, default=None)  # of the user, and of the command line
+    metadata: dict[str, Any] | None = _value(dict, default=None)  # set by the user or the command line

@@ -1,4 +1,4 @@
-"""A drop-in for scikit-learn's Gaussian mixture on the shared-kernel engine."""
+"""A drop-in replacement for scikit-learn's Gaussian mixture, on the shared-kernel engine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SINGULAR = (
     "reg_covar, or scale the input data."
 )
 
-# Relative variance floor without reg_covar, below the rounding errors of scikit-learn's own.
+# Relative variance floor without reg_covar: below the rounding errors of scikit-learn's variances.
 _ROUNDING = 1e-20
 
 # `_check_parameters`, the only private method we call, takes the array namespace since 1.8.
@@ -49,7 +49,7 @@ _NAMESPACE: dict[str, Any] = (
 
 
 def _or_scikit_learn(method: Callable[..., Any]) -> Any:
-    """Return a method on rows X that leaves arrays of other libraries to scikit-learn, and refuses files."""
+    """Make a method refuse files, and pass arrays of other libraries to scikit-learn."""
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
@@ -66,12 +66,13 @@ class GaussianMixture(FileMixin, ExportMixin, ScikitLearnGaussianMixture):
     """Gaussian mixture with scikit-learn's interface, on the shared-kernel engine.
 
     The constructor, attributes, methods, warnings and errors are those of `sklearn.mixture.GaussianMixture`,
-    and from the same start it makes the same passes; it needs a fraction of the time and memory, runs all
-    `n_init` starts as one batch, and a start that degenerates does not end the fit while another is left.
-    Only the starts of tied covariances by 'k-means++' and 'random_from_data' differ: they are the covariance
-    of the chosen rows, where scikit-learn mixes in the moments of all rows. With ``reg_covar=0``, a diagonal
-    or spherical component that collapses onto a row x has an unbounded density, and rounding decides where
-    the likelihood ends: its variances are 1e-20 of the features' here, and about 2e-15 x² in scikit-learn.
+    and the same start leads to the same passes. It needs a fraction of the time and memory, runs all `n_init`
+    starts as one batch, and continues with the other starts if one degenerates.
+
+    There are two differences. The start of tied covariances by 'k-means++' and 'random_from_data' is the
+    covariance of the chosen rows; scikit-learn mixes in the moments of all rows. With ``reg_covar=0``, a
+    diagonal or spherical component that collapses onto a row x has an unbounded density, which only rounding
+    limits: its variances end at 1e-20 of those of the features, in scikit-learn at about 2e-15 x².
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
 
     See Also
     --------
-    SharedKernelMixture : The same model with labels, relative floors and priors.
+    SharedKernelMixture : The same model with labels, relative variance floors and priors.
 
     Examples
     --------
@@ -106,7 +107,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit_rows(self, X: ArrayLike) -> np.ndarray:
-        """Fit, and return the validated rows."""
+        """Fit the mixture, and return the validated rows."""
         with updating(self):
             rows: np.ndarray = validate_data(
                 self, on_host(X), dtype=[np.float64, np.float32], ensure_min_samples=2
@@ -146,18 +147,18 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         return self._as_fitted(class_log_likelihood(rows, self._current(), self.covariance_type)[:, 0], rows)
 
     def sample(self, n_samples: int = 1) -> tuple[FloatArray, IntArray]:
-        """Draw rows (n_samples, M), sorted by component, and return them with their components."""
+        """Draw rows (n, M), sorted by component, and return them with their components (n,)."""
         check_is_fitted(self)
         if get_config()["array_api_dispatch"]:
             return super().sample(n_samples)
-        # Weights that were rounded to single precision may sum to more than one.
+        # Weights rounded to single precision may sum to more than one.
         weights = np.asarray(self.weights_, dtype=np.float64)
         other = copy(self)
         other.weights_ = weights / weights.sum()
         return super(GaussianMixture, other).sample(n_samples)
 
     def _as_fitted(self, values: FloatArray, rows: np.ndarray) -> FloatArray:
-        """Return values in the precision of the rows and the fit; log-densities of far rows stay finite."""
+        """Return values in the precision of the rows and the fit; clip log-densities to finite values."""
         dtype = np.result_type(rows, self.means_)
         return np.maximum(values, np.finfo(dtype).min).astype(dtype, copy=False)
 
@@ -181,7 +182,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         fresh = not (self.warm_start and hasattr(self, "converged_"))
         options = self._options()
         if self.reg_covar == 0.0 and self.covariance_type in ("diag", "spherical"):
-            # Rounding keeps components of one row alive in scikit-learn too.
+            # In scikit-learn too, rounding keeps components of one row alive.
             options = replace(options, floor=_ROUNDING)
         random_state = check_random_state(self.random_state)
         n_starts, together = self.n_init if fresh else 1, 1
@@ -224,11 +225,11 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             )
         self.lower_bound_ = float(reached[1])
         best = best.take(0)
-        # Weights of a start of single rows, which is left where the first pass fails, do not sum to one.
+        # If the first pass fails, the start is left; weights of a start from single rows do not sum to one.
         self._store(replace(best, weights=best.weights / best.weights.sum()), X.dtype)
 
     def _last_bound(self, source: Any, batch: Parameters) -> RunState:
-        """Return a state in which the stopping rule goes on from the bound of the last fit."""
+        """Return a state whose stopping rule continues from the bound of the last fit."""
         structure = structure_of(self.covariance_type)
         frame = source.summary.frame(structure)
         last = source.summary.total * (self.lower_bound_ + np.log(frame.scale).sum())
@@ -246,7 +247,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         )
 
     def _current(self) -> Parameters:
-        """Return the present attributes as parameters of one class."""
+        """Return the fitted attributes as parameters of one class."""
         return Parameters(
             np.asarray(self.weights_, dtype=np.float64)[:, None],
             np.asarray(self.means_, dtype=np.float64),
@@ -259,7 +260,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         whitener = structure.factor(parameters.covariances[None], parameters.means.shape[1]).whitener[0]
         if self.covariance_type in ("full", "tied"):
             whitener = np.swapaxes(whitener, -1, -2)
-        # The factor of a tied covariance has a kernel axis of one, that of a spherical one repeats features.
+        # The factor of a tied covariance has a kernel axis of size one; a spherical factor repeats features.
         if self.covariance_type == "tied":
             whitener = whitener[0]
         elif self.covariance_type == "spherical":
@@ -272,7 +273,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
             )
         covariances, n_features = parameters.covariances.astype(dtype), parameters.means.shape[1]
         if not structure.factor(covariances.astype(np.float64)[None], n_features).usable[0]:
-            # Rounded entries are off by 2⁻²⁴ of the deviations, which changes eigenvalues by M times as much.
+            # Rounding changes entries by 2⁻²⁴ of the deviations, and eigenvalues by up to M times as much.
             diagonal = np.arange(n_features)
             covariances[..., diagonal, diagonal] *= 1.0 + n_features * 2.0**-22
         values = (parameters.weights[:, 0], parameters.means, covariances, whitener)
@@ -283,7 +284,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         self.precisions_ = root @ np.swapaxes(root, -1, -2) if dense else root**2
 
     def _print_progress(self, start: int, bounds: FloatArray, converged: bool) -> None:
-        """Print the passes of one start, as `verbose` asks."""
+        """Print the passes of one start if `verbose`."""
         if not self.verbose:
             return
         print(f"Initialization {start}")
@@ -295,7 +296,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         print(f"Initialization {'converged' if converged else 'did not converge'}.{bound}")
 
     def _start(self, X: np.ndarray, random_state: np.random.RandomState) -> Parameters:
-        """Return a start, scikit-learn's but without an array of N × K responsibilities."""
+        """Return scikit-learn's start, computed without an N × K array of responsibilities."""
         given: dict[str, Any] = {}
         if self.weights_init is not None:
             given["weights"] = np.asarray(self.weights_init, dtype=np.float64)[:, None]
@@ -329,8 +330,8 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
         start = replace(start, **given)
         if structure.factor(start.covariances[None], X.shape[1]).usable[0]:
             return start
-        # Without reg_covar a component of one row is singular. Rounding makes scikit-learn's a little wider,
-        # and its tied covariance has the moments of all rows.
+        # Without reg_covar, a component of one row is singular here. In scikit-learn, rounding makes it a
+        # little wider, and a tied covariance includes the moments of all rows.
         random_state.set_state(state)
         theirs = ScikitLearnGaussianMixture(**self.get_params())
         theirs.set_params(max_iter=0, n_init=1, warm_start=False, verbose=0, random_state=random_state)
@@ -338,7 +339,7 @@ precisions_init, random_state, warm_start, verbose, verbose_interval
 
 
 def _covariances_of(precisions_cholesky: FloatArray, covariance_type: str) -> FloatArray:
-    """Return the covariances behind scikit-learn's upper-triangular factors U, (UUᵀ)⁻¹."""
+    """Return the covariances (UUᵀ)⁻¹ of scikit-learn's upper-triangular factors U."""
     if covariance_type in ("full", "tied"):
         root = np.linalg.inv(precisions_cholesky)
         return np.swapaxes(root, -1, -2) @ root

@@ -1,12 +1,12 @@
-"""Which rows are held out of a fit. Every split of rows is made here.
+"""Split rows into training rows and held-out rows.
 
-Splits are made of rows that have a weight, given their classes (n,): codes from 0 up, and −1 for a row
-without a label. Four rules hold for all of them.
+Splits refer to rows of positive weight with class codes (n,), −1 for unlabelled rows. Four rules hold for all
+splits.
 
 - Every class is divided in proportion, and the only row of a class always trains.
-- A row without a label is never held out, as it cannot judge a prediction. It trains in every split, unless
-  its group is held out. To hold out unlabelled rows too, give them a code of their own.
-- Rows of one group are held out together, where groups (n,) are given.
+- An unlabelled row is never held out, because no prediction can be compared with its label. It trains in
+  every split, unless its group is held out. To hold out unlabelled rows too, give them another code.
+- If groups (n,) are given, the rows of a group are held out together.
 - Row numbers are sorted, so that a fit does not depend on the order in which rows were drawn.
 """
 
@@ -24,18 +24,22 @@ from ..engine.model import IntArray
 Split = tuple[IntArray, IntArray]
 """Sorted numbers of the rows to fit to, and of the held-out rows."""
 
-# Folds of a search with few rows, whose scores are noisy.
+# Number of folds with few rows, whose scores are noisy.
 _N_FOLDS = 5
-# Folds from `_ROWS_OF_FEWER_FOLDS` rows on.
-_FEWER_FOLDS, _ROWS_OF_FEWER_FOLDS = 3, 500
-# From this many rows on, one split is enough, and holds out this share of them.
-_ROWS_OF_ONE_SPLIT, _HELD_OUT = 4000, 0.2
+# From this many rows on, fewer folds are enough.
+_ROWS_OF_FEWER_FOLDS = 500
+# Number of folds in that case.
+_FEWER_FOLDS = 3
+# From this many rows on, one split is enough.
+_ROWS_OF_ONE_SPLIT = 4000
+# Share of the rows that it holds out.
+_HELD_OUT = 0.2
 
 
 def default_splits(codes: IntArray, seed: int, groups: np.ndarray | None = None) -> list[Split]:
-    """Return the splits of a search: five folds, fewer of many rows, and one split of very many.
+    """Return the default splits of a search: five folds, three with many rows, one split with very many.
 
-    There are at most as many folds as rows of the smallest class, and none where every class has one row.
+    There are at most as many folds as the smallest class has rows, and none if every class has one row.
     """
     n_folds = _N_FOLDS if np.count_nonzero(codes >= 0) < _ROWS_OF_FEWER_FOLDS else _FEWER_FOLDS
     if groups is not None:
@@ -52,7 +56,7 @@ def default_splits(codes: IntArray, seed: int, groups: np.ndarray | None = None)
 def stratified_folds(
     codes: IntArray, n_folds: int, seed: int, groups: np.ndarray | None = None
 ) -> list[Split]:
-    """Return shuffled folds; at most as many as the largest class has rows, or as there are groups."""
+    """Return at most `n_folds` shuffled folds: not more than rows of the largest class, or than groups."""
     if groups is not None:
         known = np.flatnonzero(codes >= 0)
         n_folds = min(n_folds, len(np.unique(groups[known])))
@@ -66,25 +70,25 @@ def stratified_folds(
 
 
 def single_split(codes: IntArray, n_held: int, seed: int | np.random.RandomState) -> Split:
-    """Return a split that holds out `n_held` rows, or as many as there are classes to divide if more."""
+    """Return a split that holds out `n_held` rows, but at least one per class to divide."""
     rows = rows_to_divide(codes)
     n_held = max(n_held, len(np.unique(codes[rows])))
     ((training, held),) = _divide(codes, rows, StratifiedShuffleSplit(1, test_size=n_held, random_state=seed))
-    # A large share may take all rows of a small class, of which one must train.
+    # If all rows of a small class are held out, move one of them to the training rows.
     lost = [held[codes[held] == code][0] for code in np.setdiff1d(codes[held], codes[training])]
     return np.union1d(training, lost).astype(np.int64), np.setdiff1d(held, lost)
 
 
 def splits_of(cv: Any, codes: IntArray, groups: np.ndarray | None, kept: IntArray) -> list[Split]:
-    """Return the splits by a user's `cv`: a number of folds, a splitter, or a list of splits.
+    """Return the splits of a user's `cv`: a number of folds, a splitter, or a list of splits.
 
-    A list has numbers or masks of the rows as the user gave them, among which `kept` (n,) are these.
+    A list has numbers or masks of the rows that the user gave; `kept` (n,) are the numbers of these rows.
     """
     if isinstance(cv, Iterable) and not hasattr(cv, "split"):
         if groups is not None:
             raise ValueError(
-                "groups are used to split the rows, but cv is a list of splits: leave out groups, or give a "
-                "splitter such as GroupKFold."
+                "groups cannot be combined with a list of splits as cv: leave out groups, or give a splitter "
+                "such as GroupKFold."
             )
         splits = []
         for parts in cv:
@@ -102,24 +106,24 @@ def splits_of(cv: Any, codes: IntArray, groups: np.ndarray | None, kept: IntArra
 
 
 def check_splits(splits: list[Split], codes: IntArray, classes: np.ndarray | None) -> None:
-    """Refuse a split that cannot judge a fit: without held-out rows, or without training rows of a class."""
+    """Raise ValueError if a split has no held-out rows, or no training rows of a class."""
     known = codes >= 0
     for number, (training, held) in enumerate(splits):
         absent = np.setdiff1d(codes[known], codes[training])
-        what = ""
+        problem = ""
         if len(absent):
             of_class = "" if classes is None else f" of class {classes.tolist()[absent[0]]!r}"
-            what = f"has no training row{of_class}"
+            problem = f"has no training row{of_class}"
         elif not len(held):
-            what = "holds out no row that has a label"
-        if what:
+            problem = "holds out no row that has a label"
+        if problem:
             raise ValueError(
-                f"Fold {number} of cv {what}. Use a stratified splitter, fewer folds or cv=None."
+                f"Fold {number} of cv {problem}. Use a stratified splitter, fewer folds or cv=None."
             )
 
 
 def random_halves(codes: IntArray, n_times: int, seed: int) -> list[Split]:
-    """Return both halves of the rows, divided at random several times; every class is halved."""
+    """Return `n_times` random halvings of the rows; every class is halved."""
     random, found = np.random.RandomState(seed), []
     for _ in range(n_times):
         order = random.permutation(len(codes))
@@ -129,13 +133,13 @@ def random_halves(codes: IntArray, n_times: int, seed: int) -> list[Split]:
 
 
 def rows_to_divide(codes: IntArray) -> IntArray:
-    """Return the numbers of the rows that have a label and are not alone in their class."""
+    """Return the numbers of the labelled rows that are not the only row of their class."""
     known = np.flatnonzero(codes >= 0)
     return known[np.bincount(codes[known])[codes[known]] > 1]
 
 
 def _divide(codes: IntArray, rows: IntArray, splitter: Any, groups: np.ndarray | None = None) -> list[Split]:
-    """Return the splits that a splitter of scikit-learn makes of some rows; the other rows train."""
+    """Split some rows by a splitter of scikit-learn; the other rows train."""
     groups_of_rows = None if groups is None else groups[rows]
     with warnings.catch_warnings():
         # A class may have fewer rows than there are folds.
@@ -145,8 +149,8 @@ def _divide(codes: IntArray, rows: IntArray, splitter: Any, groups: np.ndarray |
             parts = list(splitter.split(rows, codes[rows], groups_of_rows))
         except UserWarning:
             raise ValueError(
-                f"groups are ignored by {type(splitter).__name__}: leave out groups, or give a splitter such "
-                "as GroupKFold for cv, or None."
+                f"groups cannot be combined with {type(splitter).__name__}, which ignores them: leave out "
+                "groups, or set cv to None or to a splitter such as GroupKFold."
             ) from None
     alone = np.setdiff1d(np.flatnonzero(codes >= 0), rows)
     return [
@@ -156,8 +160,8 @@ def _divide(codes: IntArray, rows: IntArray, splitter: Any, groups: np.ndarray |
 
 
 def _complete(codes: IntArray, training: IntArray, held: IntArray, groups: np.ndarray | None = None) -> Split:
-    """Return a split in which rows without a label train, unless they or their group are held out."""
-    free = np.setdiff1d(np.flatnonzero(codes < 0), held)
+    """Add unlabelled rows to the training rows, unless they or their group are held out."""
+    unlabelled = np.setdiff1d(np.flatnonzero(codes < 0), held)
     if groups is not None:
-        free = free[~np.isin(groups[free], groups[held])]
-    return np.union1d(training, free), held[codes[held] >= 0]
+        unlabelled = unlabelled[~np.isin(groups[unlabelled], groups[held])]
+    return np.union1d(training, unlabelled), held[codes[held] >= 0]

@@ -35,7 +35,7 @@ from ..engine.structures import COVARIANCE_TYPES
 from ..io.labels import code_labels
 from . import densities, streams
 from ._settings import check_count, covariance_type_of, freeze_of
-from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path
+from .callbacks import CallbackSupportMixin, Monitor, checkpoint_path, watcher_of_fits
 from .exporting import ExportMixin, whitened_kernels
 from .fitted import FitRecord, Fitted, RowsOfFit, parameters_of
 from .rows import Training, computed, enter, host_copy, note_preparation, score_rows, updating, warn_caller
@@ -280,8 +280,9 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             The fitted estimator.
         """
         check_inference(self)
+        watched = bool(getattr(self, "_skl_callbacks", ())) or watcher_of_fits.get() is not None
         # Refuse a checkpoint that cannot be written before reading the rows, which may take long.
-        path = checkpoint_path(self)
+        path = checkpoint_path(self) if watched else None
         with updating(self, X):
             training = enter(self, X, y, sample_weight).training()
             note_preparation(self, training)
@@ -299,10 +300,11 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
                         f"{covariance_type!r}, without correlations inside kernels. Set covariance_type to "
                         "choose."
                     )
-            monitor = Monitor(self, X, y, sample_weight, len(parts), path)
+            monitor = Monitor(self, X, y, sample_weight, len(parts), path) if watched else None
             self._fit_parts(parts, training, monitor)
             self._after_fit(training)
-            monitor.close()
+            if monitor is not None:
+                monitor.close()
         return self
 
     def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
@@ -310,7 +312,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         refuse_unlabelled(training.n_unlabelled, len(parts))
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
-            rows = training.take(columns, number)
+            rows = training.with_features(columns, number)
             watched: dict[str, Any] = {}
             if monitor is not None:
                 so_far = partial(self._attributes_so_far, parts[0], training) if len(parts) == 1 else None

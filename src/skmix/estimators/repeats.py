@@ -1,4 +1,4 @@
-"""Fits of one mixture from many starts, all of which are kept."""
+"""Fit one mixture from many starts, and keep all fits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .mixture import SharedKernelMixture
 from .rows import enter
 from .solving import options_of, record_of_start, start_batches
 
-# The engine divides its work by the number of starts. Always pass the same number, so that the bits of a fit
-# do not depend on how many others run beside it.
+# Number of starts that the engine divides its work by: always the same, so that the bits of a fit do not
+# depend on the size of the batch.
 _STARTS = 100
 
 
@@ -29,10 +29,10 @@ def fit_each(
     y: ArrayLike,
     random_states: Sequence[int | np.random.RandomState],
 ) -> list[SharedKernelMixture]:
-    """Fit a mixture once from the start of each random state, all of them as one batch.
+    """Fit a mixture once per random state, all as one batch.
 
-    With few rows this is several times as fast as one fit after the other. A fit has the same bits alone and
-    in any batch.
+    With few rows, this is several times as fast as separate fits. A fit has the same bits alone and in any
+    batch.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ def fit_each(
     y : array-like of shape (N,)
         Class of each row.
     random_states : sequence of int or RandomState
-        One for each fit.
+        The random state of each fit.
 
     Returns
     -------
     list of SharedKernelMixture
-        Fitted mixtures, one for each random state. Of a start that fails, ``start_status_`` is 'failed', and
-        its parameters are those that entered the failing pass.
+        One fitted mixture per random state. If a start failed, its ``start_status_`` is 'failed', and its
+        parameters are those before the failing pass.
     """
     needed = {"covariance_type": "full", "inference": "em", "covariance_prior": None, "tail": None}
     for name, value in needed.items():
@@ -67,8 +67,8 @@ def fit_each(
     result = fit(training.source, join(starts), options, frame=frame)
     fitted = []
     for r, random_state in enumerate(random_states):
-        own = copy(model)
-        own.random_state = random_state
-        record_of_start(model, training, result, r).store(own)
-        fitted.append(own)
+        mixture = copy(model)
+        mixture.random_state = random_state
+        record_of_start(model, training, result, r).store(mixture)
+        fitted.append(mixture)
     return fitted

@@ -1,8 +1,7 @@
-"""The one door for rows: what a user gives as X, y and sample_weight is recognised here, once.
+"""Recognise what a user passes as X, y and sample_weight.
 
-`enter` returns rows in memory, in a data frame, on a device, in blocks or on a Dask cluster behind one
-interface, `Rows`. Fits, scores, streams and searches ask it for what they need, and never ask again what X
-was.
+`enter` puts rows in memory, in a data frame, on a device, in blocks or on a Dask cluster behind one
+interface, `Rows`. Fits, scores, streams and searches use it and need not know what X was.
 """
 
 from __future__ import annotations
@@ -65,25 +64,24 @@ from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
 _PRECISIONS = ("float64", "float32", "tf32")
-# Attributes in which scikit-learn notes the callbacks of a running fit.
+# Attributes in which scikit-learn keeps the callbacks of a running fit.
 _OF_CALLBACKS = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
-# Types of polars that are numbers.
+# Numeric types of polars.
 _POLARS_NUMBER = re.compile(r"(U?Int\d+|Float\d+|Boolean|Decimal)\b")
-# Types of y and sample_weight that need no conversion beside a NumPy array.
+# Types of y and sample_weight that need no conversion if X is a NumPy array.
 _PLAIN = (NoneType, np.ndarray, list)
 
 Sender = Callable[[np.ndarray], Array]
-"""From NumPy rows (n, M) to the same rows where they are worked on."""
+"""Sends NumPy rows (n, M) to the device on which they are processed."""
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- entry
 
 
 def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
-    """Recognise what a user gave; errors call the labels by the `name` of their argument.
+    """Return rows of any kind behind the interface `Rows`; errors call the labels `name`.
 
-    X is an array or tensor (n, M), a data frame, files, opened rows, an AnnData or a Dask collection. y and
-    sample_weight are arrays (n,) or collections of the same kind; beside files also paths, and the names of
-    columns.
+    X is an array or tensor (n, M), a data frame, files, a source, an AnnData or a Dask collection. y and
+    sample_weight are arrays (n,) or Dask collections; with files, also paths or names of columns.
     """
     if type(X) is np.ndarray and type(y) in _PLAIN and type(sample_weight) in _PLAIN:
         return InMemory(estimator, X, y, sample_weight, name)
@@ -93,7 +91,7 @@ def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, n
     for argument, given in ((name, y), ("sample_weight", sample_weight)):
         if isinstance(given, (str, PathLike)):
             raise ValueError(
-                f"{argument} is {str(given)!r}, a path or the name of a column, which goes with a file; but "
+                f"{argument} is {str(given)!r}, a path or the name of a column, which needs X to be a file; "
                 f"X is a {type(X).__name__}. Give {argument} as an array, or X as a path or by open_rows."
             )
         if is_collection(given) and not is_collection(X):
@@ -124,11 +122,11 @@ def score_rows(
     on_cpu: bool = False,
     name: str = "y",
 ) -> Any:
-    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the kind of the rows.
+    """Return ``function(model, rows, codes)`` for rows of any kind, as an array of the same kind.
 
-    Rows of a file are read in blocks, and for a Dask collection the result is a lazy Dask array. The function
-    is one of a module; it takes the estimator with NumPy arrays, validated rows (n, M) and, when labels are
-    given, their classes (n,), and returns an array (n, …). It needs NumPy rows where `on_cpu`.
+    Files are read in blocks; for a Dask collection, the result is a lazy Dask array. `function`, which must
+    be defined at the top of a module, takes the estimator with NumPy arrays, validated rows (n, M) and, if
+    labels are given, class codes (n,); it returns an array (n, …). With `on_cpu`, it needs NumPy rows.
     """
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
@@ -136,13 +134,13 @@ def score_rows(
 
 
 def is_frame(X: Any) -> bool:
-    """Return whether X is a data frame, whose columns have names: of pandas, polars, Dask and others."""
+    """Return whether X is a data frame, such as those of pandas, polars and Dask."""
     return hasattr(X, "columns") and not isinstance(X, Source)
 
 
 @dataclass(frozen=True)
 class Rows(ABC):
-    """Rows that a user gave to an estimator, with their labels and weights."""
+    """Rows that a user passed to an estimator, with labels and weights."""
 
     estimator: Any
     X: Any
@@ -153,25 +151,25 @@ class Rows(ABC):
 
     @abstractmethod
     def training(self, least: int = 2) -> Training:
-        """Return rows to learn from, at least `least`, and note the features in the estimator.
+        """Return at least `least` training rows, and note their features in the estimator.
 
-        Without labels there is one class; a classifier needs labels.
+        Without labels, there is one class; a classifier needs labels.
         """
 
     @abstractmethod
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
-        """Return ``function(model, rows, codes)`` as an array of the kind of the rows."""
+        """Return ``function(model, rows, codes)`` as an array of the same kind as the rows."""
 
     @abstractmethod
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
-        """Return rows (n, M) of floats in memory, NaN where a value is missing; refuse other kinds.
+        """Return rows (n, M) of floats in memory, NaN for missing values; refuse files and Dask collections.
 
-        When `fitting`, at least `least` rows are needed, and the estimator notes the features. `on_cpu` is
-        whether they must be NumPy's.
+        With `fitting`, require at least `least` rows and note the features in the estimator. With `on_cpu`,
+        return a NumPy array.
         """
 
     def gathered(self) -> FloatArray:
-        """Return rows (n, M) of float64 with the features of the fitted estimator, also those of files."""
+        """Return rows (n, M) of float64 with the features of the fitted estimator; read files whole."""
         return np.asarray(self.values(on_cpu=True), dtype=np.float64)
 
     def labels(self) -> Any:
@@ -184,7 +182,7 @@ class Rows(ABC):
         return code_labels(on_host(self.y), classes, n_rows, unlabelled=unlabelled, name=self.name)
 
     def weights(self, n_rows: int) -> FloatArray | None:
-        """Return row weights (n,), not negative and not all zero; None when none were given."""
+        """Return row weights (n,), not negative and not all zero; None if none were given."""
         if self.sample_weight is None:
             return None
         weights: FloatArray = _check_sample_weight(
@@ -195,10 +193,10 @@ class Rows(ABC):
         return weights
 
     def coded(self, X: Array) -> tuple[Block, np.ndarray, IntArray | None]:
-        """Return validated rows X (n, M) with class codes, their classes (L,), and the positions of the rows.
+        """Return validated rows X (n, M) with class codes, the classes (L,), and the positions of the rows.
 
-        Rows of weight zero are left out, and so are labels that no other row has; positions are None where
-        all rows are kept. Without labels all codes are 0.
+        Rows of weight zero are left out, and classes without other rows; positions are None if all rows are
+        kept. Without labels, all codes are 0.
         """
         n_rows = X.shape[0]
         classes, codes = np.zeros(1, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
@@ -219,13 +217,13 @@ class Rows(ABC):
 
 @dataclass(frozen=True)
 class Training:
-    """Validated rows to learn from, wherever they are."""
+    """Validated training rows, in memory or elsewhere."""
 
     source: RowSource
     classes: np.ndarray  # (L,): the labels behind the class codes
     blocks: Blocks | None = None  # rows that are not in memory
-    preparation: Preparation | None = None  # how features were made; None for numbers as they were given
-    is_raw: bool = False  # whether a model applies its own preparation to rows of this kind
+    preparation: Preparation | None = None  # how values were transformed and encoded; None if unchanged
+    is_raw: bool = False  # whether a model applies its preparation to rows of this kind
 
     @property
     def n_features(self) -> int:
@@ -234,7 +232,7 @@ class Training:
 
     @property
     def sizes(self) -> FloatArray:
-        """Number (L,) of labelled rows of each class, or the sum of their weights."""
+        """Number (L,) of labelled rows in each class, or the sum of their weights."""
         return self.source.summary.class_sizes(len(self.classes))
 
     @property
@@ -247,8 +245,11 @@ class Training:
         """Number of rows without a label."""
         return int(self.source.summary.counts[0])
 
-    def take(self, columns: list[int], number: int) -> Training:
-        """Return the rows with a value in feature set `number`; each class must have one, and each column."""
+    def with_features(self, columns: list[int], number: int) -> Training:
+        """Return the columns of feature set `number`, and the rows that have a value in them.
+
+        Raise ValueError if a class has no such row, or a column no value.
+        """
         if columns == list(range(self.n_features)):
             return self
         taken = replace(self, source=self.source.with_features(columns))
@@ -269,7 +270,7 @@ class Training:
 
 @dataclass(frozen=True)
 class InMemory(Rows):
-    """A NumPy array, or lists; labels may be on a device."""
+    """A NumPy array or nested lists; labels may be on a device."""
 
     is_in_memory: ClassVar[bool] = True
     is_raw: ClassVar[bool] = False
@@ -318,14 +319,14 @@ class InMemory(Rows):
     def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
     ) -> tuple[Array, Preparation | None]:
-        """Return validated rows (n, M), and how those of a frame to fit were encoded; see `values`."""
+        """Return validated rows (n, M) and, for a data frame to fit, its preparation; see `values`."""
         if not fitting and type(self.X) is np.ndarray and _is_valid(self.estimator, self.X):
             return self.X, None
         return _validated(self.estimator, self.X, fitting, least), None
 
 
 def _validated(estimator: Any, X: Any, fitting: bool, least: int) -> np.ndarray:
-    """Return rows (n, M) of floats after scikit-learn's checks."""
+    """Check rows by scikit-learn, and return them as floats (n, M)."""
     rows: np.ndarray = validate_data(
         estimator,
         X,
@@ -338,7 +339,7 @@ def _validated(estimator: Any, X: Any, fitting: bool, least: int) -> np.ndarray:
 
 
 def _is_valid(estimator: Any, X: np.ndarray) -> bool:
-    """Return whether rows pass a quick check: `validate_data` takes longer than one row's densities."""
+    """Return whether rows pass a quick check; `validate_data` takes longer than the density of one row."""
     if X.dtype not in _FLOATS or X.ndim != 2 or hasattr(estimator, "feature_names_in_"):
         return False
     if X.shape[1] != estimator.n_features_in_ or not len(X):
@@ -352,7 +353,7 @@ def _is_valid(estimator: Any, X: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class InFrame(InMemory):
-    """A data frame. Text and category columns are encoded; a model applies its preparation to new frames."""
+    """A data frame. Columns of text and categories are encoded; models apply their preparation to frames."""
 
     is_raw: ClassVar[bool] = True
 
@@ -371,7 +372,7 @@ class InFrame(InMemory):
 
 
 def _is_numeric(frame: Any) -> bool:
-    """Return whether all columns of a frame are numbers by their types, of NumPy, pandas or polars."""
+    """Return whether all columns of a data frame have numeric types."""
     return all(
         getattr(column_type, "kind", None) in ("f", "i", "u", "b", "c")
         or _POLARS_NUMBER.match(str(column_type))
@@ -380,7 +381,7 @@ def _is_numeric(frame: Any) -> bool:
 
 
 def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
-    """Return the features (n, M) that a fitted model takes of a frame, encoded and scaled as in its fit."""
+    """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
     preparation = getattr(model, "preparation_", None) or {}
     columns, scale = preparation.get("columns"), _scale_of_frames(model)
     frame = _known_columns(model, frame)
@@ -397,10 +398,10 @@ def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
 
 
 def _known_columns(model: Any, frame: Any) -> Any:
-    """Return the columns of a frame that a model was fitted to, without any others.
+    """Return the columns of a data frame that a model was fitted to.
 
-    As scikit-learn does, this refuses frames that lack a column and, unless columns are encoded, those in
-    another order.
+    As in scikit-learn, a column must not be missing and, unless columns are encoded, their order must be that
+    of the fit.
     """
     columns = (getattr(model, "preparation_", None) or {}).get("columns")
     known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
@@ -418,20 +419,20 @@ def _known_columns(model: Any, frame: Any) -> Any:
 
 
 def _scale_of_frames(model: Any) -> Any:
-    """Return the transformer that a fitted model applies to data frames, as to files; None without one."""
+    """Return the transformer that a fitted model applies to data frames, or None."""
     preparation = getattr(model, "preparation_", None)
     if preparation is None:
         return None
     if preparation.get("compensate", False):
         raise ValueError(
-            "The model compensates for spill-over, by matrices that only FCS files have. Prepare X as for "
-            "the fit, and give open_rows(X, compensate=False, transform=None)."
+            "The model compensates for spill-over with matrices that only FCS files have. Compensate and "
+            "transform X as for the fit, and give open_rows(X, compensate=False, transform=None)."
         )
     return transformer_of(preparation["transform"])
 
 
 def without_names(estimator: Any) -> Any:
-    """Return a copy of the estimator that does not know names of features, for rows that have none."""
+    """Return a copy of the estimator without feature names, for rows that have none."""
     nameless = copy(estimator)
     note_rows(nameless, feature_names_in_=None)
     return nameless
@@ -442,7 +443,7 @@ def without_names(estimator: Any) -> Any:
 
 @dataclass(frozen=True)
 class OnDevice(InMemory):
-    """A tensor; scores, and what an estimator learns, are tensors on the same device."""
+    """A tensor; scores and fitted attributes are tensors on the same device."""
 
     def scores(self, function: Callable[..., Any], *, on_cpu: bool = False) -> Any:
         rows = replace(self, estimator=host_copy(self.estimator))
@@ -459,14 +460,14 @@ class OnDevice(InMemory):
         X, xp = self.X, namespace(self.X)
         least = least if fitting else 1
         if X.ndim != 2:
-            raise ValueError(f"Expected a 2D array of rows, got {X.ndim} dimension(s) instead.")
+            raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
         if X.shape[0] < least or X.shape[1] < 1:
             raise ValueError(f"Found array of shape {tuple(X.shape)}; at least {least} row(s) are needed.")
         if X.dtype not in (xp.float64, xp.float32):
             if not xp.isdtype(X.dtype, ("bool", "integral", "real floating")):
                 raise ValueError(f"X must be of real numbers, got {X.dtype}.")
             X = xp.astype(X, xp.float64)
-        # A sum over rows is finite when all of them are, and costs one read.
+        # Finite sums prove that all values are finite, and are cheap.
         finite = bool(xp.all(xp.isfinite(xp.sum(X, axis=0, dtype=xp.float64))))
         if not finite and bool(xp.any(xp.isinf(X))):
             raise ValueError("Input X contains infinity or a value too large for its type.")
@@ -481,7 +482,7 @@ class OnDevice(InMemory):
 
 @dataclass(frozen=True)
 class InBlocks(Rows):
-    """Files and other rows that are read in blocks, with their labels and weights."""
+    """Files and other sources that are read in blocks, with labels and weights."""
 
     X: Source
 
@@ -526,7 +527,7 @@ class InBlocks(Rows):
     def labels(self) -> np.ndarray:
         if not self.X.has_labels:
             raise ValueError(f"The rows of {self.X.name} have no labels: give {self.name}.")
-        # Columns that are not features may hold anything.
+        # Select the features first: other columns may hold anything.
         labels = with_features_of(self.estimator, self.X).row_labels()
         n_missing = int(is_missing(labels).sum())
         if n_missing:
@@ -543,7 +544,7 @@ class InBlocks(Rows):
 
 
 def with_features_of(model: Any, source: Source) -> Source:
-    """Return rows with the features and the preparation of a fitted model; see `prepare`."""
+    """Return a source with the features and the preparation of a fitted model; see `prepare`."""
     names = getattr(model, "feature_names_in_", None)
     source = prepare(source, getattr(model, "preparation_", None), names)
     if source.n_features != model.n_features_in_:
@@ -559,7 +560,7 @@ def _wrong_features(model: Any, n_features: int, where: str = "") -> str:
 
 
 def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: int) -> Training:
-    """Summarise all blocks in one pass, and note their features in the estimator."""
+    """Summarise all blocks in one pass, note their features in the estimator, and return them."""
     estimator = rows.estimator
     summary, seed = _summarise(estimator, blocks, device, least)
     _check_labelled(
@@ -585,7 +586,7 @@ def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: i
 def _streamed(
     estimator: Any, X: np.ndarray, classes: np.ndarray, codes: Any, weights: Any, device: str
 ) -> Training:
-    """Return validated rows X (n, M) that a device has no room for, in blocks."""
+    """Return validated rows X (n, M), which do not fit on a device, in blocks."""
     blocks = open_rows(X, label=codes, weight=weights, chunk_rows=max(1, PIECE_BYTES // X[:1].nbytes))
     summary, seed = _summarise(estimator, blocks, device)
     return _coded_training(blocks, summary, np.arange(len(classes)), classes, seed, device)
@@ -594,7 +595,7 @@ def _streamed(
 def _coded_training(
     blocks: Blocks, summary: Summary, labels: np.ndarray, classes: np.ndarray, seed: int, device: str | None
 ) -> Training:
-    """Return rows in blocks whose `labels` (L,) are those of the classes (L,)."""
+    """Return rows in blocks; `labels` (L,) in the blocks stand for the classes (L,)."""
     coded, summary = blocks.coded(labels), summary.coded(labels)
     if device is not None and summary.gaps:
         warn_of_host("Missing values")
@@ -604,7 +605,7 @@ def _coded_training(
 
 
 def _summarise(estimator: Any, blocks: Blocks, device: str | None, least: int = 2) -> tuple[Summary, int]:
-    """Return the summary of blocks to learn from, and the seed of its sample."""
+    """Return the summary of training blocks, and the seed of its sample of rows."""
     seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
     summary = summarise_blocks(blocks, seed, device)
     if summary.n_empty:
@@ -628,8 +629,8 @@ class OnCluster(Rows):
     def training(self, least: int = 2) -> Training:
         if device_of(self.estimator) is not None:
             raise ValueError(
-                f"device={self.estimator.device!r} needs rows in memory or in a file; Dask collections are "
-                "worked on by the CPUs of their cluster. Leave device out."
+                f"device={self.estimator.device!r} cannot be combined with Dask collections, which the CPUs "
+                "of their cluster process. Leave device out."
             )
         blocks = open_collections(self.X, self.y, self.sample_weight, _version.__version__)
         return _training_in_blocks(self, blocks, None, least)
@@ -641,23 +642,23 @@ class OnCluster(Rows):
         if is_frame(X):
             if "columns" in (getattr(model, "preparation_", None) or {}):
                 raise ValueError(
-                    "The model encodes columns of text, but not those of Dask collections: give X.compute(), "
-                    "or files."
+                    "The model encodes columns of text, which Dask collections do not support: give "
+                    "X.compute(), or files."
                 )
             X, scale = _known_columns(model, X), _scale_of_frames(model)
         if X.ndim == 2 and X.shape[1] != model.n_features_in_:
             raise ValueError(_wrong_features(model, X.shape[1]))
         _check_feature_names(model, getattr(X, "_meta", X), reset=False)
-        ask = partial(_score_block, model, function, self.name, scale)
-        # The result for one row has the type and width of all.
+        score = partial(_score_block, model, function, self.name, scale)
+        # Score one row to learn the type and width of the result.
         row = np.zeros((1, model.n_features_in_))
-        shown = ask(row) if y is None else ask(row, model.classes_[:1])
-        return map_rows(X, ask, shown.shape[1] if shown.ndim == 2 else None, shown.dtype, y)
+        example = score(row) if y is None else score(row, model.classes_[:1])
+        return map_rows(X, score, example.shape[1] if example.ndim == 2 else None, example.dtype, y)
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(
             f"This needs rows in memory, but X is a Dask {type(self.X).__name__}: give X.compute(), or a "
-            "sample of its rows where they are too many."
+            "sample of its rows if there are too many."
         )
 
 
@@ -671,46 +672,46 @@ def _score_block(
 
 
 def computed(values: Any) -> Any:
-    """Return scores or labels as a NumPy array where they are lazy or on a device; others unchanged."""
+    """Return scores or labels that are lazy or on a device as a NumPy array; others unchanged."""
     return on_host(values.compute() if is_collection(values) else values)
 
 
 def refuse_blocks(X: Any) -> None:
-    """Refuse files and Dask collections where rows are needed in memory."""
+    """Raise ValueError for files and Dask collections."""
     if is_collection(X) or is_elsewhere(X):
         enter(None, X).values()
 
 
-# ---------------------------------------------------------------- what an estimator notes
+# ---------------------------------------------------------------- attributes of the training rows
 
 
 def note_preparation(estimator: Any, training: Training) -> None:
-    """Keep in the estimator how its training rows were prepared, and warn of rows whose group is missing.
+    """Keep the preparation of the training rows in the estimator, and warn of rows without a group.
 
-    A warm start goes on with the preparation of the last fit, and refuses rows of another one.
+    A warm start keeps the preparation of the last fit, and refuses rows with another one.
     """
     preparation = training.preparation
     if estimator.warm_start and hasattr(estimator, "class_prior_"):
         last = getattr(estimator, "preparation_", None)
         if preparation is None and not training.is_raw:
-            preparation = last  # arrays, and what was opened as it is, are taken as prepared already
+            preparation = last  # arrays and untransformed sources count as prepared
         if preparation != last:
             words = ["unprepared" if each is None else f"prepared by {each}" for each in (last, preparation)]
             raise ValueError(
-                f"warm_start=True goes on with the last fit, whose rows were {words[0]}, but these are "
-                f"{words[1]}. Open them by open_rows as for the last fit, or set warm_start=False."
+                f"warm_start=True continues the last fit, whose rows were {words[0]}, but these are "
+                f"{words[1]}. Open them with open_rows as for the last fit, or set warm_start=False."
             )
     note_rows(estimator, preparation_=preparation)
     if isinstance(training.blocks, Source) and training.n_unlabelled and not is_classifier(estimator):
         warn_caller(
             f"{training.n_unlabelled} of {training.source.summary.n_rows} rows of {training.blocks.name} "
-            "have no group: they shape the kernels, but no group's weights. Leave them out if they should "
-            "not."
+            "have no group: they affect the kernels, but not the weights of any group. Leave them out if "
+            "that is not intended."
         )
 
 
 def note_rows(estimator: Any, **attributes: Any) -> None:
-    """Set n_features_in_, feature_names_in_ or preparation_ of an estimator; None removes the attribute."""
+    """Set attributes such as n_features_in_ in an estimator; None removes an attribute."""
     for name, value in attributes.items():
         if value is not None:
             setattr(estimator, name, value)
@@ -722,8 +723,8 @@ def note_rows(estimator: Any, **attributes: Any) -> None:
 def updating(estimator: Any, X: Any = None) -> Iterator[None]:
     """Change the estimator in the body; restore the previous fit if the body raises.
 
-    In the body its arrays are NumPy's; afterwards they are of the library and device of X where that is an
-    array of another library, or else of what they were before.
+    In the body, its arrays are NumPy arrays. Afterwards, they have the library and device of X if that is an
+    array of another library, or else those they had before.
     """
     attributes = vars(estimator)
     before = dict(attributes)
@@ -733,7 +734,7 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
         attributes.update(vars(host_copy(estimator)))
         yield
     except BaseException:
-        # scikit-learn still has to tear the callbacks down, and finds them in these attributes.
+        # Keep the attributes that scikit-learn needs to tear down the callbacks.
         callbacks = {name: attributes[name] for name in _OF_CALLBACKS if name in attributes}
         attributes.clear()
         attributes.update(before | callbacks)
@@ -753,7 +754,7 @@ def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.
 
 
 def check_gaps(rows: Array, *, features: bool = True) -> None:
-    """Refuse training rows without any value and, if `features`, features without any value."""
+    """Raise ValueError for rows without any value and, if `features`, for features without any value."""
     if not has_gaps(rows):
         return
     missing: Array = to_numpy(namespace(rows).isnan(rows))
@@ -782,7 +783,7 @@ def warn_of_host(reason: str) -> None:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn as if from the innermost line that is neither ours nor scikit-learn's."""
+    """Warn from the innermost line of code outside skmix and scikit-learn."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("skmix", "sklearn"):
         level, frame = level + 1, frame.f_back
@@ -790,7 +791,7 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def columns_of(X: Array, columns: list[int]) -> Array:
-    """Return the chosen columns of X, without a copy when they are all of it."""
+    """Return the chosen columns of X, without a copy if these are all columns."""
     if columns == list(range(X.shape[1])):
         return X
     return X[:, columns] if is_numpy(X) else pick(X.T, columns).T
@@ -811,7 +812,9 @@ def device_and_precision(device: str | None) -> tuple[str | None, str]:
             f"{', '.join(_PRECISIONS)}."
         )
     if name == "cpu" and precision != "float64":
-        raise ValueError(f"device={device!r}: {precision} is for accelerators; the CPU computes in float64.")
+        raise ValueError(
+            f"device={device!r}: {precision} is for accelerators only; the CPU computes in float64."
+        )
     return None if name == "cpu" else name, precision
 
 
@@ -821,7 +824,7 @@ def device_of(estimator: Any) -> str | None:
 
 
 def home_of(estimator: Any, X: Any) -> Any:
-    """Return X as a tensor if it is one whose kind results are to have, otherwise None."""
+    """Return X if it is a tensor and results are to be tensors like it; otherwise None."""
     if type(X) is np.ndarray or not is_device_array(X):
         return None
     dispatched = get_config()["array_api_dispatch"] or estimator.device is not None
@@ -830,13 +833,13 @@ def home_of(estimator: Any, X: Any) -> Any:
 
 
 def sender(estimator: Any, X: Any) -> Sender:
-    """Return what turns NumPy rows into arrays of the library and device of X where results have its kind."""
+    """Return a function that sends NumPy rows to the library and device of X, see `home_of`."""
     home = home_of(estimator, X)
     return (lambda rows: rows) if home is None else (lambda rows: like(rows, home))
 
 
 def fits_on(rows: np.ndarray, device: str) -> bool:
-    """Return whether a device has room for rows."""
+    """Return whether rows fit on a device."""
     return rows.nbytes <= room_on(device)
 
 
@@ -852,7 +855,7 @@ def _send_complete(rows: np.ndarray, device: str) -> Array:
 
 
 def _device_of_scores(model: Any) -> str | None:
-    """Return the device that rows are sent to for scores: the model's, if this machine has it.
+    """Return the device for scores: that of the model, if this machine has it; None for the CPU.
 
     Models with t kernels or a background are scored on the CPU.
     """
@@ -862,7 +865,7 @@ def _device_of_scores(model: Any) -> str | None:
 
 @cache
 def _is_here(device: str) -> bool:
-    """Return whether this machine has a device; warn once if not, as of a model fitted elsewhere."""
+    """Return whether this machine has a device; warn once if not, for models fitted elsewhere."""
     try:
         room_on(device)
     except (ImportError, ValueError) as error:
@@ -872,7 +875,7 @@ def _is_here(device: str) -> bool:
 
 
 def host_copy(estimator: Any) -> Any:
-    """Return the estimator, or a copy of it whose arrays are NumPy's."""
+    """Return the estimator, or a copy with NumPy arrays if its arrays are tensors."""
     prior = getattr(estimator, "class_prior_", None)
     if type(prior) is np.ndarray or not is_device_array(prior):
         return estimator
@@ -886,7 +889,7 @@ def host_copy(estimator: Any) -> Any:
 
 
 def _hand_out(estimator: Any, home: Array) -> None:
-    """Turn what an estimator has learnt into arrays of the library and device of `home`."""
+    """Convert the fitted attributes of an estimator to the library and device of `home`."""
     for name, value in vars(estimator).items():
         if name.endswith("_") and is_numpy(value):
             setattr(estimator, name, _in_kind(value, home))
@@ -895,6 +898,6 @@ def _hand_out(estimator: Any, home: Array) -> None:
 
 
 def _in_kind(values: Any, home: Array) -> Any:
-    """Return numbers as an array of the library and device of `home`. Other values are returned unchanged."""
+    """Convert an array of numbers to the library and device of `home`; return other values unchanged."""
     is_number = isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
     return like(values, home) if is_number else values

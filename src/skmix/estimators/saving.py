@@ -1,7 +1,6 @@
-"""Model files, which `load` reads without running code.
+"""Save estimators in files, and read them without running code.
 
-The same checks run before a file is written and after one is read, so that nothing is saved that could not be
-loaded.
+The same checks run before a file is written and after it is read, so that every saved file can be loaded.
 """
 
 from __future__ import annotations
@@ -37,17 +36,18 @@ Estimator = TypeVar("Estimator", bound=type)
 
 # Classes that a file may hold, by name.
 _CLASSES: dict[str, Any] = {}
-# Methods whose metadata a user can ask for with `set_fit_request` and the like.
+# Methods with metadata requests, such as `set_fit_request`.
 _REQUESTS = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
+# Values of `set_output`.
 _OUTPUTS = ("default", "pandas", "polars")
 # Attributes that scikit-learn sets.
 _OF_SCIKIT_LEARN = ("_skl_callbacks", "_sklearn_output_config", "_metadata_request")
-# Errors that inconsistent values may raise.
+# Errors that inconsistent values in a file may raise.
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 
 
 def savable(cls: Estimator) -> Estimator:
-    """Register a class whose estimators can be saved; subclasses are not included."""
+    """Register a class whose estimators can be saved; subclasses must be registered too."""
     _CLASSES[cls.__name__] = cls
     return cls
 
@@ -58,28 +58,28 @@ class FileMixin:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to a file, for `skmix.load` to read.
 
-        The file is safetensors with a versioned header. Reading it runs no code, so that files of others can
-        be read safely, unlike pickles. It is written in full before it replaces a file of that name.
+        The file is a safetensors file with a versioned header. Unlike a pickle, a file from others is safe to
+        read, because reading it runs no code. It replaces an existing file only once it is complete.
 
         Parameters
         ----------
         path : path-like
-            The file to make or to replace, such as ``"model.skmix"``.
+            The file to create or replace, such as ``"model.skmix"``.
 
         Raises
         ------
         NotFittedError
-            Before a fit.
+            If the estimator is not fitted.
         TypeError
-            When a parameter or attribute has a type without a place in the file, and for classes of your own.
+            If a file cannot hold the type of a parameter or attribute, and for subclasses.
         ValueError
-            When attributes no longer belong together, or parameters are not valid.
+            If attributes are inconsistent, or parameters are invalid.
 
         Notes
         -----
-        A `random_state` that is a RandomState instance is saved as None; integers are kept. Callbacks are
-        not saved. A model of files, or of a data frame with columns of text, keeps in `preparation_` how
-        these were prepared. `metadata_` is yours: a dictionary of plain values, which is saved too.
+        A RandomState instance as `random_state` is saved as None; an integer is kept. Callbacks are not
+        saved. `preparation_`, how values of files or data frames are transformed and encoded, is saved. You
+        may set `metadata_`, a dictionary of plain values, which is saved too.
 
         Examples
         --------
@@ -93,7 +93,7 @@ class FileMixin:
 
 
 def record_of(estimator: Any) -> Record:
-    """Return a fitted estimator in plain values; refuse one that `estimator_of` would refuse."""
+    """Return the record of a fitted estimator; raise an error if `estimator_of` would refuse it."""
     name = type(estimator).__name__
     if _CLASSES.get(name) is not type(estimator):
         raise TypeError(f"{name} cannot be saved; {', '.join(sorted(_CLASSES))} can.")
@@ -110,26 +110,26 @@ def record_of(estimator: Any) -> Record:
 
 
 def _record_of(estimator: Any) -> Record:
-    """Return an estimator in plain values."""
+    """Return the record of an estimator, without checking its attributes."""
     parameters = estimator.get_params(deep=False)
     if isinstance(parameters.get("random_state"), np.random.RandomState):
         parameters["random_state"] = None
     if not isinstance(parameters.get("cv"), int):
-        parameters.pop("cv", None)  # splitters have no place in a file, and a fitted search needs none
+        parameters.pop("cv", None)  # a file cannot hold splitters, and a fitted search does not need them
     attributes = {name: getattr(estimator, name) for name in _attributes_of(estimator)}
     if "cv_results_" in attributes:
-        # Leave out times, so that equal fits make equal files.
+        # Leave out times, so that equal fits give equal files.
         results = attributes["cv_results_"].items()
         attributes["cv_results_"] = {name: column for name, column in results if name != "mean_fit_time"}
     requests = {}
     if hasattr(estimator, "_metadata_request"):
         routing = get_routing_for_object(estimator)
-        asked = {method: dict(getattr(routing, method).requests) for method in _REQUESTS}
-        requests = {method: metadata for method, metadata in asked.items() if metadata}
+        by_method = {method: dict(getattr(routing, method).requests) for method in _REQUESTS}
+        requests = {method: metadata for method, metadata in by_method.items() if metadata}
     return Record(
         type(estimator).__name__,
         {
-            # An estimator that is a parameter is saved unfitted.
+            # Estimators among the parameters are saved unfitted.
             "parameters": {
                 name: _record_of(clone(value)) if isinstance(value, FileMixin) else value
                 for name, value in parameters.items()
@@ -142,14 +142,14 @@ def _record_of(estimator: Any) -> Record:
 
 
 def _attributes_of(estimator: Any) -> list[str]:
-    """Return the names of an estimator's fitted attributes; refuse others that the user has set."""
+    """Return the names of fitted attributes; raise TypeError if the user has set others."""
     parameters, found, known = estimator.get_params(deep=False), [], _known_names(estimator)
     for name in estimator.__dict__:
         if name in known:
             found.append(name)
         elif name not in parameters and name not in _OF_SCIKIT_LEARN:
-            advice = "what you note belongs in metadata_" if name.endswith("_") else "delete it first"
-            raise TypeError(f"{name} is neither a parameter nor an attribute of a fit; {advice}")
+            advice = "put it into metadata_" if name.endswith("_") else "delete it first"
+            raise TypeError(f"{name} is neither a parameter nor an attribute of a fit: {advice}")
     return found
 
 
@@ -160,7 +160,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Record], Any]]) -> Any:
-    """Return the estimator of a file, or another object, made by the function in `others` for its kind."""
+    """Return the estimator in a file, or another object by the function in `others` for its kind."""
     content, arrays = read_file(path)
     try:
         record = unpack(content, arrays)
@@ -172,7 +172,7 @@ def read_model(path: str | os.PathLike[str], others: Mapping[str, Callable[[Reco
 
 
 def estimator_of(record: Record) -> Any:
-    """Return the estimator of a record; raise an error if the record is not valid."""
+    """Return the estimator of a record; raise an error if it is invalid."""
     estimator = _estimator_of(record)
     with np.errstate(all="ignore"):  # invalid numbers are refused below
         _check(estimator)
@@ -183,12 +183,12 @@ def _estimator_of(record: Record) -> Any:
     """Return the estimator of a record, without checking its attributes."""
     kind = _CLASSES.get(record.kind)
     if kind is None:
-        raise ValueError(f"its class is {record.kind!r}, known are {', '.join(sorted(_CLASSES))}")
+        raise ValueError(f"its class is {record.kind!r}, not one of {', '.join(sorted(_CLASSES))}")
     parts: list[Any] = [record.fields.get(part) for part in ("parameters", "fitted", "output", "requests")]
     if not all(isinstance(part, dict) for part in parts):
         raise ValueError("its parameters or fitted attributes are missing")
     parameters, fitted, output, requests = parts
-    # Parameters that are newer than the file have their defaults.
+    # Parameters that the file lacks, because they are newer, have their defaults.
     unknown = set(parameters) - set(kind._get_param_names())
     if unknown:
         raise ValueError(f"{record.kind} has no parameter {min(unknown)!r}; a later version may")
@@ -232,7 +232,7 @@ def _require(valid: Any, problem: str) -> None:
 
 
 def _check(model: Any) -> None:
-    """Check each fitted attribute by its field, and whether they agree."""
+    """Check each fitted attribute, and whether they are consistent."""
     record, check_agreement = _KINDS[type(model).__name__]
     present = set(_attributes_of(model))
     for name in (*record.missing(present), *RowsOfFit.missing(present)):
@@ -254,7 +254,7 @@ def _check(model: Any) -> None:
 
 
 def _check_value(name: str, value: Any, expected: Mapping[str, Any], sizes: dict[str, int]) -> None:
-    """Check type, shape and range of an attribute; `sizes` are those of known axes, by letter."""
+    """Check the type, shape and range of an attribute; `sizes` are the sizes of axes, by letter."""
     kind, axes, bounds = expected["kind"], expected["axes"], expected["bounds"]
     right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
     _require(right, f"{name} is a {type(value).__name__}")
@@ -298,7 +298,7 @@ def _check_mixture(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_labels(labels: np.ndarray, n_classes: int) -> None:
-    """Check that the labels of the classes are sorted and distinct."""
+    """Check that class labels are sorted and distinct."""
     _require(labels.shape == (n_classes,), f"classes_ has shape {labels.shape}, not ({n_classes},)")
     plain = labels.dtype.kind in "biufU" or all(isinstance(label, str | Real) for label in labels)
     _require(plain, "classes_ has labels that are neither numbers nor text")
@@ -323,7 +323,7 @@ def _check_classifier(model: Any, sizes: dict[str, int]) -> None:
 
 
 def _check_parts(name: str, parts: list[Any], kind: str, widths: list[int]) -> None:
-    """Check the members of an estimator: their kind, classes and numbers of features."""
+    """Check the parts of an estimator: their class, labels and numbers of features."""
     for part, n_features in zip(parts, widths, strict=True):
         _require(type(part).__name__ == kind, f"{name} has a {type(part).__name__}")
         _check(part)
@@ -351,7 +351,7 @@ def _check_search(search: Any, sizes: dict[str, int]) -> None:
         _require(right, f"{name} of cv_results_ is not a column of {n_candidates} candidates")
     n_features = sizes["M"]
     if is_classifier(search):
-        widths = [_width_of(change, n_features) for change in search.feature_maps_]
+        widths = [_width_of(each, n_features) for each in search.feature_maps_]
         name, kind = "classifiers_", "SharedKernelClassifier"
     else:
         widths, name, kind = [n_features] * sizes["S"], "mixtures_", "SharedKernelMixture"
@@ -360,17 +360,17 @@ def _check_search(search: Any, sizes: dict[str, int]) -> None:
     _check_parts(name, parts, kind, widths)
 
 
-def _width_of(change: Any, n_features: int) -> int:
-    """Return how many features a feature map makes of those of rows."""
-    if change is None:
+def _width_of(feature_map: Any, n_features: int) -> int:
+    """Return the number of features after a feature map."""
+    if feature_map is None:
         return n_features
-    right = isinstance(change, tuple) and len(change) == len(_MAP)
-    right = right and all(isinstance(part, np.ndarray | None) for part in change)
+    right = isinstance(feature_map, tuple) and len(feature_map) == len(_MAP)
+    right = right and all(isinstance(part, np.ndarray | None) for part in feature_map)
     _require(right, f"feature_maps_ must have None or tuples of {', '.join(_MAP)}")
-    return n_features if change[-1] is None else int(change[-1].shape[1])
+    return n_features if feature_map[-1] is None else int(feature_map[-1].shape[1])
 
 
-# Classes that a file may hold: the record of a fit, and the check that its attributes agree.
+# For each class in a file: the record of its fit, and the check that attributes are consistent.
 _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]] = {
     "SharedKernelMixture": (Fitted, _check_mixture),
     "SharedKernelClassifier": (FittedClassifier, _check_classifier),
@@ -381,5 +381,5 @@ _KINDS: dict[str, tuple[type[FitRecord], Callable[[Any, dict[str, int]], None]]]
 
 
 def _known_names(model: Any) -> dict[str, Any]:
-    """Return the names of the attributes that a fit may leave in an estimator, each with its field."""
+    """Return the fields of all attributes that a fit may set, by attribute name."""
     return RowsOfFit.names() | _KINDS[type(model).__name__][0].names()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,10 +104,8 @@ def fit_model(
                 saved(run)
 
         callback = None if apart else after_pass
-        best, status, reached = _best_result(
-            fit(source, batch, options, frame=frame, callback=callback, resume=resume)
-            for batch in chain([given], batches)
-        )
+        fit_from = partial(fit, source, options=options, frame=frame, callback=callback, resume=resume)
+        best, status, reached = _best_result(map(fit_from, chain([given], batches)))
     # Restore frozen parameters, which the change of coordinates has rounded.
     best = replace(best, parameters=with_frozen(options.freeze, best.parameters, given))
     found = replace(_fitted(model, best, status, reached, training), prior=prior, floor=floor)

@@ -1,6 +1,6 @@
-"""Many samples: `compose` makes a `Study` of their files.
+"""Many samples: `compose` makes a `Study` from their files.
 
-So does ``Study(model, merge_kernels(model))`` of a fitted `SharedKernelMixture` whose classes are samples.
+``Study(model, merge_kernels(model))`` makes one from a fitted mixture whose classes are samples.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""How well rows determine the weights of one group: information, covariance and intervals of shares.
+"""How well cells determine the weights of a sample: Fisher information, covariance and intervals.
 
-Given the kernels f_k, n rows of the density p = Σ_k π_k f_k have the Fisher information
+Given the kernels f_k, n cells of the density p = Σ_k π_k f_k have the Fisher information
 
     J_kl = n E[f_k f_l / p²]
 
 about the weights π. It depends on the parameters alone, so rows drawn from the model are enough. J π = n 1;
 for kernels far apart J is diagonal, n / π_k, and its inverse V on the simplex is the covariance of
-multinomial shares. Kernels that overlap have less information.
+multinomial proportions. Overlap of kernels reduces the information.
 
-Kernels are estimated too, from all groups. With their parameters θ (means and covariances) and
+The kernels are estimates too, from all samples. With their parameters θ (means and covariances) and
 C_j = n_j E[∂_π log p ∂_θ log p], the inverse of the information about everything has the block
 
     V_j + V_j C_j S⁻¹ C_jᵀ V_j,    S = Σ_j n_j E[∂_θ log p (∂_θ log p)ᵀ] − C_jᵀ V_j C_j,
 
-for the weights of group j: the last term is what the errors of the kernels do to them. It matters for groups
-that have a good part of all rows, and kernels that overlap. `kernel_errors` draws errors of the kernels with
-covariance S⁻¹, so that the term costs no more than a few columns for each group.
+for the weights of sample j: the last term is the effect of the kernels' errors. It matters for samples that
+have a large share of all cells, and for kernels that overlap. `kernel_errors` draws errors of the kernels
+with covariance S⁻¹, so that the term costs a few columns per sample.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from ..engine.model import FloatArray, IntArray, Parameters
 from ..engine.rules.likelihood import all_weights
 from ..engine.structures import structure_of
 
-# Precision of a share that rows do not determine: all that is known is that it lies between 0 and 1.
+# Precision of a weight about which the cells say nothing: it lies between 0 and 1.
 _LEAST_PRECISION = 4.0
-# Rows added to those of a kernel, so that the precision of its mean and covariance is never zero.
-_KERNEL_ROWS = 1.0
-# Most parameters of kernels whose errors are drawn: their precision is a matrix of this size.
+# Cells added to each kernel, so that the precision of its mean and covariance is never zero.
+_KERNEL_CELLS = 1.0
+# Most kernel parameters whose errors are drawn: their precision is a matrix of this size.
 _MOST_PARAMETERS = 1500
-# Most groups that stand for all of them in the errors of the kernels.
-_MOST_GROUPS = 16
-# Directions that are drawn where kernels have more parameters.
-_DRAWS = 48
-# A kernel is ignored for rows that have a lower probability under it in all groups.
-_NEGLIGIBLE = 1e-3
+# Most samples that represent all samples in the errors of the kernels: each costs a matrix product.
+_MOST_SAMPLES = 16
+# Directions in which errors are drawn, if the kernels have more parameters than this.
+_DIRECTIONS = 48
+# A draw is ignored for a kernel whose posterior probability is below this in all samples.
+_UNLIKELY = 1e-3
 # Weights up to this count as zero.
-_NONE = 1e-9
-# Least variance of a row's log-likelihood, in nats². That of rows of the background alone is zero.
+_ZERO = 1e-9
+# Least variance of a cell's log-likelihood, in nats². Cells that are all background have none.
 _LEAST_VARIANCE = 0.01
-# Draws for each parameter of the kernels.
-_ROWS_EACH = 8
+# Draws for each kernel parameter.
+_DRAWS_EACH = 8
 # Fewest draws in all.
-_FEWEST_ROWS = 1 << 12
+_FEWEST_DRAWS = 1 << 12
 
 
 def density_ratios(log_densities: FloatArray) -> FloatArray:
-    """Return f_k(x_n) / q(x_n), shape (n, K), for the log-densities (n, K) of draws with the density q.
+    """Return f_k(x_n) / q(x_n), shape (n, K), for the log-densities (n, K) of draws of density q.
 
-    There are as many draws from each kernel. Ratios are at most K, up to factors that make their means
-    exactly one.
+    There are equally many draws from each kernel. Each column is scaled to a mean of exactly one; without
+    this, ratios are at most K.
     """
     highest = log_densities.max(axis=1, keepdims=True)
     ratios = np.exp(log_densities - highest)
@@ -65,14 +65,14 @@ def density_ratios(log_densities: FloatArray) -> FloatArray:
 
 
 def away_from_zero(weights: FloatArray, size: float) -> FloatArray:
-    """Return weights (K,) of a group of `size` rows as if there were one more, spread over all kernels."""
+    """Return weights (K,) of a sample of `size` cells after adding one cell, spread over all kernels."""
     return (size * weights + 1.0 / len(weights)) / (size + 1.0)
 
 
 def information(ratios: FloatArray, weights: FloatArray, size: float) -> FloatArray:
-    """Return the Fisher information J (K, K) of `size` rows about positive weights (K,).
+    """Return the Fisher information J (K, K) of `size` cells about positive weights (K,).
 
-    The expectation is over the rows of `ratios` (n, K), see `density_ratios`, by importance sampling.
+    The expectation is taken over the draws of `ratios` (n, K), see `density_ratios`, by importance sampling.
     """
     return (ratios / (ratios @ weights)[:, None]).T @ ratios * (size / len(ratios))
 
@@ -84,11 +84,11 @@ def covariance(
     concentration: FloatArray | None = None,
     *errors: KernelErrors | None,
 ) -> FloatArray:
-    """Return the covariance (K, K) of the weights (K,) of a group of `size` rows; it adds up to zero.
+    """Return the covariance (K, K) of the positive weights (K,) of a sample of `size` cells; it sums to zero.
 
     With the concentration of a Dirichlet prior, weights are posterior means and this is the covariance of the
-    posterior. The prior may be on the shares of all but the last one, a background, in the others. Weights
-    must be positive. Without `errors`, kernels are taken as known.
+    posterior. If the last weight is a background, the prior applies to the others, scaled to sum to one.
+    Without `errors`, the kernels are taken as known.
     """
     precision = information(ratios, weights, size)
     own = np.full(len(weights), _LEAST_PRECISION)
@@ -113,15 +113,15 @@ def log_likelihood_moments(
     size: float,
     concentration: FloatArray | None = None,
 ) -> tuple[float, float, float]:
-    """Return mean, variance and skewness of the log-likelihood of a row of a group with fitted weights (K,).
+    """Return mean, variance and skewness of a cell's log-likelihood in a sample with fitted weights (K,).
 
-    Log-densities l_k are (n, K), of draws of which `ratios` (n, K) are f_k / q. To first order, the mean of
-    log p over `size` rows, less its expectation under the weights that were fitted to these rows, is a mean
-    of log p less its regression on the scores f_k / p of the weights: fitting the weights absorbs differences
-    in composition. Second-order terms cancel, so that this holds for few rows too.
+    `log_densities` (n, K) and `ratios` (n, K), f_k / q, are those of draws. To first order, the mean of log p
+    over `size` cells, less its expectation under the weights fitted to these cells, is a mean of log p less
+    its regression on the scores f_k / p of the weights: fitting the weights absorbs differences in
+    composition. Second-order terms cancel, so this holds for few cells too.
     """
-    # Weights of zero stay zero. Leave out draws that only such kernels explain.
-    some, near = np.flatnonzero(weights > _NONE), np.flatnonzero(ratios @ weights > _NONE)
+    # Weights of zero stay zero. Leave out draws that only kernels of zero weight explain.
+    some, near = np.flatnonzero(weights > _ZERO), np.flatnonzero(ratios @ weights > _ZERO)
     share = len(near) / len(ratios)
     log_densities, ratios, weights = log_densities[near][:, some], ratios[near][:, some], weights[some]
     if concentration is not None:
@@ -147,11 +147,11 @@ def log_likelihood_moments(
 
 @dataclass(frozen=True)
 class KernelErrors:
-    """Errors of the kernels in B directions whose squares add up to their covariance."""
+    """Errors of the kernels in B directions whose outer products add up to their covariance."""
 
-    ratios: FloatArray  # (n, K) or, with a background, (n, K + 1): of some rows, see `density_ratios`
-    near: list[IntArray]  # of each kernel: rows that may have come from it
-    slopes: list[FloatArray]  # of each kernel: change (rows near it, B) of log f_k
+    ratios: FloatArray  # (n, K) or, with a background, (n, K + 1): of some draws, see `density_ratios`
+    near: list[IntArray]  # for each kernel: draws that may have come from it
+    slopes: list[FloatArray]  # for each kernel: change (draws near it, B) of log f_k
 
     def forces(self, weights: FloatArray, size: float) -> FloatArray:
         """Return what the errors add to the gradient of the log-likelihood for the weights (K,), (K, B)."""
@@ -172,26 +172,26 @@ def kernel_errors(
     concentration: FloatArray | None = None,
     shift: float | None = None,
 ) -> KernelErrors | None:
-    """Return the errors of kernels that were fitted to groups of `sizes` (L,), with weights (K, L).
+    """Return the errors of kernels that were fitted to samples of `sizes` (L,), with weights (K, L).
 
-    With a `shift`, they are those of the means alone, which have a prior of that many rows.
+    With a `shift`, only the means have errors, and their prior counts as that many cells.
 
-    X (n, M) are rows with log-densities (n, K), or (n, K + 1) with a background, as many from each kernel,
-    and from the background, in turn. Where kernels have too many parameters, covariances count by their
-    diagonals or by their scale alone; None where means alone are too many.
+    X (n, M) are draws with log-densities (n, K), or (n, K + 1) with a background: equally many from each
+    kernel, and from the background, in turn. If the kernels have too many parameters, only the errors of the
+    covariances' diagonals, or of their scales, are drawn; None if there are too many means.
     """
-    (n_kernels, n_features), n_parts = parameters.means.shape, log_densities.shape[1]
-    for kind in (covariance_type, "diag", "spherical"):
-        n_each = n_features + (0 if shift is not None else _n_terms(kind, n_features))
+    (n_kernels, n_features), n_sources = parameters.means.shape, log_densities.shape[1]
+    for simplified in (covariance_type, "diag", "spherical"):
+        n_each = n_features + (0 if shift is not None else _n_terms(simplified, n_features))
         if n_kernels * n_each <= _MOST_PARAMETERS:
             break
     else:
         return None
     n_parameters = n_kernels * n_each
     # The first draws from each kernel.
-    drawn = len(X) // n_parts
-    some = np.arange(min(drawn, -(-max(_FEWEST_ROWS, _ROWS_EACH * n_parameters) // n_kernels)))
-    some = (np.arange(n_parts)[:, None] * drawn + some).ravel()
+    drawn = len(X) // n_sources
+    some = np.arange(min(drawn, -(-max(_FEWEST_DRAWS, _DRAWS_EACH * n_parameters) // n_kernels)))
+    some = (np.arange(n_sources)[:, None] * drawn + some).ravel()
     ratios = density_ratios(log_densities[some])
     chosen, sizes = _representatives(sizes)
     pairs = zip(chosen, sizes, strict=True)
@@ -199,10 +199,12 @@ def kernel_errors(
     weights = np.stack([away_from_zero(weights[:, j], size) for j, size in pairs], axis=1)
     inverse = 1.0 / (ratios @ weights)
     near = [
-        np.flatnonzero(ratios[:, k] * (inverse * weights[k]).max(axis=1) > _NEGLIGIBLE)
+        np.flatnonzero(ratios[:, k] * (inverse * weights[k]).max(axis=1) > _UNLIKELY)
         for k in range(n_kernels)
     ]
-    scores = [each[:, :n_each] for each in _kernel_scores(X[some], near, parameters, covariance_type, kind)]
+    scores = [
+        each[:, :n_each] for each in _kernel_scores(X[some], near, parameters, covariance_type, simplified)
+    ]
     precision = np.zeros((n_kernels, n_each, n_kernels, n_each))
     for k in range(n_kernels):
         for other in range(k + 1):
@@ -228,12 +230,12 @@ def kernel_errors(
     if expand is not None:
         precision = expand.T @ precision @ expand
     n_parameters = len(precision)
-    precision[np.diag_indices_from(precision)] += _KERNEL_ROWS if shift is None else shift
+    precision[np.diag_indices_from(precision)] += _KERNEL_CELLS if shift is None else shift
     directions = np.eye(n_parameters)
-    if n_parameters > _DRAWS:
-        # Orthonormal directions: the expected sum of their squares is that of all directions.
-        normal = np.random.RandomState(0).standard_normal((n_parameters, _DRAWS))
-        directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DRAWS)
+    if n_parameters > _DIRECTIONS:
+        # The expected sum of outer products of random orthonormal directions, so scaled, is the identity.
+        normal = np.random.RandomState(0).standard_normal((n_parameters, _DIRECTIONS))
+        directions = linalg.qr(normal, mode="economic")[0] * np.sqrt(n_parameters / _DIRECTIONS)
     root = linalg.cholesky(precision, lower=True, check_finite=False)
     directions = linalg.solve_triangular(root.T, directions, check_finite=False)
     if expand is not None:
@@ -242,16 +244,19 @@ def kernel_errors(
     return KernelErrors(ratios, near, [scores[k] @ directions[k] for k in range(n_kernels)])
 
 
-def _n_terms(kind: str, n_features: int) -> int:
-    """Return the number of parameters of a covariance whose errors count."""
+def _n_terms(covariance_type: str, n_features: int) -> int:
+    """Return the number of parameters of a covariance whose errors are drawn."""
     full = n_features * (n_features + 1) // 2
-    return {"full": full, "tied": full, "spherical": 1}.get(kind, n_features)
+    return {"full": full, "tied": full, "spherical": 1}.get(covariance_type, n_features)
 
 
 def _kernel_scores(
-    X: FloatArray, near: list[IntArray], parameters: Parameters, covariance_type: str, kind: str
+    X: FloatArray, near: list[IntArray], parameters: Parameters, covariance_type: str, simplified: str
 ) -> list[FloatArray]:
-    """Return the derivatives (rows near k, S) of log f_k by mean and covariance, in whitened coordinates."""
+    """Return the derivatives (draws near k, S) of log f_k by mean and covariance, in whitened coordinates.
+
+    `simplified` is the covariance type by whose parameters the covariance is varied.
+    """
     structure = structure_of(covariance_type)
     n_kernels, n_features = parameters.means.shape
     lines, columns = np.tril_indices(n_features)
@@ -262,13 +267,13 @@ def _kernel_scores(
         z = linalg.solve_triangular(root, (X[near[k]] - parameters.means[k]).T, lower=True).T
         scale = np.ones((len(z), 1))
         if parameters.tail.weighted:
-            # That of (precision) in docs/mathematics; degrees of freedom themselves are taken as known.
+            # Equation (precision) of docs/mathematics; degrees of freedom are taken as known.
             degrees, distances = parameters.tail.to_dict()["degrees"][k], (z**2).sum(axis=1, keepdims=True)
             scale = (degrees + n_features) / (degrees + distances)
         squares = scale * z**2 - 1.0
-        if kind == "spherical":
+        if simplified == "spherical":
             terms = squares.sum(axis=1, keepdims=True) / np.sqrt(2.0 * n_features)
-        elif kind in ("full", "tied"):
+        elif simplified in ("full", "tied"):
             terms = scale * z[:, lines] * z[:, columns]
             terms[:, lines == columns] = squares / np.sqrt(2.0)
         else:
@@ -278,7 +283,7 @@ def _kernel_scores(
 
 
 def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
-    """Return the map (K·S, P) to parameters of all kernels from means of each and a common covariance."""
+    """Return the matrix (K·S, P) from means of each kernel and a common covariance to S parameters each."""
     n_terms = n_each - n_features
     expand = np.zeros((n_kernels, n_each, n_kernels * n_features + n_terms))
     for k in range(n_kernels):
@@ -288,36 +293,36 @@ def _shared(n_kernels: int, n_features: int, n_each: int) -> FloatArray:
 
 
 def _representatives(sizes: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return groups that stand for groups of sizes (L,): all of them, or 16 chosen by cumulative size."""
-    if len(sizes) <= _MOST_GROUPS:
+    """Return numbers and sizes of representative samples: all (L,), or 16 chosen by cumulative size."""
+    if len(sizes) <= _MOST_SAMPLES:
         return np.arange(len(sizes)), sizes
     total = np.cumsum(sizes)
-    points = (np.arange(_MOST_GROUPS) + 0.5) * total[-1] / _MOST_GROUPS
+    points = (np.arange(_MOST_SAMPLES) + 0.5) * total[-1] / _MOST_SAMPLES
     found, times = np.unique(np.searchsorted(total, points), return_counts=True)
-    return found, times * total[-1] / _MOST_GROUPS
+    return found, times * total[-1] / _MOST_SAMPLES
 
 
 # ---------------------------------------------------------------- intervals
 
 
 def intervals(
-    shares: FloatArray, spread: FloatArray, size: FloatArray, level: float, prior: float | FloatArray
+    proportions: FloatArray, spread: FloatArray, size: FloatArray, level: float, prior: float | FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return lower and upper limits of shares, of any shape.
+    """Return lower and upper limits of proportions, of any shape.
 
-    A share s of n rows with variance v is as well known as by n rows of which each is taken for one of the
-    others with probability e: u = e + s (1 − 2e) of them are counted, and
-    n v = s (1 − s) + [(1 − 2e)⁻² − 1] / 4. The limits are those of Jeffreys' interval for u (the posterior
-    Beta(n u + 1/2, n (1 − u) + 1/2)), taken back to s and cut at 0 and 1. Where kernels do not overlap, e is
-    zero, and they are Jeffreys' for counts; where they do, those of a normal distribution of variance v.
+    A proportion s with variance v is as well determined as by n cells, each misclassified with probability e:
+    a share u = e + s (1 − 2e) of them is counted, and n v = s (1 − s) + [(1 − 2e)⁻² − 1] / 4. The limits are
+    those of Jeffreys' interval for u (the posterior Beta(n u + 1/2, n (1 − u) + 1/2)), transformed back to s
+    and clipped to [0, 1]. If kernels do not overlap, e is zero and these are Jeffreys' intervals of counts;
+    if they overlap much, those of a normal distribution of variance v.
 
-    `spread` is n v less the s (1 − s) of counts, `size` is n; they and `prior`, rows of each kind that are
-    added, broadcast with the shares.
+    `spread` is n v − s (1 − s), `size` is n, and `prior` is the number of cells to add to each of the two
+    counts; all broadcast with the proportions.
     """
     scale = 1.0 / np.sqrt(1.0 + 4.0 * np.maximum(spread, 0.0))
     error = 0.5 * (1.0 - scale)
-    counted = error + scale * shares
+    counted = error + scale * proportions
     after = np.maximum(size * counted + prior, 1e-300), np.maximum(size * (1.0 - counted) + prior, 1e-300)
     tail = 0.5 * (1.0 - level)
     lower, upper = ((special.betaincinv(*after, q) - error) / scale for q in (tail, 1.0 - tail))
-    return np.clip(lower, 0.0, shares), np.clip(upper, shares, 1.0)
+    return np.clip(lower, 0.0, proportions), np.clip(upper, proportions, 1.0)

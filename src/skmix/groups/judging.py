@@ -1,6 +1,6 @@
-"""How unusual groups are: their shares and values beside those of the others.
+"""Decide which samples are unusual, by their proportions and by the likelihood of their cells.
 
-Arrays alone; `proportions` makes tables of it.
+This module handles arrays only; `proportions` makes tables of the results.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from scipy import special, stats
 
 from ..engine.model import BoolArray, FloatArray, IntArray
 
-# Fewest samples of a fit that tell what is usual.
+# Fewest fitted samples from which to estimate what is usual.
 FEWEST_SAMPLES = 5
-# Largest correlation of rows of one group. With a correlation of one, a group would have a single part.
-_MOST_ALIKE = 0.9
-# Coarsest step of a grid of log-inflations: with few groups, their standard error √(2/R) is larger.
-_COARSEST = 0.8
-# Reach of the grid of a mean share, in standard errors. A normal density has a weight of 2e-9 beyond it.
+# Largest correlation of the cells of a sample. With a correlation of one, each has a single population.
+_MAX_CORRELATION = 0.9
+# Largest step of the grid of log-inflations. With R samples, the step is at most their standard error √(2/R).
+_MAX_STEP = 0.8
+# Half-width of the grid of a mean proportion, in standard errors. A normal density has a mass of 2e-9 beyond.
 _REACH = 6.0
 # Step of that grid, in standard errors. Sums over so fine a grid equal the integrals up to rounding.
 _FINE = 0.6
-# Most points of that grid. This bounds the work where shares differ much between groups.
+# Most points of that grid. This bounds the work if proportions differ widely between samples.
 _MOST_POINTS = 96
-# Points with a smaller posterior weight are left out of p-values.
-_UNLIKELY = 1e-9
-# Standard deviations of log-inflations among parts to average over: from nearly equal to unrelated.
+# Grid points with a smaller posterior weight do not change the p-values.
+_NEGLIGIBLE = 1e-9
+# Standard deviations of log-inflations among populations to average over: from nearly equal to unrelated.
 _SPREADS = 0.2 * 2.0 ** np.arange(5)
-# Largest count whose tail is summed term by term. A Beta distribution is close for larger counts.
+# Largest count whose tail is summed term by term. For larger counts, a Beta distribution is close.
 _MOST_SUMMED = 24
-# Largest standard deviation of values among groups, as a multiple of their range.
+# Largest standard deviation of residuals among samples, as a multiple of their range.
 _WIDEST = 30.0
 # Keeps divisors and logarithms finite.
 _TINY = float(np.finfo(np.float64).tiny)
@@ -38,122 +38,126 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Residuals:
-    """Values of L groups: multiples of one mean, with errors, and with a normal deviation among groups."""
+    """Mean log-likelihoods of L samples, less what their compositions predict.
+
+    A residual is a multiple of a common mean, plus a normal deviation among samples, plus an error.
+    """
 
     found: FloatArray  # (L,)
-    errors: FloatArray  # (L,): standard deviations
+    errors: FloatArray  # (L,): standard deviations of the errors
     slopes: FloatArray  # (L,): coefficients of the common mean
-    skews: FloatArray  # (L,): of the errors
+    skews: FloatArray  # (L,): skewness of the errors
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """How unusual L groups are, by G shares and one value."""
+    """How unusual L samples are, by the proportions of G populations and by the likelihood of their cells."""
 
-    p_parts: FloatArray  # (L, G): p-values of the shares
-    usual_shares: FloatArray  # (L, G): those of the other groups
-    p_shares: FloatArray  # (L,): p-values of all shares together
-    z: FloatArray  # (L,): values as standard normal variates, NaN without values
-    p_values: FloatArray  # (L,): theirs
-    p_adjusted: FloatArray  # (L,): for shares and values of all groups together
+    p_proportions: FloatArray  # (L, G): p-values of the single proportions
+    usual_proportions: FloatArray  # (L, G): expected from the other samples
+    p_composition: FloatArray  # (L,): p-values of all proportions of a sample together
+    z: FloatArray  # (L,): residuals as standard normal variates, NaN without residuals
+    p_likelihood: FloatArray  # (L,): p-values of the residuals
+    p_adjusted: FloatArray  # (L,): p-values adjusted for all tests of all samples
 
 
-def judge(counts: FloatArray, values: Residuals | None, of_fit: BoolArray, alpha: float) -> Verdicts:
-    """Return how unusual groups are among those of the fit (L,), by rows (L, G) of their parts and by values.
+def judge(counts: FloatArray, residuals: Residuals | None, of_fit: BoolArray, alpha: float) -> Verdicts:
+    """Compare samples with those of the fit (L,), by their cells (L, G) of each population and by residuals.
 
-    P-values are for all that is looked at together: the parts and the value of a group by Bonferroni, groups
-    by Holm; those that are not of the fit apart. Groups whose p-value is at most `alpha` no longer count for
-    what is usual. The remaining groups are then judged again, since an unusual group can hide another one.
+    P-values are adjusted for the tests of a sample by Bonferroni's method and for the samples by Holm's;
+    fitted and new samples are adjusted separately. Samples whose p-value is at most `alpha` are removed from
+    the reference. The others are then judged again, since one unusual sample can hide another.
     """
-    n_groups, n_parts = counts.shape
-    # A single part has all rows, and its share is no test.
-    n_shares = n_parts if n_parts > 1 else 0
-    usual, pending, adjusted = of_fit, np.ones(n_groups, dtype=bool), np.ones(n_groups)
-    p_parts, shares, z = np.ones_like(counts), np.ones_like(counts), np.full(n_groups, np.nan)
+    n_samples, n_populations = counts.shape
+    # A single population has all cells: there is nothing to test.
+    n_tested = n_populations if n_populations > 1 else 0
+    usual, pending, adjusted = of_fit, np.ones(n_samples, dtype=bool), np.ones(n_samples)
+    p_proportions, expected, z = np.ones_like(counts), np.ones_like(counts), np.full(n_samples, np.nan)
     while True:
-        found = usual_shares(counts, usual)
-        p_parts[pending], shares[pending] = (each[pending] for each in found)
-        if values is not None:
-            z[pending] = usual_values(values, usual)[pending]
-        least, p_values = p_parts.min(axis=1), 2.0 * special.ndtr(-np.abs(z))
-        together = (n_shares + (values is not None)) * np.fmin(least, p_values)
+        found = judge_proportions(counts, usual)
+        p_proportions[pending], expected[pending] = (each[pending] for each in found)
+        if residuals is not None:
+            z[pending] = judge_residuals(residuals, usual)[pending]
+        least, p_likelihood = p_proportions.min(axis=1), 2.0 * special.ndtr(-np.abs(z))
+        combined = (n_tested + (residuals is not None)) * np.fmin(least, p_likelihood)
         for some in (pending & of_fit, ~of_fit):
-            adjusted[some] = _holm(together[some])
+            adjusted[some] = _holm(combined[some])
         unusual = pending & of_fit & (adjusted <= alpha)
         if not unusual.any() or np.sum(usual & ~unusual) < FEWEST_SAMPLES:
             break
         usual, pending = usual & ~unusual, pending & ~unusual
-    p_shares = np.minimum(1.0, max(n_shares, 1) * least)
-    return Verdicts(p_parts, shares, p_shares, z, p_values, adjusted)
+    p_composition = np.minimum(1.0, max(n_tested, 1) * least)
+    return Verdicts(p_proportions, expected, p_composition, z, p_likelihood, adjusted)
 
 
 def _holm(p_values: FloatArray) -> FloatArray:
-    """Return p-values (L,) that hold for all of them together: Holm's, by steps down from the least."""
+    """Return p-values (L,) adjusted by Holm's step-down method."""
     order = np.argsort(p_values, kind="stable")
     found = np.empty_like(p_values)
     found[order] = np.maximum.accumulate(np.arange(len(order), 0, -1) * p_values[order])
     return np.minimum(found, 1.0)
 
 
-def usual_shares(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return p-values (L, G) of the rows (L, G) of each part in each group, and the parts' usual shares.
+def judge_proportions(counts: FloatArray, usual: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Return p-values (L, G) of the cells (L, G) of each population in each sample, and usual proportions.
 
-    A group is compared with the usual ones other than itself. Their rows of a part are beta-binomial, with a
-    mean share m and a correlation ρ of rows of the same group: the variance of a share of n rows is
-    m (1 − m) / n times the inflation 1 + (n − 1) ρ. Neither is known, and the p-value is the mean, over their
-    posterior, of twice the probability of such a count or of one that is further from m. The prior is uniform
-    in arcsin √m and in log (1 + n ρ), for the median n: with it, p-values of many rows are those of Student's
-    t. The log-inflations of the parts are taken to be normal, with an unknown mean and deviation: a part that
-    all other groups lack says nothing about how much its share would vary, but the other parts do.
+    A sample is compared with the usual ones other than itself. Their cells of a population are beta-binomial,
+    with a mean proportion m and a correlation ρ of cells of the same sample: the variance of a proportion
+    among n cells is m (1 − m) / n times the inflation 1 + (n − 1) ρ. Neither is known. The p-value is the
+    mean, over their posterior, of twice the probability of such a count or of one that is further from m. The
+    prior is uniform in arcsin √m and in log (1 + n ρ), for the median n: with it, p-values of many cells are
+    those of Student's t. The log-inflations of the populations are normal, with an unknown mean and
+    deviation: a population that no other sample has says nothing about how much its proportion varies, but
+    the other populations do.
     """
-    (n_groups, n_parts), sizes, reference = counts.shape, counts.sum(axis=1), np.flatnonzero(usual)
-    if n_parts == 1:
+    (n_samples, n_populations), sizes, reference = counts.shape, counts.sum(axis=1), np.flatnonzero(usual)
+    if n_populations == 1:
         return np.ones_like(counts), np.ones_like(counts)
-    # A usual group is judged by the posterior without it, any other by that of all usual groups, the last.
-    own = np.full(n_groups, len(reference))
+    # Judge a usual sample by the posterior without it, and any other by the last posterior, of all of them.
+    own = np.full(n_samples, len(reference))
     own[reference] = np.arange(len(reference))
     typical = float(np.median(sizes[reference]))
-    highest = np.log1p(_MOST_ALIKE * typical)
-    n_steps = int(np.ceil(highest / min(_COARSEST, np.sqrt(2.0 / len(reference)))))
+    highest = np.log1p(_MAX_CORRELATION * typical)
+    n_steps = int(np.ceil(highest / min(_MAX_STEP, np.sqrt(2.0 / len(reference)))))
     inflation = (np.arange(n_steps) + 0.5) * (highest / n_steps)
     rho = np.expm1(inflation) / typical
-    grids = [_ShareGrid.of(each, sizes[reference], rho) for each in counts[reference].T]
-    expected = _pooled(np.stack([grid.evidence for grid in grids]), inflation)
-    p_values, shares = np.ones_like(counts), np.ones_like(counts)
+    grids = [_ProportionGrid.of(each, sizes[reference], rho) for each in counts[reference].T]
+    of_inflation = _pooled(np.stack([grid.evidence for grid in grids]), inflation)
+    p_values, expected = np.ones_like(counts), np.ones_like(counts)
     for g, grid in enumerate(grids):
-        posterior = grid.given * np.repeat(expected[g], grid.times, axis=0)
-        shares[:, g] = (grid.means @ posterior)[own]
+        posterior = grid.given * np.repeat(of_inflation[g], grid.times, axis=0)
+        expected[:, g] = (grid.means @ posterior)[own]
         total = np.repeat(1.0 / rho - 1.0, grid.times)
-        for j in range(n_groups):
+        for j in range(n_samples):
             weights = posterior[:, own[j]]
-            some = np.flatnonzero(weights > _UNLIKELY)
+            some = np.flatnonzero(weights > _NEGLIGIBLE)
             a, b = grid.means[some] * total[some], (1.0 - grid.means[some]) * total[some]
             count, rest = counts[j, g], sizes[j] - counts[j, g]
-            if count > shares[j, g] * sizes[j]:
+            if count > expected[j, g] * sizes[j]:
                 count, rest, a, b = rest, count, b, a
             p_values[j, g] = 2.0 * weights[some] @ lower_tail(count, rest, a, b)
-    return np.minimum(p_values, 1.0), shares
+    return np.minimum(p_values, 1.0), expected
 
 
 @dataclass(frozen=True)
-class _ShareGrid:
-    """Points of the mean share and ρ of a part, and posteriors of R groups, without each of them and of all.
+class _ProportionGrid:
+    """Grid over the mean proportion and ρ of a population, and R + 1 posteriors.
 
-    There are some points with each ρ, one after the other.
+    The posteriors leave out each of R samples in turn; the last has all of them. Points are sorted by ρ.
     """
 
-    means: FloatArray  # (P,)
-    times: IntArray  # (H,): points with each ρ
-    given: FloatArray  # (P, R + 1): posterior, given ρ
+    means: FloatArray  # (P,): mean proportion at each point
+    times: IntArray  # (H,): number of points of each ρ
+    given: FloatArray  # (P, R + 1): posterior given ρ
     evidence: FloatArray  # (H, R + 1): log-likelihood of ρ
 
     @classmethod
-    def of(cls, counts: FloatArray, sizes: FloatArray, rho: FloatArray) -> _ShareGrid:
-        """Return the grid for the rows (R,) of a part in groups of these sizes (R,)."""
+    def of(cls, counts: FloatArray, sizes: FloatArray, rho: FloatArray) -> _ProportionGrid:
+        """Return the grid for the cells (R,) of a population in samples of these sizes (R,)."""
         angles = np.arcsin(np.sqrt(np.clip(counts / sizes, 0.0, 1.0)))
-        known = 4.0 * sizes / (1.0 + np.maximum(sizes - 1.0, 0.0) * rho[:, None])
-        left = known.sum(axis=1, keepdims=True) - known
-        without = ((known @ angles)[:, None] - known * angles) / left
+        precision = 4.0 * sizes / (1.0 + np.maximum(sizes - 1.0, 0.0) * rho[:, None])
+        left = precision.sum(axis=1, keepdims=True) - precision
+        without = ((precision @ angles)[:, None] - precision * angles) / left
         error = 1.0 / np.sqrt(left.min(axis=1))
         low = np.maximum(without.min(axis=1) - _REACH * error, 0.0)
         high = np.minimum(without.max(axis=1) + _REACH * error, 0.5 * np.pi)
@@ -176,15 +180,15 @@ class _ShareGrid:
 
 
 def _pooled(evidence: FloatArray, inflation: FloatArray) -> FloatArray:
-    """Return posteriors (G, H, R) of the log-inflation of parts, given its log-likelihoods (G, H, R)."""
-    n_parts = len(evidence)
+    """Return posteriors (G, H, R) of the log-inflation of populations, given its log-likelihoods."""
+    n_populations = len(evidence)
     likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     spread = np.repeat(_SPREADS, len(inflation))[:, None]
     among = np.exp(-0.5 * ((inflation - np.tile(inflation, len(_SPREADS))[:, None]) / spread) ** 2)
     among /= among.sum(axis=1, keepdims=True)
     each = np.log(np.maximum(among @ likelihood, _TINY))
-    # Evidence of the other parts. Shares add up to one, so one of them follows from the rest.
-    others = (each.sum(axis=0) - each) * ((n_parts - 2.0) / (n_parts - 1.0)) - np.log(spread)
+    # Evidence of the other populations. Proportions add up to one, so one of them follows from the rest.
+    others = (each.sum(axis=0) - each) * ((n_populations - 2.0) / (n_populations - 1.0)) - np.log(spread)
     weights = np.exp(others - others.max(axis=1, keepdims=True))
     found = likelihood * (among.T @ weights)
     found /= found.sum(axis=1, keepdims=True)
@@ -192,10 +196,10 @@ def _pooled(evidence: FloatArray, inflation: FloatArray) -> FloatArray:
 
 
 def lower_tail(count: float, rest: float, a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the probabilities of at most `count` of count + rest rows, for beta-binomial parameters (P,).
+    """Return the probabilities of at most `count` of count + rest cells, for beta-binomial parameters (P,).
 
-    Small counts have the exact sum, with linear interpolation for fractions. The share of larger ones has
-    nearly a Beta distribution of the same variance, with half a row added as a continuity correction.
+    For small counts this is the exact sum, with linear interpolation for fractions; for larger ones, that of
+    a Beta distribution of the same variance, with half a cell added as a continuity correction.
     """
     size, total = count + rest, a + b
     if count <= _MOST_SUMMED:
@@ -206,38 +210,38 @@ def lower_tail(count: float, rest: float, a: FloatArray, b: FloatArray) -> Float
         terms = np.exp(none) * np.vstack([np.ones_like(a), np.cumprod(ratios, axis=0)])
         terms[-1] *= count % 1.0
         return np.minimum(terms.sum(axis=0), 1.0)
-    known = np.maximum(size * (total + 1.0) / (size + total) - 1.0, 1e-3) / total
-    return special.betainc(known * a, known * b, min((count + 0.5) / size, 1.0))
+    scale = np.maximum(size * (total + 1.0) / (size + total) - 1.0, 1e-3) / total
+    return special.betainc(scale * a, scale * b, min((count + 0.5) / size, 1.0))
 
 
-def usual_values(values: Residuals, usual: BoolArray) -> FloatArray:
-    """Return the values (L,) of groups as standard normal variates.
+def judge_residuals(residuals: Residuals, usual: BoolArray) -> FloatArray:
+    """Return the residuals (L,) of samples as standard normal variates.
 
-    The common mean and the deviation among groups are those of the usual groups other than the group itself,
-    with a prior that is uniform in the mean and in the logarithm of the variance.
+    The common mean and the deviation among samples are estimated from the usual samples other than the sample
+    itself, with a prior that is uniform in the mean and in the logarithm of the variance.
     """
-    reference, errors = np.flatnonzero(usual), values.errors
+    reference, errors = np.flatnonzero(usual), residuals.errors
     own = np.full(len(errors), len(reference))
     own[reference] = np.arange(len(reference))
-    x, slope, squares = values.found[reference], values.slopes[reference], errors[reference] ** 2
+    x, slope, squares = residuals.found[reference], residuals.slopes[reference], errors[reference] ** 2
     typical = float(np.median(squares))
     highest = np.log1p((_WIDEST * max(np.ptp(x), np.sqrt(typical))) ** 2 / typical)
-    n_steps = int(np.ceil(highest / min(_COARSEST, np.sqrt(2.0 / len(reference)))))
+    n_steps = int(np.ceil(highest / min(_MAX_STEP, np.sqrt(2.0 / len(reference)))))
     among = typical * np.expm1((np.arange(n_steps)[:, None] + 0.5) * (highest / n_steps))
 
     def without(terms: FloatArray) -> FloatArray:
-        """Return sums (H, R + 1) of terms (H, R), without each of them and of all."""
+        """Return sums (H, R + 1) of terms (H, R) that leave out each of them in turn, and the full sum."""
         return terms.sum(axis=1, keepdims=True) - np.pad(terms, ((0, 0), (0, 1)))
 
-    known = 1.0 / (squares + among)
-    total, moment = without(known * slope**2), without(known * slope * x)
+    precision = 1.0 / (squares + among)
+    total, moment = without(precision * slope**2), without(precision * slope * x)
     mean = moment / total
-    evidence = without(np.log(known)) - np.log(total) - without(known * x**2) + moment * mean
+    evidence = without(np.log(precision)) - np.log(total) - without(precision * x**2) + moment * mean
     evidence = 0.5 * (evidence - evidence.max(axis=0))
     evidence -= np.log(np.exp(evidence).sum(axis=0))
-    deviation = np.sqrt(errors**2 + among + values.slopes**2 / total[:, own])
-    z = (values.found - values.slopes * mean[:, own]) / deviation
-    skews = values.skews * (errors / deviation) ** 3
+    deviation = np.sqrt(errors**2 + among + residuals.slopes**2 / total[:, own])
+    z = (residuals.found - residuals.slopes * mean[:, own]) / deviation
+    skews = residuals.skews * (errors / deviation) ** 3
     low, high = (
         special.logsumexp(evidence[:, own] + stats.pearson3(sign * skews).logsf(sign * z), axis=0)
         for sign in (-1.0, 1.0)

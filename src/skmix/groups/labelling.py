@@ -1,4 +1,4 @@
-"""Labels of cells, written back into tables, AnnData and FCS files."""
+"""Write the population of each cell into tables, AnnData and FCS files."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def write_labels(
     elif Path(target).suffix and not Path(target).is_dir():
         check_writable(Path(target))
         if source is not None and source.comes_from(Path(target)):
-            raise ValueError(f"{target} is one of the files that are read: give another name.")
+            raise ValueError(f"{target} is one of the input files: give another name.")
         if name == "sample" or name.startswith("p_"):
-            raise ValueError(f"name={name!r} is that of another column of the table.")
+            raise ValueError(f"name={name!r} is the name of another column of the table.")
         columns = {}
         if source is not None and source.has_labels:
             columns["sample"] = source.row_labels()
-        found, shares = _predicted(model, rows, populations, probabilities)
+        found, posteriors = _predicted(model, rows, populations, probabilities)
         columns[name] = _named(found, populations)
-        names = _labels(model, populations)[: shares.shape[1]]
-        write_columns(target, columns | {f"p_{k}": share for k, share in zip(names, shares.T, strict=True)})
+        names = _names(model, populations)[: posteriors.shape[1]]
+        write_columns(target, columns | {f"p_{k}": each for k, each in zip(names, posteriors.T, strict=True)})
     else:
         _into_files(model, source, Path(target), name, populations)
 
 
-def _labels(model: Any, populations: Populations | None) -> list[Any]:
-    """Return the labels of kernels or populations, and of the background if there is one."""
-    known = list(range(model.n_kernels_)) if populations is None else populations.display_names
-    return [*known, "background"] if _has_background(model) else known
+def _names(model: Any, populations: Populations | None) -> list[Any]:
+    """Return the names or numbers of kernels or populations, and the background if there is one."""
+    names = list(range(model.n_kernels_)) if populations is None else populations.display_names
+    return [*names, "background"] if _has_background(model) else names
 
 
 def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
-    """Return numbers (n,) of populations as text if one of these has a name."""
+    """Return numbers (n,) of populations, or their names as text if any has one."""
     if populations is None or not populations.names:
         return found
     return np.array([*map(str, populations.display_names), "background"], dtype=object)[found]
@@ -67,9 +67,9 @@ def _named(found: np.ndarray, populations: Populations | None) -> np.ndarray:
 def _predicted(
     model: Any, X: Any, populations: Populations | None, probabilities: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers (n,) of kernels or populations, and their probabilities (n, K), (n, 0) for none.
+    """Return the kernel or population (n,) of each cell, and probabilities (n, K), or (n, 0) if not asked.
 
-    With a background, its probability is the last column, and rows that are most likely background get -1.
+    With a background, its probability is the last column, and cells that are most likely background get -1.
     """
     predict, predict_proba = model.predict, model.predict_proba
     if populations is not None:
@@ -78,12 +78,12 @@ def _predicted(
     found = _by_sample(predict, model, X)
     if not probabilities and not _has_background(model):
         return found, np.empty((len(found), 0))
-    shares = _by_sample(predict_proba, model, X)
+    posteriors = _by_sample(predict_proba, model, X)
     if _has_background(model):
-        left = np.maximum(1.0 - shares.sum(axis=1), 0.0)
-        found = np.where(left > shares.max(axis=1), -1, found)
-        shares = np.column_stack([shares, left])
-    return found, shares if probabilities else shares[:, :0]
+        background = np.maximum(1.0 - posteriors.sum(axis=1), 0.0)
+        found = np.where(background > posteriors.max(axis=1), -1, found)
+        posteriors = np.column_stack([posteriors, background])
+    return found, posteriors if probabilities else posteriors[:, :0]
 
 
 def _has_background(model: Any) -> bool:
@@ -91,13 +91,13 @@ def _has_background(model: Any) -> bool:
 
 
 def _by_sample(predict: Any, model: Any, X: Any) -> np.ndarray:
-    """Return predictions (n, ...) by the weights and means of each row's sample.
+    """Return predictions (n, ...) with the weights and means of each cell's sample.
 
-    Rows whose sample is not known, or not in the fit, have averages over the samples.
+    Cells whose sample is unknown, or not in the fit, are predicted with averages over the samples.
     """
     classes = host_copy(model).classes_
     samples = X.row_labels() if isinstance(X, Source) and X.has_labels else np.empty(0)
-    # pandas.NA and the like need not be hashable, nor equal to themselves.
+    # Missing values such as pandas.NA may be neither hashable nor equal to themselves.
     known, names = ~is_missing(samples), set(classes.tolist())
     known[known] = [sample in names for sample in samples[known].tolist()]
     if not known.any():
@@ -114,24 +114,23 @@ def _by_sample(predict: Any, model: Any, X: Any) -> np.ndarray:
 def _into_anndata(
     model: Any, X: Any, adata: Any, name: str, populations: Populations | None, probabilities: bool
 ) -> None:
-    if not all(hasattr(adata, part) for part in ("obs", "obsm", "uns", "n_obs")):
+    if not all(hasattr(adata, name) for name in ("obs", "obsm", "uns", "n_obs")):
         raise TypeError(f"target must be a path or an AnnData, got a {type(adata).__name__}.")
     import pandas as pd
 
-    found, shares = _predicted(model, X, populations, probabilities)
+    found, posteriors = _predicted(model, X, populations, probabilities)
     if len(found) != adata.n_obs:
-        raise ValueError(f"X has {len(found)} rows, but the AnnData has {adata.n_obs} observations.")
+        raise ValueError(f"There are {len(found)} cells, but the AnnData has {adata.n_obs} observations.")
     fitted = host_copy(model)
-    names = [str(label) for label in _labels(fitted, populations)]
-    # The background, -1, comes last.
+    names = [str(each) for each in _names(fitted, populations)]
+    # The background has the number -1 and the last name.
     adata.obs[name] = pd.Categorical.from_codes(found % len(names), names)
     if probabilities:
-        adata.obsm[f"{name}_probabilities"] = shares
+        adata.obsm[f"{name}_probabilities"] = posteriors
     summary = {
         "samples": fitted.classes_.astype(str),
         "cells": fitted.class_count_,
-        # A line for each sample.
-        "weights": fitted.weights_.T,
+        "weights": fitted.weights_.T,  # (L, K)
         "means": fitted.means_,
     }
     if hasattr(fitted, "feature_names_in_"):
@@ -144,20 +143,20 @@ def _into_anndata(
 def _into_files(
     model: Any, source: Source | None, folder: Path, name: str, populations: Populations | None
 ) -> None:
-    """Write copies of FCS files, with one more channel, into a folder."""
+    """Write copies of FCS files with an additional channel into a folder."""
     files = {}
-    for group, rows in {"": None}.items() if source is None else source.each():
-        reader = None if rows is None else rows.readers[group]
+    for sample, rows in {"": None}.items() if source is None else source.each():
+        reader = None if rows is None else rows.readers[sample]
         if not isinstance(reader, FcsReader):
-            what = "these rows are in memory" if reader is None else f"{reader.name} is not an FCS file"
+            what = "these cells are in memory" if reader is None else f"{reader.name} is not an FCS file"
             raise ValueError(
-                f"target {str(folder)!r} is a folder, for copies of FCS files; {what}. Give the name of a "
-                "table, such as labels.csv or labels.parquet."
+                f"target {str(folder)!r} is a folder, for copies of FCS files, but {what}. Give the name of "
+                "a table, such as labels.csv or labels.parquet."
             )
-        # Names of samples differ; files in several folders may have the same name.
-        target = folder / f"{group or reader.path.stem}.fcs"
+        # Names of samples are unique; files in several folders may have the same name.
+        target = folder / f"{sample or reader.path.stem}.fcs"
         if source is not None and source.comes_from(target):
-            raise ValueError(f"{target} is one of the files that are read: give another folder.")
+            raise ValueError(f"{target} is one of the input files: give another folder.")
         files[target] = (reader.path, rows)
     for target, (path, rows) in files.items():
         labels, _ = _predicted(model, rows, populations, probabilities=False)

@@ -1,17 +1,17 @@
-"""Populations out of kernels: a tree of merges, and where to cut it.
+"""Merge kernels into populations: build the tree of merges, and cut it.
 
-A population that is not Gaussian needs several kernels. Its density is their weighted sum, and its
-responsibility t_ni for row n the sum of theirs, so that everything below follows from the responsibilities of
-the kernels for weighted rows. Merging populations i and j lowers the entropy of the assignments,
+A population that is not Gaussian needs several kernels. Its responsibility t_ni for row n is the sum of
+theirs, so everything below follows from the kernels' responsibilities for rows of weights ω_n. Merging
+populations i and j lowers the entropy of the assignments,
 E = −Σ_n ω_n Σ_i t_ni log t_ni, by
 
     G_ij = Σ_n ω_n [φ(t_ni + t_nj) − φ(t_ni) − φ(t_nj)],    φ(t) = t log t
 
-(Baudry et al., 2010). Each step merges the pair with the largest gain G. The height of a merge is between 0,
-for two populations that cannot be told apart, and 1: the share of the uncertainty about which of the two a
-row came from that knowing the row removes, 1 − G_ij / ((m_i + m_j) H(m_i / (m_i + m_j))), with the masses
-m_i = Σ_n ω_n t_ni and the entropy H of a coin. Heights that would fall are raised to the previous one, so
-that trees can be drawn.
+(Baudry et al., 2010). Each step merges the pair with the largest gain G. The height of a merge is the share
+of the uncertainty about which of the two populations a row came from that knowing the row removes:
+1 − G_ij / ((m_i + m_j) H(m_i / (m_i + m_j))), with the masses m_i = Σ_n ω_n t_ni and the entropy H of a coin.
+It is 0 for two populations that cannot be told apart, and at most 1. Heights are made to increase, so that
+trees can be drawn.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from scipy.special import entr
 from ..engine.model import FloatArray, IntArray
 
 # Responsibilities below this do not change the entropy.
-_NOTHING = 1e-10
+_NEGLIGIBLE = 1e-10
 
 
 def merge(responsibilities: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the tree of merges of kernels, given their responsibilities (n, K) for rows of weights (n,).
 
-    The tree (K − 1, 4) is SciPy's linkage matrix: the two that are merged, the height, and the kernels in it.
+    The tree (K − 1, 4) is SciPy's linkage matrix: the two merged populations, the height, and the number of
+    kernels below it.
     """
     weights = weights / weights.sum()
-    # A line of the array for each population.
+    # Contiguous responsibilities of each population.
     shares = np.array(responsibilities.T, dtype=np.float64, order="C")
     n_kernels = len(shares)
-    # Entropy of each share, once for all pairs.
+    # Entropy of each responsibility, once for all pairs.
     entropy, mass = entr(shares), shares @ weights
     # Gain of each pair, above the diagonal.
     gains = np.full((n_kernels, n_kernels), -np.inf)
@@ -63,8 +64,8 @@ def merge(responsibilities: FloatArray, weights: FloatArray) -> FloatArray:
 def _gains(
     i: int, others: IntArray, shares: FloatArray, entropy: FloatArray, weights: FloatArray
 ) -> FloatArray:
-    """Return the gain G, shape (m,), of population i and each of m others."""
-    rows = np.flatnonzero(shares[i] > _NOTHING)
+    """Return the gains G (m,) of merging population i with each of m others."""
+    rows = np.flatnonzero(shares[i] > _NEGLIGIBLE)
     own, weights = shares[i, rows], weights[rows]
     gains = []
     for j in others:
@@ -74,19 +75,19 @@ def _gains(
 
 
 def _height(gain: float, one: float, other: float) -> float:
-    """Return the share of the uncertainty about two populations of these masses that rows remove."""
+    """Return the height of a merge of two populations of these masses."""
     total = one + other
     uncertainty = entr(one / total) + entr(other / total) if total > 0 else 0.0
     return float(np.clip(1.0 - gain / (total * uncertainty), 0.0, 1.0)) if uncertainty > 0 else 1.0
 
 
 def below(tree: FloatArray, height: float) -> int:
-    """Return the number of populations before the first merge that is higher."""
+    """Return the number of populations after all merges up to a height."""
     return len(tree) + 1 - int(np.argmax(np.append(tree[:, 2] > height, True)))
 
 
 def cut(tree: FloatArray, n_populations: int) -> IntArray:
-    """Return the population (K,) of each kernel when the first merges of a tree leave that many."""
+    """Return the population (K,) of each kernel, after as many merges as leave `n_populations`."""
     n_kernels = len(tree) + 1
     members = {kernel: [kernel] for kernel in range(n_kernels)}
     for step, (one, other) in enumerate(tree[: n_kernels - n_populations, :2].astype(int).tolist()):

@@ -7,24 +7,25 @@ from typing import Any
 import numpy as np
 
 from ..plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, colour_of, finish, panels_for
-from ..plots._models import part_label
+from ..plots._models import short_name
 from .populations import Populations
 
+# Most proportions of a picture in which numbers are legible.
 _MAX_NUMBERS = 200
-"""Proportions up to which each is written into its cell of the picture."""
+# Most samples of a picture in which their names are legible.
 _MAX_NAMES = 60
-"""Samples whose names are written."""
+# Colour of unusual samples.
 _UNUSUAL = "#d55e00"
-"""Colour of unusual samples."""
+# Colour of branches that join populations.
 _BETWEEN = "0.45"
-"""Colour of what belongs to several populations."""
+# Most kernels of a tree in which their numbers are legible.
 _MAX_LEAVES = 60
-"""Kernels whose numbers are written below the tree."""
 
 
-def heat_size(n_samples: int, n_parts: int) -> tuple[float, float]:
+def heat_size(n_samples: int, n_populations: int) -> tuple[float, float]:
     """Return the size in inches of a heat map of samples by kernels or populations."""
-    return float(np.clip(0.5 * n_parts + 2.5, 4.0, 14.0)), float(np.clip(0.25 * n_samples + 1.0, 2.5, 14.0))
+    width, height = 0.5 * n_populations + 2.5, 0.25 * n_samples + 1.0
+    return float(np.clip(width, 4.0, 14.0)), float(np.clip(height, 2.5, 14.0))
 
 
 def plot_proportions(
@@ -32,43 +33,43 @@ def plot_proportions(
 ) -> Axes:
     """Plot proportions as a heat map, samples by kernels or populations, and mark unusual samples.
 
-    Colours show the root of the proportion, so that small ones can be told apart; they go from light to dark
-    for all readers. Numbers are percentages, where there are few enough.
+    Colours show the square root of the proportion, so that small ones can be told apart, and go from light to
+    dark, also for colour-blind readers. Numbers are percentages; they are left out if there are too many.
 
     Parameters
     ----------
     table : DataFrame
-        What `Study.proportions` returns.
+        The table of `Study.proportions`.
     unusual : DataFrame, default=None
-        What `Study.unusual` returns. Names of unusual samples have an arrow and a colour; where it is their
-        composition, the least usual proportion has a frame.
+        The table of `Study.unusual`. Names of unusual samples have an arrow and a colour; if the composition
+        is unusual, the least usual proportion has a frame.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
     """
-    part = next((name for name in ("population", "kernel") if name in getattr(table, "columns", ())), None)
-    if part is None:
-        raise ValueError("table must have a column 'kernel' or 'population', as Study.proportions has it.")
-    shares = table.pivot(index="sample", columns=part, values="proportion").loc[table["sample"].unique()]
-    n_samples, n_parts = shares.shape
-    (panel,) = panels_for(1, axes, figure, size=heat_size(n_samples, n_parts))
+    noun = next((name for name in ("population", "kernel") if name in getattr(table, "columns", ())), None)
+    if noun is None:
+        raise ValueError("table must have a column 'kernel' or 'population', as Study.proportions has.")
+    wide = table.pivot(index="sample", columns=noun, values="proportion").loc[table["sample"].unique()]
+    n_samples, n_populations = wide.shape
+    (panel,) = panels_for(1, axes, figure, size=heat_size(n_samples, n_populations))
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import FuncFormatter
 
-    values = shares.to_numpy()
+    values = wide.to_numpy()
     image = panel.imshow(np.sqrt(values), cmap="cividis_r", vmin=0.0, aspect="auto")
     bar = panel.figure.colorbar(image, ax=panel, format=FuncFormatter(lambda root, _: f"{100 * root**2:.2g}"))
     bar.set_label("proportion, %", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     if values.size <= _MAX_NUMBERS:
         dark = np.sqrt(values) > 0.5 * np.sqrt(values.max())
-        for (line, column), share in np.ndenumerate(values):
+        for (line, column), value in np.ndenumerate(values):
             colour = "white" if dark[line, column] else "black"
             panel.text(
-                column, line, f"{100 * share:.2g}", ha="center", va="center", fontsize=SMALL - 1, color=colour
+                column, line, f"{100 * value:.2g}", ha="center", va="center", fontsize=SMALL - 1, color=colour
             )
-    headings = [part_label(each, part) for each in shares.columns]
-    panel.set(xlabel=part, xticks=range(n_parts), xticklabels=headings)
-    names = shares.index.tolist()
+    headings = [short_name(name, noun) for name in wide.columns]
+    panel.set(xlabel=noun, xticks=range(n_populations), xticklabels=headings)
+    names = wide.index.tolist()
     found = {} if unusual is None else unusual[unusual["unusual"]].set_index("sample").to_dict("index")
     if n_samples <= _MAX_NAMES or found:
         written = [g for g, name in enumerate(names) if n_samples <= _MAX_NAMES or name in found]
@@ -78,50 +79,50 @@ def plot_proportions(
                 text.set(color=_UNUSUAL, fontweight="bold")
     else:
         panel.set_yticks([])
-    columns = shares.columns.tolist()
+    columns = wide.columns.tolist()
     for line, name in enumerate(names):
         odd = found.get(name)
-        # Where the likelihood has no p-value, the composition is unusual.
-        if odd is not None and not odd["p_likelihood"] < odd["p_composition"] and odd.get(part) in columns:
-            corner = columns.index(odd[part]) - 0.5, line - 0.5
+        # If the likelihood has no p-value, it is NaN and the comparison is false.
+        if odd is not None and not odd["p_likelihood"] < odd["p_composition"] and odd.get(noun) in columns:
+            corner = columns.index(odd[noun]) - 0.5, line - 0.5
             panel.add_patch(Rectangle(corner, 1.0, 1.0, fill=False, edgecolor=_UNUSUAL, lw=2.0))
     finish(panel)
     return panel
 
 
 def plot_merges(populations: Populations, axes: Axes | None = None, *, figure: Figure | None = None) -> Axes:
-    """Plot the tree of merges of a mixture's kernels, each population in a colour, and where it was cut.
+    """Plot the tree of merges of a mixture's kernels, with a colour for each population, and its cut.
 
     Parameters
     ----------
     populations : Populations
-        What `merge_kernels` returns.
+        The populations, from `merge_kernels`.
     axes, figure : default=None
         Axes to draw into, or an empty figure for new axes. By default a new figure.
     """
     tree, n_kernels, n_populations = populations.tree, len(populations.of_kernels), len(populations)
     if n_kernels == 1:
-        raise ValueError("the mixture has one kernel, and no merges to plot.")
+        raise ValueError("the mixture has a single kernel: there are no merges to plot.")
     (panel,) = panels_for(1, axes, figure, size=(float(np.clip(0.3 * n_kernels, 4.0, 12.0)), 3.4))
-    # Import SciPy's clustering, which loads slowly, once matplotlib is known to be there.
+    # SciPy's clustering loads slowly: import it after the check for matplotlib.
     from matplotlib.lines import Line2D
     from scipy.cluster.hierarchy import dendrogram
 
     colours = [colour_of(g) for g in populations.of_kernels]
-    made = n_kernels - n_populations
+    n_merged = n_kernels - n_populations
     for step, one in enumerate(tree[:, 0].astype(int).tolist()):
         # Merges below the cut lie inside a population.
-        colours.append(colours[one] if step < made else _BETWEEN)
+        colours.append(colours[one] if step < n_merged else _BETWEEN)
     dendrogram(
         tree,
         ax=panel,
         link_color_func=lambda node: colours[node],
         no_labels=n_kernels > _MAX_LEAVES,
-        leaf_label_func=part_label,
+        leaf_label_func=short_name,
         leaf_rotation=0 if n_kernels <= 20 else 90,
     )
-    levels = np.concatenate([[0.0], tree[:, 2], [1.05]])
-    panel.axhline(0.5 * (levels[made] + levels[made + 1]), color="black", ls="--", lw=1.0)
+    heights = np.concatenate([[0.0], tree[:, 2], [1.05]])
+    panel.axhline(0.5 * (heights[n_merged] + heights[n_merged + 1]), color="black", ls="--", lw=1.0)
     panel.set(xlabel="kernel", ylabel="height of the merge", ylim=(0.0, 1.05))
     handles = [
         Line2D([], [], color=colour_of(g), label=str(label))

@@ -1,4 +1,4 @@
-"""Populations: sets of a mixture's kernels that are merged because they overlap."""
+"""Populations: sets of overlapping kernels of a mixture, merged."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ from ..estimators.densities import has_shifts
 from ..estimators.rows import host_copy, score_rows, without_names
 from .merging import below, cut, merge
 
-# Height up to which kernels are merged: that of two equal Gaussians 4 standard deviations apart
+# Height of the highest merge by default: that of two equal Gaussians 4 standard deviations apart
 # (benchmarks/populations.py).
 HEIGHT = 0.9
-# Rows to draw from a model, spread evenly over its kernels.
+# Rows to draw from a model, equally many from each kernel.
 _DRAWN = 1 << 15
-# Fewest rows to draw from each kernel.
+# Fewest rows to draw from each kernel, for models with many kernels.
 _FEWEST = 100
-# Most rows to draw from each kernel.
+# Most rows to draw from each kernel: more hardly change the results.
 _MOST = 4000
 _TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, eq=False)
 class Populations:
-    """G populations of K kernels, numbered by their share of all rows, the largest first.
+    """G populations of K kernels, numbered from the largest to the smallest.
 
-    `merge_kernels` makes them. They belong to the mixture they were made of: after another fit, merge again.
+    `merge_kernels` makes them. They belong to one fit of a mixture: after another fit, merge again.
     """
 
     of_kernels: IntArray  # (K,): the population of each kernel, from 0 to G - 1
     tree: FloatArray  # (K - 1, 4): all merges as SciPy's linkage matrix
-    names: Mapping[int, str] = field(default_factory=dict)  # of the populations that have one
+    names: Mapping[int, str] = field(default_factory=dict)  # by number; not all populations have one
 
     def __len__(self) -> int:
         return int(self.of_kernels.max()) + 1
 
     @property
     def display_names(self) -> list[Any]:
-        """The name (G,) of each population, or its number."""
+        """The name, or else the number, of each population (G,)."""
         return [self.names.get(number, number) for number in range(len(self))]
 
     @property
     def members(self) -> FloatArray:
-        """Which kernels each population has: ones and zeros, shape (K, G)."""
+        """Membership (K, G) of kernels in populations, as ones and zeros."""
         return (self.of_kernels[:, None] == np.arange(len(self))).astype(np.float64)
 
     def renamed(self, names: Mapping[Any, str]) -> Populations:
-        """Return the populations with other names, given by number or by present name."""
+        """Return the populations with new names, given by number or by current name."""
         known: dict[Any, int] = {label: number for number, label in enumerate(self.display_names)}
         known |= {number: number for number in range(len(self))}
         found = dict(self.names)
         for population, name in names.items():
             if population not in known:
-                raise ValueError(f"There is no population {population!r}: known are {self.display_names}.")
+                raise ValueError(f"There is no population {population!r} among {self.display_names}.")
             if not isinstance(name, str) or not name or name == "background":
                 raise ValueError(f"A population cannot be called {name!r}.")
             found[known[population]] = name
@@ -76,7 +76,7 @@ class Populations:
     def predict_proba(self, model: Any, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
         """Return the probability (n, G) that each row came from each population.
 
-        Parameters are those of `SharedKernelMixture.predict_proba`, and the mixture that was merged.
+        `model` is the merged mixture; the other parameters are those of `SharedKernelMixture.predict_proba`.
         """
         self.check_model(model)
         return score_rows(model, X, partial(_probabilities, self.members), groups, name="groups")
@@ -87,7 +87,7 @@ class Populations:
         return score_rows(model, X, partial(_most_likely, self.members), groups, name="groups")
 
     def check_model(self, model: Any) -> None:
-        """Refuse a mixture with another number of kernels."""
+        """Raise ValueError if a mixture has another number of kernels."""
         check_is_fitted(model)
         if len(model.means_) != len(self.of_kernels):
             raise ValueError(
@@ -96,7 +96,7 @@ class Populations:
             )
 
     def check(self, n_kernels: int) -> None:
-        """Refuse populations, as read from a file, that no tree of `n_kernels` kernels could have."""
+        """Raise ValueError if populations from a file are not a cut of a tree of `n_kernels` kernels."""
         from scipy.cluster.hierarchy import is_valid_linkage  # slow to import
 
         own, tree, numbers = self.of_kernels, self.tree, np.unique(self.of_kernels)
@@ -116,22 +116,22 @@ class Populations:
 
 
 def _probabilities(members: FloatArray, model: Any, rows: Array, codes: IntArray | None = None) -> FloatArray:
-    """Return the responsibilities (n, G) of populations with these kernels (K, G)."""
+    """Return the responsibilities (n, G) of populations, given the membership (K, G) of kernels."""
     shares = densities.responsibilities(model, rows, codes)
     return shares @ like(members, shares)
 
 
 def _most_likely(members: FloatArray, model: Any, rows: Array, codes: IntArray | None = None) -> IntArray:
-    """Return the population (n,) of largest responsibility."""
+    """Return the population (n,) with the largest responsibility."""
     logs = densities.log_responsibilities(model, rows, codes)
     xp = namespace(logs)
-    # Relative to the largest, since responsibilities underflow for rows that are surely background.
+    # Relative to the largest: responsibilities underflow for rows that are certainly background.
     shares = xp.exp(logs - xp.max(logs, axis=1, keepdims=True))
     return xp.argmax(shares @ like(members, shares), axis=1)
 
 
 def average_weights(model: Any) -> FloatArray:
-    """Return the weights (K,) in all groups together, of rows that are not background."""
+    """Return the weights (K,) of the kernels in all samples together, without the background."""
     background = getattr(model, "background_weights_", None)
     share = model.class_prior_ if background is None else model.class_prior_ * (1.0 - background)
     found: FloatArray = model.weights_ @ (share / share.sum())
@@ -146,9 +146,9 @@ def merge_kernels(
 ) -> Populations:
     """Merge the kernels of a fitted mixture into populations, which may have any shape.
 
-    Each step merges the two that lower the entropy of the responsibilities most [1]_, until one is left; the
-    tree of merges is then cut. Responsibilities are those of draws from the model, as many from each kernel,
-    and always the same. The mixture and its density stay as they are.
+    Each step merges the pair that lowers the entropy of the responsibilities most [1]_, until one population
+    is left; the tree of merges is then cut. Responsibilities are those of draws from the model, equally many
+    from each kernel, with a fixed seed. The mixture and its density do not change.
 
     Parameters
     ----------
@@ -157,9 +157,9 @@ def merge_kernels(
     n_populations : int, default=None
         Number of populations. None lets `height` decide.
     height : float, default=None
-        Height of the tree, from 0 to 1, up to which merges are made; None is 0.9. The height of a merge is
-        the share of the uncertainty about which of the two a row came from that knowing the row removes: 0.5
-        for two equal Gaussians 2 standard deviations apart, 0.9 for 4.
+        Height, from 0 to 1, at which to cut the tree; None is 0.9. The height of a merge is the share of the
+        uncertainty about which of the two populations a row came from that knowing the row removes: 0.5 for
+        two equal Gaussians 2 standard deviations apart, 0.9 for 4.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def merge_kernels(
     n_kernels = len(own.means_)
     if n_populations is not None:
         if height is not None:
-            raise ValueError("n_populations cannot be combined with height: both say where to cut.")
+            raise ValueError("n_populations cannot be combined with height: both cut the tree.")
         whole = isinstance(n_populations, Integral) and not isinstance(n_populations, bool)
         if not whole or not 1 <= n_populations <= n_kernels:
             raise ValueError(f"n_populations must be a number from 1 to {n_kernels}, got {n_populations!r}.")
@@ -201,7 +201,7 @@ def merge_kernels(
 
 
 def checked_mixture(model: Any, name: str = "model") -> Any:
-    """Return a fitted mixture with NumPy arrays; refuse anything else."""
+    """Return a fitted mixture with NumPy arrays; raise TypeError for anything else."""
     if not isinstance(model, SharedKernelMixture):
         raise TypeError(f"{name} must be a SharedKernelMixture, got a {type(model).__name__}.")
     check_is_fitted(model)
@@ -209,7 +209,7 @@ def checked_mixture(model: Any, name: str = "model") -> Any:
 
 
 def _number_by_weight(model: Any, populations: IntArray) -> IntArray:
-    """Return populations (K,) numbered by weight, the largest first; of equal ones, by their means."""
+    """Return populations (K,) numbered from the largest weight to the smallest; means break ties."""
     weights = average_weights(model)
     members = (populations[:, None] == np.arange(populations.max() + 1)) * weights[:, None]
     total = members.sum(axis=0)
@@ -221,9 +221,9 @@ def _number_by_weight(model: Any, populations: IntArray) -> IntArray:
 
 
 def draw_rows(model: Any) -> FloatArray:
-    """Draw rows (n, M) from a mixture with NumPy arrays; always the same ones.
+    """Draw rows (n, M) from a mixture with NumPy arrays, with a fixed seed.
 
-    There are as many from each kernel in turn and then, if there is one, from the background.
+    Equally many come from each kernel in turn and then from the background, if there is one.
     """
     n_each, box = _rows_each(len(model.means_)), getattr(model, "background_box_", None)
     rows = _draw(model, n_each)
@@ -234,12 +234,12 @@ def draw_rows(model: Any) -> FloatArray:
 
 
 def expected_responsibilities(model: Any) -> tuple[FloatArray, FloatArray]:
-    """Return responsibilities (n, K) for draws, as many from each kernel, and the draws' weights (n,)."""
+    """Return responsibilities (n, K) for draws, equally many from each kernel, and their weights (n,)."""
     n_kernels = len(model.means_)
     n_each = _rows_each(n_kernels)
     weights, rows = average_weights(model), _draw(model, n_each)
     if has_shifts(model):
-        # A kernel's rows come from the groups in the model's proportions.
+        # Choose a sample for each draw by the kernel's weights in the samples.
         kernels = np.repeat(np.arange(n_kernels), n_each)
         shares = np.maximum(model.weights_ * model.class_prior_, _TINY)
         rows = rows + model.group_shifts_[density.choose(shares[kernels], np.random.RandomState(0)), kernels]
@@ -248,7 +248,7 @@ def expected_responsibilities(model: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _draw(model: Any, n_each: int) -> FloatArray:
-    """Draw rows (K · n_each, M) from the kernels in turn; the same ones in every call."""
+    """Draw rows (K · n_each, M) from the kernels in turn, with a fixed seed."""
     n_kernels = len(model.means_)
     # Each kernel is a class of its own.
     tail = model._parameters.tail.of_kernels()
@@ -271,25 +271,25 @@ def match(
     populations: tuple[Populations, Populations] | None = None,
     max_distance: float = 0.9,
 ) -> IntArray:
-    """Return which kernels, or populations, of another mixture correspond to those of a mixture.
+    """Match the kernels, or populations, of two mixtures.
 
-    Each corresponds to at most one of the other model, such that the sum of the distances is as small as
-    possible. The distance is one less the Bhattacharyya coefficient ∫√(p q) of the densities, the square of
-    Hellinger's distance, by draws from both models.
+    Each is matched to at most one of the other model, such that the sum of distances is smallest. The
+    distance is the squared Hellinger distance of the densities, 1 − ∫√(p q), estimated from draws from both
+    models.
 
     Parameters
     ----------
     model, other : SharedKernelMixture
         Two fitted mixtures of the same features.
     populations : pair of Populations, default=None
-        Those of `model` and of `other`, to match populations; None matches kernels.
+        The populations of `model` and of `other`, to match populations; None matches kernels.
     max_distance : float, default=0.9
-        Largest distance, from 0 to 1, of two that correspond.
+        Largest distance, from 0 to 1, of a match.
 
     Returns
     -------
     ndarray of shape (K,) or (G,)
-        Numbers in the other model; -1 for those without a counterpart.
+        Numbers of the matches in the other model; -1 for no match.
     """
     if not (isinstance(max_distance, Real) and 0.0 <= float(max_distance) <= 1.0):
         raise ValueError(f"max_distance must be a number from 0 to 1, got {max_distance!r}.")
@@ -313,9 +313,9 @@ def match(
 
 
 def _overlaps(model: Any, other: Any, members: FloatArray, others: FloatArray) -> FloatArray:
-    """Return the Bhattacharyya coefficients (G, G') of sets of kernels of two models, by importance sampling.
+    """Return Bhattacharyya coefficients (G, G') of populations of two models, by importance sampling.
 
-    `members` (K, G) and `others` (K', G') are ones and zeros.
+    `members` (K, G) and `others` (K', G') are the memberships of kernels, as ones and zeros.
     """
     n_kernels = len(model.means_) + len(other.means_)
     n_each = _rows_each(n_kernels)
@@ -324,12 +324,12 @@ def _overlaps(model: Any, other: Any, members: FloatArray, others: FloatArray) -
         density.kernel_log_densities(rows, each._parameters, each.covariance_type_, 1)
         for each in (model, other)
     ]
-    # Density of all draws: every kernel has as many.
+    # Density of all draws: equally many come from each kernel.
     drawn = logsumexp(np.concatenate(logs, axis=1), axis=1, keepdims=True) - np.log(n_kernels)
     roots = []
-    for each, of_kernels, belongs in zip((model, other), logs, (members, others), strict=True):
-        shares = belongs * average_weights(each)[:, None]
-        shares = shares / np.maximum(shares.sum(axis=0), _TINY)
-        # Bounded: a population's density is at most n_kernels times that of the rows.
-        roots.append(np.sqrt(np.exp(of_kernels - drawn) @ shares))
+    for each, of_kernels, membership in zip((model, other), logs, (members, others), strict=True):
+        weights = membership * average_weights(each)[:, None]
+        weights = weights / np.maximum(weights.sum(axis=0), _TINY)
+        # Bounded: a population's density is at most n_kernels times that of the draws.
+        roots.append(np.sqrt(np.exp(of_kernels - drawn) @ weights))
     return np.minimum(roots[0].T @ roots[1] / len(rows), 1.0)

@@ -29,39 +29,39 @@ if TYPE_CHECKING:
 
 # Probability of the intervals of proportions.
 _LEVEL = 0.95
-# Least variance of proportions among samples, relative to that of their estimates. A few samples with few
+# Least variance of proportions among samples, relative to that of their estimates: a few samples with few
 # cells of a population may have equal counts by chance.
 _LEAST_VARIANCE = 0.5
-# Least effective cells / cells of a sample with intervals, if kernels are shifted. In simulations, intervals
-# covered where this was two thirds, and were too narrow where it was below one half.
+# With shifts, a sample has intervals only if effective cells / cells is at least this. In simulations,
+# intervals had their coverage at two thirds, and were too narrow below one half.
 _LEAST_EFFECTIVE = 0.6
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
 class Composition:
-    """Proportions of G parts, kernels or populations and the background, in L samples."""
+    """Proportions of G populations (or kernels, if none are merged) and the background in L samples."""
 
     names: np.ndarray  # (L,): of the samples
     sizes: FloatArray  # (L,): cells, or sums of their weights
-    shares: FloatArray  # (L, G): the proportions
+    proportions: FloatArray  # (L, G)
     variances: FloatArray  # (L, G)
     lower: FloatArray  # (L, G)
     upper: FloatArray  # (L, G)
     effective_cells: FloatArray  # (L,): cells that would be as informative if kernels did not overlap
-    kind: str  # 'kernel' or 'population'
-    parts: list[Any]  # (G,): their names or numbers, and 'background'
+    noun: str  # 'kernel' or 'population'
+    populations: list[Any]  # (G,): names or numbers of the populations or kernels, and 'background'
 
     def frame(self) -> DataFrame:
-        """Return a table with a line for each sample and part."""
-        n_samples, n_parts = self.shares.shape
+        """Return a table with a line for each sample and population."""
+        n_samples, n_populations = self.proportions.shape
         columns = {
-            "sample": np.repeat(self.names, n_parts),
-            self.kind: self.parts * n_samples,
-            "proportion": self.shares.ravel(),
+            "sample": np.repeat(self.names, n_populations),
+            self.noun: self.populations * n_samples,
+            "proportion": self.proportions.ravel(),
             "lower": self.lower.ravel(),
             "upper": self.upper.ravel(),
-            "cells": np.repeat(_as_counts(self.sizes), n_parts),
+            "cells": np.repeat(_as_counts(self.sizes), n_populations),
         }
         return pandas().DataFrame(columns)
 
@@ -82,18 +82,18 @@ def compose_samples(model: Any, samples: Samples, populations: Populations | Non
     draws = _Draws.of(model)
     result = _compose(draws, samples, populations)
     if hasattr(model, "weight_prior_"):
-        # A few samples hardly determine the prior, and a posterior that takes it as known is too narrow.
+        # A few samples hardly determine the prior, so a posterior that takes it as known is too narrow.
         counted = _compose(draws, samples, populations, counted=True)
         result = replace(
             result,
-            lower=np.minimum(counted.lower, result.shares),
-            upper=np.maximum(counted.upper, result.shares),
+            lower=np.minimum(counted.lower, result.proportions),
+            upper=np.maximum(counted.upper, result.proportions),
             effective_cells=counted.effective_cells,
         )
     if samples.shifts is None or freeze_of(model) == "kernels":
         return result
-    # Where shifted kernels overlap, kernels, shifts and proportions explain the same cells, and their errors
-    # are far from normal.
+    # If shifted kernels overlap, kernels, shifts and proportions explain the same cells, and their errors are
+    # far from normal.
     unsure = result.effective_cells < _LEAST_EFFECTIVE * result.sizes
     if unsure.any():
         warn_caller(
@@ -106,13 +106,13 @@ def compose_samples(model: Any, samples: Samples, populations: Populations | Non
 
 
 def check_probability(value: Any, name: str) -> None:
-    """Refuse what is not a probability."""
+    """Raise ValueError unless the value is a number between 0 and 1."""
     if not (isinstance(value, Real) and 0.0 < float(value) < 1.0):
         raise ValueError(f"{name} must be between 0 and 1, got {value!r}.")
 
 
 def places_of(classes: np.ndarray, samples: Any, argument: str) -> IntArray:
-    """Return the places of samples among the classes (L,) of a model; a single name is one sample."""
+    """Return the indices of samples among the classes (L,) of a model; `samples` may be a single name."""
     known = {label: place for place, label in enumerate(classes.tolist())}
     scalar = isinstance(samples, str) or np.ndim(samples) == 0
     names = np.asarray([samples] if scalar else list(samples), dtype=object).ravel().tolist()
@@ -129,14 +129,14 @@ def places_of(classes: np.ndarray, samples: Any, argument: str) -> IntArray:
 
 
 def shown(names: Any) -> str:
-    """Return some names for an error message."""
+    """Return the first names, and how many there are, for an error message."""
     names = list(names)
     return ", ".join(map(repr, names[:5])) + (f", … ({len(names)} in all)" if len(names) > 5 else "")
 
 
 @dataclass(frozen=True)
 class _Draws:
-    """Rows of a mixture, as many from each kernel and from the background, and their log-densities."""
+    """Draws from a mixture, equally many from each kernel and the background, and their log-densities."""
 
     model: Any
     rows: FloatArray  # (n, M)
@@ -144,7 +144,7 @@ class _Draws:
 
     @classmethod
     def of(cls, model: Any, rows: FloatArray | None = None) -> _Draws:
-        """Draw rows of a model, or take given ones."""
+        """Return draws from a model, or given rows as if they were draws."""
         rows = draw_rows(model) if rows is None else rows
         n_jobs = effective_n_jobs(model.n_jobs)
         logs = density.all_log_densities(rows, model._parameters, model.covariance_type_, n_jobs)
@@ -152,17 +152,17 @@ class _Draws:
 
     @cached_property
     def ratios(self) -> FloatArray:
-        """Densities relative to that of all draws, as `information.density_ratios`."""
+        """Densities relative to that of all draws; see `information.density_ratios`."""
         return information.density_ratios(self.log_densities)
 
     def moved(self, shifts: FloatArray) -> _Draws:
         """Return the draws of a sample whose kernels are moved by shifts (K, M)."""
-        own = copy(self.model)
-        own.means_ = own.means_ + shifts
-        return _Draws.of(own, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
+        shifted = copy(self.model)
+        shifted.means_ = shifted.means_ + shifts
+        return _Draws.of(shifted, self.rows + np.repeat(shifts, len(self.rows) // len(shifts), axis=0))
 
     def shift_errors(self, sample: Samples, prior: FloatArray | None) -> information.KernelErrors | None:
-        """Return the errors of the shifts of one sample, whose draws these are."""
+        """Return the errors of the shifts of one sample, from which these draws are."""
         parameters = replace(self.model._parameters, weights=sample.weights, concentration=None)
         if isinstance(parameters.tail, Background) and sample.background is not None:
             parameters = replace(parameters, tail=replace(parameters.tail, weights=sample.background))
@@ -185,7 +185,7 @@ class _Draws:
 def _compose(
     draws: _Draws, samples: Samples, populations: Populations | None, *, counted: bool = False
 ) -> Composition:
-    """Return the composition of samples; with `counted`, without the learnt prior."""
+    """Return the composition of samples, with `counted` without the learnt prior."""
     model = draws.model
     prior, has_posterior = prior_of(model)
     if counted:
@@ -203,18 +203,17 @@ def _compose(
             prior,
         )
     n_kernels = len(model.means_)
-    parts: list[Any] = list(range(n_kernels))
-    kind, members = "kernel", np.eye(n_kernels)
+    noun, names, members = "kernel", list(range(n_kernels)), np.eye(n_kernels)
     if populations is not None:
         populations.check_model(model)
-        kind, members, parts = "population", populations.members, populations.display_names
-    # Posterior means include the rows of the prior. Otherwise, intervals add Jeffreys' prior.
-    added = np.full(len(parts), 0.0 if has_posterior else 0.5)
-    pseudo_rows = np.full(len(parts), 0.0 if prior is None else prior.sum())
+        noun, names, members = "population", populations.display_names, populations.members
+    # Posterior means include the cells of the prior. Otherwise, intervals add Jeffreys' prior.
+    added = np.full(len(names), 0.0 if has_posterior else 0.5)
+    prior_cells = np.full(len(names), 0.0 if prior is None else prior.sum())
     if samples.background is not None:
-        members, parts = block_diag(members, 1.0), [*parts, "background"]
-        added, pseudo_rows = np.append(added, 0.5), np.append(pseudo_rows, 0.0)
-    totals = samples.sizes[:, None] + pseudo_rows
+        members, names = block_diag(members, 1.0), [*names, "background"]
+        added, prior_cells = np.append(added, 0.5), np.append(prior_cells, 0.0)
+    totals = samples.sizes[:, None] + prior_cells
     found, variances, spreads, effective = [], [], [], []
     each = enumerate(zip(weights.T, samples.sizes, totals, draws.each(samples), strict=True))
     for j, (w, size, total, own) in each:
@@ -228,14 +227,14 @@ def _compose(
         binomial = inside * (1.0 - inside)
         spreads.append(total * variances[-1] - binomial)
         effective.append(binomial.sum() / max(variances[-1].sum(), _TINY))
-    share = np.array(found) if len(parts) > 1 else np.ones((len(found), 1))
-    lower, upper = share, share
-    if len(parts) > 1:
-        lower, upper = information.intervals(share, np.array(spreads), totals, _LEVEL, added)
-    # A single part has no variance: clip its effective cells.
+    proportions = np.array(found) if len(names) > 1 else np.ones((len(found), 1))
+    lower, upper = proportions, proportions
+    if len(names) > 1:
+        lower, upper = information.intervals(proportions, np.array(spreads), totals, _LEVEL, added)
+    # A single population has no variance: clip its effective cells.
     cells = np.clip(effective, np.minimum(samples.sizes, 1.0), samples.sizes)
     return Composition(
-        samples.names, samples.sizes, share, np.array(variances), lower, upper, cells, kind, parts
+        samples.names, samples.sizes, proportions, np.array(variances), lower, upper, cells, noun, names
     )
 
 
@@ -250,29 +249,29 @@ def compare_samples(
     populations: Populations | None,
     level: float,
 ) -> DataFrame:
-    """Return the differences between samples at the places `first` (A,) and `second` (B,).
+    """Return the differences between the samples of indices `first` (A,) and `second` (B,).
 
-    Proportions are as counted: shrunken proportions understate differences.
+    Proportions are without a learnt prior: shrunken proportions understate differences.
     """
     chosen = samples.take(np.concatenate([first, second]))
     found = _compose(_Draws.of(model), chosen, populations, counted=True)
     sides = slice(len(first)), slice(len(first), None)
     (mean_a, variance_a, inverse_a), (mean_b, variance_b, inverse_b) = (
-        _mean_of_samples(found.shares[side], found.variances[side]) for side in sides
+        _mean_of_samples(found.proportions[side], found.variances[side]) for side in sides
     )
     difference, variance = mean_a - mean_b, variance_a + variance_b
-    if len(found.parts) == 1:
-        # A single part has all cells of all samples.
+    if len(found.populations) == 1:
+        # A single population has all cells of all samples.
         reach, p_values = np.zeros(1), np.ones(1)
     else:
-        # Welch and Satterthwaite.
+        # Welch's test, with the degrees of freedom of Satterthwaite.
         inverse = (variance_a**2 * inverse_a + variance_b**2 * inverse_b) / variance**2
         distribution = stats.t(1.0 / np.maximum(inverse, 1e-12))
         deviation = np.sqrt(variance)
         reach = distribution.ppf(0.5 + 0.5 * level) * deviation
         p_values = 2.0 * distribution.sf(np.abs(difference) / deviation)
     columns = {
-        found.kind: found.parts,
+        found.noun: found.populations,
         "proportion_a": mean_a,
         "proportion_b": mean_b,
         "difference": difference,
@@ -284,16 +283,16 @@ def compare_samples(
     return pandas().DataFrame(columns)
 
 
-def _mean_of_samples(shares: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+def _mean_of_samples(proportions: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Return mean proportions (G,) of samples (L, G), their variances, and one over the degrees of freedom.
 
-    One sample has the variance of its own proportion; several vary as they do, whatever the reason, but not
-    by much less than their numbers of cells make them.
+    One sample has the variance of its own proportion. Several samples have the variance among them, but at
+    least half of the mean variance of their proportions.
     """
-    n_samples, mean = len(shares), shares.mean(axis=0)
+    n_samples, mean = len(proportions), proportions.mean(axis=0)
     if n_samples == 1:
         return mean, variances[0], 0.0
-    among = np.maximum(shares.var(axis=0, ddof=1), _LEAST_VARIANCE * variances.mean(axis=0))
+    among = np.maximum(proportions.var(axis=0, ddof=1), _LEAST_VARIANCE * variances.mean(axis=0))
     return mean, among / n_samples, 1.0 / (n_samples - 1)
 
 
@@ -303,47 +302,47 @@ def _mean_of_samples(shares: FloatArray, variances: FloatArray) -> tuple[FloatAr
 def judge_samples(
     model: Any, new: Samples | None, populations: Populations | None, alpha: float
 ) -> DataFrame:
-    """Return how unusual the samples of a fit are, or new ones, under a mixture with NumPy arrays."""
+    """Return how unusual the samples of a fit, or new samples, are under a mixture with NumPy arrays."""
     draws, fitted = _Draws.of(model), fitted_samples(model)
     judged = [fitted] if new is None else [fitted, new]
     found = [_compose(draws, each, populations, counted=True) for each in judged]
-    raw = np.concatenate([each.shares for each in found])
+    raw = np.concatenate([each.proportions for each in found])
     counts = raw * np.concatenate([each.effective_cells for each in found])[:, None]
-    values, n_fitted = _fits(draws, judged), len(fitted.names)
+    residuals, n_fitted = _residuals(draws, judged), len(fitted.names)
     # New samples come last.
-    verdicts = judging.judge(counts, values, np.arange(len(raw)) < n_fitted, float(alpha))
+    verdicts = judging.judge(counts, residuals, np.arange(len(raw)) < n_fitted, float(alpha))
     # Among proportions with the same p-value, such as zero, take the one that differs most.
-    least = verdicts.p_parts == verdicts.p_parts.min(axis=1, keepdims=True)
-    away = np.where(least, np.abs(raw - verdicts.usual_shares), -1.0)
-    part, every = away.argmax(axis=1), np.arange(len(raw))
+    least = verdicts.p_proportions == verdicts.p_proportions.min(axis=1, keepdims=True)
+    away = np.where(least, np.abs(raw - verdicts.usual_proportions), -1.0)
+    chosen, every = away.argmax(axis=1), np.arange(len(raw))
     columns = {
-        found[0].kind: [found[0].parts[g] for g in part],
-        "proportion": raw[every, part],
-        "usual_proportion": verdicts.usual_shares[every, part],
-        "p_composition": verdicts.p_shares,
+        found[0].noun: [found[0].populations[g] for g in chosen],
+        "proportion": raw[every, chosen],
+        "usual_proportion": verdicts.usual_proportions[every, chosen],
+        "p_composition": verdicts.p_composition,
         "log_likelihood": np.concatenate([each.log_likelihoods for each in judged]),
         "z_likelihood": verdicts.z,
-        "p_likelihood": verdicts.p_values,
+        "p_likelihood": verdicts.p_likelihood,
         "p_adjusted": verdicts.p_adjusted,
         "unusual": verdicts.p_adjusted <= alpha,
     }
-    shown, lines = judged[-1], slice(n_fitted if new is not None else 0, None)
-    first = {"sample": shown.names, "cells": _as_counts(shown.sizes)}
+    asked, lines = judged[-1], slice(n_fitted if new is not None else 0, None)
+    first = {"sample": asked.names, "cells": _as_counts(asked.sizes)}
     return pandas().DataFrame(first | {name: column[lines] for name, column in columns.items()})
 
 
-def _fits(draws: _Draws, judged: list[Samples]) -> judging.Residuals | None:
-    """Return the mean log-likelihoods of samples, as `judging.judge` takes them; None if one is unknown.
+def _residuals(draws: _Draws, judged: list[Samples]) -> judging.Residuals | None:
+    """Return mean log-likelihoods of samples less their expectations; None if one is unknown.
 
-    What rows of a group's composition would have is subtracted. Kernels are never quite right, so that what
-    is left has a mean, for the rows that are not background, and differs among samples by more than chance.
+    Kernels are never quite right, so residuals have a common mean, for the cells that are not background, and
+    differ among samples by more than chance.
     """
     rows, box, prior = draws.rows, getattr(draws.model, "background_box_", None), prior_of(draws.model)[0]
     boxed = None
     if any(np.isnan(samples.log_likelihoods).any() for samples in judged):
         return None
     if box is not None:
-        # No row of the background is outside of its box.
+        # The background has no cells outside its box.
         logs = draws.log_densities.copy()
         logs[np.any((rows < box[0]) | (rows > box[1]), axis=1), -1] = -np.inf
         boxed = information.density_ratios(logs)

@@ -20,7 +20,7 @@ from ..io.opening import files_of
 from ..io.preparation import AUTO
 from ..io.readers import is_path
 
-# Cells, as many of each sample, that choose the number of kernels and that the page draws.
+# Cells read into memory, equally many of each sample, for the number of kernels and for the page.
 SOME_CELLS = 20_000
 
 
@@ -28,12 +28,12 @@ SOME_CELLS = 20_000
 class Origin:
     """Where cells came from and how they were read, in plain values."""
 
-    files: tuple[str, ...]  # names, without folders; none for cells in memory
-    column: str | None  # that names the samples; None where each file is a sample, or labels were given
-    markers: tuple[str, ...]  # (M,): what to call the features; empty where they have no names
+    files: tuple[str, ...]  # names without folders; empty for cells in memory
+    column: str | None  # the column that names the samples; None if each file is one, or an array names them
+    markers: tuple[str, ...]  # (M,): display names of the features; empty if they have none
     compensate: bool
     transform: Any  # a scale, see `io.preparation`
-    notes: tuple[str, ...]  # what a reader should know
+    notes: tuple[str, ...]  # sentences for readers of the page
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def open_cells(
     seed: int = 0,
     **options: Any,
 ) -> Cells:
-    """Open samples as for a fit, or as a model was fitted, and read them once.
+    """Open samples for a fit, or for a fitted model, and read them once.
 
-    This checks their values and takes some cells of every sample. Options are those of `open_rows`.
+    Reading checks all values and keeps some cells of every sample. Options are those of `open_rows`.
     """
     files = files_of(samples)
     if is_path(samples):
@@ -75,7 +75,7 @@ def open_cells(
                 **options,
             )
         source = source if model is None else with_features_of(model, source)
-        # This raises an error if files disagree.
+        # Raises ValueError if the files differ in their features.
         names = source.feature_names
         _refuse_text(source if model is None else None)
     notes = []
@@ -84,7 +84,7 @@ def open_cells(
     if model is None and markers is None and any(len(e.feature_names) < len(e.file.channels) for e in events):
         notes.append("The channel Time is left out.")
     if model is None and compensate == AUTO and prepared["compensate"]:
-        notes.append("Files were compensated by their spill-over matrices.")
+        notes.append("Files were compensated with their spill-over matrices.")
     known = dict(zip(events[0].feature_names, events[0].markers, strict=True)) if events else {}
     labels = [
         f"{known[name]} ({name})" if known.get(name, name) not in ("", name) else name for name in names or ()
@@ -101,14 +101,14 @@ def open_cells(
 
 
 def _refuse_text(source: Source | None) -> None:
-    """Refuse a column of text, which may name the samples but is no marker."""
+    """Raise ArgumentError for a column of text: it may name the samples, but it is not a marker."""
     kinds = (source.preparation or {}).get("columns") if source is not None else None
     text = [name for name, kind in (kinds or {}).items() if kind is not None]
     if text:
         raise ArgumentError(
-            f"column {text[0]!r} holds text and is no marker: name the column of samples by ",
+            f"column {text[0]!r} holds text and is not a marker: name the column of samples with ",
             Argument("sample"),
-            ", or the markers by ",
+            ", or the markers with ",
             Argument("markers"),
             ".",
         )

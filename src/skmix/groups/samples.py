@@ -1,4 +1,4 @@
-"""What a mixture says of each sample: its weights, its size, and how likely its rows are."""
+"""The samples of a fit, and fits of new samples: weights, sizes, shifts and log-likelihoods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..estimators.rows import enter, warn_caller
 from ..estimators.solving import options_of
 from ..io import Source
 
-# Weights of new samples are fitted until a pass gains less than this, in nats for all rows together.
+# The fit of new samples stops when a pass gains less log-likelihood than this, in nats over all cells.
 _GAIN = 1e-3
 # Most passes of that fit.
 _PASSES = 2000
@@ -31,15 +31,15 @@ _PASSES = 2000
 
 @dataclass(frozen=True)
 class Samples:
-    """L samples, and what was fitted to them."""
+    """L samples with their fitted weights."""
 
     names: np.ndarray  # (L,)
-    sizes: FloatArray  # (L,): rows, or sums of their weights
-    weights: FloatArray  # (K, L): of the kernels, in the rows that are not background
+    sizes: FloatArray  # (L,): cells, or sums of their weights
+    weights: FloatArray  # (K, L): of the kernels, among cells that are not background
     counted: FloatArray  # (K, L): the same without a learnt prior
     background: FloatArray | None  # (L,): weights of the background
     shifts: FloatArray | None  # (L, K, M): of the means
-    log_likelihoods: FloatArray  # (L,): means over rows, NaN if they are not known
+    log_likelihoods: FloatArray  # (L,): means over cells; NaN if unknown
 
     @property
     def all_weights(self) -> FloatArray:
@@ -49,7 +49,7 @@ class Samples:
         return np.vstack([self.weights * (1.0 - self.background), self.background])
 
     def take(self, chosen: IntArray) -> Samples:
-        """Return some of the samples."""
+        """Return the samples of the given indices."""
         found: dict[str, Any] = {}
         for name, value in vars(self).items():
             last = name in ("weights", "counted")
@@ -58,7 +58,7 @@ class Samples:
 
 
 def fitted_samples(model: Any) -> Samples:
-    """Return the samples of a fit."""
+    """Return the samples to which a mixture was fitted."""
     fitted = Fitted.of(model)
     assert fitted is not None
     return Samples(
@@ -73,10 +73,10 @@ def fitted_samples(model: Any) -> Samples:
 
 
 def _log_likelihoods(fitted: Fitted) -> FloatArray:
-    """Return the mean log-likelihood (L,) of the rows of each sample of a fit.
+    """Return the mean log-likelihood (L,) of the cells of each sample of a fit.
 
-    NaN where the mixture does not have it, and where rows had missing values, whose log-likelihoods cannot
-    be compared with those of complete rows.
+    It is NaN if the mixture does not have it, or if cells had missing values: their log-likelihoods cannot be
+    compared with those of complete cells.
     """
     n_samples, sizes, history = len(fitted.classes), fitted.class_count, fitted.history
     if history is None or not len(history.log_likelihood_path) or sizes.min() <= 0 or history.has_gaps:
@@ -84,10 +84,10 @@ def _log_likelihoods(fitted: Fitted) -> FloatArray:
     path = history.log_likelihood_path
     means = path[-1, :n_samples] / sizes
     if path.shape[1] > n_samples:
-        # The path has the likelihood of rows and labels together.
+        # The path has the joint likelihood of rows and labels.
         means = means - np.log(fitted.class_prior)
     if fitted.weight_posterior is not None:
-        # The path has expected logarithms of the weights; use those of the weights.
+        # The path uses expected log-weights: replace them by logarithms of the weights.
         after = fitted.weight_posterior.weight_concentration
         logs = digamma(after) - digamma(after.sum(axis=0))
         change = (fitted.counted_weights * (np.log(fitted.weights) - logs)).sum(axis=0)
@@ -96,20 +96,20 @@ def _log_likelihoods(fitted: Fitted) -> FloatArray:
 
 
 def prior_of(model: Any) -> tuple[FloatArray | None, bool]:
-    """Return the rows (K,) that a prior adds to each sample, and whether weights have a posterior."""
+    """Return the cells (K,) that a prior adds to each sample, and whether weights are posterior means."""
     learnt, given, n_kernels = getattr(model, "weight_prior_", None), model.weight_prior, len(model.means_)
     if learnt is not None:
         return learnt, True
     if model.inference == "variational":
         number = 1.0 / (model.n_kernels or n_kernels) if given is None else given
         return np.full(n_kernels, float(number)), True
-    # The mode of the posterior has one row less than the concentration of the prior.
+    # The mode of the posterior adds one cell less than the concentration of the prior.
     number = 1.0 if given is None or isinstance(given, str) else given
     return (np.full(n_kernels, number - 1.0) if number > 1.0 else None), False
 
 
 def new_samples(model: Any, source: Source) -> Samples:
-    """Return new samples with fitted weights, and shifts if the model has them; the kernels stay the same."""
+    """Fit the weights of new samples, and their shifts if the model has any; the kernels stay unchanged."""
     training = enter(copy(model), source).training(least=1)
     n_samples, (prior, has_posterior) = len(training.classes), prior_of(model)
     robust = is_robust_fit(model)

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
     from ..plots._common import Axes, Figure
 
-# Most kernels that a search tries.
+# Most kernels that the search tries: more take hours.
 _MOST_KERNELS = 100
-# Files and markers that a page names.
+# Most files and markers that a page lists.
 MOST_LISTED = 40
-# Samples and populations that a notebook shows.
+# Most samples and populations of the table in a notebook.
 _MOST_SHOWN = 60
 
 
@@ -69,37 +69,37 @@ def compose(
 ) -> Study:
     """Find the populations that samples share, and their proportions in each sample.
 
-    All samples share Gaussian kernels, in other proportions; kernels that overlap are merged into
-    populations. ``skmix compose`` calls this function: the same files give the same numbers.
+    All samples share Gaussian kernels, each sample in its own proportions; overlapping kernels are merged
+    into populations. ``skmix compose`` calls this function: the same files give the same numbers.
 
     Parameters
     ----------
     samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
-        A list of files, a folder or a pattern such as ``"study/*.fcs"``: each file is a sample, named after
-        it. Or cells of all samples in one table, AnnData or array; see `open_rows`.
+        A list of files, a folder or a pattern such as ``"study/*.fcs"``: each file is a sample that has its
+        name. Or the cells of all samples in one table, AnnData or array; see `open_rows`.
     sample : str or array-like of shape (N,), default=None
         The sample of each cell: a column of the table or of ``obs``, or an array.
     markers : sequence of str, default=None
-        Columns to use, or channels of FCS files by name or marker; None uses all, but not Time.
+        Columns to use, or channels of FCS files by name or marker; None uses all except Time.
     compensate, transform, text : default='auto', 'auto', None
-        How files are read; see `open_rows`. By default FCS files are compensated if they have a spill-over
-        matrix, and are on the scale ``arcsinh:150``.
+        How to read files; see `open_rows`. By default, FCS files are compensated if they have a spill-over
+        matrix, and transformed by ``arcsinh:150``.
     n_kernels : int, default=None
-        Number of kernels. None chooses it from 20,000 cells, as many of each sample.
+        Number of kernels. None chooses it on 20,000 cells, equally many of each sample.
     criterion : {'bic', 'stability'}, default='bic'
-        What chooses the number of kernels; see `SharedKernelMixtureCV`.
+        Criterion for the number of kernels; see `SharedKernelMixtureCV`.
     n_populations : int, default=None
-        Number of populations; None cuts the tree of merges where `merge_kernels` does.
+        Number of populations; None merges kernels up to the default height of `merge_kernels`.
     weight_prior : float or 'hierarchical', default=None
-        Prior on the weights; see `SharedKernelMixture`. With 'hierarchical', samples of few cells borrow
-        from the others, which helps where kernels are apart.
+        Prior on the weights; see `SharedKernelMixture`. With 'hierarchical', samples with few cells borrow
+        strength from the others, which helps if kernels hardly overlap.
     metadata : DataFrame, mapping of columns or path of a CSV file, default=None
-        What is known of each sample, for `Study.compare`: a line for each, its name in the column
+        Conditions of the samples, for `Study.compare`: a line for each sample, named in the column
         ``sample`` or in the index.
     device, n_jobs : default=None
         Where to compute; see `SharedKernelMixture`. The result does not depend on the number of threads.
     random_state : int, default=0
-        Seed of everything random.
+        Random seed.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def compose(
     >>> study = compose("study/*.fcs")  # doctest: +SKIP
     >>> study.proportions  # doctest: +SKIP
     """
-    pandas()  # a missing library is reported before any work
+    pandas()  # report a missing library before any work
     if criterion not in ("bic", "stability"):
         raise ArgumentError(Argument("criterion", criterion), " is not one of 'bic', 'stability'.")
     cells = open_cells(
@@ -146,18 +146,18 @@ def compose(
     with progress_bar("composing", None):
         populations = merge_kernels(model, n_populations=n_populations)
         study = Study(model, populations)
-        return study._described(list(cells.sizes), cells.origin, search, metadata, cells)
+        return study._set_origin(list(cells.sizes), cells.origin, search, metadata, cells)
 
 
 def _choose(X: np.ndarray, criterion: str, **settings: Any) -> tuple[int, dict[str, Any]]:
-    """Return the number of kernels of the lowest BIC, or of stable clusters, and how it was chosen.
+    """Return the number of kernels with the lowest BIC, or with stable clusters, and how it was chosen.
 
-    Cells of all samples together come from the same kernels as those of each.
+    The search ignores the samples: pooled cells come from the same kernels.
     """
     settings |= {"covariance_type": "full", "criterion": criterion}
     search = SharedKernelMixtureCV(**settings).fit(X)
     tried = sorted({params["n_kernels"] for params in search.cv_results_["params"]})
-    # A search ends at a number that is enough for most data, but cells are of many kinds.
+    # The search stops at a number that is enough for most data; cells may need more.
     most = min(_MOST_KERNELS, len(X) // (X.shape[1] + 1))
     while criterion == "bic" and (best := search.best_params_["n_kernels"]) == tried[-1] < most:
         tried.append(min(best + max(1, best // 4), most))
@@ -174,23 +174,24 @@ def _choose(X: np.ndarray, criterion: str, **settings: Any) -> tuple[int, dict[s
 
 
 class Study:
-    """Samples, the populations they share, and the proportions of these.
+    """Samples, the populations they share, and the proportions of the populations in each sample.
 
-    `compose` makes one of files. Any fitted mixture whose classes are samples makes one too.
+    `compose` makes a study from files. A study can also be made from any fitted mixture whose classes are
+    samples.
 
     Parameters
     ----------
     model : SharedKernelMixture
-        A fitted mixture, whose classes are the samples.
+        A fitted mixture whose classes are the samples.
     populations : Populations, default=None
-        Those of the model, see `merge_kernels`; None shows kernels.
+        Populations of the model's kernels, from `merge_kernels`; None uses single kernels.
     metadata : DataFrame, mapping of columns or path of a CSV file, default=None
-        What is known of each sample, for `compare`.
+        Conditions of the samples, for `compare`.
 
     Attributes
     ----------
     model : SharedKernelMixture
-        The mixture inside.
+        The fitted mixture.
     populations : Populations
         The population of each kernel, the tree of merges, and names.
 
@@ -216,9 +217,9 @@ class Study:
             populations.check_model(own)
         self.model, self.populations = model, populations
         self._samples, self._is_new = fitted_samples(own), False
-        self._described(own.classes_.tolist(), _origin_of(own), None, metadata)
+        self._set_origin(own.classes_.tolist(), _origin_of(own), None, metadata)
 
-    def _described(
+    def _set_origin(
         self,
         order: Sequence[Any],
         origin: Origin,
@@ -226,13 +227,13 @@ class Study:
         metadata: Any,
         cells: Cells | None = None,
     ) -> Study:
-        """Put the samples in order, and note where they came from and what is known of them."""
+        """Sort the samples as in `order`, and store their origin, search and metadata."""
         self._samples = self._samples.take(places_of(self._samples.names, list(order), "samples"))
         self._origin, self._search, self._cells = origin, search, cells
         self._metadata = _metadata_of(metadata, self.samples)
         return self
 
-    # ---------------------------------------------------------------- what was found
+    # ---------------------------------------------------------------- proportions and comparisons
 
     @property
     def samples(self) -> list[Any]:
@@ -241,7 +242,7 @@ class Study:
 
     @cached_property
     def _judged(self) -> dict[float, DataFrame]:
-        """How unusual samples are, by alpha, with numbers of populations in place of names."""
+        """Tables of `unusual` by alpha, with numbers of populations instead of names."""
         return {}
 
     @cached_property
@@ -250,12 +251,12 @@ class Study:
 
     @property
     def _composition(self) -> Composition:
-        """Proportions of populations with their present names."""
+        """Proportions of the populations under their current names."""
         found = self._composed
         if self.populations is None:
             return found
-        background = found.parts[len(self.populations) :]
-        return replace(found, parts=[*self.populations.display_names, *background])
+        background = found.populations[len(self.populations) :]
+        return replace(found, populations=[*self.populations.display_names, *background])
 
     @property
     def proportions(self) -> DataFrame:
@@ -265,31 +266,31 @@ class Study:
         number, or 'background' if the fit has one), `proportion`, `lower` and `upper`, and `cells`, the
         number of cells of the sample or the sum of their weights. The proportions of a sample sum to one.
 
-        Intervals follow from the Fisher information about weights and kernels: they are wider where kernels
-        overlap, and allow for the errors of the kernels, unless these were frozen. Where kernels are far
-        apart they are Jeffreys' intervals of counts. With a prior on the weights they are those of the
-        posterior, but with hierarchical weights those of the cells alone. With `group_shift`, limits are NaN
-        where kernels overlap so much that intervals would be too narrow. Missing values are not allowed for:
-        the information is that of complete rows. Intervals assume that the fit has converged: a `tol` of 1e-6
-        or less, with `accelerate`, is right for samples of thousands of cells.
+        Intervals follow from the Fisher information about weights and kernels: they are wider if kernels
+        overlap, and include the errors of the kernels, unless these were frozen. If kernels are far apart,
+        they are Jeffreys' intervals of counts. With a prior on the weights, they are those of the posterior;
+        with hierarchical weights, they ignore the prior. With `group_shift`, limits are NaN if kernels
+        overlap so much that intervals would be too narrow. Intervals do not account for missing values: they
+        use the information of complete cells. They assume that the fit has converged: a `tol` of 1e-6 or
+        less, with `accelerate`, suits samples of thousands of cells.
         """
         return self._composition.frame()
 
     def proportions_of(self, samples: Any, **reading: Any) -> DataFrame:
-        """Return the proportions in new samples: see `apply_to`."""
+        """Return the proportions in new samples; see `apply_to`."""
         return self.apply_to(samples, **reading).proportions
 
     def apply_to(self, samples: Any, **reading: Any) -> Study:
-        """Return the study of new samples: their weights are fitted, and the kernels stay as they are.
+        """Return a study of new samples: fit their weights and leave the kernels unchanged.
 
-        A prior on the weights holds for new samples too. With `group_shift`, new samples have shifts of their
-        own.
+        A prior on the weights applies to new samples too. With `group_shift`, new samples get their own
+        shifts.
 
         Parameters
         ----------
         samples : path, list of paths, table, AnnData, ndarray or what `open_rows` returns
-            New samples, on the scale and with the markers of this study; see `compose`. Columns of an array
-            are the markers in order.
+            New samples with the markers of this study, on its scale; see `compose`. Columns of an array are
+            the markers in order.
         **reading
             How to read them: `sample`, `compensate`, `transform` and `text`, as for `compose`.
         """
@@ -309,7 +310,7 @@ class Study:
         for name in ("_composed", "_judged"):
             other.__dict__.pop(name, None)
         other._samples, other._is_new = found, True
-        return other._described(list(cells.sizes), cells.origin, self._search, None, cells)
+        return other._set_origin(list(cells.sizes), cells.origin, self._search, None, cells)
 
     def compare(
         self, condition: Any, other: Any = None, *, metadata: Any = None, level: float = 0.95
@@ -321,27 +322,27 @@ class Study:
         condition : str or sequence of samples
             A column of the metadata that has two values, or the samples of one side.
         other : sequence of samples, default=None
-            The samples of the other side, where `condition` is a sequence.
+            The samples of the other side, if `condition` is a sequence.
         metadata : DataFrame, mapping of columns or path of a CSV file, default=None
-            What is known of each sample; None takes the metadata of the study.
+            Conditions of the samples; None uses the metadata of the study.
         level : float, default=0.95
-            Probability of the intervals.
+            Confidence level of the intervals.
 
         Returns
         -------
         pandas.DataFrame
-            `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side,
-            which end in the values of a condition instead; `difference`, `lower`, `upper`, `p_value`, and
+            `population` or `kernel`; `proportion_a` and `proportion_b`, means over the samples of each side
+            (with a condition, its values replace `a` and `b`); `difference`, `lower`, `upper`, `p_value`, and
             `q_value`: among the lines with a q-value of at most 0.05, about 5 % or less are expected to be
             false discoveries (Benjamini and Hochberg).
 
         Notes
         -----
-        Samples are the units, not cells: means are not weighted by cells, and intervals are Welch's, by the
-        variance among the samples of each side, at least half of what their numbers of cells would make it.
-        They hold for further samples of these two kinds. A side that is one sample has the variance of its
-        own proportion, and stands for itself alone. Proportions are as counted, without a learnt prior:
-        shrunken proportions understate differences.
+        Samples are the units, not cells: means are not weighted by cells, and intervals are Welch's, with the
+        variance among the samples of each side, but at least half of the variance that their numbers of cells
+        imply. They apply to further samples of the two conditions. A side of a single sample has the variance
+        of its proportion, and represents only itself. Proportions are without a learnt prior: shrunken
+        proportions understate differences.
         """
         check_probability(level, "level")
         sides = ["a", "b"]
@@ -377,29 +378,29 @@ class Study:
         return found.rename(columns=dict(zip(("proportion_a", "proportion_b"), names, strict=True)))
 
     def unusual(self, *, alpha: float = 0.05) -> DataFrame:
-        """Return which samples have an unusual composition, or cells that the kernels do not explain.
+        """Return which samples have an unusual composition, or cells that the kernels describe badly.
 
         The proportions of each sample are compared with those of the others, and the log-likelihood of its
-        cells with what a sample of its composition and size should have. New samples are compared with those
-        of the fit, which must be at least five.
+        cells with its expectation for a sample of this composition and size. New samples are compared with
+        those of the fit. The fit needs at least five samples.
 
         Parameters
         ----------
         alpha : float, default=0.05
-            Largest adjusted p-value of a sample that is called unusual: if no sample is, the probability that
-            any is called so is at most about this.
+            Largest adjusted p-value of a sample that is called unusual: if all samples are alike, the
+            probability that any is called unusual is at most about this.
 
         Returns
         -------
         pandas.DataFrame
-            A line for each sample: `sample`, `cells`; `population` or `kernel`, the one whose proportion is
-            the least usual, its `proportion`, that of the other samples, `usual_proportion`, and
-            `p_composition`, for all populations together (Bonferroni); `log_likelihood`, the mean of its
-            cells, `z_likelihood` and `p_likelihood`, how far it is from the expected one, as a standard
-            normal variate; `p_adjusted`, for all proportions and the likelihood (Bonferroni) of all samples
-            (Holm) together, and `unusual`. Proportions are as counted, without a learnt prior; the
-            background counts as a population. Log-likelihoods are NaN where the mixture does not have them,
-            after `partial_fit` and `add_class`, and where rows had missing values.
+            A line for each sample: `sample`, `cells`; `population` or `kernel`, the one with the least usual
+            proportion, its `proportion`, the `usual_proportion` in the other samples, and `p_composition`,
+            the p-value for all populations together (Bonferroni); `log_likelihood`, the mean over its cells,
+            `z_likelihood`, its deviation from the expectation as a standard normal variate, and
+            `p_likelihood`; `p_adjusted`, the p-value for composition and likelihood (Bonferroni) of all
+            samples (Holm), and `unusual`. Proportions are without a learnt prior; the background counts as a
+            population. Log-likelihoods are NaN after `partial_fit` and `add_class`, and if cells had missing
+            values.
         """
         check_probability(alpha, "alpha")
         if not self.is_judged:
@@ -417,18 +418,18 @@ class Study:
         found = self._judged[alpha].copy()
         if self.populations is not None and self.populations.names:
             names: Any = self.populations.names
-            found["population"] = [names.get(part, part) for part in found["population"]]
+            found["population"] = [names.get(number, number) for number in found["population"]]
         return found
 
     @property
     def is_judged(self) -> bool:
-        """Whether the fit has samples enough to tell which are unusual."""
+        """Whether the fit has enough samples to tell which are unusual."""
         return len(self.model.classes_) >= FEWEST_SAMPLES
 
     def rename(self, names: Mapping[int | str, str]) -> Study:
-        """Name populations, given by number or present name, such as ``{3: "CD4 T"}``; return the study."""
+        """Name populations by number or current name, such as ``{3: "CD4 T"}``, and return the study."""
         if self.populations is None:
-            raise ValueError("This study has kernels, and no populations to name.")
+            raise ValueError("This study has kernels, but no populations to name.")
         self.populations = self.populations.renamed(names)
         return self
 
@@ -437,44 +438,44 @@ class Study:
     ) -> None:
         """Write the population, or kernel, of each cell into a table, an AnnData or copies of FCS files.
 
-        Cells of a sample that is in the fit are labelled by the weights and shifts of their sample; others,
-        and all cells whose samples are not known, by averages over the samples. With a background, cells that
-        are more likely background than any one population have the number -1.
+        Cells of fitted samples are labelled with the weights and shifts of their sample; cells of other or
+        unknown samples, with averages over the samples. With a background, cells that are more likely
+        background than any single population get the number -1.
 
         Parameters
         ----------
         target : path or AnnData
-            A table by its name (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of
-            these cells, which is changed, or a folder for copies of the FCS files that are read.
+            Name of a table (``.csv``, ``.tsv``, ``.parquet``, text also with ``.gz``), an AnnData of these
+            cells, which is modified, or a folder for copies of the FCS files.
         samples : array-like of shape (n, M), default=None
-            The cells, of any kind that `SharedKernelMixture.fit` takes; None takes those of the study, which
-            a study from a file lacks.
+            The cells, in any form that `SharedKernelMixture.fit` takes; None takes the cells of the study. A
+            study loaded from a file has none.
         probabilities : bool, default=True
-            Whether tables and AnnData have the probability of each population; FCS files do not.
+            Whether to write the probability of each population to tables and AnnData; FCS files have none.
         name : str, default=None
-            Name of the column or channel; None is ``population`` or ``kernel``.
+            Name of the column or channel; None uses ``population`` or ``kernel``.
 
         Notes
         -----
-        A table has the column ``sample`` if samples of the cells are known, then the labels, ``p_0``,
-        ``p_1`` … for the probabilities, and ``p_background`` if there is a background. A population that has
-        a name is written by it, in tables and in an AnnData. In an AnnData, labels are a categorical column
-        of ``obs``, in which ``background`` stands for -1, probabilities are in ``obsm``, that of a background
-        in the last column, and ``uns["skmix"]`` has the samples, their weights and the kernels' means. FCS
-        files get the numbers as one more channel, in single precision.
+        A table has the column ``sample`` if the samples of the cells are known, then the populations,
+        ``p_0``, ``p_1`` … for the probabilities, and ``p_background`` if there is a background. Tables and
+        AnnData have the names of the populations that have one. In an AnnData, populations are a categorical
+        column of ``obs``, with ``background`` instead of -1; probabilities are in ``obsm``, that of a
+        background in the last column; ``uns["skmix"]`` has the samples, their weights and the kernels' means.
+        FCS files get the numbers as an additional channel, in single precision.
         """
         if samples is None:
             if self._cells is None:
                 raise ArgumentError(
-                    Argument("samples"), " is missing: a study that was not made of files here needs them."
+                    Argument("samples"), " is missing: a study of a model, or from a file, has no cells."
                 )
             samples = self._cells.source
         write_labels(self.model, self.populations, samples, target, probabilities=probabilities, name=name)
 
-    # ---------------------------------------------------------------- shown
+    # ---------------------------------------------------------------- descriptions and pictures
 
     def describe(self) -> dict[str, Any]:
-        """Return the study in plain values, ready for JSON: what was read, fitted and found unusual."""
+        """Return a summary of the study as plain values, ready for JSON."""
         model, origin = self.model, self._origin
         flagged: set[Any] = set()
         if self.is_judged:
@@ -510,7 +511,7 @@ class Study:
         )
 
     def to_html(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
-        """Return the page of the study, one HTML file that fetches nothing, and write it if asked."""
+        """Return the page of the study, one HTML file that fetches nothing, and write it to `path`."""
         from .page import study_page
 
         n_samples, cells, origin = len(self.samples), self._cells, self._origin
@@ -521,10 +522,12 @@ class Study:
             self._composition,
             title=title,
             unusual=self.unusual() if self.is_judged else None,
-            fitted_shares=Study(self.model, self.populations)._composed.shares if self._is_new else None,
+            fitted_proportions=Study(self.model, self.populations)._composed.proportions
+            if self._is_new
+            else None,
             cells=None if cells is None else (cells.X, cells.y.tolist()),
             markers=origin.markers,
-            made=self.made(),
+            made=self.provenance(),
             scale=scale_in_words(origin.transform),
             notes=origin.notes,
         )
@@ -533,8 +536,8 @@ class Study:
                 file.write(page.encode())
         return page
 
-    def made(self) -> list[tuple[str, str]]:
-        """Return how the study was made, as names and text."""
+    def provenance(self) -> list[tuple[str, str]]:
+        """Return how the study was made, as pairs of name and text."""
         origin, model = self._origin, self.model
         found = [("cells", f"{sum(int(size) for size in self._samples.sizes):,}")]
         if origin.files:
@@ -546,13 +549,13 @@ class Study:
             ("transform", scale_in_words(origin.transform)),
         ]
         if self._is_new:
-            return [*found, ("model", "fitted to other samples; its kernels stayed as they were")]
+            return [*found, ("model", "fitted to other samples; kernels unchanged")]
         prior = "none" if model.weight_prior is None else str(model.weight_prior)
         chosen = "given" if self._search is None else search_in_words(self._search)
         return [
             *found,
             ("kernels", f"{len(model.means_)}, {chosen}"),
-            ("prior of the weights", prior),
+            ("prior on the weights", prior),
             ("passes of EM", f"{model.n_iter_}{'' if model.converged_ else ', not converged'}"),
             ("seed", str(model.random_state)),
         ]
@@ -564,24 +567,24 @@ class Study:
         return f"<Study of {len(self.samples)} samples and {parts}>"
 
     def _repr_html_(self) -> str:
-        """Return the table of proportions, in percent with intervals, and the picture."""
+        """Return the table of proportions, in percent with intervals, and the heat map."""
         from ..plots._common import new_figure
         from .plots import heat_size
 
         found = self._composition
         lines = [
             [f"{p:.3g}<br><small>{low:.3g} – {high:.3g}</small>" for p, low, high in zip(*line, strict=True)]
-            for line in zip(100 * found.shares, 100 * found.lower, 100 * found.upper, strict=True)
+            for line in zip(100 * found.proportions, 100 * found.lower, 100 * found.upper, strict=True)
         ]
-        heads = ([html.escape(str(name)) for name in names] for names in (found.names, found.parts))
+        heads = ([html.escape(str(name)) for name in names] for names in (found.names, found.populations))
         table = pandas().DataFrame(lines, *heads).iloc[:_MOST_SHOWN, :_MOST_SHOWN]
         page = f"<p>{html.escape(repr(self)[1:-1])}, in percent with 95 % intervals</p>"
         page += table.to_html(escape=False)
         try:
-            # Notebooks would show a figure of pyplot once more.
-            figure = new_figure(*heat_size(*found.shares.shape))
+            # Not by pyplot: a notebook would show the figure twice.
+            figure = new_figure(*heat_size(*found.proportions.shape))
             self.plot(figure=figure)
-        except ImportError:  # show the table alone without matplotlib
+        except ImportError:  # without matplotlib, show the table alone
             return page
         file = io.BytesIO()
         figure.savefig(file, format="png", bbox_inches="tight")
@@ -591,9 +594,9 @@ class Study:
     # ---------------------------------------------------------------- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the study to a file, for `skmix.load` to read: the model and what was found, but no cells."""
+        """Write the model, populations, samples and metadata, but no cells, to a file for `skmix.load`."""
         if self._is_new:
-            raise ValueError("New samples have no model of their own: save the study they were applied to.")
+            raise ValueError("A study of new samples has no fit of its own: save the study of the fit.")
         merged = self.populations
         fields = {
             "model": record_of(self.model),
@@ -623,14 +626,14 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     estimator or Study
-        Equal to what was saved: the same class, parameters and fitted attributes (but for `mean_fit_time` of
-        a search), and on the same machine the same predictions to the last bit. A study has no cells.
+        Equal to the saved object: the same class, parameters and fitted attributes (except `mean_fit_time` of
+        a search) and, on the same machine, the same predictions to the last bit. A study has no cells.
 
     Raises
     ------
     OSError, ValueError
-        When the file cannot be read; when it is not a model, damaged, of a later version of the format, or
-        when its parts do not belong together.
+        If the file cannot be read, is not a model, is damaged or inconsistent, or has a later version of the
+        format.
 
     Examples
     --------
@@ -641,7 +644,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _study_of(record: Record) -> Study:
-    """Return the study of a record in a file, checked."""
+    """Return the study of a record read from a file, after checking it."""
     fields = record.fields
     model, merged, origin = estimator_of(fields["model"]), fields["populations"], fields["origin"]
     if not isinstance(model, SharedKernelMixture):
@@ -652,18 +655,18 @@ def _study_of(record: Record) -> Study:
         populations = Populations(merged["of_kernels"], merged["tree"], names)
         populations.check(len(model.means_))
     names, search = fields["samples"].tolist(), fields["search"]
-    return Study(model, populations)._described(names, Origin(**origin), search, fields["metadata"])
+    return Study(model, populations)._set_origin(names, Origin(**origin), search, fields["metadata"])
 
 
 def _origin_of(model: Any) -> Origin:
-    """Return what a mixture says about its cells."""
+    """Return what a mixture knows about the origin of its cells."""
     prepared = {"compensate": False, "transform": "none"} | getattr(model, "preparation_", {})
     names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
     return Origin((), None, names, bool(prepared["compensate"]), prepared["transform"], ())
 
 
 def _metadata_of(given: Any, samples: Sequence[Any]) -> dict[str, list[Any]] | None:
-    """Return what is known of samples (L,) as columns of L plain values; None where nothing is given."""
+    """Return metadata of samples (L,) as columns of L plain values; None if there is none."""
     if given is None:
         return None
     if isinstance(given, (str, os.PathLike)):

@@ -15,13 +15,13 @@ from ..engine.compute import need
 
 NUMERIC = ("boolean", "number", "decimal", "null")
 """Kinds of columns that can be features and weights."""
-# How the names of columns begin that pandas writes for its index.
+# Prefix of the columns in which pandas stores its index.
 _PANDAS_INDEX = "__index_level_"
 
 Stamp = tuple[int, int]
-"""Size and time of last change of a file."""
-# Columns of Parquet files are read in pieces of this many bytes. Larger pages are read at once; with pieces
-# of a page's size, most of it would be copied once more.
+"""Size of a file and time of its last change."""
+# Buffer for reading a Parquet column. Pages that do not fit into it are read directly; a buffer as large as a
+# page would copy most of it once more.
 _BUFFER_BYTES = 1 << 15
 
 
@@ -32,7 +32,7 @@ def pyarrow() -> Any:
 
 @cache
 def kind_of(type_: Any) -> str | None:
-    """Return the kind of values of an Arrow type: one of `NUMERIC`, 'text', or None for others."""
+    """Return the kind of an Arrow type: one of `NUMERIC`, 'text', or None for any other type."""
     import pyarrow.types as types
 
     tests = {
@@ -43,7 +43,7 @@ def kind_of(type_: Any) -> str | None:
         "text": (types.is_string, types.is_large_string, types.is_string_view),
     }
     plain = type_.value_type if types.is_dictionary(type_) else type_
-    return next((kind for kind, those in tests.items() if any(test(plain) for test in those)), None)
+    return next((kind for kind, own in tests.items() if any(test(plain) for test in own)), None)
 
 
 def numbers_of(column: Any) -> np.ndarray:
@@ -66,22 +66,22 @@ def numbers_of(column: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of a file or a frame, read in batches of rows: what the reader of each format returns."""
+    """Columns of a file or a data frame, read in batches of rows."""
 
     name: str
-    # Arrow types by the names of the columns, in order.
+    # Arrow type of each column, in order.
     types: dict[str, Any]
     n_rows: int
-    # From a number of rows and the names of some columns to record batches of at most as many rows.
+    # Takes n and the names of some columns; yields record batches of at most n rows.
     batches: Callable[[int, list[str]], Iterator[Any]]
-    # From a row number, counted from 0, to its position in the file, such as "line 12".
+    # Takes a row number, counted from 0; returns where that row is, such as "line 12".
     place: Callable[[int], str] = lambda row: f"row {row + 1}"
-    # How values are written, a `Notation`.
+    # A `Notation`: how values are written.
     notation: Any = None
-    # Whether columns come from a text file, which does not say what they hold.
+    # Whether the table is a text file, in which columns have no type.
     is_text: bool = False
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # The source file of rows in memory, which is not needed after opening.
+    # The file that rows in memory were read from; not needed after opening.
     origin: Path | None = None
 
     def column(self, name: str) -> Any:
@@ -94,13 +94,13 @@ class Table:
         return pa.Table.from_batches(found).unify_dictionaries().column(name).combine_chunks()
 
     def with_missing(self, names: Sequence[str]) -> Table:
-        """Return the table with more columns, which have no value in any row."""
+        """Return the table with additional columns whose values are all missing."""
         import pyarrow as pa
 
         def batches(n_rows: int, columns: list[str]) -> Iterator[Any]:
-            # Some column that is there says how many rows a batch has.
-            own = [name for name in columns if name in self.types] or list(self.types)[:1]
-            for batch in self.batches(n_rows, own):
+            # At least one stored column, which tells the number of rows in a batch.
+            stored = [name for name in columns if name in self.types] or list(self.types)[:1]
+            for batch in self.batches(n_rows, stored):
                 arrays = [
                     batch.column(name) if name in self.types else pa.nulls(batch.num_rows, pa.string())
                     for name in columns
@@ -111,7 +111,7 @@ class Table:
 
 
 def table_in_memory(table: Any, name: str) -> Table:
-    """Return an Arrow table as one that is read in batches."""
+    """Return an Arrow table as a `Table`."""
     return _table(name, table.schema, table.num_rows, partial(_batches_of_table, table))
 
 
@@ -126,8 +126,8 @@ def open_parquet(path: Path) -> Table:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from error
     table = _table(str(path), schema, n_rows, partial(_batches_of_file, path), stamps={path: stamp(path)})
-    own = {name: type_ for name, type_ in table.types.items() if not name.startswith(_PANDAS_INDEX)}
-    return replace(table, types=own)
+    types = {name: type_ for name, type_ in table.types.items() if not name.startswith(_PANDAS_INDEX)}
+    return replace(table, types=types)
 
 
 def _table(name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[Any]], **more: Any) -> Table:
@@ -140,7 +140,7 @@ def _table(name: str, schema: Any, n_rows: int, batches: Callable[..., Iterator[
 def _batches_of_file(path: Path, n_rows: int, columns: list[str]) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
-    # Not prefetched: the columns of a row group may be large.
+    # No prefetching: the columns of a row group may be large.
     with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
         yield from opened.iter_batches(n_rows, columns=columns)
 
@@ -152,6 +152,6 @@ def _batches_of_table(table: Any, n_rows: int, columns: list[str]) -> Iterator[A
 
 
 def stamp(path: Path) -> Stamp:
-    """Return the state of a file."""
+    """Return the size of a file and the time of its last change."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns

@@ -1,8 +1,8 @@
-"""Columns of tables as features: the one encoder of data frames, files and the command line.
+"""Encode columns of data frames and files as features.
 
-What a column holds is called its kind: None for numbers, or its categories, a list of text. Each category is
-a feature ``column=category``, 1 in its rows and 0 in others; a column of two categories becomes one feature,
-for the second. The kinds of all columns are a plain dictionary, which models keep in `preparation_`.
+The kind of a column is None for numbers, or the list of its categories, which are text. Each category becomes
+a 0/1 feature ``column=category``; a column of two categories becomes one feature, for the second. Models keep
+the kinds of all columns, a plain dictionary, in `preparation_`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .arrow import NUMERIC, kind_of, numbers_of
 
 FloatArray = NDArray[np.float64]
 Kind = None | list[str]
-"""What a column holds: None for numbers, or its categories."""
+"""Kind of a column: None for numbers, or its categories."""
 Batches = Callable[[list[str]], Iterator[Any]]
-"""From names of columns to Arrow record batches of these columns, which together have all rows."""
+"""Takes names of columns; yields all their rows in Arrow record batches."""
 WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 BOOLEANS = ("true", "false")
 
@@ -34,18 +34,18 @@ MISSING = (
     *("<NA>", "#N/A", "#N/A N/A", "#NA", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
 """Words that usually stand for a missing value."""
-# Words for missing values in columns of numbers; in columns of text they may be categories.
+# Further words for a missing number; in columns of text they may be categories.
 _MISSING_NUMBERS = ("-", "--", ".", "none", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?", "#NULL!")
-# Numbers with other decimal marks, with marks between thousands, or with signs of money or per cent.
+# Numbers with another decimal mark, thousands separators, a currency sign or a per cent sign.
 _LIKE_NUMBER = re.compile(
     r"[-+]?([$€£¥]\s?)?[-+]?[0-9.,'’ \u00a0\u202f]*[0-9][.,]?([eE][-+]?[0-9]+)?\s?[%$€£¥]?"
 )
 _DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([T ].*)?")
-# A column with more values than this holds text, unless it is declared categorical.
+# A column with more distinct values than this holds text, unless it is declared categorical.
 _MOST_CATEGORIES = 50
-# A column with more values than this holds text, if they are more than half as many as there are rows.
+# A column with more distinct values than this also holds text if there are fewer than two rows per value.
 _MOST_OF_FEW_ROWS = 10
-# A column with longer values than this, in characters, holds text.
+# A column with a value of more characters than this holds text.
 _LONGEST_CATEGORY = 200
 
 
@@ -68,17 +68,17 @@ class ColumnError(ArgumentError):
 
 @dataclass(frozen=True)
 class Notation:
-    """How the values of a table are written; `decimal` and what follows it is for text files."""
+    """How the values of a table are written; `decimal` and the fields after it apply to text files only."""
 
-    # Words and numbers for missing values beside the usual words; an empty word replaces the usual ones.
+    # Words and numbers for missing values, in addition to the usual words; an empty word replaces those.
     missing: Sequence[str] = ()
-    # Columns whose numbers, or any number of texts, are categories.
+    # Columns to read as categories, whether they hold numbers or any number of distinct texts.
     categorical: Sequence[str] = ()
     decimal: str = "."
     header: bool = True
     sep: str | None = None
     encoding: str | None = None
-    # Columns to read as text, also if they hold numbers.
+    # Columns to read as text even if they hold numbers.
     as_text: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -100,12 +100,12 @@ class Notation:
     @cached_property
     def numbers(self) -> list[float]:
         """Numbers that stand for a missing value."""
-        # Models keep the words, but not how decimals were written.
+        # Models keep these words, but not the decimal mark.
         plain = (word.replace(",", ".") for word in self.missing)
         return [number for word in plain if (number := Notation().number(word)) == number]
 
     def number(self, text: str) -> float:
-        """Return the number that a text stands for, 1 for true and 0 for false; NaN if it is not a number."""
+        """Parse a number, or 1 for true and 0 for false; return NaN for any other text."""
         if text.lower() in BOOLEANS:
             return float(text.lower() == "true")
         text = self.plain(text)
@@ -113,12 +113,12 @@ class Notation:
         return float(text) if text.isascii() and "_" not in text and is_number(text) else np.nan
 
     def plain(self, text: str) -> str:
-        """Return a text with a point as decimal mark; another point in it becomes a question mark."""
+        """Return a text with a point as decimal mark; a point used otherwise becomes a question mark."""
         return text if self.decimal == "." else text.replace(".", "?").replace(self.decimal, ".")
 
 
 def is_number(text: str) -> bool:
-    """Return whether Python reads a text as a number."""
+    """Return whether Python can parse a text as a number."""
     try:
         float(text)
     except ValueError:
@@ -127,7 +127,7 @@ def is_number(text: str) -> bool:
 
 
 def plain_text(value: Any) -> str | None:
-    """Return a category or label as text, the same for 1, 1.0, "1" and "1.0"; None if it is missing."""
+    """Return a category or label as text, equal for 1, 1.0, "1" and "1.0"; None if it is missing."""
     if isinstance(value, str):
         value = value.strip()
         return value[:-2] if value.endswith(".0") and WHOLE.fullmatch(value[:-2]) else value
@@ -142,7 +142,7 @@ def plain_text(value: Any) -> str | None:
 
 
 def texts_of(column: Any, words: Sequence[str]) -> Any:
-    """Return a column of text without blanks around values, null where one is missing."""
+    """Strip the values of a column of text, and replace those among `words` by null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -151,7 +151,7 @@ def texts_of(column: Any, words: Sequence[str]) -> Any:
 
 
 def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]:
-    """Return numbers (n,), NaN where a value is missing, and the first row that has something else."""
+    """Return numbers (n,), NaN for missing values, and the first row that holds anything else."""
     import pyarrow as pa
 
     wrong = None
@@ -168,7 +168,7 @@ def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]
         try:
             values = np.array(numbers_of(plain.cast(pa.float64())))
         except pa.ArrowInvalid:
-            # Not all are plain numbers: parse each distinct text once.
+            # Arrow cannot parse some of them: parse each distinct text once.
             coded = text.dictionary_encode()
             parsed = [notation.number(value) for value in coded.dictionary.to_pylist()]
             codes = coded.indices.fill_null(len(parsed)).to_numpy(zero_copy_only=False)
@@ -181,7 +181,7 @@ def numbers_in(column: Any, notation: Notation) -> tuple[FloatArray, int | None]
 
 
 def categories_in(column: Any, words: Sequence[str]) -> Any:
-    """Return the category of each row as Arrow text, null where it is missing."""
+    """Return the category of each row as Arrow text, null for missing values."""
     import pyarrow as pa
 
     if kind_of(column.type) == "text":
@@ -191,16 +191,16 @@ def categories_in(column: Any, words: Sequence[str]) -> Any:
     return pa.array(plain, pa.string()).take(coded.indices)
 
 
-# ---------------------------------------------------------------- what columns hold
+# ---------------------------------------------------------------- kinds of columns
 
 
 def find_kinds(
     types: Mapping[str, Any], batches: Batches, notation: Notation, place: Callable[[int], str]
 ) -> dict[str, Kind]:
-    """Return the kinds of columns, given their Arrow types.
+    """Return the kinds of columns, given their Arrow types; columns of text are read once.
 
-    Columns of text are read once. Raises ColumnError where a column cannot be a feature; `place` says where a
-    row is. A column may have fewer than two categories, which make no feature: see `without_constants`.
+    Raise ColumnError if a column cannot be a feature; `place` is that of `Table`. Columns with fewer than two
+    categories are included; `without_constants` removes them.
     """
     import pyarrow.types as pa_types
 
@@ -234,7 +234,7 @@ _DATES = "Replace them by numbers, such as days since the first one, or leave th
 
 
 def _find(batches: Batches, name: str, notation: Notation, place: Callable[[int], str], value: str) -> str:
-    """Return the place of the first row that has a value in a column."""
+    """Return the place of the first row that holds `value` in a column."""
     import pyarrow.compute as pc
 
     n_rows = 0
@@ -262,7 +262,7 @@ def _holds_numbers(values: Iterable[str], notation: Notation) -> bool:
 def _check_categories(
     name: str, counts: Mapping[str, int], notation: Notation, place: Callable[[str], str]
 ) -> None:
-    """Raise ColumnError if a column of text, given how often each value occurs, does not hold categories."""
+    """Raise ColumnError if the values of a column of text, with their counts, are not categories."""
     value = next(value for value in counts if not _holds_numbers([value], notation))
     example = f"such as {shortened(value)!r} on {place(value)}"
     if _DATE.fullmatch(value):
@@ -298,7 +298,7 @@ def _other_mark(notation: Notation) -> Argument:
 
 
 def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
-    """Return the kinds without columns of fewer than two categories, and notes on all that are encoded."""
+    """Drop columns with fewer than two categories; return the rest, and notes on dropped and encoded ones."""
     kept: dict[str, Kind] = {}
     notes = []
     for name, kind in kinds.items():
@@ -318,7 +318,7 @@ def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[
 
 
 def feature_names(columns: Mapping[str, Kind]) -> list[str]:
-    """Return the names (M,) of the features of columns; two categories have one feature, for the second."""
+    """Return the names (M,) of the features that columns are encoded as."""
     names: list[str] = []
     for name, kind in columns.items():
         names += [name] if kind is None else [f"{name}={category}" for category in kind[len(kind) == 2 :]]
@@ -332,28 +332,30 @@ def features_by_column(columns: Mapping[str, Kind]) -> list[list[int]]:
 
 
 def check_unambiguous(columns: Mapping[str, Kind]) -> None:
-    """Refuse columns whose features would have equal names."""
+    """Raise ValueError if two features would have the same name."""
     names = feature_names(columns)
     if len({*names}) < len(names):
-        raise ValueError("two features would have the same name, of a column and of a category. Rename one.")
+        raise ValueError(
+            "two features would have the same name, one from a column and one from a category. Rename one."
+        )
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Makes features of columns of known kinds; unknown categories become NaN and are counted."""
+    """Encodes columns of known kinds; unknown categories become NaN and are counted in `unknown`."""
 
     kinds: Mapping[str, Kind]
     notation: Notation
     place: Callable[[int], str]
     unknown: dict[str, Counter[str]]
 
-    def features(self, found: Mapping[str, Any], n_rows: int, dtype: Any = np.float64) -> NDArray[Any]:
-        """Return the features (n, M) of Arrow columns (n,), in memory by feature."""
+    def features(self, columns: Mapping[str, Any], n_rows: int, dtype: Any = np.float64) -> NDArray[Any]:
+        """Return the features (n, M) of Arrow columns (n,), in Fortran order."""
         by_feature = np.empty((len(feature_names(self.kinds)), n_rows), dtype=dtype)
         start = 0
         for name, kind in self.kinds.items():
             width = 1 if kind is None or len(kind) == 2 else len(kind)
-            by_feature[start : start + width] = self._column(found[name], name)
+            by_feature[start : start + width] = self._column(columns[name], name)
             start += width
         return by_feature.T
 
@@ -393,14 +395,14 @@ class Encoder:
         return [
             ArgumentWarning(
                 f"column {name!r} has categories that the model does not know, in {counts.total()} rows: "
-                f"{', '.join(map(shortened, list(counts)[:5]))}; they are taken as missing values"
+                f"{', '.join(map(shortened, list(counts)[:5]))}; they count as missing values"
             )
             for name, counts in self.unknown.items()
         ]
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
-    """Return features (n, M) as columns of the table, with the likeliest category."""
+    """Return features (n, M) as columns of a table, each category the one of the largest feature."""
     found: dict[str, NDArray[Any]] = {}
     start = 0
     for name, kind in columns.items():
@@ -416,12 +418,12 @@ def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDAr
 
 
 def are_numbers(columns: Mapping[str, Kind]) -> list[bool]:
-    """Return which features (M,) of columns are numbers, which a scale may change."""
+    """Return for each feature (M,) whether it is a number, which a scale may change, or a category."""
     return [kind is None for kind in columns.values() for _ in feature_names({"": kind})]
 
 
 def check_columns(columns: Any, names: Sequence[str]) -> None:
-    """Check the kinds of columns in a model file; raise ValueError if its features have other names."""
+    """Raise ValueError if the kinds of columns in a model file are invalid or do not match its features."""
     valid = isinstance(columns, dict) and all(
         kind is None
         or (
@@ -437,11 +439,11 @@ def check_columns(columns: Any, names: Sequence[str]) -> None:
 
 
 def shortened(text: str) -> str:
-    """Return the beginning of a text, for messages."""
+    """Shorten a text for messages."""
     return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def listed(names: Sequence[Any], most: int = 10) -> str:
-    """Return the first names of a list in a line, and how many there are if these are not all."""
+    """Join the first `most` names by commas, and add the total number if there are more."""
     shown = ", ".join(map(str, names[:most]))
     return shown if len(names) <= most else f"{shown} ... ({len(names)} in all)"

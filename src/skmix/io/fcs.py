@@ -1,4 +1,4 @@
-"""FCS files 2.0 to 3.1: the channels of a flow cytometer, and its events as rows. flowio reads the header."""
+"""Read and write FCS files, versions 2.0 to 3.1; rows are events, and features are channels."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _BITS = (8, 16, 32, 64)
 
 
 def write_fcs(path: Path, original: Path, added: Mapping[str, NDArray[Any]]) -> None:
-    """Write the events of an FCS file with more channels (n,), in single precision and version 3.1.
+    """Copy an FCS file and add channels (n,), in single precision and version 3.1.
 
-    Values are on the linear scale; keywords that do not describe how events are stored are kept.
+    Values are on the linear scale; keywords are kept, except those that describe the storage of events.
     """
     from flowio import create_fcs
 
@@ -63,15 +63,15 @@ class Channel:
 
     name: str
     marker: str
-    # Mask of the significant bits of stored integers; None for all.
+    # Mask of the significant bits of stored integers; None if all are significant.
     mask: int | None
-    # A stored value v means factor · 10^(rate · v) if there is a rate, and factor · v otherwise.
+    # A stored value v stands for factor · 10^(rate · v), or for factor · v if the rate is 0.
     rate: float
     factor: float
 
     @property
     def is_plain(self) -> bool:
-        """Whether values are used as they are stored."""
+        """Whether stored values are already on the linear scale."""
         return self.mask is None and self.rate == 0.0 and self.factor == 1.0
 
     def scaled(self, stored: NDArray[Any]) -> NDArray[Any]:
@@ -89,16 +89,17 @@ class FcsFile:
     name: str
     channels: tuple[Channel, ...]
     n_rows: int
-    # Events begin here. Each is a record of this type, whose fields are named by the channels' indices.
+    # Position of the first event, in bytes.
     offset: int
+    # Type of an event; field names are the indices of the channels.
     dtype: np.dtype[Any]
     # The spill-over matrix as text, if the file has one.
     spillover: str | None
-    # All keywords, in lower case and without $, and their values.
+    # Values of all keywords, which are in lower case and without $.
     keywords: dict[str, str]
 
     def find(self, names: Sequence[str]) -> list[int]:
-        """Return the indices of channels, each by its name or else its marker."""
+        """Return the indices of channels, looked up by name and then by marker."""
         by_name = {channel.name: index for index, channel in enumerate(self.channels)}
         found: dict[int, str] = {}
         for name in names:
@@ -116,7 +117,7 @@ class FcsFile:
         return list(found)
 
     def is_single(self, columns: Sequence[int]) -> bool:
-        """Return whether some channels are stored in single precision and used as they are."""
+        """Return whether all these channels are stored in single precision on the linear scale."""
         return all(
             self.dtype[column] in ("<f4", ">f4") and self.channels[column].is_plain for column in columns
         )
@@ -132,13 +133,13 @@ class FcsFile:
             observed = np.array([self.channels[c].scaled(records[str(c)]) for c in mixed], dtype=np.float64)
             true = np.linalg.solve(matrix.T, observed)
         X = np.empty((len(records), len(columns)), dtype=dtype)
-        for place, c in enumerate(columns):
-            X[:, place] = true[mixed.index(c)] if c in mixed else self.channels[c].scaled(records[str(c)])
+        for feature, c in enumerate(columns):
+            X[:, feature] = true[mixed.index(c)] if c in mixed else self.channels[c].scaled(records[str(c)])
         return X
 
     @cached_property
     def spilling(self) -> tuple[list[int], FloatArray]:
-        """Indices of the channels that spill over, and the matrix (p, p): row i is what channel i emits."""
+        """Indices of p channels, and their spill-over matrix (p, p): row i is the emission of channel i."""
         if self.spillover is None:
             raise self._bad_matrix(f"{self.name} has no spill-over matrix ($SPILLOVER or SPILL).")
         whose = f"The spill-over matrix of {self.name}"
@@ -161,15 +162,17 @@ class FcsFile:
         return [names[name] for name in parts[:n]], matrix
 
     def _bad_matrix(self, problem: str) -> ArgumentError:
-        # Some programs compensate events and leave the matrix in the file.
-        return ArgumentError(f"{problem} ", Argument("compensate", False), " leaves events as they are.")
+        # Programs that compensate events often leave the matrix in the file.
+        return ArgumentError(
+            f"{problem} ", Argument("compensate", False), " reads events without compensation."
+        )
 
 
 # ---------------------------------------------------------------- headers
 
 
 def open_fcs(path: Path) -> FcsFile:
-    """Read the header of a file."""
+    """Read the header of a file, by flowio."""
     name = str(path)
     with open(path, "rb") as file:
         start = file.read(_HEADER_BYTES)
@@ -207,21 +210,22 @@ def open_fcs(path: Path) -> FcsFile:
 
 
 class _HeaderError(Exception):
-    """A problem with a file, worded to follow its name."""
+    """A problem with a file; the message continues the file's name."""
 
 
 def _keywords(text: dict[str, str], segment: bytes) -> dict[str, str]:
-    """Return keywords and values as flowio read them, unless it took empty values for escaped delimiters.
+    """Return the values of keywords; parse them again if flowio took empty values for escaped delimiters.
 
-    Then names of keywords contain the delimiter. The standard forbids empty values, but they are common.
+    In that case names of keywords contain the delimiter. The standard forbids empty values, but they are
+    common.
     """
     try:
-        whole = segment.decode()
+        content = segment.decode()
     except UnicodeDecodeError:
-        whole = segment.decode("latin-1")
-    if not any(whole[0] in key for key in text):
+        content = segment.decode("latin-1")
+    if not any(content[0] in key for key in text):
         return text
-    parts = whole[1:].split(whole[0])
+    parts = content[1:].split(content[0])
     keys = (part.replace("$", "").lower() for part in parts[::2])
     return dict(zip(keys, parts[1::2], strict=False))
 
@@ -250,17 +254,18 @@ def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFi
     names = [channel.name for channel in channels]
     for channel in names:
         if names.count(channel) > 1:
-            raise _HeaderError(f"has {names.count(channel)} channels that are called {channel!r}.")
+            raise _HeaderError(f"has {names.count(channel)} channels called {channel!r}.")
     dtype, n_rows = np.dtype(types), int(text["tot"])
     if n_rows < 1 or not channels:
         raise _HeaderError(f"is empty: it has {n_rows} events of {len(channels)} channels.")
     first, last = header.header["data_start"], header.header["data_stop"]
     if version != "2.0":
-        # The header has zeros if the offsets need more than eight digits.
+        # The header has zeros if an offset needs more than eight digits.
         in_header, first, last = first, int(text["begindata"]), int(text["enddata"])
         if in_header not in (0, first):
             raise _HeaderError(
-                f"is damaged: events begin at byte {in_header} by its header, {first} by its text."
+                f"is damaged: events begin at byte {in_header} according to its header, and at byte "
+                f"{first} according to its text."
             )
     n_stored = max(0, min(last + 1, header.file_size) - first) // dtype.itemsize
     if n_stored < n_rows:
@@ -270,7 +275,7 @@ def _header(name: str, version: str, header: Any, text: dict[str, str]) -> FcsFi
 
 
 def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
-    """Return channel n, counted from 1."""
+    """Return channel n, counted from 1, of a file whose values are of type `kind`."""
     name = text[f"p{n}n"].strip()
     mask, rate, factor = None, 0.0, 1.0
     # The standard allows logarithmic scales only for integers.
@@ -296,7 +301,7 @@ def _channel(n: int, kind: str, text: dict[str, str]) -> Channel:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FcsReader(Reader):
-    """The events of an FCS file; features are channels or, where they were chosen by marker, markers."""
+    """The events of an FCS file; features are named by channel, or by marker if chosen by marker."""
 
     path: Path
     file: FcsFile
@@ -304,7 +309,7 @@ class FcsReader(Reader):
     chosen: list[str]
     compensate: bool = False
 
-    what = "channel"
+    column_word = "channel"
     usual_scale = FCS_SCALE
 
     @property
@@ -328,7 +333,7 @@ class FcsReader(Reader):
 
     @property
     def markers(self) -> list[str]:
-        """What each feature measures, empty where the file does not say."""
+        """Marker of each feature, empty if the file has none."""
         return [self.file.channels[column].marker for column in self._columns]
 
     @cached_property
@@ -337,7 +342,7 @@ class FcsReader(Reader):
         single = not self.compensate and self.file.is_single(self._columns)
         return np.dtype(np.float32 if single else np.float64)
 
-    def take(self, columns: Sequence[int]) -> Self:
+    def with_features(self, columns: Sequence[int]) -> Self:
         return replace(self, chosen=[self.chosen[column] for column in columns])
 
     def select(self, names: Sequence[str]) -> Self:
@@ -349,18 +354,20 @@ class FcsReader(Reader):
         if not isinstance(other, FcsReader):
             return
         if self.compensate != other.compensate:
-            has_one, lacks = (self, other) if self.compensate else (other, self)
+            has_matrix, lacks = (self, other) if self.compensate else (other, self)
             yield (
-                f"{has_one.name} has a spill-over matrix, and {lacks.name} has none: ",
+                f"{has_matrix.name} has a spill-over matrix, and {lacks.name} has none: ",
                 Argument("compensate", False),
-                " leaves both as they are.",
+                " reads both without compensation.",
             )
         markers = dict(zip(other.feature_names, other.markers, strict=True))
         for name, mine in zip(self.feature_names, self.markers, strict=True):
             theirs = markers[name]
-            # Some instruments write the duration as the marker of the time.
+            # Some instruments write the duration as the marker of Time.
             if mine and theirs and mine.casefold() != theirs.casefold() and name.casefold() != "time":
-                yield (f"channel {name!r} is marker {theirs!r} in {other.name} and {mine!r} in {self.name}.",)
+                yield (
+                    f"channel {name!r} has marker {theirs!r} in {other.name} and {mine!r} in {self.name}.",
+                )
 
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
         file = self.file
@@ -371,7 +378,7 @@ class FcsReader(Reader):
 
 
 def open_events(path: Path) -> FcsReader:
-    """Open an FCS file; Time is not a feature unless it is chosen."""
+    """Open an FCS file; Time is a feature only if it is chosen."""
     file = open_fcs(path)
     return FcsReader(
         name=str(path),

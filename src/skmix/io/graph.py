@@ -1,7 +1,7 @@
 """Mixtures as ONNX graphs of standard operators, in double precision and in the log domain.
 
-Inside the graph rows are the last axis, n. K is the number of kernels, J the number of outcomes: the
-classes, or the kernels themselves.
+Inside the graph, rows are the last axis, n. K is the number of kernels, and J the number of outcomes, which
+are the classes or the kernels.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .encoding import Kind
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-# The first version of the operators in which all reductions take their axes as inputs.
+# The first version of the operators in which all reductions take axes as an input.
 _OPERATORS = 18
-# Its file version; onnxruntime has read both since 2023.
+# The file version that came with it; onnxruntime has read both since 2023.
 _FILE_VERSION = 8
-# Version of the operators for categories.
+# Version of the operators of ai.onnx.ml, which encode categories.
 _ENCODERS = 3
 # Standardised values are clipped to this magnitude, as by `FeatureMap`.
 _FARTHEST = 1e8
@@ -41,13 +41,12 @@ class WhitenedKernels:
     shift: np.ndarray  # (m,)
     farthest: float  # coordinates are clipped to this magnitude, so that their squares stay finite
     means: np.ndarray  # (K, m)
-    whitener: np.ndarray  # (K or 1, m, m): W with W P Wᵀ = I; (K or 1, m) where it is diagonal
-    level: np.ndarray  # (K or 1,): log-density at the mean
+    whitener: np.ndarray  # (K or 1, m, m): W with W P Wᵀ = I; (K or 1, m) if it is diagonal
+    log_peaks: np.ndarray  # (K or 1,): log-density at the mean
     log_weights: np.ndarray | None  # (K, L): log Pr(kernel | class); None if kernels are the outcomes
     degrees: np.ndarray | None = None  # (K,): degrees of freedom; None for Gaussian kernels
-    # A background is uniform on a box (2, m) in the units of X, with a log-probability in each class (L,). If
-    # kernels are the outcomes, the background is one more outcome.
-    box: np.ndarray | None = None
+    box: np.ndarray | None = None  # (2, m): support of a uniform background, in the units of X
+    # (L,): log Pr(background | class); None if kernels are the outcomes, and the background is another one
     log_background: np.ndarray | None = None
 
 
@@ -61,7 +60,7 @@ class _Graph:
     def add(
         self, operator: str, *inputs: str | np.ndarray, output: str | None = None, **attributes: Any
     ) -> str:
-        """Add a node and return the name of its output; inputs that are arrays become constants."""
+        """Add a node and return the name of its output; arrays among the inputs become constants."""
         from onnx import helper, numpy_helper
 
         names = []
@@ -76,20 +75,21 @@ class _Graph:
         return result
 
     def log_sum(self, values: str, *, relative: bool = False) -> tuple[str, str]:
-        """Return values minus their maximum along axis 1, and their log-sum-exp, `relative` to the maximum.
+        """Return values minus their maximum along axis 1, and their log-sum-exp.
 
-        Added to a maximum of 1e16, the logarithm of the sum would be lost.
+        With `relative`, the log-sum-exp is that of the differences: added to a maximum of 1e16 it would be
+        lost.
         """
-        along = np.array([1])
-        largest = self.add("ReduceMax", values, along, keepdims=1)
-        less = self.add("Sub", values, largest)
-        total = self.add("Log", self.add("ReduceSum", self.add("Exp", less), along, keepdims=1))
-        return less, total if relative else self.add("Add", largest, total)
+        axis = np.array([1])
+        largest = self.add("ReduceMax", values, axis, keepdims=1)
+        differences = self.add("Sub", values, largest)
+        total = self.add("Log", self.add("ReduceSum", self.add("Exp", differences), axis, keepdims=1))
+        return differences, total if relative else self.add("Add", largest, total)
 
     def outcomes(self, rows: str, kernels: WhitenedKernels) -> str:
         """Return log p(x | class) (L, n) of one feature set, or the kernels' log-densities (K, n)."""
-        own = self.add("Gather", rows, np.array(kernels.columns, dtype=np.int64), axis=1)
-        x = self.add("Sub", self.add("Div", own, kernels.scale), kernels.shift)
+        features = self.add("Gather", rows, np.array(kernels.columns, dtype=np.int64), axis=1)
+        x = self.add("Sub", self.add("Div", features, kernels.scale), kernels.shift)
         x = self.add("Clip", x, np.array(-kernels.farthest), np.array(kernels.farthest))
         difference = self.add("Sub", x, kernels.means[:, None, :])
         if kernels.whitener.ndim == 3:
@@ -99,13 +99,13 @@ class _Graph:
         squares = self.add("Mul", white, white)
         distance = self.add("ReduceSum", squares, np.array([2]), keepdims=0)
         if kernels.degrees is None:
-            below = self.add("Mul", distance, np.array(0.5))
+            drop = self.add("Mul", distance, np.array(0.5))
         else:
             ratio = self.add("Add", self.add("Div", distance, kernels.degrees[:, None]), np.array(1.0))
             powers = 0.5 * (kernels.degrees + len(kernels.columns))
-            below = self.add("Mul", self.add("Log", ratio), powers[:, None])
-        densities = self.add("Sub", kernels.level[:, None], below)
-        uniform = None if kernels.box is None else self.uniform(own, kernels.box)
+            drop = self.add("Mul", self.add("Log", ratio), powers[:, None])
+        densities = self.add("Sub", kernels.log_peaks[:, None], drop)
+        uniform = None if kernels.box is None else self.uniform(features, kernels.box)
         if kernels.log_weights is None:
             return densities if uniform is None else self.add("Concat", densities, uniform, axis=0)
         weighted = self.add("Add", densities, kernels.log_weights.T[:, :, None])
@@ -118,11 +118,11 @@ class _Graph:
         """Return the log-density (1, n) of a background that is uniform on a box (2, m), for rows (n, m)."""
         # The number of rows is known only when the graph runs.
         zeros = self.add("ReduceSum", self.add("Mul", rows, np.array(0.0)), np.array([1]), keepdims=1)
-        level = np.array(-np.log(box[1] - box[0]).sum())
-        return self.add("Add", self.add("Transpose", zeros, perm=[1, 0]), level)
+        log_density = np.array(-np.log(box[1] - box[0]).sum())
+        return self.add("Add", self.add("Transpose", zeros, perm=[1, 0]), log_density)
 
     def encoded(self, numbers: str, columns: Mapping[str, Kind]) -> str:
-        """Return the features (n, M) of columns: numbers (n, P), and ``categories`` (n, Q) as zeros and ones.
+        """Return the features (n, M) of numbers (n, P) and of the input ``categories`` (n, Q).
 
         Unknown categories become NaN.
         """
@@ -143,15 +143,17 @@ class _Graph:
                 values_int64s=list(range(len(kind))),
                 default_int64=-1,
             )
-            own = self.add("Equal", code, np.arange(len(kind))[len(kind) == 2 :])
+            is_category = self.add("Equal", code, np.arange(len(kind))[len(kind) == 2 :])
             known = self.add("GreaterOrEqual", code, np.array(0))
             parts.append(
-                self.add("Where", known, self.add("Cast", own, to=TensorProto.DOUBLE), np.array(np.nan))
+                self.add(
+                    "Where", known, self.add("Cast", is_category, to=TensorProto.DOUBLE), np.array(np.nan)
+                )
             )
         return self.add("Concat", *parts, axis=1)
 
     def mapped(self, rows: str, features: Features) -> str:
-        """Return rows (n, M) standardised, transformed by powers and curves, and projected (n, q)."""
+        """Standardise rows (n, M), transform them by powers and curves, and project them (n, q)."""
         shift, scale, powers, curves, offset, matrix = features
         z = self.add("Div", self.add("Sub", rows, shift), scale)
         z = self.add("Clip", z, np.array(-_FARTHEST), np.array(_FARTHEST))
@@ -161,9 +163,9 @@ class _Graph:
             for exponent in (powers, 2.0 - powers):
                 # (e^{λ log(1 + |z|)} − 1) / λ, and log(1 + |z|) for λ = 0.
                 zero = exponent == 0.0
-                own = self.add("Exp", self.add("Mul", logs, exponent))
-                own = self.add("Div", self.add("Sub", own, np.array(1.0)), np.where(zero, 1.0, exponent))
-                sides.append(self.add("Where", zero, logs, own))
+                power = self.add("Exp", self.add("Mul", logs, exponent))
+                side = self.add("Div", self.add("Sub", power, np.array(1.0)), np.where(zero, 1.0, exponent))
+                sides.append(self.add("Where", zero, logs, side))
             positive = self.add("GreaterOrEqual", z, np.array(0.0))
             changed = self.add("Where", positive, sides[0], self.add("Neg", sides[1]))
             z = self.add("Where", powers == 1.0, z, changed)
@@ -174,7 +176,7 @@ class _Graph:
         return self.add("MatMul", self.add("Sub", z, offset), matrix)
 
     def along(self, curves: np.ndarray, z: str) -> str:
-        """Return values (n, M) along piecewise linear curves (2, M, k), the sums of all rises."""
+        """Map values (n, M) by piecewise linear curves (2, M, k): sum the rises of all segments."""
         places, values = curves
         widths, rises = np.diff(places), np.diff(values)
         passed = self.add("Sub", self.add("Unsqueeze", z, np.array([2])), places[:, :-1])
@@ -182,7 +184,7 @@ class _Graph:
         shares = self.add("Clip", shares, np.array(0.0), np.array(1.0))
         risen = self.add("Mul", shares, np.where(widths > 0.0, rises, 0.0))
         within = self.add("Add", self.add("ReduceSum", risen, np.array([2]), keepdims=0), values[:, 0])
-        # Beyond the ends the slope is one.
+        # Beyond its ends, a curve has slope one.
         clipped = self.add("Min", self.add("Max", z, places[:, 0]), places[:, -1])
         return self.add("Add", within, self.add("Sub", z, clipped))
 
@@ -194,11 +196,11 @@ class _Graph:
         temperature: float = 1.0,
         features: Features | None = None,
     ) -> tuple[str, str, str]:
-        """Return log-joints (n, J), log-density (n,) and posterior (n, J) of one model of rows (n, M)."""
+        """Return log-joints (n, J), log-density (n,) and posterior (n, J) of rows (n, M) under one model."""
         from onnx import TensorProto
 
-        found = rows if features is None else self.mapped(rows, features)
-        outcomes = [self.outcomes(found, kernels) for kernels in feature_sets]
+        mapped = rows if features is None else self.mapped(rows, features)
+        outcomes = [self.outcomes(mapped, kernels) for kernels in feature_sets]
         joint = reduce(lambda one, other: self.add("Add", one, other), outcomes)
         joint = self.add("Transpose", self.add("Add", joint, log_prior[:, None]), perm=[1, 0])
         gaps = self.add("IsNaN", rows)
@@ -210,7 +212,7 @@ class _Graph:
         _, density = self.log_sum(joint)
         tempered = self.add("Div", joint, np.array(temperature))
         posterior = self.add("Exp", self.add("Sub", *self.log_sum(tempered, relative=True)))
-        # Explicit, because ONNX does not specify what Clip does with NaN.
+        # Set NaN explicitly: ONNX does not specify how Clip treats it.
         posterior = self.add("Where", missing, np.array(np.nan), posterior)
         density = self.add("Squeeze", self.add("Where", missing, np.array(np.nan), density), np.array([1]))
         return joint, density, posterior
@@ -234,16 +236,16 @@ def build_graph(
 ) -> ModelProto:
     """Return a graph from X (n, M) to ``label`` (n,), probabilities (n, J) and ``log_density`` (n,).
 
-    Log-densities are summed over feature sets, whose columns are those of X, or of `features` of X. The
-    outcomes have priors `log_prior` (J,) and `labels` (J,); without labels there is no such output. X and the
-    results are of type `dtype`; the graph computes in float64. Log-posteriors are divided by the temperature
-    before they are normalised; `probabilities` names that output.
+    Log-densities are summed over feature sets, whose columns refer to X, or to the mapped `features` of X.
+    The outcomes have log-priors `log_prior` (J,) and `labels` (J,); without labels, ``label`` is not an
+    output. X and the results are of type `dtype`; the graph computes in float64. Log-joints are divided by
+    the temperature before they are normalised; `probabilities` names the output of probabilities.
 
-    `others` are further models, as arguments of this function. Probabilities are averaged over all models,
-    and the density is that of the first; but with `log_shares` (one a model), densities are averaged with
-    these shares, and probabilities are those of the first, without its last `n_hidden` outcomes.
+    `others` are the arguments of further models. By default, probabilities are averaged over all models, and
+    the density is that of the first model. With `log_shares` (one per model), densities are averaged with
+    these shares, and probabilities are those of the first model, without its last `n_hidden` outcomes.
 
-    With the `columns` of a table, X has those of numbers, and ``categories`` (n, Q) the others.
+    With the `columns` of a table, X has the numeric columns, and the input ``categories`` (n, Q) the others.
     """
     need("onnx", "onnx", "Export to ONNX needs")
     from onnx import TensorProto, checker, helper
@@ -273,12 +275,12 @@ def build_graph(
     ]
     scores, density, posterior = parts[0]
     if log_shares is not None:
-        along = np.array([1])
-        own_densities = [graph.add("Unsqueeze", own, along) for _, own, _ in parts]
-        _, density = graph.log_sum(graph.add("Add", graph.add("Concat", *own_densities, axis=1), log_shares))
-        density = graph.add("Squeeze", density, along)
+        axis = np.array([1])
+        densities = [graph.add("Unsqueeze", each, axis) for _, each, _ in parts]
+        _, density = graph.log_sum(graph.add("Add", graph.add("Concat", *densities, axis=1), log_shares))
+        density = graph.add("Squeeze", density, axis)
     elif others:
-        total = reduce(lambda one, other: graph.add("Add", one, other), [own for *_, own in parts])
+        total = reduce(lambda one, other: graph.add("Add", one, other), [each for *_, each in parts])
         scores = posterior = graph.add("Div", total, np.array(float(len(parts))))
     results = []
     if labels is not None:

@@ -1,8 +1,8 @@
-"""Labels: their types, which of them are classes, and their codes.
+"""Read labels, find the classes among them, and encode them.
 
-Labels come back as they were given. A column of a file or a frame has whole numbers, booleans or text. NaN
-and None mark rows without a label and, as in scikit-learn's `semi_supervised`, so does the number −1 where it
-cannot be a class.
+Predicted labels have the type of the given ones. Labels in a column of a file or a data frame are whole
+numbers, booleans or text. NaN and None mark unlabelled rows and, as in scikit-learn's `semi_supervised`, so
+does the number −1 if it cannot be a class.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IntArray = NDArray[np.int64]
 
 # A column with more fractional values than this holds a quantity, not classes.
 _MOST_FRACTIONS = 10
-# A column with more labels than this holds identifiers, if they have fewer than two rows each on average.
+# A column with more labels than this holds identifiers if there are fewer than two rows per label.
 _MOST_LABELS_OF_FEW_ROWS = 20
 
 
@@ -28,17 +28,17 @@ _MOST_LABELS_OF_FEW_ROWS = 20
 
 
 def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) -> np.ndarray:
-    """Return labels (n,) after a check of their number, shape and type; errors call them by `name`.
+    """Check the number, shape and type of labels, called `name` in errors, and return them as an array (n,).
 
-    Arrays and lists keep their type. A column of a frame has the labels of a column of a file: whole numbers,
-    booleans or text. Unless the labels are `of_fit`, each may occur once without a warning.
+    Arrays and lists keep their type. Labels in a column of a data frame become whole numbers, booleans or
+    text, as those of a file. With `of_fit`, scikit-learn warns if most labels occur only once.
     """
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
 
     if isinstance(y, list) and {str, float} == {type(label) for label in y if label is not None}:
         labels = np.array(y, dtype=object)
-        y = labels if is_missing(labels).any() else y  # NumPy would turn NaN into text
+        y = labels if is_missing(labels).any() else y  # NumPy would turn NaN into a string
     if of_frame := is_column(y):
         y = np.asarray(y)  # scikit-learn would turn booleans into numbers if some are missing
     labels = column_or_1d(y, warn=True)
@@ -56,13 +56,13 @@ def read_labels(y: Any, n_rows: int, name: str = "y", *, of_fit: bool = True) ->
 
 
 def check_length(n_labels: int, n_rows: int, name: str = "y") -> None:
-    """Refuse labels that are not one for each row."""
+    """Raise ValueError unless there is one label for each row."""
     if n_labels != n_rows:
         raise ValueError(f"X has {n_rows} rows but {name} has {n_labels} labels.")
 
 
 def is_column(y: Any) -> bool:
-    """Return whether labels are a column of a data frame, of pandas, polars, Dask and others."""
+    """Return whether labels are a column of a data frame, such as those of pandas, polars and Dask."""
     return not isinstance(y, np.ndarray) and any(
         hasattr(y, each) for each in ("to_numpy", "to_frame", "columns")
     )
@@ -77,7 +77,7 @@ def typed(labels: np.ndarray) -> np.ndarray:
 
 
 def as_integers(labels: np.ndarray) -> np.ndarray:
-    """Return labels (n,) that are whole numbers as integers unless they are too large; others as they are."""
+    """Convert labels (n,) to integers if all are whole numbers below 2⁵³; return others unchanged."""
     is_whole = labels.dtype.kind == "f" and np.all((labels == np.rint(labels)) & (np.abs(labels) < 2**53))
     return labels.astype(np.int64) if is_whole else labels
 
@@ -86,10 +86,10 @@ def as_integers(labels: np.ndarray) -> np.ndarray:
 
 
 def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y") -> np.ndarray:
-    """Return the classes among the sorted labels (C,) of all rows; `missing` says if some are NaN or None.
+    """Return the classes among the sorted labels (C,) of all rows; `missing`: whether some are NaN or None.
 
-    The number −1 marks rows without a label, unless NaN or None do. −1 and one other label are the two
-    classes of a binary problem. Where −1 may as well be a class, the labels are refused.
+    If no label is NaN or None, −1 marks unlabelled rows. Two labels, −1 and another one, are the classes of a
+    binary problem. Labels are refused if −1 is ambiguous.
     """
     if not len(found):
         raise ValueError(f"All {n_rows} rows are unlabelled. Give some of them a label.")
@@ -104,13 +104,13 @@ def classes_of(found: np.ndarray, n_rows: int, *, missing: bool, name: str = "y"
         raise ValueError(
             f"{name} has the labels {found[:5].tolist()}: -1 marks rows without a label, but may be a class "
             f"here. If it is a class, give the labels as text, {name}.astype(str). If these rows have no "
-            f"label, mark them by NaN or None, numpy.where({name} == -1, numpy.nan, {name})."
+            f"label, mark them with NaN or None, numpy.where({name} == -1, numpy.nan, {name})."
         )
     return others
 
 
 def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntArray]:
-    """Return the classes (L,), sorted, and each label (n,) as an index into them, −1 for rows without one."""
+    """Return the sorted classes (L,) and the codes (n,) of labels: indices into them, −1 if unlabelled."""
     found, codes = distinct_labels(labels)
     classes = classes_of(found, len(labels), missing=bool(np.any(codes < 0)), name=name)
     # −1 sorts first, so dropping it shifts the codes by one.
@@ -120,9 +120,9 @@ def number_labels(labels: np.ndarray, name: str = "y") -> tuple[np.ndarray, IntA
 def code_labels(
     y: Any, classes: np.ndarray, n_rows: int, *, unlabelled: bool = False, name: str = "y"
 ) -> IntArray:
-    """Return labels as indices (n,) into the classes (L,) of a fit; refuse other labels.
+    """Return the codes (n,) of labels, given the classes (L,) of a fit; refuse other labels.
 
-    With `unlabelled`, rows may have no label: NaN, None, or −1 where that is not a class.
+    With `unlabelled`, a label may be missing: NaN, None, or −1 if that is not a class.
     """
     labels = read_labels(y, n_rows, name, of_fit=False)
     missing = is_missing(labels)
@@ -138,7 +138,7 @@ def code_labels(
         ) from None
     if len(unknown):
         raise ValueError(
-            f"{name} has labels that no training row had: {unknown[:5].tolist()}; known are "
+            f"{name} has labels that no training row had: {unknown[:5].tolist()}; the classes are "
             f"{classes.tolist()}."
         )
     return encode(labels, classes).astype(np.int64)
@@ -147,24 +147,24 @@ def code_labels(
 # ---------------------------------------------------------------- labels of columns
 
 
-def reader_of(words: Collection[str], name: str) -> Callable[[str], Any]:
-    """Return the function from a label's text to the label, given all texts of a column of labels.
+def label_parser(texts: Collection[str], name: str) -> Callable[[str], Any]:
+    """Return a function that parses a label, given all texts in a column of labels.
 
-    Whole numbers with leading zeros are identifiers and stay text; blanks around text do not count. Raises
-    ColumnError if all labels are numbers, but not all of them are whole.
+    Whole numbers with leading zeros are identifiers and stay text; text is stripped of blanks. Raise
+    ColumnError if all labels are numbers but some are fractional.
     """
-    plain = [str(plain_text(word)) for word in words]
-    if all(WHOLE.fullmatch(word) for word in plain):
-        return lambda word: int(str(plain_text(word)))
-    if all(word.lower() in BOOLEANS for word in plain):
-        return lambda word: word.strip().lower() == "true"
+    plain = [str(plain_text(text)) for text in texts]
+    if all(WHOLE.fullmatch(text) for text in plain):
+        return lambda text: int(str(plain_text(text)))
+    if all(text.lower() in BOOLEANS for text in plain):
+        return lambda text: text.strip().lower() == "true"
     if all(map(is_number, plain)):
         _refuse_fractions(map(float, plain), name)
     return str.strip
 
 
 def _refuse_fractions(labels: Iterable[float], name: str) -> None:
-    """Raise ColumnError if one of the numbers in a column of labels is not whole, as of a quantity."""
+    """Raise ColumnError if a column of labels has a fractional number, as a quantity has."""
     wrong = [label for label in labels if not float(label).is_integer()]
     if wrong:
         raise ColumnError(
@@ -175,10 +175,10 @@ def _refuse_fractions(labels: Iterable[float], name: str) -> None:
 
 
 def check_classes(labels: np.ndarray, name: str) -> None:
-    """Refuse a column of labels (n,) that cannot be classes; None marks rows without a label.
+    """Raise ColumnError if a column of labels (n,) cannot hold classes; None marks unlabelled rows.
 
-    Raises ColumnError if there are fewer than two labels, if a number is not whole, or if there are so many
-    labels that the column seems to hold a quantity or an identifier.
+    It is refused if it has fewer than two labels, if a number is fractional, or if there are so many labels
+    that it seems to hold a quantity or an identifier.
     """
     known = labels[~is_missing(labels)]
     present = sorted({str(plain_text(label)) for label in known.tolist()})
@@ -202,9 +202,9 @@ def check_classes(labels: np.ndarray, name: str) -> None:
 
 
 def as_classes(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
-    """Return labels (n,) as those classes (L,) of a model that read the same; others are unchanged.
+    """Replace labels (n,) by the classes (L,) of a model with the same text; return others unchanged.
 
-    A table of which only some classes have rows may hold whole numbers where the model has text.
+    If a table has rows of some classes only, its labels may be whole numbers where the model has text.
     """
     known = {_key(label): label for label in classes.tolist()}
     found = [known.get(_key(label), label) for label in labels]
@@ -212,6 +212,6 @@ def as_classes(labels: Iterable[Any], classes: np.ndarray) -> np.ndarray:
 
 
 def _key(label: Any) -> str | None:
-    """Return a label as text, the same for 1 and "1", and for true, True and "TRUE"."""
+    """Return a label as text, equal for 1 and "1", and for true, True and "TRUE"."""
     text = plain_text(label)
     return text.lower() if text is not None and text.lower() in BOOLEANS else text

@@ -22,12 +22,12 @@ from .writing import replacing
 
 FORMAT = "skmix"
 VERSION = 1
-"""Increased when older readers would misread a file; they refuse unknown attributes and parameters anyway."""
+"""Incremented when older versions would misread a file; they refuse unknown attributes and parameters."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The values of an object by name, and the name of its class, which the caller looks up."""
+    """The fields of an object, and the name of its class, which the caller looks up."""
 
     kind: str
     fields: dict[str, Any]
@@ -37,21 +37,21 @@ class Record:
 
 
 def write_file(path: str | os.PathLike[str], content: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write content (JSON, without NaN or infinities) and arrays of numbers to one file, atomically."""
+    """Write content (JSON, all numbers finite) and arrays of numbers to one file, atomically."""
     from safetensors.numpy import save
 
     # safetensors copies memory as it is, ignoring strides.
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header = {"format": FORMAT, "version": VERSION, "library": __version__, "content": content}
     header["digest"] = _digest(header, arrays)
-    # A single key, since safetensors does not fix the order of several: equal models give equal files.
+    # One key, since safetensors does not fix the order of several: equal models must give equal files.
     data = save(arrays, metadata={FORMAT: json.dumps(header, allow_nan=False)})
     with replacing(path) as file:
         file.write(data)
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the content and arrays of a file; ValueError if it is not a model that this version can read."""
+    """Return the content and arrays of a file; raise ValueError if this version cannot read it."""
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(path)
@@ -113,11 +113,11 @@ def pack(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
     """Split a value into JSON content and arrays, which are named by their path in the value.
 
     `value` may hold None, bool, int, float, str, NumPy scalars, arrays of numbers or strings, and lists,
-    tuples, dicts with string keys and `Record` of these. A range becomes a list. Anything else is a TypeError
-    with its path.
+    tuples, dicts with string keys and `Record` of these. A range becomes a list. Raise TypeError with the
+    path of any other value.
     """
     arrays: dict[str, np.ndarray] = {}
-    # An array that occurs twice is stored once. The reference prevents its id from being reused.
+    # An array that occurs twice is stored once, by its id; a reference keeps the id from being reused.
     stored: dict[int, tuple[np.ndarray, Any]] = {}
 
     def to_json(value: Any, path: str) -> Any:
@@ -168,7 +168,7 @@ def pack(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
                 "numbers of up to 64 bits."
             )
         elif array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous:
-            # Preserve the memory order: the rounding of sums, and so the last digits of scores, depend on it.
+            # Keep the memory order: the rounding of sums, and so the last digits of scores, depends on it.
             kind, array = "fortran array", array.T
         name = path or "value"
         while name in arrays:
@@ -181,7 +181,7 @@ def pack(value: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def unpack(content: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the value packed by `pack`; raise ValueError if content and arrays are malformed."""
+    """Return the value that `pack` split; raise ValueError if content or arrays are malformed."""
     made: dict[tuple[str, str], np.ndarray] = {}
 
     def from_json(content: Any) -> Any:

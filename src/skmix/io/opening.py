@@ -46,42 +46,43 @@ def open_rows(
     obsm: str | None = None,
     text: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Open rows that need not fit in memory, or several files of them, for `fit`, `predict` and the like.
+    """Open rows that need not fit in memory, from one file or several, for `fit`, `predict` and so on.
 
     Parameters
     ----------
     rows : path, list of paths, ndarray, table, AnnData or zarr.Array
         A file (CSV, TSV, Parquet, FCS, .npy), a Zarr array or its folder, an array, a table in memory
-        (pandas, polars, pyarrow) or an AnnData. Or groups: a list of files, the folder that has them, or a
-        pattern such as ``"study/*.fcs"``. Each file is then a group, named after it, and the groups are the
-        labels unless others are given.
+        (pandas, polars, pyarrow) or an AnnData. Or several files: a list, a folder, or a pattern such as
+        ``"study/*.fcs"``. Each file is then a group, named after the file, and the groups are the labels
+        unless others are given.
     columns : sequence of str or int, default=None
         The features: names of columns or of an AnnData's variables, channels of FCS files by name ($PnN) or
-        else marker ($PnS), indices where there are no names. None uses all columns except those of labels
-        and weights, and all channels of FCS files except Time.
+        marker ($PnS), or indices if there are no names. None uses all columns except those of labels and
+        weights, and all channels of FCS files except Time.
     label : str, path or array-like of shape (N,), default=None
-        Labels: the name of a column of the table or of ``obs``, or an array or its file. Those of text files
-        are whole numbers if all of them are, or booleans if all are; otherwise text.
+        Labels: the name of a column of the table or of ``obs``, or an array or its file. Labels in text
+        files are whole numbers or booleans if all of them can be read so, and text otherwise.
     weight : str, path or array-like of shape (N,), default=None
         Weights of the rows, given like labels.
     chunk_rows : int, default=None
-        Rows of a block. Up to three blocks are in memory at a time, since the next one is read while one is
-        processed. None means about 16 MB. Zarr arrays are read fastest in multiples of their chunks.
+        Number of rows in a block. Up to three blocks are in memory at a time, because one is read while
+        another is processed. None means blocks of about 16 MB. Zarr arrays are read fastest in multiples of
+        their chunks.
     compensate : bool or 'auto', default='auto'
-        Whether to compensate FCS files for spill-over, each by its own matrix ($SPILLOVER or SPILL). With
-        'auto', a model compensates files as it was fitted, and a fit compensates those that have a matrix.
+        Whether to compensate FCS files for spill-over, each by its matrix ($SPILLOVER or SPILL). With
+        'auto', a fit compensates files that have a matrix, and a fitted model does as its fit did.
     transform : str, Arcsinh, Logicle, None or 'auto', default='auto'
-        The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object with one parameter a
-        channel, such as ``Arcsinh([1e5, 150])``, or None for values as they are. With 'auto', a model reads
-        files and data frames on the scale of its fit, and a fit takes ``arcsinh:150`` for FCS files and the
-        values as they are for others.
+        The scale of the features: a name (``"arcsinh:150"``, ``"logicle"``), an object, which may have one
+        parameter per channel, such as ``Arcsinh([1e5, 150])``, or None for untransformed values. With
+        'auto', a fit uses ``arcsinh:150`` for FCS files and no scale for others, and a fitted model reads
+        files and data frames on the scale of its fit.
     layer, obsm : str, default=None
-        Which matrix of an AnnData has the rows; None for both takes ``X``.
+        The matrix of an AnnData that holds the rows; ``X`` if both are None.
     text : dict, default=None
-        How values are written. Of any table: `missing`, a list of words and numbers for missing values
-        beside empty cells and the usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and
+        How values are written. For any table: `missing`, a list of words and numbers for missing values, in
+        addition to empty cells and the usual words, such as ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` and
         ``?`` (an empty word replaces the usual ones); and `categorical`, a list of columns whose numbers are
-        categories. Of text files: `header`, whether the first line has names; `sep`, the character between
+        categories. For text files: `header`, whether the first line has names; `sep`, the separator of
         columns, None to choose among tab, comma, semicolon and ``|``; `decimal`, the decimal mark;
         `encoding`, None for UTF-8, or UTF-16 with a byte-order mark; and `as_text`, a list of columns to
         read as text.
@@ -108,29 +109,29 @@ def open_rows(
     if not isinstance(compensate, bool) and compensate != AUTO:
         raise ValueError(f"compensate must be True, False or 'auto', got {compensate!r}.")
     settings = {"compensate": compensate, "transform": transform}
-    automatic = {name for name, own in settings.items() if isinstance(own, str) and own == AUTO}
+    automatic = {name for name, value in settings.items() if isinstance(value, str) and value == AUTO}
     scale = transform
     if isinstance(transform, str):
         scale = None if transform == AUTO else transformer_of(transform)
     else:
         scale_of(transform)  # refuses other transformers
-    written = Notation(**(text or {}))
+    notation = Notation(**(text or {}))
     if isinstance(label, str):
-        written = replace(written, as_text=(*written.as_text, label))
+        notation = replace(notation, as_text=(*notation.as_text, label))
     files = None if _is_anndata(rows) else files_of(rows)
     if (layer is not None or obsm is not None) and not _is_anndata(rows):
         raise ValueError(f"layer and obsm are for an AnnData; got a {type(rows).__name__}.")
     if files is not None:
-        readers = _open_files(files, label, compensate is True, written)
+        readers = _open_files(files, label, compensate is True, notation)
     elif is_path(rows):
-        readers = {"": _open_file(existing(rows), compensate is True, written)}
+        readers = {"": _open_file(existing(rows), compensate is True, notation)}
     elif compensate is True:
         raise not_fcs(f"A {type(rows).__name__}")
     elif _is_anndata(rows):
         readers = {"": _open_anndata(rows, layer, obsm)}
         label, weight = _of_obs(rows, label), _of_obs(rows, weight)
     elif (table := _arrow_table(rows)) is not None:
-        readers = {"": open_columns(replace(table_in_memory(table, "the table"), notation=written))}
+        readers = {"": open_columns(replace(table_in_memory(table, "the table"), notation=notation))}
     else:
         readers = {"": open_array(values_of(rows, "X"))}
     name = next((reader.name for reader in readers.values()), "")
@@ -159,7 +160,7 @@ def open_rows(
 
 
 def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
-    """Return the rows of files, an AnnData or a Zarr array, with labels and weights; None for other rows."""
+    """Open files, an AnnData or a Zarr array with labels and weights; return None for other rows."""
     if isinstance(X, Source):
         X = X if label is None else X.labelled(label)
         return X if weight is None else X.weighted(weight)
@@ -167,44 +168,43 @@ def source_of(X: Any, label: Any = None, weight: Any = None) -> Source | None:
 
 
 def is_elsewhere(X: Any) -> bool:
-    """Return whether rows are files, an AnnData or opened already."""
+    """Return whether rows are files, an AnnData or a source."""
     return isinstance(X, Source) or is_path(X) or _is_list(X) or _is_anndata(X)
 
 
 # ---------------------------------------------------------------- files
 
 
-def _open_file(path: Path, compensate: bool, written: Notation) -> Reader:
-    """Open a file."""
-    kind = format_of(path)
-    if kind == "fcs":
+def _open_file(path: Path, compensate: bool, notation: Notation) -> Reader:
+    file_format = format_of(path)
+    if file_format == "fcs":
         return open_events(path).compensated(compensate)
     if compensate:
         raise not_fcs(str(path))
-    if kind == "parquet":
-        return open_columns(replace(open_parquet(path), notation=written))
-    if kind == "text":
-        return open_text(path, written)
+    if file_format == "parquet":
+        return open_columns(replace(open_parquet(path), notation=notation))
+    if file_format == "text":
+        return open_text(path, notation)
     return open_array(values_of(path, "X"))
 
 
-def _open_files(files: Sequence[Path], label: Any, compensate: bool, written: Notation) -> dict[str, Reader]:
-    """Open files by the names of their groups."""
+def _open_files(files: Sequence[Path], label: Any, compensate: bool, notation: Notation) -> dict[str, Reader]:
+    """Return the readers of files, by the names of the groups."""
     readers: dict[str, Reader] = {}
     for group, path in zip(_names_of(files), files, strict=True):
-        reader = _open_file(existing(path), compensate, written)
+        reader = _open_file(existing(path), compensate, notation)
         if reader.n_rows:
             readers[group] = reader
-        # Some parts of a large table may be empty.
+        # A large table may have empty partitions.
         elif not isinstance(label, str):
             raise ValueError(f"{path} is empty: it has no rows.")
     return readers
 
 
 def _names_of(files: Sequence[Path]) -> list[str]:
-    """Return a name for each file: its stem, or with the suffix or folders where stems are the same."""
+    """Return a name for each file: its stem, with the suffix or folders if stems are not unique."""
     found = [Path(os.path.abspath(path)) for path in files]
-    suffixes = [suffix for those in SUFFIXES.values() for suffix in those]
+    suffixes = [suffix for each in SUFFIXES.values() for suffix in each]
     stems = []
     for path in found:
         ends = [suffix for suffix in suffixes if path.name.lower().endswith(suffix)]
@@ -212,7 +212,7 @@ def _names_of(files: Sequence[Path]) -> list[str]:
     for n_folders in range(max(len(path.parts) for path in found)):
         for last in (stems, [path.name for path in found]):
             folders = (path.parts[len(path.parts) - 1 - n_folders : -1] for path in found)
-            names = ["/".join([*those, own]) for those, own in zip(folders, last, strict=True)]
+            names = ["/".join([*parents, name]) for parents, name in zip(folders, last, strict=True)]
             if len(set(names)) == len(names):
                 return names
     twice = next(path for path in found if found.count(path) > 1)
@@ -220,7 +220,7 @@ def _names_of(files: Sequence[Path]) -> list[str]:
 
 
 def files_of(rows: Any) -> list[Path] | None:
-    """Return the files of a list, a folder or a pattern; None for anything else."""
+    """Return the files in a list, a folder or a pattern; None for anything else."""
     if _is_list(rows):
         if not rows:
             raise ValueError("The list of files or rows is empty.")
@@ -238,10 +238,10 @@ def files_of(rows: Any) -> list[Path] | None:
     inside = sorted(
         each for each in path.rglob("*") if each.is_file() and not each.name.startswith((".", "_"))
     )
-    formats = {
-        kind: [each for each in inside if each.name.lower().endswith(s)] for kind, s in SUFFIXES.items()
-    }
-    present = [files for files in formats.values() if files]
+    by_format = (
+        [each for each in inside if each.name.lower().endswith(suffixes)] for suffixes in SUFFIXES.values()
+    )
+    present = [files for files in by_format if files]
     if not present:
         endings = ", ".join(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
         raise ValueError(f"The folder {path} has no files of rows ({endings}) and is not a Zarr array.")
@@ -261,7 +261,7 @@ def _is_list(thing: Any) -> bool:
 
 
 def _arrow_table(thing: Any) -> Any:
-    """Return a table in memory as Arrow's, None for anything else; pandas and polars are not imported."""
+    """Return a data frame as an Arrow table, None for anything else; import neither pandas nor polars."""
     library = type(thing).__module__.split(".")[0]
     if not hasattr(thing, "columns") or library not in ("pandas", "polars", "pyarrow"):
         return None
@@ -276,7 +276,7 @@ def _arrow_table(thing: Any) -> Any:
 
 
 def _check_column(values: Any, name: str) -> None:
-    """Refuse a column of pandas whose values are of different types."""
+    """Raise ColumnError if a pandas column mixes types that Arrow cannot convert."""
     pa = pyarrow()
     if values.dtype != object:
         return
@@ -290,15 +290,15 @@ def _check_column(values: Any, name: str) -> None:
 def encode_frame(
     frame: Any, columns: Mapping[str, Kind] | None = None, missing: Sequence[str] = ()
 ) -> tuple[np.ndarray, dict[str, Kind], list[ArgumentWarning]]:
-    """Return the features (n, M) of a data frame, what its columns hold, and notes on unknown values.
+    """Return the features (n, M) of a data frame, the kinds of its columns, and notes on unknown values.
 
-    `columns` are those of a model, with what they hold; None finds that out.
+    `columns` are the kinds that a model keeps; None infers them.
     """
     arrow = _arrow_table(frame)
     if arrow is None:
         raise TypeError(
-            f"X is a {type(frame).__name__} with columns of text: only frames of pandas, polars and pyarrow "
-            "are encoded."
+            f"X is a {type(frame).__name__} with columns of text: only data frames of pandas, polars and "
+            "pyarrow are encoded."
         )
     table = table_in_memory(arrow, "X")
     rows = open_columns(replace(table, place="row {}".format))
@@ -336,7 +336,7 @@ def _open_anndata(adata: Any, layer: str | None, obsm: str | None) -> Reader:
 
 
 def _of_obs(adata: Any, values: Any) -> Any:
-    """Return a column of the observations, if it is given by its name."""
+    """Return a column of ``obs`` if `values` is a name, else `values`."""
     if not isinstance(values, str):
         return values
     if values not in adata.obs:

@@ -1,12 +1,11 @@
-"""How the values of files and data frames are prepared for a model, as plain values that models keep.
+"""Preparations: how a model transforms and encodes the values of files and data frames.
 
-A preparation is a dictionary: ``transform`` is the scale of numbers; for FCS files ``compensate`` is whether
-spill-over is removed; for tables with categories ``columns`` is what the columns hold, and ``missing`` the
-words for missing values, see `skmix.io.encoding`.
+A preparation is a dictionary of plain values, which models keep. ``transform`` is the scale of numbers;
+``compensate``, for FCS files, says whether spill-over is removed; ``columns`` and ``missing``, for tables
+with categories, are the kinds of columns and the words for missing values, see `skmix.io.encoding`.
 
-A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``; for channels that differ, or other
-parameters, a dictionary of these and the ``kind``. Rows without a preparation have the values that were
-given.
+A scale is a name, such as ``none``, ``arcsinh:150`` or ``logicle``, or a dictionary of the ``kind`` and its
+parameters if they differ between channels or from the defaults.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from .encoding import are_numbers, check_columns
 
 Preparation = dict[str, Any]
 AUTO = "auto"
-"""An open setting: a model takes that of its fit, and a fit the default of the format."""
+"""Leaves a setting open: a fit uses the default of the format, and a fitted model the setting of its fit."""
 FCS_SCALE = "arcsinh:150"
-"""Scale of FCS files, unless another one is chosen."""
+"""Default scale of FCS files."""
 
 
 def features_of(channels: Sequence[str]) -> list[str]:
@@ -46,7 +45,7 @@ def parse_scale(scale: str) -> tuple[str, float]:
 
 def transformer_of(scale: str | Mapping[str, Any]) -> Any:
     """Return the transformer of a scale, None for ``none``; raise ValueError if it is unknown."""
-    from .scales import Arcsinh, Logicle  # which load scikit-learn
+    from .scales import Arcsinh, Logicle  # loads scikit-learn
 
     if isinstance(scale, str):
         kind, cofactor = parse_scale(scale)
@@ -85,21 +84,21 @@ def scale_in_words(scale: str | Mapping[str, Any]) -> str:
     """Return a scale as text."""
     if isinstance(scale, str):
         return scale
-    own = (f"{name} {value}" for name, value in scale.items() if name != "kind")
-    return f"{scale['kind']} ({', '.join(own)})"
+    parameters = (f"{name} {value}" for name, value in scale.items() if name != "kind")
+    return f"{scale['kind']} ({', '.join(parameters)})"
 
 
 def preparation_of_columns(preparation: Preparation, columns: Sequence[int]) -> Preparation | None:
     """Return the preparation of some features, without encoded columns: their features belong together."""
     scale = preparation["transform"]
-    own = {name: value for name, value in preparation.items() if name in ("compensate", "transform")}
+    kept = {name: value for name, value in preparation.items() if name in ("compensate", "transform")}
     if not isinstance(scale, str):
-        own["transform"] = scale_of(transformer_of(scale), columns)
-    return None if own == {"transform": "none"} else own
+        kept["transform"] = scale_of(transformer_of(scale), columns)
+    return None if kept == {"transform": "none"} else kept
 
 
 def check_preparation(preparation: Any, n_features: int, names: Sequence[str]) -> None:
-    """Check a preparation in a model file; raise ValueError if it does not fit `n_features`."""
+    """Raise ValueError if the preparation in a model file is invalid or does not match its features."""
     settings = preparation if isinstance(preparation, dict) else {}
     scale: Any = settings.get("transform")
     compensate, missing = settings.get("compensate", False), settings.get("missing", [])

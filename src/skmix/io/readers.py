@@ -1,4 +1,4 @@
-"""Readers: one class per format, which reads the rows of a file or an array in blocks."""
+"""Readers: read the features of a file or an array in blocks, one class per format."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from ..engine.compute.blocks import Block
 from .arrow import Stamp, stamp
 from .preparation import Preparation
 
-# Large enough that the overhead per block does not matter, small enough that three of them fit in any memory
-# and that glibc reuses their memory: from 32 MB on, every block would come in new pages, which the system has
-# to clear, and reading a cached file would take twice as long.
+# Default size of a block: large enough that the overhead per block is negligible, and small enough that three
+# blocks fit in any memory and that glibc reuses their pages. From 32 MB on, the system would clear new pages
+# for every block, and reading a cached file would take twice as long.
 BLOCK_BYTES = 1 << 24
-# Threads that read a block of a .npy file: from the system's cache, one thread copies slower than a device
-# takes rows.
-_MOST_READERS = min(8, os.cpu_count() or 1)
-# Fewest bytes for each of these threads.
-_READER_BYTES = 1 << 21
-# What NumPy raises for damaged files, beside ValueError.
+# Largest number of threads that read a block of a .npy file: one thread copies from the system's cache more
+# slowly than a device processes rows.
+_MOST_THREADS = min(8, os.cpu_count() or 1)
+# Smallest number of bytes per thread, so that its overhead is negligible.
+_BYTES_PER_THREAD = 1 << 21
+# Errors that NumPy raises for damaged files, besides ValueError.
 NPY_DAMAGE = (EOFError, SyntaxError, tokenize.TokenError)
 
 COLUMNS = Argument("columns", wording="open_rows(..., columns=[...])")
 
 
 def rows_in_block(n_bytes: int) -> int:
-    """Return the default number of rows in a block, for rows of `n_bytes` bytes."""
+    """Return the default number of rows in a block, if a row has `n_bytes` bytes."""
     return max(256, BLOCK_BYTES // n_bytes)
 
 
 def not_fcs(name: str) -> ArgumentError:
-    """Return the error for rows that cannot be compensated."""
+    """Return the error that rows cannot be compensated."""
     compensate = Argument("compensate", True)
     return ArgumentError(
         compensate, f" needs FCS files, which hold their spill-over matrix. {name} is not one."
@@ -50,22 +50,22 @@ def not_fcs(name: str) -> ArgumentError:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reader(ABC):
-    """Reads the features of one file or array; `Source` adds labels, weights and the scale."""
+    """Reads the features of one file or array; `Source` adds labels, weights and a scale."""
 
     name: str
     n_rows: int
     # Default number of rows in a block.
     block_rows: int
-    # State of the files when they were opened.
+    # Size and time of last change of the files, when they were opened.
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # Source file; not needed after opening.
+    # The file that rows in memory were read from; not needed after opening.
     origin: Path | None = None
 
-    # What columns are called in errors.
-    what: ClassVar[str] = "column"
+    # The word for a column in errors.
+    column_word: ClassVar[str] = "column"
     # Whether columns may hold labels and weights.
     is_table: ClassVar[bool] = False
-    # The scale that a fit takes unless one is chosen; None for values as they are.
+    # Default scale of a fit; None for untransformed values.
     usual_scale: ClassVar[str | None] = None
 
     @property
@@ -75,7 +75,7 @@ class Reader(ABC):
 
     @property
     def column_names(self) -> list[str] | None:
-        """Names of the columns that features are made of, if they have any."""
+        """Names of the columns that the features encode, if they have any."""
         return self.feature_names
 
     @property
@@ -100,49 +100,49 @@ class Reader(ABC):
 
     @property
     def preparation(self) -> Preparation | None:
-        """How values are prepared as they are read; None if they are not."""
+        """How values are transformed and encoded while they are read; None if they are not."""
         return None
 
     @abstractmethod
-    def take(self, columns: Sequence[int]) -> Self:
-        """Return a reader of some of the features."""
+    def with_features(self, columns: Sequence[int]) -> Self:
+        """Return a reader of some features, given by index."""
 
     @abstractmethod
     def select(self, names: Sequence[str]) -> Self:
-        """Return a reader of the columns of these names, in this order."""
+        """Return a reader of the columns with these names, in this order."""
 
     @abstractmethod
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
-        """Yield blocks of at most `n_rows` rows in order, with the columns `label` and `weight` if given."""
+        """Yield blocks of at most `n_rows` rows, in order, with labels and weights from columns if given."""
 
     def without(self, names: set[str | None]) -> Self:
-        """Return a reader without these columns, unless they were selected."""
+        """Return a reader without these columns, unless columns were selected."""
         return self
 
     def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
-        """Return a reader of columns whose kinds are known, see `skmix.io.encoding`."""
+        """Return a reader that encodes columns of known kinds, see `skmix.io.encoding`."""
         if all(kind is None for kind in columns.values()):
             return self.select(list(columns))
         raise ValueError(
-            f"The model has features made of categories, but {self.name} has columns of numbers without "
+            f"The model encodes columns with categories, but {self.name} has columns of numbers without "
             "names: give the path of a table, or a data frame."
         )
 
     def compensated(self, wanted: bool | str) -> Self:
-        """Return a reader with or without compensation for spill-over, 'auto' where there is a matrix."""
+        """Return a reader with or without compensation; 'auto' compensates if there is a matrix."""
         if wanted is True:
             raise not_fcs(self.name)
         return self
 
     def remarks(self) -> list[ArgumentWarning]:
-        """Return notes on values that became missing as rows were read."""
+        """Return notes on values that were read as missing."""
         return []
 
     def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
-        """Yield how the features differ from those of another reader, as parts of a message."""
+        """Yield the differences between the features of two readers, each as parts of a message."""
         if self.named != other.named:
-            has = "names" if self.named else "no names"
-            yield (f"{self.name} has {has} of features, unlike {other.name}.",)
+            has = "feature names" if self.named else "no feature names"
+            yield (f"{self.name} has {has}, unlike {other.name}.",)
             return
         if not self.named:
             if self.n_features != other.n_features:
@@ -150,20 +150,20 @@ class Reader(ABC):
                     f"{self.name} has {self.n_features} features, and {other.name} has {other.n_features}.",
                 )
             return
-        own, others = self.column_names or [], other.column_names
-        for name in (*others, *own):
-            if (name in own) != (name in others):
-                has, unlike = ("a", "none") if name in own else ("no", "one")
+        mine, theirs = self.column_names or [], other.column_names
+        for name in (*theirs, *mine):
+            if (name in mine) != (name in theirs):
+                has, has_other = ("a", "none") if name in mine else ("no", "one")
                 yield (
-                    f"{self.name} has {has} {self.what} {name!r}, and {other.name} has {unlike}. Choose the "
-                    "features with ",
+                    f"{self.name} has {has} {self.column_word} {name!r}, and {other.name} has {has_other}. "
+                    "Choose the features with ",
                     COLUMNS,
                     ".",
                 )
 
     @classmethod
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
-        """Return readers of the same columns with the same features."""
+        """Return readers that encode their columns, which are the same, as the same features."""
         return readers
 
 
@@ -172,7 +172,7 @@ class Reader(ABC):
 
 @dataclass(frozen=True)
 class Values:
-    """An array of one or two dimensions that is read by rows; `name` is for errors."""
+    """An array of one or two dimensions that is read by rows; errors call it `name`."""
 
     name: str
     shape: tuple[int, ...]
@@ -180,21 +180,21 @@ class Values:
     # Returns rows start … stop − 1 as an array in memory.
     read: Callable[[int, int], np.ndarray]
     stamps: dict[Path, Stamp] = field(default_factory=dict)
-    # Rows of a storage chunk: ranges that begin at multiples of it are read fastest.
+    # Number of rows in a stored chunk: ranges that begin at a multiple of it are read fastest.
     unit: int = 1
 
     def rows(self, first: int, n_rows: int) -> Values:
-        """Return some consecutive rows."""
+        """Return `n_rows` consecutive rows, from row `first` on."""
         return replace(self, shape=(n_rows, *self.shape[1:]), read=partial(_rows_after, self.read, first))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatrixReader(Reader):
-    """The rows of a matrix; `columns` are its features."""
+    """Reads some columns of a matrix as features."""
 
     values: Values
     columns: list[int]
-    # Names of all columns of the matrix, if they have any.
+    # Names of all columns of the matrix, or None.
     names: list[str] | None = None
 
     @property
@@ -213,31 +213,31 @@ class MatrixReader(Reader):
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
 
-    def take(self, columns: Sequence[int]) -> Self:
+    def with_features(self, columns: Sequence[int]) -> Self:
         return replace(self, columns=[self.columns[column] for column in columns])
 
     def select(self, names: Sequence[str]) -> Self:
         if self.names is None:
             raise ValueError(f"{self.name} has no feature names; select columns by index.")
-        place = {name: column for column, name in enumerate(self.names)}
-        missing = [name for name in names if name not in place]
+        indices = {name: column for column, name in enumerate(self.names)}
+        missing = [name for name in names if name not in indices]
         if missing:
             raise ValueError(
                 f"{self.name} has no feature {', '.join(map(repr, missing[:5]))} ({len(missing)} missing); "
                 f"its features are {self.names[:20]}."
             )
-        return replace(self, columns=[place[name] for name in names])
+        return replace(self, columns=[indices[name] for name in names])
 
     def read(self, n_rows: int, label: str | None = None, weight: str | None = None) -> Iterator[Block]:
-        everything = self.columns == list(range(self.values.shape[1]))
+        has_all = self.columns == list(range(self.values.shape[1]))
         for start in range(0, self.n_rows, n_rows):
             X = self.values.read(start, min(start + n_rows, self.n_rows))
-            X = X if everything else X[:, self.columns]
+            X = X if has_all else X[:, self.columns]
             yield Block(X.astype(self.dtype, copy=False))
 
 
 def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixReader:
-    """Open a matrix, whose columns may have names."""
+    """Return the reader of a matrix, whose columns may have names."""
     if len(values.shape) != 2:
         raise ValueError(f"{values.name} has shape {values.shape}; expected two dimensions (rows, features).")
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > 8:
@@ -247,11 +247,11 @@ def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixRead
     n_rows, n_features = values.shape
     if not n_rows or not n_features:
         raise ValueError(f"{values.name} is empty: its shape is {values.shape}.")
-    fitting = rows_in_block(n_features * max(4, values.dtype.itemsize))
+    block_rows = rows_in_block(n_features * max(4, values.dtype.itemsize))
     return MatrixReader(
         name=values.name,
         n_rows=n_rows,
-        block_rows=values.unit * max(1, fitting // values.unit),
+        block_rows=values.unit * max(1, block_rows // values.unit),
         stamps=values.stamps,
         values=values,
         columns=list(range(n_features)),
@@ -260,7 +260,7 @@ def open_array(values: Values, names: Sequence[str] | None = None) -> MatrixRead
 
 
 def values_of(thing: Any, name: str) -> Values:
-    """Return the values of a path, a Zarr array or anything array-like; `name` is for errors."""
+    """Return the values of a path, a Zarr array or an array-like, which errors call `name`."""
     if is_path(thing):
         path = existing(thing)
         if not path.is_dir():
@@ -300,28 +300,28 @@ def rows_of_npy(
     start: int,
     stop: int,
 ) -> np.ndarray:
-    """Return rows of a file by reading it: pages of a memory map would count as memory of the process."""
+    """Read rows of a file: the pages of a memory map would count as memory of the process."""
     width = 1 if transposed else int(np.prod(shape[1:]))
     values = np.empty((shape[1] if transposed else 1, (stop - start) * width), dtype)
-    cuts = []
-    for column, part in enumerate(values.view(np.uint8)):
-        place = offset + (column * shape[0] + start * width) * dtype.itemsize
-        n_cuts = max(1, min(_MOST_READERS, len(part) // _READER_BYTES))
-        step = max(1, -(-len(part) // n_cuts))
-        cuts += [(place + a, part[a : a + step]) for a in range(0, len(part), step)]
-    if values.nbytes < 2 * _READER_BYTES:
-        for cut in cuts:
-            _read_into(path, cut)
+    pieces = []
+    for column, memory in enumerate(values.view(np.uint8)):
+        position = offset + (column * shape[0] + start * width) * dtype.itemsize
+        n_pieces = max(1, min(_MOST_THREADS, len(memory) // _BYTES_PER_THREAD))
+        step = max(1, -(-len(memory) // n_pieces))
+        pieces += [(position + a, memory[a : a + step]) for a in range(0, len(memory), step)]
+    if values.nbytes < 2 * _BYTES_PER_THREAD:
+        for piece in pieces:
+            _read_into(path, piece)
     else:
-        list(_readers(os.getpid()).map(partial(_read_into, path), cuts))
+        list(_threads(os.getpid()).map(partial(_read_into, path), pieces))
     return np.ascontiguousarray(values.T) if transposed else values.reshape(stop - start, *shape[1:])
 
 
-def _read_into(path: Path, cut: tuple[int, np.ndarray]) -> None:
-    """Fill memory (n,) with the bytes of a file that begin at a place."""
-    (place, memory), n_read = cut, 0
+def _read_into(path: Path, piece: tuple[int, np.ndarray]) -> None:
+    """Fill memory (n,) with the bytes of a file from a position on."""
+    (position, memory), n_read = piece, 0
     with open(path, "rb", buffering=0) as file:
-        file.seek(place)
+        file.seek(position)
         while n_read < len(memory):
             n_more = file.readinto(memory[n_read:].data)
             if not n_more:
@@ -330,9 +330,9 @@ def _read_into(path: Path, cut: tuple[int, np.ndarray]) -> None:
 
 
 @lru_cache(maxsize=1)
-def _readers(process: int) -> ThreadPoolExecutor:
-    """Return the threads that read pieces of a block; a forked process needs its own."""
-    return ThreadPoolExecutor(_MOST_READERS, thread_name_prefix="skmix-reader")
+def _threads(process: int) -> ThreadPoolExecutor:
+    """Return the threads that read a block; a forked process needs a new pool."""
+    return ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="skmix-reader")
 
 
 def _rows_after(read: Callable[[int, int], np.ndarray], first: int, start: int, stop: int) -> np.ndarray:
@@ -340,7 +340,7 @@ def _rows_after(read: Callable[[int, int], np.ndarray], first: int, start: int, 
 
 
 def rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
-    """Return rows of an array that may be sparse, or in a file."""
+    """Return rows of an array that may be sparse or stored in a file."""
     rows = array[start:stop]
     return np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows)
 
@@ -348,7 +348,7 @@ def rows_of_array(array: Any, start: int, stop: int) -> np.ndarray:
 def _zarr(array: Any) -> Values:
     stored = getattr(array, "shards", None) or array.chunks
     stamps: dict[Path, Stamp] = {}
-    # These detect arrays that are replaced or resized, but not rewritten chunks.
+    # Stamps detect that an array was replaced or resized, but not that chunks were rewritten.
     root = getattr(array.store_path.store, "root", None)
     if root is not None:
         folder = Path(root) / array.store_path.path
@@ -367,12 +367,12 @@ def _zarr(array: Any) -> Values:
 
 
 def is_path(thing: Any) -> bool:
-    """Return whether something is a path."""
+    """Return whether `thing` is a path."""
     return isinstance(thing, (str, os.PathLike))
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a file or folder that exists."""
+    """Return a path; raise FileNotFoundError unless it exists."""
     found = Path(path)
     if not found.exists():
         raise FileNotFoundError(f"There is no file or folder {path}.")
@@ -380,12 +380,12 @@ def existing(path: str | os.PathLike[str]) -> Path:
 
 
 def is_zarr_folder(path: Path) -> bool:
-    """Return whether a folder is a Zarr array, or a group of them."""
+    """Return whether a folder is a Zarr array or a Zarr group."""
     return any((path / name).exists() for name in ("zarr.json", ".zarray", ".zgroup"))
 
 
 def is_zarr(thing: Any, name: str) -> bool:
-    """Return whether something is a Zarr array, without importing zarr; refuse Zarr groups."""
+    """Return whether `thing` is a Zarr array, without importing zarr; refuse Zarr groups."""
     if type(thing).__module__.split(".")[0] != "zarr":
         return False
     if hasattr(type(thing), "array_keys"):

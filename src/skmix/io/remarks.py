@@ -11,7 +11,7 @@ from .._errors import ArgumentWarning
 from ..engine.model import FloatArray
 from .encoding import ColumnError, in_list
 
-# With fewer rows, integers may be consecutive by chance.
+# With fewer rows, whole numbers may be consecutive by chance.
 _MIN_COUNTED = 10
 # Names of columns of identifiers.
 _IDENTIFIER = re.compile(r"(^|[\W_])(?i:ids?|key|index)([\W_]|$)|(Id|ID)$")
@@ -20,10 +20,7 @@ _SENTINELS = {float(sign + "9" * n) for n in (2, 3, 4, 5, 6) for sign in ("-", "
 
 
 def column_remarks(X: FloatArray, names: Sequence[str]) -> list[ArgumentWarning]:
-    """Return remarks on numeric columns (n, q), by their names (q,).
-
-    Raises ColumnError if a column has no value in any row.
-    """
+    """Return remarks on numeric columns (n, q) with names (q,); raise ColumnError if one has no value."""
     found = []
     for name, column in zip(names, X.T, strict=True):
         known = column[~np.isnan(column)]
@@ -34,7 +31,7 @@ def column_remarks(X: FloatArray, names: Sequence[str]) -> list[ArgumentWarning]
 
 
 def _remarks(name: str, known: FloatArray, n_rows: int) -> list[ArgumentWarning]:
-    """Return remarks on a column, given those of its values (n,) that are known."""
+    """Return remarks on a column, given its values that are not missing."""
     least, most = known.min(), known.max()
     drop = (" leave it out with ", in_list("drop", name), ".")
     start = f"column {name!r}"

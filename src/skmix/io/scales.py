@@ -13,16 +13,16 @@ from sklearn.utils.validation import validate_data
 FloatArray = NDArray[np.float64]
 
 _FLOATS = [np.float64, np.float32]
-# Numbers that are transformed at a time, so that intermediate results stay in the processor's cache.
+# How many numbers to transform at a time: intermediate results must stay in the processor's cache.
 _NUMBERS_AT_A_TIME = 1 << 15
-# After 3 steps of Halley's method the next one is below 1e-8 of the solution, for values from 1e-18 to 1e12
-# times T and any W, M and A, and convergence is cubic. The same number for all values, so that a row does not
-# depend on the others.
+# Steps of Halley's method, which converges cubically: the fourth step is below 1e-8 of the solution, for
+# values from 1e-18 to 1e12 times T and any W, M and A. The number is fixed, so that a row does not depend on
+# the others.
 _STEPS = 4
 
 
 class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Transforms each channel by itself, and learns nothing from rows: `transform` works without `fit`."""
+    """Transforms channels independently and learns nothing from rows, so `transform` works without `fit`."""
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Check the settings against the number of channels.
@@ -49,7 +49,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, M)
-            NaN where X is; in the precision of X, computed in double precision.
+            NaN where X is NaN; computed in double precision and returned in the precision of X.
         """
         scale = self if "n_features_in_" in vars(self) else clone(self).fit(X)
         rows = validate_data(scale, X, dtype=_FLOATS, ensure_all_finite="allow-nan", reset=False)
@@ -68,7 +68,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
     def _of_channels(self, name: str, n_channels: int) -> FloatArray:
-        """Return a parameter (M,) as finite numbers, one for each channel."""
+        """Return a parameter as finite numbers (M,), one per channel."""
         given = getattr(self, name)
         try:
             values = np.asarray(given, dtype=np.float64)
@@ -84,7 +84,7 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.broadcast_to(values, n_channels).copy()
 
     def _set_scale(self, n_channels: int) -> None:
-        """Check the parameters for `n_channels` channels and store what `_forward` needs."""
+        """Check the parameters for `n_channels` channels and store the constants of `_forward`."""
         raise NotImplementedError
 
     def _forward(self, x: FloatArray) -> FloatArray:
@@ -95,13 +95,13 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 class Arcsinh(ChannelTransformer):
     """Inverse hyperbolic sine of each channel, ``arcsinh(x / cofactor)``.
 
-    It is linear for values that are small beside the cofactor, and logarithmic for large ones.
+    It is nearly linear for values well below the cofactor, and logarithmic for values well above it.
 
     Parameters
     ----------
     cofactor : float or array-like of shape (M,), default=5.0
-        Width of the linear range, one for all channels or one each. Customary are 5 in mass cytometry and
-        about 150 for fluorescence.
+        Width of the linear range, one for all channels or one per channel. Common values are 5 for mass
+        cytometry and about 150 for fluorescence.
 
     Attributes
     ----------
@@ -137,21 +137,21 @@ class Arcsinh(ChannelTransformer):
 
 
 class Logicle(ChannelTransformer):
-    """Logicle scale of each channel, which shows values around and below zero beside large ones [1]_, [2]_.
+    """Logicle scale of each channel, for values around and below zero as well as large ones [1]_, [2]_.
 
-    A value x is placed at y where the biexponential function
+    The scale maps a value x to the y at which the biexponential function
 
     .. math:: B(y) = a e^{b y} - c e^{-d y} + f
 
-    equals x. The scale is from 0 to 1: the value T is at 1, zero at (W + A) / (M + A), and values of equal
-    size on either side of zero lie at equal distances from it. Values outside this range continue the scale.
+    equals x. It maps T to 1, zero to (W + A) / (M + A), and x and -x to equal distances from there. Values
+    outside this range are mapped below 0 or above 1.
 
-    Each parameter is a number, or an array-like with one for each channel.
+    Each parameter is a number, or an array-like with one number per channel.
 
     Parameters
     ----------
     T : float or array-like of shape (n_channels,), default=262144
-        Top of the scale, the value that is placed at 1.
+        Top of the scale: the value that is mapped to 1.
     W : float or array-like of shape (n_channels,), default=0.5
         Width of the nearly linear range, in decades, from 0 to M / 2.
     M : float or array-like of shape (n_channels,), default=4.5
@@ -162,7 +162,7 @@ class Logicle(ChannelTransformer):
     Attributes
     ----------
     zero_ : ndarray of shape (n_channels,)
-        The place of zero in each channel.
+        The position of the value zero on the scale of each channel.
     n_features_in_ : int
         Number of channels.
     feature_names_in_ : ndarray of shape (n_channels,)
@@ -206,8 +206,8 @@ class Logicle(ChannelTransformer):
                 )
         whole = decades + negative
         zero = (negative + width) / whole
-        # b and d of the biexponential. With w = W / (M + A), d solves 2 ln(d / b) + w (b + d) = 0, so that
-        # the second derivative is zero at the place of zero; in terms of w d / 2 that is Lambert's equation.
+        # b and d of the biexponential. With w = W / (M + A), d solves 2 ln(d / b) + w (b + d) = 0, so that B
+        # has no curvature at x = 0; in terms of w d / 2 that is Lambert's equation.
         rise = whole * np.log(10.0)
         half = 0.5 * width * np.log(10.0)
         ratio = np.ones(n_channels)  # d / b
@@ -219,17 +219,17 @@ class Logicle(ChannelTransformer):
         self.zero_ = zero
 
     def _biexponential(self, u: FloatArray) -> FloatArray:
-        """Return B at a distance u ≥ 0 from zero.
+        """Return B at a distance u ≥ 0 from the position of zero.
 
-        B is zero at u = 0, which determines f, and so is its second derivative, which determines the ratio of
-        the two terms. Without f there is no difference of large numbers.
+        B vanishes at u = 0, which determines f, and so does its second derivative, which determines the
+        ratio of its two terms. In terms of expm1, f drops out, and no large numbers cancel.
         """
         grown, decayed = np.expm1(self._rise * u), np.expm1(-self._fall * u)
         return self._height * (grown - decayed / self._ratio**2)
 
     def _forward(self, x: FloatArray) -> FloatArray:
         target = np.abs(x) / self._height
-        # Both bounds are above the solution, one near it for large values and one for small ones.
+        # Two upper bounds of the solution: the first is close for large values, the second for small ones.
         slope = self._rise * (1.0 + 1.0 / self._ratio)
         u = np.minimum(np.log1p(target) / self._rise, target / slope)
         for _ in range(_STEPS):

@@ -1,4 +1,4 @@
-"""Row sources: opened files and arrays, read in blocks, in the same order in every pass."""
+"""Row sources: files and arrays that are read in blocks, in the same order in every pass."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ import numpy as np
 from .._errors import Argument, ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Answer, Block
 from .arrow import NUMERIC, kind_of, stamp
-from .labels import reader_of
+from .labels import label_parser
 from .preparation import Preparation, scale_in_words, scale_of, transformer_of
 from .readers import COLUMNS, Reader, Values, values_of
 
-# A fit keeps rows of several files, or on another scale, in memory after its first pass if they need at most
-# this many bytes.
+# Largest size of rows that a fit keeps in memory after its first pass, if they are in several files or on
+# another scale, and therefore slow to read again.
 CACHED_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Source:
-    """Rows that are read in blocks, which may span files; `open_rows` makes one."""
+    """Rows that are read in blocks, which may span files; made by `open_rows`."""
 
     name: str
-    # A reader for each file, by the name of its group; arrays and tables in memory have one reader.
+    # A reader per file, by the name of the group; arrays and tables in memory have one reader.
     readers: dict[str, Reader]
     chunk_rows: int
     # Whether the label of a row is the name of its reader.
     by_file: bool = False
-    # Settings that the user left open: a model applies its own preparation to files and data frames.
+    # Settings left open by the user: for files and data frames, a model takes them from its preparation.
     automatic: frozenset[str] = frozenset()
-    # Scale of the features that are numbers, Arcsinh or Logicle; None for values as they are.
+    # Scale of the numeric features, Arcsinh or Logicle; None for untransformed values.
     transform: Any = None
-    # Type of the rows before some features were taken; None if all are there.
+    # Type of the rows before features were taken from them; None if that did not happen.
     precision: np.dtype[Any] | None = None
-    # Labels (N,) and weights (N,): the name of a column of tables, or values from elsewhere, which take
-    # precedence.
+    # Columns of tables with labels and weights.
     label: str | None = None
     weight: str | None = None
+    # Labels (N,) and weights (N,) from elsewhere, which take precedence.
     labels: Values | None = None
     weights: Values | None = None
-    # The distinct labels of text files, as text: together they decide whether labels are numbers.
-    words: frozenset[str] | None = None
+    # Distinct labels of text files, as text: all of them together decide whether labels are numbers.
+    label_texts: frozenset[str] | None = None
     # Columns that held labels or weights before; they do not become features.
-    aside: frozenset[str | None] = frozenset()
-    # If given, the first pass encodes labels as indices into these classes (L,) and keeps the codes of each
-    # block by its number.
+    excluded: frozenset[str | None] = frozenset()
+    # If given, the first pass encodes labels as indices into these classes (L,).
     classes: np.ndarray | None = None
+    # Codes of the labels of each block, by number.
     codes: dict[int, np.ndarray] = field(default_factory=dict)
-    # Blocks that have been read, by number, without their labels.
+    # Blocks kept in memory, by number, without labels.
     cached: dict[int, Block] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -65,8 +65,8 @@ class Source:
     @cached_property
     def _aligned(self) -> list[Reader]:
         """The readers, with the same features in the same order."""
-        excluded = {self.label, self.weight, *self.aside}
-        first, *others = (reader.without(excluded) for reader in self.readers.values())
+        not_features = {self.label, self.weight, *self.excluded}
+        first, *others = (reader.without(not_features) for reader in self.readers.values())
         for other in others:
             for difference in other.differences(first):
                 raise ArgumentError("Files disagree: ", *difference)
@@ -107,69 +107,69 @@ class Source:
 
     @property
     def usual_scale(self) -> str | None:
-        """The scale that a fit takes unless one is chosen; None for values as they are."""
+        """Default scale of a fit; None for untransformed values."""
         return next(iter(self.readers.values())).usual_scale
 
     @property
     def preparation(self) -> Preparation | None:
-        """How values are prepared as they are read; None if they are not."""
+        """How values are transformed and encoded while they are read; None if they are not."""
         found = self._aligned[0].preparation
         if self.transform is None:
             return found
         return {**(found or {}), "transform": scale_of(self.transform)}
 
     def remarks(self) -> list[ArgumentWarning]:
-        """Return notes on values that became missing as rows were read."""
+        """Return notes on values that were read as missing."""
         return [note for reader in self._aligned for note in reader.remarks()]
 
     def _with(self, readers: Iterable[Reader], **changes: Any) -> Self:
-        """Return the rows of other readers of the same files."""
+        """Return the source with other readers of the same files."""
         changes = {"precision": None, "cached": {}, **changes}
         return replace(self, readers=dict(zip(self.readers, readers, strict=True)), **changes)
 
     def compensated(self, wanted: bool | str) -> Self:
-        """Return the rows with or without compensation for spill-over, 'auto' where there is a matrix."""
+        """Return the rows with or without compensation; 'auto' compensates files that have a matrix."""
         return self._with(reader.compensated(wanted) for reader in self.readers.values())
 
-    def take(self, columns: Sequence[int]) -> Self:
-        """Return the rows with some of their features, in the same blocks."""
+    def with_features(self, columns: Sequence[int]) -> Self:
+        """Return the rows with some features, given by index, in the same blocks."""
         scale = self.transform
         if scale is not None:
-            # Categories have no scale: it has parameters for the numbers alone.
+            # A scale has parameters only for features that are numbers.
             numeric = self._aligned[0].numeric or [True] * self.n_features
             numbers = np.cumsum(numeric) - 1
             scale = transformer_of(scale_of(scale, [numbers[each] for each in columns if numeric[each]]))
-        readers = (reader.take(columns) for reader in self._aligned)
+        readers = (reader.with_features(columns) for reader in self._aligned)
         return self._with(readers, transform=scale, precision=self.dtype)
 
     @property
     def _scale_by_channel(self) -> bool:
-        """Whether the scale has parameters for each channel, by position."""
+        """Whether the scale has one set of parameters per channel, by position."""
         return self.transform is not None and not isinstance(scale_of(self.transform), str)
 
     def select(self, names: Sequence[str]) -> Self:
-        """Return the rows with the features of these names, in this order."""
+        """Return the rows with the features that have these names, in this order."""
         if not self._scale_by_channel:
             return self._with(reader.select(names) for reader in self.readers.values())
         known = self.feature_names or []
         missing = [name for name in names if name not in known]
         if missing:
             raise ArgumentError(
-                f"{self.name} was opened with the features {known[:20]}, without {missing[0]!r}. Choose them "
-                "with ",
+                f"{self.name} was opened with the features {known[:20]}, without {missing[0]!r}. Choose "
+                "features with ",
                 COLUMNS,
                 ".",
             )
-        return self.take([known.index(name) for name in names])
+        return self.with_features([known.index(name) for name in names])
 
     def encoded(self, columns: Mapping[str, Any], missing: Sequence[str] = ()) -> Self:
-        """Return the rows with the features of columns whose kinds are known, see `skmix.io.encoding`."""
+        """Return the rows with columns of known kinds encoded, see `skmix.io.encoding`."""
         if self._scale_by_channel and list(columns) != self._aligned[0].column_names:
             return self.select(list(columns))
         return self._with(reader.encoded(columns, missing) for reader in self.readers.values())
 
     def chosen(self, columns: Sequence[int | str]) -> Self:
-        """Return the rows with the features that a user chose, by name where they have names."""
+        """Return the rows with the features that a user chose: by name if they have names, else by index."""
         if isinstance(columns, str) or not len(columns):
             raise ValueError(f"columns must be a list of at least one column, got {columns!r}.")
         if len(set(columns)) < len(columns):
@@ -183,7 +183,7 @@ class Source:
                 raise ValueError(
                     f"columns has {column!r}, but {self.name} has columns 0 to {self.n_features - 1}."
                 )
-        return self.take([int(column) for column in columns])
+        return self.with_features([int(column) for column in columns])
 
     # ------------------------------------------------------------ labels and weights
 
@@ -193,7 +193,7 @@ class Source:
         return self.by_file or self.label is not None or self.labels is not None
 
     def labelled(self, y: Any) -> Self:
-        """Return the rows with labels: an array, its file or the name of a column of all tables."""
+        """Return the rows with labels: an array, its file, or the name of a column that all tables have."""
         if not self._is_column(y):
             return replace(self, labels=self._for_each_row(y, "labels", "labels"), by_file=False)
         rule = "labels must be whole numbers, strings or booleans"
@@ -204,13 +204,13 @@ class Source:
                 raise ValueError(
                     f"Labels differ in kind: column {y!r} is {one} in {first} and {type_} in {other}."
                 )
-        words = [reader.label_words(y) for reader in self.readers.values()]  # type: ignore[attr-defined]
+        texts = [reader.label_texts(y) for reader in self.readers.values()]  # type: ignore[attr-defined]
         return replace(
             self,
             label=y,
             labels=None,
             by_file=False,
-            words=None if None in words else frozenset().union(*words),
+            label_texts=None if None in texts else frozenset().union(*texts),
             cached={},
         )
 
@@ -229,7 +229,7 @@ class Source:
         return isinstance(values, str) and all(reader.is_table for reader in self.readers.values())
 
     def _types_of(self, column: str, kinds: Sequence[str], rule: str) -> dict[str, Any]:
-        """Return the Arrow types of a column by file, which must be of one of these kinds."""
+        """Return the Arrow types of a column by file; raise ValueError unless they are of these kinds."""
         types = {reader.name: reader.type_of(column) for reader in self.readers.values()}  # type: ignore[attr-defined]
         for name, type_ in types.items():
             if kind_of(type_) not in kinds:
@@ -241,19 +241,19 @@ class Source:
         if values.shape != (self.n_rows,):
             raise ValueError(
                 f"{self.name} has {self.n_rows} rows, but {values.name} has shape {values.shape}: "
-                f"give {what} for each row."
+                f"give {what}, one for each row."
             )
         return values
 
     def unlabelled(self) -> Self:
         """Return the rows without labels and weights; their columns do not become features."""
-        found = replace(self, label=None, weight=None, labels=None, weights=None, by_file=False, words=None)
-        aside = self.aside | {self.label, self.weight}
-        return replace(found, aside=aside, classes=None, codes={}, cached={})
+        excluded = self.excluded | {self.label, self.weight}
+        plain = replace(self, label=None, weight=None, labels=None, weights=None, by_file=False)
+        return replace(plain, label_texts=None, excluded=excluded, classes=None, codes={}, cached={})
 
     def coded(self, classes: np.ndarray) -> Self:
         """Return the rows with labels encoded as indices into `classes` (L,)."""
-        # Aligned readers have found out what their columns hold.
+        # Aligned readers have inferred the kinds of their columns.
         readers = dict(zip(self.readers, self._aligned, strict=True))
         return replace(self, readers=readers, classes=classes, codes={})
 
@@ -267,7 +267,7 @@ class Source:
     # ------------------------------------------------------------ files
 
     def each(self) -> Iterator[tuple[str, Self]]:
-        """Yield the name of each reader, and its rows."""
+        """Yield the name of each reader, and a source of its rows."""
         first = 0
         for name, reader in self.readers.items():
             labels, weights = (
@@ -286,7 +286,7 @@ class Source:
         return [*self.readers.values(), *beside]
 
     def comes_from(self, path: Path) -> bool:
-        """Return whether a path is one of the files that have the rows, their labels or weights."""
+        """Return whether rows, labels or weights are read from this file."""
         if not path.exists():
             return False
         files = {file for opened in self._opened for file in opened.stamps}
@@ -297,7 +297,7 @@ class Source:
         for opened in self._opened:
             for path, before in opened.stamps.items():
                 if not path.exists():
-                    raise ValueError(f"{path} no longer exists: files must stay while they are read.")
+                    raise ValueError(f"{path} no longer exists: files must not be moved while they are read.")
                 if stamp(path) != before:
                     raise ValueError(
                         f"{path} has changed since it was opened ({before[0]} bytes then, {stamp(path)[0]} "
@@ -316,15 +316,14 @@ class Source:
         return answer
 
     def blocks(self) -> Generator[Block, None, None]:
-        """Yield all blocks in order, after a check that the files are still as they were opened."""
-        # Rows in memory no longer depend on their files.
+        """Yield all blocks in order, after a check that the files have not changed since they were opened."""
         if not self._is_cached:
             self._check_unchanged()
         return read_ahead(self._labelled_blocks())
 
     @property
     def _is_plain(self) -> bool:
-        """Whether this is one file or array, as it is: cheap to read again, and checked by a fit."""
+        """Whether this is one untransformed file or array: cheap to read again, and checked by the fit."""
         return not self.by_file and len(self.readers) == 1 and self.transform is None
 
     @property
@@ -332,12 +331,12 @@ class Source:
         return sum(len(block.X) for block in self.cached.values()) == self.n_rows
 
     def _labelled_blocks(self) -> Iterator[Block]:
-        """Yield blocks with their weights and labels, coded if classes are given."""
+        """Yield blocks with weights and labels; labels are coded if classes are given."""
         # After an interrupted pass, only some blocks have codes.
-        known = self.labels is not None or sum(map(len, self.codes.values())) == self.n_rows
+        no_column = self.labels is not None or sum(map(len, self.codes.values())) == self.n_rows
         files, ends = np.array(list(self.readers)), np.cumsum([r.n_rows for r in self.readers.values()])
         start = 0
-        for block in self._read(None if known else self.label):
+        for block in self._read(None if no_column else self.label):
             stop = start + len(block.X)
             if self.weights is not None:
                 block = replace(block, weights=self.weights.read(start, stop).astype(np.float64))
@@ -356,11 +355,11 @@ class Source:
             start = stop
 
     def _read(self, label: str | None) -> Iterator[Block]:
-        """Yield blocks on their scale, with the labels of a column if asked."""
+        """Yield transformed blocks, with the labels of a column if it is given."""
         if self._is_cached and label is None:
             yield from self.cached.values()
             return
-        # Only a fit, which has classes, makes several passes.
+        # Only a fit makes several passes, and only a fit sets classes.
         size = self.n_rows * self.n_features * self.dtype.itemsize
         caches = not self._is_plain and self.classes is not None and size <= CACHED_BYTES
         for block in self._spanning(label):
@@ -380,8 +379,8 @@ class Source:
                 if checked:
                     has_value |= _check_finite(reader, block, start)
                 start += len(block.X)
-                if label is not None and self.words is not None:
-                    block = replace(block, names=_read_labels(block.names, self.words, label))
+                if label is not None and self.label_texts is not None:
+                    block = replace(block, names=_parse_labels(block.names, self.label_texts, label))
                 while len(block.X):
                     n_more = min(self.chunk_rows - n_waiting, len(block.X))
                     waiting.append(block.rows(slice(0, n_more)))
@@ -390,7 +389,7 @@ class Source:
                     if n_waiting == self.chunk_rows:
                         yield self._merged(waiting, number)
                         waiting, n_waiting, number = [], 0, number + 1
-            # Single rows may have no value, but a sample must have one.
+            # Single rows may have no value, but a sample must have some.
             if self.by_file and not has_value:
                 raise ValueError(f"{reader.name} has no value: all features of all its rows are NaN.")
         if waiting:
@@ -422,30 +421,30 @@ def labels_in(block: Block) -> np.ndarray:
     return block.y if block.names is None else block.names[block.y]
 
 
-def _read_labels(texts: np.ndarray | None, words: frozenset[str], column: str) -> np.ndarray | None:
-    """Return labels (C,) read from texts (C,) of a text file; None where one is missing."""
+def _parse_labels(texts: np.ndarray | None, all_texts: frozenset[str], column: str) -> np.ndarray | None:
+    """Return the labels (C,) of texts (C,), None for missing ones, given all texts of the column."""
     if texts is None:
         return None
-    read = reader_of(words, column)
-    labels = [None if text is None else read(text) for text in texts.tolist()]
+    parse = label_parser(all_texts, column)
+    labels = [None if text is None else parse(text) for text in texts.tolist()]
     return np.array(labels, dtype=object if None in labels else None if labels else "<U1")
 
 
 def read_ahead(blocks: Iterator[Block]) -> Generator[Block, None, None]:
     """Yield blocks while a thread reads the next one."""
     with ThreadPoolExecutor(1, thread_name_prefix="skmix-reader") as pool:
-        coming = pool.submit(next, blocks, None)
+        following = pool.submit(next, blocks, None)
         try:
-            while (block := coming.result()) is not None:
-                coming = pool.submit(next, blocks, None)
+            while (block := following.result()) is not None:
+                following = pool.submit(next, blocks, None)
                 yield block
         finally:
-            coming.cancel()
+            following.cancel()
 
 
 def _check_finite(reader: Reader, block: Block, start: int) -> bool:
-    """Refuse infinite values, and return whether there is any value; the block begins at row `start`."""
-    # A sum is finite when all values are, and costs one read.
+    """Refuse infinite values; return whether any value is not NaN. The block begins at row `start`."""
+    # A finite sum proves that all values are finite, and is cheap.
     with np.errstate(all="ignore"):
         if np.isfinite(block.X.sum()):
             return True
@@ -461,19 +460,19 @@ def _check_finite(reader: Reader, block: Block, start: int) -> bool:
 
 
 def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None) -> Source:
-    """Return rows with the features of a model and, where they come from files, prepared as for its fit.
+    """Return rows with the features of a model; prepare those of files as the model's fit did.
 
-    `own` is the preparation that the model keeps, and `names` are those of its features, if it has any. Rows
-    in memory are not changed. Raises ValueError if rows were opened on another scale or with other
-    compensation than those of the fit, or if the model does not say how they were prepared.
+    `own` is the preparation that the model keeps, and `names` are its feature names, if it has any. Raise
+    ValueError if scale or compensation of the rows differ from those of the fit, or if the model keeps no
+    preparation.
     """
     automatic = source.automatic
     if "transform" in automatic and own is not None:
-        # The scale of the model replaces the default one of the files.
+        # The scale of the model replaces the default scale of the files.
         source = replace(source, transform=None, cached={})
     elif "transform" in automatic and source.usual_scale is not None:
         raise ArgumentError(
-            "the model does not say on which scale it was fitted: choose that scale by ",
+            "the model does not say on which scale it was fitted: choose that scale with ",
             Argument("transform", wording="open_rows(..., transform=...)"),
             ".",
         )

@@ -1,7 +1,4 @@
-"""Tables: which of their columns are features, labels and weights; their rows are read in blocks.
-
-One reader per format returns the columns (`Table`), and one encoder makes features of them.
-"""
+"""Tables: choose columns for features, labels and weights, and read their rows in blocks."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ from .preparation import Preparation
 from .readers import NPY_DAMAGE, Reader, open_array, rows_in_block, values_of
 from .text import TextFile
 
-# What readers raise for damaged files, beside ValueError.
+# Errors that readers raise for damaged files, besides ValueError.
 _DAMAGE = (*NPY_DAMAGE, gzip.BadGzipFile, zlib.error, csv.Error, NotImplementedError)
 
 
@@ -60,13 +57,13 @@ SUFFIXES = {
     "npy": (".npy",),
     "text": (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
 }
-"""Suffixes of the names of files by format, as they are looked for in folders."""
+"""File name suffixes by format."""
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file, 'fcs', 'parquet', 'npy', 'zarr' or 'text'.
+    """Return the format of a file: 'fcs', 'parquet', 'npy', 'zarr' or 'text'.
 
-    Look at the first bytes, and then at the name, which damaged files still have.
+    The first bytes decide; if they are damaged, the name does.
     """
     if path.is_dir():
         return "zarr"
@@ -74,15 +71,17 @@ def format_of(path: Path) -> str:
         start = file.read(10)
     if start.startswith(MAGIC) and start.endswith(b"    "):
         return "fcs"
-    for magic, kind in ((b"PAR1", "parquet"), (np.lib.format.MAGIC_PREFIX, "npy")):
-        if start.startswith(magic):
-            return kind
-    return next((kind for kind, own in SUFFIXES.items() if path.name.lower().endswith(own)), "text")
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if start.startswith(np.lib.format.MAGIC_PREFIX):
+        return "npy"
+    name = path.name.lower()
+    return next((each for each, suffixes in SUFFIXES.items() if name.endswith(suffixes)), "text")
 
 
 @contextmanager
 def naming(name: str, notation: Notation) -> Iterator[None]:
-    """Put the name of the table before errors of the body, and explain those of damaged files."""
+    """Prefix errors of the body with the name of the table, and explain those of damaged files."""
     arrow_error = pyarrow().ArrowException
     try:
         yield
@@ -107,7 +106,7 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
 
 
 def check_names(names: Sequence[str], header: bool) -> dict[str, int]:
-    """Check the column names and return the position of each."""
+    """Check column names and return their positions."""
     if not names:
         raise ValueError("the file is empty.")
     positions: dict[str, int] = {}
@@ -125,7 +124,7 @@ def check_names(names: Sequence[str], header: bool) -> dict[str, int]:
 
 
 def check_named(names: Sequence[str], positions: Mapping[str, int]) -> None:
-    """Refuse a feature without a name."""
+    """Raise ColumnError if a feature has no name."""
     if "" in names:
         raise ColumnError(
             f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
@@ -142,23 +141,24 @@ class TableReader(Reader):
     """The features of a table: a Parquet file, a text file that was read, or a frame in memory."""
 
     table: Table
-    # The columns of features; None for all.
+    # The columns that features encode; None for all.
     columns: list[str] | None = None
-    # What the columns of features hold, if that is known, as from a model; and words for missing values.
-    given: dict[str, Kind] | None = None
+    # Kinds of these columns, if they are known, for example from a model; None infers them.
+    given_kinds: dict[str, Kind] | None = None
+    # Further words for missing values.
     missing: Sequence[str] = ()
-    # Features to take among those of the columns; None for all.
+    # Indices of the features to keep; None for all.
     taken: list[int] | None = None
-    # Unknown categories by column, with the number of their rows.
+    # Unknown categories by column, and the number of rows with each.
     unknown: dict[str, Counter[str]] = field(default_factory=dict)
 
     is_table = True
 
     @cached_property
     def column_names(self) -> list[str]:
-        """Names of the columns that features are made of."""
-        if self.given is not None:
-            return list(self.given)
+        """Names of the columns that features encode."""
+        if self.given_kinds is not None:
+            return list(self.given_kinds)
         names = list(self.table.types) if self.columns is None else self.columns
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
@@ -168,30 +168,30 @@ class TableReader(Reader):
     @property
     def notation(self) -> Notation:
         """How values are written."""
-        own = self.table.notation or Notation()
-        return replace(own, missing=(*own.missing, *self.missing)) if self.missing else own
+        notation = self.table.notation or Notation()
+        return replace(notation, missing=(*notation.missing, *self.missing)) if self.missing else notation
 
     @cached_property
-    def found(self) -> dict[str, Kind]:
-        """What the columns of features hold by themselves, also those of one category."""
+    def inferred_kinds(self) -> dict[str, Kind]:
+        """Kinds of the columns, inferred from their values, including columns of one category."""
         with naming(self.name, self.notation):
             types = {name: self.table.types[name] for name in self.column_names}
             batches = partial(self.table.batches, self.block_rows)
             return find_kinds(types, batches, self.notation, self.table.place)
 
     def _holds_text(self, name: str) -> bool | None:
-        """Return whether a column of features holds categories, None if it has no value."""
-        if self.found[name] is not None:
+        """Return whether a column holds categories, None if it has no value."""
+        if self.inferred_kinds[name] is not None:
             return True
         columns = (batch.column(name) for batch in self.table.batches(self.block_rows, [name]))
         return False if any(column.null_count < len(column) for column in columns) else None
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
-        """What the columns of features hold."""
-        if self.given is not None:
-            return self.given
-        kinds = without_constants(self.found)[0]
+        """Kinds of the columns that features encode."""
+        if self.given_kinds is not None:
+            return self.given_kinds
+        kinds = without_constants(self.inferred_kinds)[0]
         check_unambiguous(kinds)
         return kinds
 
@@ -205,10 +205,10 @@ class TableReader(Reader):
 
     @property
     def numeric(self) -> list[bool] | None:
-        own = are_numbers(self.kinds)
-        if all(own):
+        numeric = are_numbers(self.kinds)
+        if all(numeric):
             return None
-        return own if self.taken is None else [own[feature] for feature in self.taken]
+        return numeric if self.taken is None else [numeric[feature] for feature in self.taken]
 
     @cached_property
     def feature_names(self) -> list[str]:
@@ -225,16 +225,17 @@ class TableReader(Reader):
         )
         return np.dtype(np.float32 if single else np.float64)
 
-    def take(self, columns: Sequence[int]) -> Self:
-        own = range(self.n_features) if self.taken is None else self.taken
-        return replace(self, taken=[own[column] for column in columns], given=self.kinds)
+    def with_features(self, columns: Sequence[int]) -> Self:
+        features = range(self.n_features) if self.taken is None else self.taken
+        return replace(self, taken=[features[column] for column in columns], given_kinds=self.kinds)
 
     def select(self, names: Sequence[str]) -> Self:
         self._check_present(names)
-        return replace(self, columns=list(names), given=None, taken=None)
+        return replace(self, columns=list(names), given_kinds=None, taken=None)
 
     def without(self, names: set[str | None]) -> Self:
-        if self.columns is not None or self.given is not None or names.isdisjoint(self.table.types):
+        is_chosen = self.columns is not None or self.given_kinds is not None
+        if is_chosen or names.isdisjoint(self.table.types):
             return self
         return replace(self, columns=[name for name in self.table.types if name not in names])
 
@@ -243,10 +244,10 @@ class TableReader(Reader):
         table = self.table
         coded = [name for name, kind in columns.items() if kind is not None]
         if table.is_text and table.origin and any(kind_of(table.types[name]) != "text" for name in coded):
-            # Read categories such as 007, which were taken for numbers, as text.
+            # Categories such as 007 were parsed as numbers: read them again as text.
             as_text = replace(table.notation, as_text=(*table.notation.as_text, *coded))
             table = open_text(table.origin, as_text).table
-        return replace(self, table=table, given=dict(columns), missing=missing, taken=None, unknown={})
+        return replace(self, table=table, given_kinds=dict(columns), missing=missing, taken=None, unknown={})
 
     def remarks(self) -> list[ArgumentWarning]:
         return Encoder(self.kinds, self.notation, self.table.place, self.unknown).notes()
@@ -256,16 +257,16 @@ class TableReader(Reader):
         self._check_present([column])
         return self.table.types[column]
 
-    def label_words(self, column: str) -> frozenset[str] | None:
-        """Return the distinct labels of a column of a text file, as text; None where they have a type."""
-        if not self._is_written(column):
+    def label_texts(self, column: str) -> frozenset[str] | None:
+        """Return the distinct labels in a column of a text file, as text; None if the column has a type."""
+        if not self._is_untyped(column):
             return None
         columns = (batch.column(column) for batch in self.table.batches(self.block_rows, [column]))
         distinct = (texts_of(each.unique(), self.notation.words).to_pylist() for each in columns)
-        return frozenset(word for each in distinct for word in each if word is not None)
+        return frozenset(text for each in distinct for text in each if text is not None)
 
-    def _is_written(self, column: str) -> bool:
-        """Return whether a column has text of a text file, which may be numbers."""
+    def _is_untyped(self, column: str) -> bool:
+        """Return whether a column of a text file is read as text, whatever its values are."""
         return self.table.is_text and kind_of(self.table.types[column]) == "text"
 
     def _check_present(self, names: Sequence[str]) -> None:
@@ -297,13 +298,13 @@ class TableReader(Reader):
             yield Block(X if taken is None else X[:, taken], y, weights, names=names)
 
     def _labels(self, column: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return a column's labels (n,) and None; of text or with nulls, indices into names (C,), and these.
+        """Return the labels (n,) of a column and None; or, for text or with nulls, indices into names (C,).
 
-        Whole numbers are integers; labels of a text file are still text.
+        Whole numbers become integers; labels of a text file stay text.
         """
         import pyarrow as pa
 
-        if self._is_written(name):
+        if self._is_untyped(name):
             column = texts_of(column, self.notation.words)
         elif self.notation.numbers and kind_of(column.type) == "number":
             values = column.to_pylist()
@@ -321,10 +322,10 @@ class TableReader(Reader):
 
     def differences(self, other: Any) -> Iterator[tuple[str, ...]]:
         yield from super().differences(other)
-        if not isinstance(other, TableReader) or self.given is not None:
+        if not isinstance(other, TableReader) or self.given_kinds is not None:
             return
         for name in self.column_names:
-            if (self.found[name] is None) != (other.found[name] is None):
+            if (self.inferred_kinds[name] is None) != (other.inferred_kinds[name] is None):
                 holds = [each._holds_text(name) for each in (self, other)]
                 if None not in holds:
                     words = ["text" if text else "numbers" for text in holds]
@@ -334,18 +335,18 @@ class TableReader(Reader):
 
     @classmethod
     def with_common_features(cls, readers: list[Any]) -> list[Any]:
-        """Return tables of the same columns with the same features, those of the categories of all."""
-        if len(readers) == 1 or any(reader.given is not None for reader in readers):
+        """Return readers of the same columns that encode the categories of all tables."""
+        if len(readers) == 1 or any(reader.given_kinds is not None for reader in readers):
             return readers
         union: dict[str, Kind] = {}
         for name in readers[0].column_names:
-            own = [kind for reader in readers if (kind := reader.found[name]) is not None]
-            union[name] = sorted({*chain.from_iterable(own)}) if own else None
+            kinds = [kind for reader in readers if (kind := reader.inferred_kinds[name]) is not None]
+            union[name] = sorted({*chain.from_iterable(kinds)}) if kinds else None
         if not any(union.values()):
             return readers
-        kinds = without_constants(union)[0]
-        check_unambiguous(kinds)
-        return [replace(reader, given=kinds) for reader in readers]
+        kept = without_constants(union)[0]
+        check_unambiguous(kept)
+        return [replace(reader, given_kinds=kept) for reader in readers]
 
 
 def open_columns(table: Table) -> TableReader:
@@ -377,15 +378,15 @@ def open_text(path: Path, notation: Notation) -> TableReader:
 
 
 def named_columns(path: Path) -> Any:
-    """Read a matrix, of a .npy file or a Zarr array, as an Arrow table whose columns have numbers."""
+    """Read a .npy file or a Zarr array as an Arrow table with columns ``column_1`` and so on."""
     values = values_of(path, str(path))
-    n_features = open_array(values).n_features  # refuses what is no matrix of numbers
+    n_features = open_array(values).n_features  # refuses anything but a matrix of numbers
     rows = values.read(0, values.shape[0])
     return pyarrow().table({f"column_{i + 1}": rows[:, i] for i in range(n_features)})
 
 
 def plain_values(column: Any, name: str) -> list[Any]:
-    """Return an Arrow column (n,) as plain values, None where one is missing."""
+    """Return an Arrow column (n,) as Python values, None for missing ones."""
     import pyarrow as pa
 
     if pa.types.is_nested(column.type):

@@ -1,4 +1,4 @@
-"""The reader of text files: CSV and TSV, also compressed by gzip, parsed by Arrow."""
+"""Read text files, CSV and TSV, plain or compressed by gzip; Arrow parses them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .arrow import pyarrow
 from .encoding import Notation, is_number
 
 _SEPARATORS = ("\t", ",", ";", "|")
-# The column names of a file must be within this many of its first bytes.
+# The column names must be within this many bytes from the beginning of a file.
 _HEAD_BYTES = 1 << 22
-# Each row must fit into a block of this many bytes.
+# Arrow parses blocks of this many bytes; a row must fit into one.
 _BLOCK_BYTES = 1 << 24
-# The separator is judged by this many records.
+# The first records of a file, by which the separator is chosen.
 _HEAD_RECORDS = 20
-# Columns are taken for numbers by these records, or by fewer that have about this many cells.
+# Of these records, those within about this many cells decide which columns hold numbers.
 _HEAD_CELLS = 20_000
 
 
@@ -54,7 +54,7 @@ class TextFile:
         full = [record for record in records if record]
         self._n_blank = next((i for i, record in enumerate(records) if record), 0)
         self._has_rows = not self._is_whole or len(full) > notation.header
-        # Arrow takes a quotation mark after a blank for text.
+        # Arrow does not recognise a quotation mark after a blank.
         blanks_before_quotes = re.search(re.escape(self._separator) + ' +"', head)
         self._is_odd = self._separator == " " or blanks_before_quotes is not None
         self._is_quoted = '"' in head
@@ -66,14 +66,14 @@ class TextFile:
         self._numbers = [i for i, cells in enumerate(zip(*shown, strict=True)) if self._are_numbers(cells)]
 
     def _are_numbers(self, cells: Iterable[str]) -> bool:
-        """Return whether cells are numbers or missing, but not all of them missing."""
+        """Return whether all cells are numbers or missing, and at least one is a number."""
         known = [cell for cell in map(str.strip, cells) if cell not in self.notation.words]
         return bool(known) and all(is_number(self.notation.plain(cell)) for cell in known)
 
     def read(self) -> Any:
         """Return all columns as an Arrow table.
 
-        A last column without a name and without values, as of lines that end in a separator, is left out.
+        Drop a last column without a name and without values: its lines end in a separator.
         """
         pa = pyarrow()
         if not self._has_rows:
@@ -82,7 +82,7 @@ class TextFile:
             try:
                 table = self._parsed(self._is_quoted, self._numbers)
             except pa.ArrowInvalid:
-                # Text, and quoted values with line breaks, may begin after the first bytes.
+                # Text, or a quoted line break, occurs only after the first bytes.
                 table = self._parsed(True, ())
         except pa.ArrowInvalid:
             self._check_widths()
@@ -93,7 +93,7 @@ class TextFile:
         return table.rename_columns(self.names)
 
     def _parsed(self, is_quoted: bool, numbers: Collection[int]) -> Any:
-        """Return the table; Arrow infers the types of columns that are not known to hold numbers."""
+        """Parse the table; Arrow infers the types of columns other than `numbers`."""
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
@@ -117,7 +117,7 @@ class TextFile:
             return pacsv.read_csv(self._plain() if self._is_odd else content, read, parse, convert)
 
     def _plain(self) -> io.BytesIO:
-        """Return the rows as Arrow reads them: quoted where needed, with single separators."""
+        """Rewrite the rows for Arrow, with single separators, and quotes where they are needed."""
         plain = io.StringIO(newline="")
         with self._lines() as lines:
             rows = itertools.islice(filter(None, lines), int(self.notation.header), None)
@@ -125,7 +125,7 @@ class TextFile:
         return io.BytesIO(plain.getvalue().encode())
 
     def place(self, row: int) -> str:
-        """Return the line at which a row ends. Only errors need it, so the file is read again."""
+        """Return the line on which a row ends. Only errors need it, so the file is read again."""
         with self._lines("replace") as lines, suppress(csv.Error):
             for number, _ in enumerate(filter(None, lines)):
                 if number == row + self.notation.header:
@@ -141,7 +141,7 @@ class TextFile:
 
     @contextmanager
     def _lines(self, errors: str = "strict") -> Iterator[Any]:
-        """Open the file as records, read by Python."""
+        """Open the file as records, parsed by Python."""
         with self._bytes() as content, io.TextIOWrapper(content, self._encoding, errors, newline="") as text:
             yield _records(text, self._separator)
 
@@ -151,9 +151,10 @@ class TextFile:
             yield gzip.GzipFile(fileobj=file) if self._is_packed else file
 
     def _sniff(self, head: str) -> tuple[str, list[list[str]]]:
-        """Return the separator, given the first characters, and the first records.
+        """Return the separator and the first records, given the first characters of the file.
 
-        Unless it is given, choose the separator that gives records of equal width, and then the widest ones.
+        Unless the notation has a separator, choose the one with the most records of equal width, then the
+        widest records.
         """
         # Python refuses longer values by default.
         csv.field_size_limit(1 << 30)
@@ -178,7 +179,7 @@ class TextFile:
 
 
 def _records(lines: Iterable[str], separator: str) -> Any:
-    """Return a reader of records; blanks at the ends of lines do not separate."""
+    """Return an iterator over records; blanks at the end of a line are no separators."""
     if separator == " ":
         lines = (re.sub(r" +(?=[\r\n]*$)", "", line) for line in lines)
     return csv.reader(lines, delimiter=separator, skipinitialspace=True)

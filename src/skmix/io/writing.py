@@ -1,6 +1,6 @@
-"""Tables to files, and atomic writes: a new file is written in the same folder and renamed over the old one.
+"""Write files atomically, and tables: write a new file in the same folder, then rename it over the old one.
 
-A reader, or a run resumed after an interruption, always finds a complete file, old or new.
+An interruption leaves a complete file, old or new.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .arrow import pyarrow
 
 WRITABLE = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 """File name suffixes of tables that can be written."""
-# Rows of a text file that are written at a time.
+# How many rows of a text file to format at a time, to bound the memory.
 _BATCH_ROWS = 1 << 16
 
 
@@ -35,10 +35,10 @@ def is_device(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a new binary file that replaces `path` if the body ends without an error.
+    """Open a new binary file that replaces `path` if the body succeeds.
 
-    Where `path` is a symbolic link, the file that it points to is replaced. Devices and pipes, such as
-    ``/dev/null`` and ``/dev/stdout``, are written to directly.
+    If `path` is a symbolic link, its target is replaced. Devices and pipes, such as ``/dev/null`` and
+    ``/dev/stdout``, are written to directly.
     """
     if is_device(path):
         # A pipe's real path is not a file.
@@ -62,9 +62,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def writable_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the folder, created if missing; raise OSError if no file can be written into it.
+    """Create a folder if it is missing and return it; raise OSError if it is not writable.
 
-    Called before long work, so that it does not fail at the end.
+    Call this before long work, which would otherwise fail at the end.
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,11 +83,11 @@ def write_columns(
     Parameters
     ----------
     target : path-like or binary stream
-        The file, whose suffix determines the format (see `WRITABLE`); a stream gets CSV.
+        The file, whose suffix determines the format (see `WRITABLE`); a stream receives CSV.
     columns : mapping of str to ndarray of shape (n,)
         Columns of numbers or text.
     digits : int, default=None
-        Significant digits of numbers in text; None writes as many as are needed to read back the same number.
+        Significant digits of numbers in text files; None writes enough of them to restore the number exactly.
         Parquet files always have full precision.
 
     Examples
@@ -119,7 +119,7 @@ def write_columns(
 
 
 def check_writable(path: Path) -> str:
-    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError; devices get CSV."""
+    """Return the suffix of a table's name, one of `WRITABLE`, or raise ValueError; devices receive CSV."""
     if is_device(path):
         return ".csv"
     for ending in WRITABLE:
@@ -143,7 +143,7 @@ def _write_text(
 
 
 def _cells(values: NDArray[Any], digits: int | None) -> list[Any]:
-    """Return values (n,) as cells of a text file, empty where one is missing."""
+    """Return values (n,) as cells of a text file, empty for missing ones."""
     cells = ["" if value is None or value != value else value for value in values.tolist()]
     if digits is None or values.dtype.kind != "f":
         return cells

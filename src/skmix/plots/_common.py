@@ -1,4 +1,4 @@
-"""Shared by all plots: colours, figures and axes, ellipses and dots, and saving."""
+"""Helpers of all plots: colours, figures and axes, ellipses and dots, and saving."""
 
 from __future__ import annotations
 
@@ -21,22 +21,28 @@ else:
     Axes = Figure = Any
 
 FloatArray = NDArray[np.float64]
+# Colour, width and style of a line.
 Line = dict[str, Any]
-"""Colour, width and style of a line."""
 
+# Light grey, for rows beneath the kernels.
 ROWS_COLOUR = "0.72"
+# Dark blue, for a single series.
 INK = "#1a3a5c"
-SMALL, MEDIUM = 8, 10
-"""Font sizes of labels, ticks and notes, and of titles of panels."""
+# Font size of labels, ticks and notes.
+SMALL = 8
+# Font size of titles of panels.
+MEDIUM = 10
+# Six colours of Okabe and Ito and two of Tol: safe for colour-blind readers, and legible on white.
 CLASS_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#332288", "#882255")
-"""Six colours of Okabe and Ito and two of Tol: safe for colour-blind readers, and legible on white."""
+# Line styles that tell classes of the same colour apart.
 DASHES = ("-", "--", ":", "-.")
 LEGEND: dict[str, Any] = {"fontsize": SMALL, "title_fontsize": SMALL, "frameon": False}
+# Most dots that a vector file draws one by one; more are rasterised.
 _MAX_VECTORS = 1000
 
 
 def colour_of(number: int) -> str:
-    """Return the colour of a class or population; beyond the last, colours begin again."""
+    """Return the colour of a class or population; colours repeat after the last one."""
     return CLASS_COLOURS[int(number) % len(CLASS_COLOURS)]
 
 
@@ -61,7 +67,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 12
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, of this size in inches, that is laid out automatically and has no window."""
+    """Return an empty figure of this size in inches, with automatic layout and without a window."""
     need("matplotlib", "plot", "Plots need")
     from matplotlib.figure import Figure
 
@@ -90,7 +96,7 @@ def panels_for(
     """Return n_panels axes: the given ones, or new ones of that size (inches) in the figure or a new one."""
     if axes is not None:
         if figure is not None:
-            raise ValueError("give either axes or a figure, not both.")
+            raise ValueError("axes cannot be combined with figure.")
         given = np.atleast_1d(np.asarray(axes, dtype=object)).ravel()
         if len(given) != n_panels:
             raise ValueError(f"{n_panels} axes are needed, got {len(given)}.")
@@ -105,7 +111,7 @@ def panels_for(
 
 
 def finish(*panels: Axes, label_size: float = SMALL, outer: bool = False) -> None:
-    """Set sizes of text, and frames in grey so that data stand out; `outer` hides labels between panels."""
+    """Set font sizes and grey frames, so that data stand out; `outer` hides labels between panels."""
     for panel in panels:
         panel.title.set_fontsize(MEDIUM)
         panel.xaxis.label.set_fontsize(label_size)
@@ -128,7 +134,7 @@ def handles_of(panels: Iterable[Axes], order: Sequence[str]) -> tuple[list[Any],
 def ellipses(
     axes: Axes, means: FloatArray, covariances: FloatArray, lines: Sequence[Line], n_std: float
 ) -> None:
-    """Draw the ellipses of kernels in the plane: means (K, 2), covariances (K, 2, 2), a line each."""
+    """Draw kernels of means (K, 2) and covariances (K, 2, 2) as ellipses, each with its own line style."""
     from matplotlib.patches import Ellipse
 
     variances, directions = np.linalg.eigh(covariances)

@@ -16,7 +16,7 @@ from ._common import FloatArray
 
 Feature = int | str
 
-# Prevents features that hardly vary from dominating the directions of difference.
+# Added to within-kernel variances, so that features that hardly vary do not dominate the directions.
 _RIDGE = 1e-4
 
 
@@ -27,12 +27,12 @@ class DrawnKernels:
     classes: list[Any]
     weights: FloatArray  # (K, L)
     prior: FloatArray  # (L,)
-    shares: FloatArray  # (L,): of the classes in the rows that are not background
+    shares: FloatArray  # (L,): of the classes among the rows that are not background
     means: FloatArray  # (K, M)
-    stored: FloatArray  # covariances in the form of their structure
+    stored: FloatArray  # covariances, in the shape of their structure
     structure: Structure
-    names: list[str]
-    columns: list[int]  # of these features in X
+    names: list[str]  # (M,)
+    columns: list[int]  # (M,): columns of these features in X
 
     def weights_of(self, label: Hashable | None) -> FloatArray:
         """Return the weights (K,) of one class; for None, those of the prior mixture of classes."""
@@ -60,8 +60,9 @@ class DrawnKernels:
     def separation(self) -> FloatArray:
         """Return how far apart the kernels are in each feature (M,), from 0 to 1.
 
-        The mean of δ² / (1 + δ²) over kernels by weight, where δ is a mean's distance from the overall mean
-        in standard deviations within kernels. An outlying kernel counts no more than its weight.
+        This is the weighted mean of δ² / (1 + δ²) over kernels, where δ is the distance of a kernel's mean
+        from the overall mean, in standard deviations within kernels. It bounds the effect of outlying kernels
+        by their weight.
         """
         weights, offsets, within = self._scatter()
         squares = offsets**2
@@ -73,10 +74,10 @@ class DrawnKernels:
         return sorted(np.argsort(-self.separation(), kind="stable")[:n_features].tolist())
 
     def directions_of_difference(self, n_directions: int) -> FloatArray:
-        """Return directions (F, M) along which the kernels differ most, each of unit variance within them.
+        """Return directions (F, M) along which the kernels differ most, of unit variance within kernels.
 
-        Linear discriminants with kernels in place of classes, where again an outlying kernel counts no more
-        than its weight. F is at most M and K − 1.
+        They are linear discriminants with kernels instead of classes; as in `separation`, the effect of
+        outlying kernels is bounded. F is at most M and K − 1.
         """
         n_kernels, n_features = self.means.shape
         weights, offsets, within = self._scatter()
@@ -109,7 +110,7 @@ class DrawnKernels:
 
 
 def drawn_kernels(model: Any) -> DrawnKernels:
-    """Return the kernels of a fitted model; refuse one with several feature sets."""
+    """Return the kernels of a fitted model; raise ValueError if it has several feature sets."""
     sets = kernel_sets(model)
     if len(sets) > 1:
         raise ValueError(
@@ -120,7 +121,7 @@ def drawn_kernels(model: Any) -> DrawnKernels:
 
 def kernel_sets(model: Any) -> list[DrawnKernels]:
     """Return the kernels of each feature set of a fitted model; without feature sets, a list of one."""
-    # A record of fitted parameters, as the paper's study has them, is no estimator.
+    # The paper's study passes records of fitted parameters, which are not estimators.
     if hasattr(model, "fit"):
         check_is_fitted(model)
     names = feature_names(model)
@@ -146,7 +147,7 @@ def kernel_sets(model: Any) -> list[DrawnKernels]:
 
 
 def _without_background(prior: FloatArray, part: Any) -> FloatArray:
-    """Return the shares (L,) of the classes in the rows that are not background."""
+    """Return the shares (L,) of the classes among the rows that are not background."""
     left = prior * (1.0 - np.asarray(getattr(part, "background_weights_", 0.0)))
     return left / left.sum()
 
@@ -157,7 +158,7 @@ def chosen_model(model: Any) -> Any:
 
 
 def feature_names(model: Any) -> list[str] | None:
-    """Return the names of the features of `chosen_model`, if they have any."""
+    """Return the names of the features of `chosen_model`, or None if they have none."""
     names = getattr(model, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
     change = getattr(model, "feature_map_", None)
@@ -169,16 +170,16 @@ def feature_names(model: Any) -> list[str] | None:
 
 
 def rows_of(model: Any, X: ArrayLike) -> FloatArray:
-    """Return rows (n, M) of a model's features, prepared as for its fit; names of columns must be its own."""
+    """Return rows (n, M) prepared as for the fit of a model; a table must have the columns of the fit."""
     if not hasattr(model, "n_features_in_"):  # a record of fitted parameters
         return np.asarray(X, dtype=np.float64)
     return enter(model if hasattr(X, "columns") else without_names(model), X).gathered()
 
 
-def part_label(part: Any, kind: str = "kernel") -> str:
-    """Return the label of a kernel, such as k0, of a population, such as 0, or of the background."""
-    # A bare number would be read as a share, a class or a population.
-    return f"k{part}" if kind == "kernel" and part != "background" else str(part)
+def short_name(name: Any, noun: str = "kernel") -> str:
+    """Return the short name of a kernel, such as k0, of a population, such as 0, or of the background."""
+    # A bare number would be read as a weight, a class or a population.
+    return f"k{name}" if noun == "kernel" and name != "background" else str(name)
 
 
 def numbered(column: int) -> str:

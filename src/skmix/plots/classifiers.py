@@ -1,4 +1,4 @@
-"""Plots of classifiers: confusion matrices, reliability, and candidates of a search."""
+"""Plots of classifiers: confusion matrices, reliability, and the candidates of a search."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from ..io.labels import check_length
 from ..metrics import reliability_bins
 from ._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, finish, panels_for
 
+# Most classes of a confusion matrix in which numbers are legible.
 _MAX_WRITTEN = 30
-"""Rows or columns of a matrix whose cells contain numbers."""
+# Most class names along an axis.
 _MAX_TICKS = 45
+# Width of a small letter, in inches.
 _LETTER = 0.075
-"""Inches of a small letter."""
 
 
 def plot_confusion(
@@ -48,7 +49,7 @@ def plot_confusion(
     """
     counts = np.asarray(matrix)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not len(counts):
-        raise ValueError(f"a confusion matrix is square, got shape {counts.shape}.")
+        raise ValueError(f"a confusion matrix must be square, got shape {counts.shape}.")
     if not np.all(np.isfinite(counts)) or counts.min() < 0:
         raise ValueError("a confusion matrix must have finite counts that are not negative.")
     names = [str(label) for label in (range(len(counts)) if labels is None else labels)]
@@ -168,7 +169,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
     evaluated = scores[~screened & np.isfinite(scores)]
     if not len(evaluated):
         raise ValueError("no candidate has a score: no row could be held out.")
-    # Bad candidates of the screening would squeeze the others.
+    # Cut the axis below the candidates of all folds: poor ones of the screening would compress the rest.
     span = max(float(np.ptp(evaluated)), 1e-3 * abs(float(evaluated.max())), 1e-12)
     bottom = float(evaluated.min()) - 0.5 * span
     own = np.array([params["kernels"] == "own" for params in results["params"]])
@@ -194,7 +195,7 @@ def plot_search(search: Any, *, axes: Axes | None = None, figure: Figure | None 
 
 
 def _family(params: dict[str, Any]) -> str:
-    """Return what a candidate takes of rows, in a few words on several lines."""
+    """Return the features of a candidate in a few words on several lines."""
     if params["feature_sets"] is not None:
         return "feature\nsets"
     parts = [params[name] for name in ("transform", "reduction") if params[name] != "none"]
@@ -202,6 +203,6 @@ def _family(params: dict[str, Any]) -> str:
 
 
 def _ticks(names: list[str]) -> dict[str, Any]:
-    """Return the cells whose names are written, all or evenly spaced ones, and their names."""
+    """Return tick positions and labels for all names or, if they are many, for evenly spaced ones."""
     shown = range(0, len(names), -(-len(names) // _MAX_TICKS))
     return {"ticks": shown, "labels": [names[cell] for cell in shown]}

@@ -1,4 +1,4 @@
-"""Kernels of a fitted model as ellipses, with line styles for a class's weights, in every plane."""
+"""Plots of a model's kernels as ellipses, with line styles for the weights of a class."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ Style = Literal["paper", "accessible"]
 
 # Weights at which the line style of a kernel changes, as in the paper's table 7.
 STEPS = (0.0, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5)
+# Their names in legends.
 STEP_NAMES = ("< 0.01", "0.01 – 0.1", "0.1 – 0.2", "0.2 – 0.3", "0.3 – 0.4", "0.4 – 0.5", "≥ 0.5")
+# Line widths of the steps, by style.
 WIDTHS: dict[str, tuple[float, ...]] = {
     "paper": (0.5, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0),
     "accessible": (0.7, 0.9, 1.2, 1.6, 2.1, 2.7, 3.4),
 }
+# Colours of the steps, by style. The accessible ones decrease in lightness, so that the order is visible to
+# colour-blind readers and in grey; the lightest has a contrast of 3 to 1 against white.
 COLOURS: dict[str, tuple[str, ...]] = {
     "paper": ("yellow", "green", "cyan", "magenta", "red", "blue", "black"),
-    # Decreasing lightness, so that the order is visible to colour-blind readers and in grey; the lightest has
-    # a contrast of 3 to 1 against white.
     "accessible": ("#ed6925", "#d44842", "#b73557", "#932667", "#6a176e", "#420a68", "#160b39"),
 }
+# Most features of a new figure, unless they are given: panels of more are too small.
 _MAX_FEATURES = 8
-"""Features that a new figure shows at most, unless they are given."""
 
 
 def draw_kernels(
@@ -60,17 +62,17 @@ def draw_kernels(
     colours: Sequence[int] | NDArray[np.integer] | None = None,
     n_std: float = 1.0,
 ) -> Axes:
-    """Draw a fitted model's kernels as ellipses, their lines showing the weights in one class.
+    """Draw a fitted model's kernels as ellipses, with line styles that show the weights of a class.
 
-    The heaviest is on top. In one feature, kernels are curves: the density of the class, and the contribution
-    of each kernel.
+    The heaviest kernel is on top. With one feature, kernels are curves: the density of the class, and the
+    contribution of each kernel.
 
     Parameters
     ----------
     model : fitted SharedKernelMixture, SharedKernelClassifier or GaussianMixture, or GroupModel of a study
         The model, of any covariance type.
     label : hashable, default=None
-        Class whose weights determine the lines; None averages the classes by their priors.
+        Class whose weights determine the line styles; None averages the classes by their priors.
     axes : matplotlib axes, default=None
         Where to draw; None makes a new figure.
     features : sequence of one or two of int or str, default=None
@@ -80,15 +82,15 @@ def draw_kernels(
         'accessible' has colours of decreasing lightness that are safe for colour-blind readers and legible on
         white; 'paper' has the widths and colours of the paper's table 7, yellow among them.
     colours : sequence of K int, default=None
-        Numbers of colours, such as the population of each kernel (``populations.of_kernels``). Lines then
-        show these instead of the weights.
+        Number of each kernel's colour, such as its population (``populations.of_kernels``). Lines then show
+        colours instead of weights.
     n_std : float, default=1.0
         Distance of the ellipses from the means, in standard deviations.
     """
     kernels = drawn_kernels(model)
     chosen = range(min(2, len(kernels.names))) if features is None else features
     if not 1 <= len(chosen) <= 2:
-        raise ValueError(f"kernels are drawn in one feature or in two, got {len(chosen)}.")
+        raise ValueError(f"features must be one or two, got {len(chosen)}.")
     columns = [kernels.feature(feature) for feature in chosen]
     weights = kernels.weights_of(label)
     lines = [_line_of(weight, style) for weight in weights]
@@ -112,7 +114,7 @@ def _draw(
     lines: Sequence[Line],
     n_std: float,
 ) -> None:
-    """Draw kernels of weights (K,), means (K, F) and covariances (K, F, F) in F features, one or two."""
+    """Draw kernels of weights (K,), means (K, F) and covariances (K, F, F), where F is one or two."""
     order = np.argsort(weights, kind="stable")
     weights, means, covariances = weights[order], means[order], covariances[order]
     lines = [lines[k] for k in order]
@@ -120,14 +122,14 @@ def _draw(
         ellipses(axes, means, covariances, lines, n_std)
         return
     deviations = np.sqrt(covariances[:, 0])
-    # Points around every kernel that matters, so that narrow ones are visible too.
+    # Points around every kernel of some weight, so that narrow ones are visible too.
     seen = weights >= min(STEPS[1], weights.max())
     grid = np.unique(means[seen] + deviations[seen] * np.linspace(-4.0, 4.0, 201))
-    parts = weights[:, None] * norm.pdf(grid, means, deviations)
-    for part, line in zip(parts, lines, strict=True):
-        axes.plot(grid, part, **line)
-    # Below the parts, so that a kernel that makes up the whole density remains visible.
-    axes.plot(grid, parts.sum(axis=0), color="0.35", lw=5.0, alpha=0.35, label="all kernels", zorder=1.5)
+    curves = weights[:, None] * norm.pdf(grid, means, deviations)
+    for curve, line in zip(curves, lines, strict=True):
+        axes.plot(grid, curve, **line)
+    # Beneath the kernels, so that a kernel that makes up the whole density remains visible.
+    axes.plot(grid, curves.sum(axis=0), color="0.35", lw=5.0, alpha=0.35, label="all kernels", zorder=1.5)
     axes.set_ylim(bottom=0.0)
 
 
@@ -154,7 +156,7 @@ def _step_of(weight: float) -> int:
 
 
 def _line_of(weight: float, style: str) -> Line:
-    """Return the line of a weight."""
+    """Return the line style of a weight."""
     if style not in COLOURS:
         raise ValueError(f"style={style!r} is not one of {', '.join(map(repr, COLOURS))}.")
     step = _step_of(weight)
@@ -192,10 +194,10 @@ def plot_projections(
     X : array-like of shape (n, M), default=None
         Rows to show beneath the kernels.
     y : sequence of n labels, default=None
-        Labels of the rows; with them and a `label`, only that class's rows are shown.
+        Labels of the rows; with a `label`, only the rows of that class are shown.
     axes : axes or array of axes, default=None
         Axes to draw into, one for each pair of features in the order (0, 1), (0, 2), …, (1, 2), …; None makes
-        a new figure with a legend of the lines.
+        a new figure with a legend.
     figure : matplotlib figure, default=None
         An empty figure for panels and legend, instead of `axes`.
     features : sequence of int or str, default=None

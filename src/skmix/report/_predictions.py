@@ -13,7 +13,7 @@ from sklearn.utils import gen_batches
 from ..estimators.decisions import with_outliers
 from ..plots._models import chosen_model
 
-# Between two reports of progress.
+# Rows between two reports of progress.
 _ROWS_AT_A_TIME = 1 << 14
 
 
@@ -52,16 +52,16 @@ def predict_columns(
     """
     asked: dict[str, Any] = {"posteriors": model.predict_proba, "log_density": model.score_samples}
     if not is_classifier(model):
-        # Where a row is background, all kernels have probability zero; `predict` still names one.
+        # For background rows, all kernels have probability zero; `predict` still names one.
         asked["kernel"] = model.predict
     blocks = []
-    # An empty table has the columns of one with a row.
+    # An empty table still needs its columns: predict one row and drop it.
     some = X if len(X) else np.zeros((1, X.shape[1]))
     for rows in gen_batches(len(some), _ROWS_AT_A_TIME):
         blocks.append([ask(some[rows]) for ask in asked.values()])
         if progress is not None:
             progress(rows.stop / len(some))
-    answers = (np.concatenate(parts)[: len(X)] for parts in zip(*blocks, strict=True))
+    answers = (np.concatenate(each)[: len(X)] for each in zip(*blocks, strict=True))
     found = dict(zip(asked, answers, strict=True))
     posteriors, densities = found.pop("posteriors"), found.pop("log_density")
     columns: dict[str, NDArray[Any]] = found

@@ -1,4 +1,4 @@
-"""A fitted model as plain values."""
+"""Descriptions of fitted models as plain values."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SERVED = 0.01
 def describe(model: Any) -> dict[str, Any]:
     """Return a description of a fitted model as numbers, strings, lists and dictionaries, ready for JSON.
 
-    If several models are averaged, `n_members` is their number, and the rest is about the best of them.
+    If several models are averaged, `n_members` is their number, and the rest describes the best of them.
     `feature_sets` has the features, kernels and weights of each feature set; `n_shared` of its kernels have a
-    weight of 0.01 or more in at least two classes. `settings` are those that differ from their defaults.
+    weight of at least 0.01 in two or more classes. `settings` differ from their defaults.
     """
     names = [str(name) for name in getattr(model, "feature_names_in_", [])]
     names = names or list(map(numbered, range(int(model.n_features_in_))))
@@ -82,7 +82,7 @@ def _listed(part: Any, name: str) -> list[float] | None:
 
 
 def traits(described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what a described model has beside Gaussian kernels that all classes share, as names and text."""
+    """Return the tails, background and shifts of a described model, as pairs of name and text."""
     found = []
     for name, what, scale in (
         ("degrees", ("kernels", "Student’s t, {} degrees of freedom"), 1.0),
@@ -93,7 +93,7 @@ def traits(described: dict[str, Any]) -> list[tuple[str, str]]:
             ends = dict.fromkeys(f"{end:.3g}" for end in (min(values), max(values)))
             found.append((what[0], what[1].format(" to ".join(ends))))
     if described["group_shift"] is not None:
-        text = f"means of each group, drawn to the common ones by {described['group_shift']:g} rows"
+        text = f"own means of each group; the prior on shifts counts as {described['group_shift']:g} rows"
         found.append(("shifts", text))
     return found
 
@@ -101,7 +101,7 @@ def traits(described: dict[str, Any]) -> list[tuple[str, str]]:
 def settings_of(model: Any) -> dict[str, Any]:
     """Return the parameters that differ from their defaults, as values for JSON or as text.
 
-    Those of an estimator inside have its name before theirs, as in ``set_params``.
+    Parameters of a nested estimator are prefixed with its name, as in ``set_params``.
     """
     default = type(model)().get_params(deep=False)
     settings: dict[str, Any] = {}
@@ -116,7 +116,7 @@ def settings_of(model: Any) -> dict[str, Any]:
 
 
 def _classes(model: Any) -> list[dict[str, Any]]:
-    """Return label, rows and prior of each class; nothing for a mixture of one class."""
+    """Return label, rows and prior of each class; an empty list for a mixture of one class."""
     if not is_classifier(model) and len(getattr(model, "classes_", [0])) == 1:
         return []
     counts = getattr(model, "class_count_", np.full(len(model.classes_), np.nan))

@@ -24,17 +24,17 @@ from .rendering import render_page
 class Evaluation:
     """Measures of a classifier on labelled rows.
 
-    The predicted class is the one of largest posterior probability. A classifier with an `outlier_label`
-    predicts no class for rows below its threshold: such a refused row is an error in the accuracy, and missed
-    in the recall and the Jaccard index of its class. The log-loss and the calibration are those of the
-    probabilities, of all rows.
+    The predicted class is the one with the largest posterior probability. A classifier with an
+    `outlier_label` predicts no class for rows below its threshold: such a refused row counts as an error in
+    the accuracy, and as missed in the recall and the Jaccard index of its class. The log-loss and the
+    calibration use the probabilities of all rows.
 
     With weights, a row of weight 2 counts as two rows everywhere below, and one of weight 0 not at all.
 
     Attributes
     ----------
     n_rows : int or float
-        Number n of rows; a float where weights are not whole numbers, as in `confusion`.
+        Number n of rows; a float if weights are not whole numbers, as in `confusion`.
     classes : tuple of str
         The L classes.
     accuracy : float
@@ -46,7 +46,7 @@ class Evaluation:
     calibration_error : float
         Expected calibration error over ten bins.
     confusion : ndarray of shape (L, L)
-        Counts; rows are true classes, columns predicted ones. Refused rows are in none of them.
+        Counts; rows are true classes, columns predicted ones. Refused rows are left out.
     precision, recall, iou : ndarray of shape (L,)
         Precision, recall and Jaccard index of each class; NaN where the denominator is zero.
     reliability : list of ReliabilityBin
@@ -118,7 +118,7 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
     y : array-like of shape (n,)
         Their labels.
     sample_weight : array-like of shape (n,), default=None
-        How often each row counts; None for once.
+        How often each row counts; None counts each once.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
         below = model.score_samples(X) < threshold
         outliers = float(np.average(below, weights=weights))
         if getattr(chosen_model(model), "outlier_label", None) is not None:
-            # `predict` names no class for them.
+            # `predict` returns no class for these rows.
             taken = np.where(below, -1, taken)
             refused = np.bincount(codes[below], weights[below], len(every)).astype(weights.dtype)
     named = taken >= 0
@@ -178,7 +178,7 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """Probabilities (n, L) of all rows, each by a model that was not fitted to it, as those of one model."""
+    """Held-out probabilities (n, L) of several models, as if one model had predicted them."""
 
     classes_: NDArray[Any]
     probabilities: NDArray[np.float64]
@@ -196,16 +196,16 @@ def cross_validate(
     *,
     splits: Sequence[Split],
 ) -> tuple[Evaluation, list[float]]:
-    """Evaluate fits of a classifier on the rows that are held out of them.
+    """Evaluate a classifier by cross-validation.
 
-    Each split has the numbers of the training rows and of the held-out rows of a fit. Rows without a label
-    are never held out. Returns the evaluation of all held-out rows, and the accuracy of each fit.
+    Each split has the indices of the training rows and of the held-out rows of a fit. Rows without a label
+    are never held out. Return the evaluation of all held-out rows, and the accuracy of each fit.
     """
     found, accuracies = [], []
     with progress_bar("cross-validating", len(splits)) as progress:
         for training, held in splits:
             own, tested = (
-                None if sample_weight is None else sample_weight[part] for part in (training, held)
+                None if sample_weight is None else sample_weight[rows] for rows in (training, held)
             )
             model = clone(estimator).fit(X[training], y[training], sample_weight=own)
             accuracies.append(evaluate(model, X[held], y[held], tested).accuracy)
@@ -222,8 +222,8 @@ def _plain(count: Any) -> float:
     return int(count) if isinstance(count, (int, np.integer)) else float(f"{count:.12g}")
 
 
-def _share(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[np.float64]:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+def _share(counts: NDArray[Any], totals: NDArray[Any]) -> NDArray[np.float64]:
+    return np.divide(counts, totals, out=np.full(len(counts), np.nan), where=totals > 0)
 
 
 def evaluation_page(evaluation: Evaluation, *, title: str) -> str:

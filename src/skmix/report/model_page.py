@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..engine.model import IntArray
 from ..io.labels import check_length
 from ..plots._common import CLASS_COLOURS, FloatArray
-from ..plots._models import DrawnKernels, chosen_model, kernel_sets, part_label, rows_of
+from ..plots._models import DrawnKernels, chosen_model, kernel_sets, rows_of, short_name
 from ..plots.kernels import STEPS
 from .description import describe, serving, traits
 from .rendering import (
@@ -26,14 +26,16 @@ from .rendering import (
     significant,
 )
 
+# Most rows on a page: more make it larger, but not clearer.
 _MAX_ROWS = 3000
-"""More rows would make the page larger, but not clearer."""
+# Most features and axes that a page offers.
 _MAX_FEATURES = 40
+# Most entries of covariances on a page: about half a megabyte.
 _MAX_ENTRIES = 80_000
-"""Entries of covariances: about half a megabyte."""
+# Most directions of difference that a page offers as axes.
 _MAX_AXES = 4
+# Most features whose planes are shown side by side.
 _MAX_PLANES = 6
-"""Features whose planes are shown side by side."""
 
 
 def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLike | None = None) -> str:
@@ -42,7 +44,7 @@ def model_page(model: Any, *, title: str, X: ArrayLike | None = None, y: ArrayLi
     Parameters
     ----------
     model : fitted SharedKernelClassifier, SharedKernelMixture, GaussianMixture, or a search for one
-        The model, of any covariance type and number of features, with feature sets or without.
+        The model, of any covariance type and number of features, with or without feature sets.
     title : str
         Title of the page.
     X : array-like of shape (n, M), default=None
@@ -88,7 +90,7 @@ def model_data(
             *([each[name] for each in described["feature_sets"]] for name in ("n_kernels", "n_shared"))
         ),
         "n_features": [len(kernels.names) for kernels in sets],
-        # As many kernels of equal weight have the same entropy.
+        # This many kernels of equal weight have the same entropy.
         "n_effective": [number_text(np.exp(entropy(kernels.weights_of(None))), 1) for kernels in sets],
         "n_parameters": described["n_parameters"],
         "settings": _settings(model, described),
@@ -146,7 +148,7 @@ def _class(sets: Sequence[DrawnKernels], c: int, name: str, count: float | None)
         "count": "–" if count is None else f"{count:g}",
         "used": " + ".join(str(int((own >= STEPS[1]).sum())) for own in weights),
         "effective": " + ".join(number_text(np.exp(entropy(own)), 1) for own in weights),
-        "heaviest": " + ".join(f"{part_label(own.argmax())} ({own.max():.2f})" for own in weights),
+        "heaviest": " + ".join(f"{short_name(own.argmax())} ({own.max():.2f})" for own in weights),
     }
 
 
@@ -169,7 +171,7 @@ def mixture_values(
     n_features = len(kernels.names)
     means, covariances = kernels.project(np.concatenate([np.eye(n_features)[features], axes]))
     best = np.argsort(-kernels.separation()[features], kind="stable")
-    # With many features the axes show more than any two of them.
+    # With many features, the first two axes show more than any two features.
     first = [len(features), len(features) + 1] if len(axes) > 1 and n_features > _MAX_PLANES else None
     return {
         "name": name,
@@ -179,7 +181,7 @@ def mixture_values(
         "planes": sorted(best[:_MAX_PLANES].tolist()) if len(features) > 2 else [],
         "note": ""
         if len(features) == n_features
-        else f"{len(features)} of the {n_features} features are offered: those in which the kernels are "
+        else f"You can choose {len(features)} of the {n_features} features: those in which the kernels are "
         "furthest apart.",
         **kernel_values(kernels.weights, means, covariances),
     }
@@ -192,10 +194,10 @@ def _rows(
     sets: Sequence[DrawnKernels],
     offered: Sequence[tuple[list[int], FloatArray]],
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return the rows to draw, by feature set, in the offered features and axes, their codes, and a note."""
+    """Return the rows to draw in the offered features and axes of each set, their classes, and a note."""
     if X is None:
         if y is not None:
-            raise ValueError("y was given without X: give the rows of these labels too.")
+            raise ValueError("y needs X: give the rows of these labels too.")
         return None, ""
     rows = rows_of(model, X)
     chosen = chosen_rows(len(rows))
@@ -217,12 +219,12 @@ def _rows(
 
 
 def chosen_rows(n_rows: int) -> IntArray:
-    """Return the numbers of the rows to draw: all, or some chosen at random, always the same."""
+    """Return the indices of the rows to draw: all, or some chosen at random with a fixed seed."""
     if n_rows <= _MAX_ROWS:
         return np.arange(n_rows)
     return np.sort(np.random.RandomState(0).choice(n_rows, _MAX_ROWS, replace=False))
 
 
 def row_values(rows: FloatArray, features: list[int], axes: FloatArray) -> list[Any]:
-    """Return rows (n, M) in the offered features and axes, a list of n values for each."""
+    """Return a list of the n values of rows (n, M) for each of the offered features and axes."""
     return list(significant(np.concatenate([rows[:, features], rows @ axes.T], axis=1).T))

@@ -1,4 +1,4 @@
-"""Rendering of plain values to a page: one HTML file that includes styles, scripts and data."""
+"""Render plain values as a page: one HTML file that includes styles, scripts and data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..plots import kernels
 def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.report") -> str:
     """Return a page that fetches nothing; text from data is escaped.
 
-    The template, and what it includes, is in the folder ``template`` of the package or of `skmix.report`. It
-    extends ``frame.html.j2``: it names its sections, the styles and scripts to include, and the
-    values of `data` that scripts read.
+    The template and the files it includes are in the folder ``template`` of the package or of `skmix.report`.
+    It extends ``frame.html.j2``, and names its sections, the styles and scripts to include, and the values of
+    `data` that scripts read.
     """
     need("jinja2", "report", "The report needs")
     from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -37,7 +37,7 @@ def render_page(template: str, data: Mapping[str, Any], package: str = "skmix.re
 
 
 def line_styles() -> dict[str, Any]:
-    """Return the steps of weight and the line of a kernel in each, as in the plots."""
+    """Return the steps of weight and the line style of each step, as in the plots."""
     return {
         "steps": list(kernels.STEPS),
         "step_names": list(kernels.STEP_NAMES),

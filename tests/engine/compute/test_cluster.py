@@ -101,7 +101,7 @@ class TestBlocks:
 
     def test_labels_become_classes_and_columns_can_be_chosen(self):
         blocks = open_collections(*collections(), None, VERSION).coded(np.array(["ash", "oak"]))
-        total, codes, _ = blocks.take([2, 0]).take([1]).reduce(Add(), add)
+        total, codes, _ = blocks.with_features([2, 0]).with_features([1]).reduce(Add(), add)
         expected = {"ash": 0, "oak": 1, "beech": -1}
         assert sorted(codes) == pairs(ROWS[:, 0], [expected[label] for label in LABELS])
         np.testing.assert_allclose(total, ROWS[:, [0]].sum(axis=0), rtol=1e-12)

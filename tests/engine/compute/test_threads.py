@@ -19,8 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmix import SharedKernelMixture
 from skmix.engine.compute import threads
-from skmix.engine.compute.process import ProcessSetting
-from skmix.engine.compute.threads import Workspace, aligned, workers
+from skmix.engine.compute.threads import ProcessSetting, Workspace, aligned, workers
 
 
 def setting_of(now: list[str]) -> ProcessSetting:

@@ -13,8 +13,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 
 from skmix import SharedKernelMixture
+from skmix.engine.compute import can_compile
 from skmix.engine.compute.arrays import join
-from skmix.engine.compute.threads import can_compile, workers
+from skmix.engine.compute.threads import workers
 from skmix.engine.em import fit
 from skmix.engine.estep import reference
 from skmix.engine.estep.reference import Kernels, Rows

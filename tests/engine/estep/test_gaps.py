@@ -22,7 +22,7 @@ from skmix.engine.compute.threads import Workers
 from skmix.engine.estep import gaps as gaps_module
 from skmix.engine.estep.gaps import group_rows
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
-from skmix.engine.sources.memory import GapRows, MemoryRows
+from skmix.engine.sources.base import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 from skmix.engine.structures.linalg import INFLATED

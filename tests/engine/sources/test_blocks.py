@@ -16,6 +16,7 @@ from skmix.engine.compute.blocks import Block, distinct_labels, encode, is_block
 from skmix.engine.compute.threads import workers
 from skmix.engine.estep.reference import Rows
 from skmix.engine.model import Options, Parameters, Setting
+from skmix.engine.sources.base import GapRows, MemoryRows
 from skmix.engine.sources.blocks import (
     BlockRows,
     merge_summaries,
@@ -23,7 +24,6 @@ from skmix.engine.sources.blocks import (
     summarise_block,
     summarise_blocks,
 )
-from skmix.engine.sources.memory import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import STRUCTURES, structure_of
 
@@ -330,7 +330,7 @@ def test_rows_of_weight_zero_or_without_any_value_are_left_out() -> None:
         assert found.number == 7
     whole = Block(X[2:4])
     assert whole.informative() is whole.weighted() is whole
-    assert np.array_equal(block.take([1]).X, X[:, [1]], equal_nan=True)
+    assert np.array_equal(block.with_features([1]).X, X[:, [1]], equal_nan=True)
 
 
 class NAType:

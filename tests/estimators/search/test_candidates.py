@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count, product
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ from skmix.estimators.search import _trials
 from skmix.estimators.search._candidates import Choices, make_classifier
 from skmix.estimators.search._selection import Selection
 from skmix.estimators.search._trials import SCREENING, Trial, Trials
-from skmix.estimators.search.mixture import numbers_to_try
 
 # ---------------------------------------------------------------- trials
 
@@ -63,26 +61,6 @@ def test_the_table_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     # The first of the best stays the best; only the best two have their models.
     assert trials.best is trials.list[3]
     assert [bool(trial.models) for trial in trials.list][:5] == [False, False, False, True, True]
-
-
-def test_candidates_without_time_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(_trials, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    trials = Trials(10.0)
-
-    def evaluate(trial: Trial) -> None:
-        trial.score = 1.0
-
-    clock[0] = 11.0
-    assert trials.add("kernels", {"k": 1}, evaluate) is not None  # one is always tried
-    assert trials.add("kernels", {"k": 1}, evaluate) is not None
-    for _ in range(2):
-        assert trials.add("kernels", {"k": 2}, evaluate) is None
-    assert trials.add("kernels", {"k": 3}, evaluate) is None
-    assert trials.add(SCREENING, {"k": 1}, evaluate) is None
-    assert trials.n_untried == 2
-    clock[0] = 10.0
-    assert trials.add("kernels", {"k": 3}, evaluate) is not None
 
 
 # ---------------------------------------------------------------- settings
@@ -219,12 +197,6 @@ def selection(
     return Selection(search, own, rows, classes, [(rows, rows)] * n_folds, Trials(None), lambda each: each)
 
 
-def test_small_folds_are_screened_by_two_and_tuned_less() -> None:
-    assert [selection(n_folds=n)._n_tuned for n in (1, 4, 5)] == [3, 3, 2]
-    assert [selection(n_folds=n)._n_screened for n in (4, 5)] == [1000, 2000]
-    assert [selection(3000, n_folds=n)._n_screened for n in (4, 5)] == [2000, 4000]
-
-
 def test_the_best_three_ways_to_make_features_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = {"none": 1.0, "power": 5.0, "ranks": 2.0, "other": 4.0}
     screened: list[Any] = []
@@ -248,26 +220,6 @@ def test_the_best_three_ways_to_make_features_go_on(monkeypatch: pytest.MonkeyPa
     assert left == [params for params in candidates if params["transform"] != "none"]
     # The first candidates of one and four own kernels a class.
     assert screened == [(transform, "own", k) for transform in scores for k in (3, 12)]
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "trade_off", "n_rounds"), [(999, 0.0, 20), (1000, 0.0, 60), (1000, 0.1, 20)]
-)
-def test_many_rows_without_a_trade_off_are_tuned_in_more_rounds(
-    n_rows: int, trade_off: float, n_rounds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen, given = selection(n_rows, weights=np.arange(1.0, n_rows + 1.0)), []
-    monkeypatch.setattr(
-        SharedKernelClassifier, "tune", lambda *rows, **settings: given.append((rows, settings))
-    )
-    codes = np.where(np.arange(n_rows) % 4 == 0, -1, chosen.rows.y)
-    chosen.tune(SharedKernelClassifier(), replace(chosen.rows, y=codes), trade_off)
-    ((_, X, y), settings), labelled = given[0], codes >= 0
-    assert_array_equal(X, chosen.rows.X[labelled])
-    assert_array_equal(y, codes[labelled])
-    assert_array_equal(settings["sample_weight"], np.arange(1.0, n_rows + 1.0)[labelled])
-    assert (settings["trade_off"], settings["validation"]) == (trade_off, None)
-    assert settings["max_iter"] == n_rounds
 
 
 def test_large_models_and_those_that_cannot_be_are_not_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,11 +266,3 @@ def test_numbers_that_a_search_of_densities_begins_with(monkeypatch: pytest.Monk
         by_class = SharedKernelMixture(init=init, tol=0.1)
         search = SharedKernelMixtureCV(by_class, covariance_type="diag", criterion="bic", **quick)
         assert search.fit(X, np.arange(60) % 3).cv_results_["param_n_kernels"].tolist() == [first]
-
-
-@pytest.mark.parametrize(("usual", "reach", "last"), [(1, 10, 40), (2, 10, 40), (3, 12, 48), (10, 40, 160)])
-def test_numbers_of_kernels_and_where_they_may_end(usual: int, reach: int, last: int) -> None:
-    numbers, found = numbers_to_try(1, usual, 10_000)
-    assert found == reach
-    assert numbers[:9] == [1, 2, 3, 4, 5, 6, 7, 8, 10]
-    assert numbers[-1] <= last < numbers[-1] + max(1, numbers[-1] // 4)

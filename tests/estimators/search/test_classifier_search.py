@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_digits, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 from sklearn.pipeline import Pipeline
 
@@ -336,21 +334,6 @@ def test_a_search_reports_the_share_of_its_work(iris: Data, whole: Any, search: 
     assert shares[-1] == 1.0
 
 
-def test_the_work_of_stages_is_weighted() -> None:
-    trials, shares = Trials(None), []
-    trials.report = lambda message, *, share=None: shares.append(share)
-    trials.step("opening", "")
-    trials.plan("screening", 4, 1.0)
-    trials.plan("kernels", 2, 8.0)
-    trials.step("screening", "")
-    trials.plan("screening", 1, 1.0)
-    trials.step("screening", "")
-    trials.step("kernels", "")
-    trials.plan("tuning", 1, 6.0)
-    trials.step("tuning", "")
-    assert shares == [None, 1 / 20, 2 / 18, 10 / 18, 1.0]
-
-
 def test_with_little_time_the_share_is_that_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, shares = [100.0], []
     monkeypatch.setattr(_trials.time, "monotonic", lambda: clock[0])
@@ -385,18 +368,13 @@ def test_time_is_up_after_the_first_candidate(iris: Data, whole: Any) -> None:
 # ---------------------------------------------------------------- rows that leave little to choose from
 
 
-@pytest.fixture(scope="module")
-def pixels() -> tuple[SharedKernelClassifierCV, np.ndarray, np.ndarray]:
-    """Return a search that has reduced 256 pixels of three digits, and other rows with their labels."""
-    X, y = load_digits(return_X_y=True)
-    X, y = X[y < 3], y[y < 3]
+def test_pixels_are_projected() -> None:
+    """Of three digits, whose pixels are repeated to 256."""
+    X, y = load_digits(n_class=3, return_X_y=True)
     X = np.kron(X.reshape(-1, 8, 8), np.ones((1, 2, 2))).reshape(len(X), -1)
     search = SharedKernelClassifierCV(n_kernels=3, tune=False, n_members=1, cv=2, random_state=0)
-    return search.fit(X[:100], y[:100]), X[100:], y[100:]
-
-
-def test_pixels_are_projected(pixels: Any) -> None:
-    search, X, y = pixels
+    search.fit(X[:100], y[:100])
+    X, y = X[100:], y[100:]
     assert search.best_params_["reduction"] != "none"
     assert search.classifier_.n_features_in_ < 256
     assert search.score(X, y) > 0.9
@@ -470,13 +448,6 @@ def test_the_pooled_covariance_is_that_of_discriminant_analysis(iris: Data) -> N
 # ---------------------------------------------------------------- results and errors
 
 
-def test_the_same_search_makes_the_same_file(tmp_path: Path, iris: Data) -> None:
-    search = quick(covariance_type="tied", n_members=2)
-    for file in ("first.skmix", "second.skmix"):
-        clone(search).fit(*iris).save(tmp_path / file)
-    assert (tmp_path / "first.skmix").read_bytes() == (tmp_path / "second.skmix").read_bytes()
-
-
 def test_a_tuned_winner_keeps_the_names_of_a_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = halves_of_a_cube()
     monkeypatch.setattr(_candidates, "transforms", lambda X, n_classes: [("none", "none")])
@@ -490,18 +461,6 @@ def test_a_tuned_winner_keeps_the_names_of_a_data_frame(monkeypatch: pytest.Monk
     assert_array_equal(search.predict_proba(frame), quick(tune="auto").fit(X, y).predict_proba(X))
 
 
-def test_unfitted_searches_say_so() -> None:
-    for search, methods in (
-        (SharedKernelClassifierCV(), ("predict", "predict_proba", "predict_log_proba", "score_samples")),
-        (SharedKernelMixtureCV(), ("score_samples",)),
-    ):
-        for method in methods:
-            with pytest.raises(NotFittedError, match="not fitted yet"):
-                getattr(search, method)([[0.0]])
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        SharedKernelMixtureCV().sample()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -512,7 +471,7 @@ def test_unfitted_searches_say_so() -> None:
         ({"n_kernels": "best"}, "n_kernels must be 'auto'.*got 'best'"),
         ({"covariance_type": "round"}, "covariance_type must be 'auto', one of full.*got 'round'"),
         ({"estimator": GroupKFold()}, "'estimator' parameter"),
-        ({"init": {"means": np.zeros((3, 2))}}, "needs init by name"),
+        ({"init": {"means": np.zeros((3, 2))}}, "needs the name of an init"),
     ],
 )
 @pytest.mark.parametrize("search", [SharedKernelClassifierCV, SharedKernelMixtureCV])
@@ -532,7 +491,7 @@ def test_settings_that_leave_nothing_to_try_are_refused(
         ({}, {"y": [1] * 150}, "two classes or more, got one class: 1"),
         ({"kernels": "own", "n_kernels": 2}, {}, "a kernel for each of 3 classes, got n_kernels=2"),
         ({"cv": [(np.arange(50, 150), np.arange(50))]}, {}, "Fold 0 of cv has no training row of class 0"),
-        ({"cv": 3}, {"groups": np.arange(150)}, "groups are ignored by StratifiedKFold"),
+        ({"cv": 3}, {"groups": np.arange(150)}, "groups cannot be combined with StratifiedKFold"),
         ({}, {"groups": np.arange(149)}, "inconsistent numbers of samples"),
     ],
 )

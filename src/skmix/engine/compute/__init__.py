@@ -1,5 +1,6 @@
-"""Threads, arrays, accelerators and clusters: the hardware that passes run on."""
+"""Threads, arrays, accelerators and clusters: the hardware that passes run on, and optional libraries."""
 
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -15,3 +16,20 @@ def need(library: str, extra: str, what: str) -> Any:
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra, for errors. Released packages will have a shorter one."""
     return f'pip install ".[{extra}]" in a checkout of skmix'
+
+
+@lru_cache
+def can_compile() -> bool:
+    """Return whether there is compiled code: not where Numba is missing, does not work or is switched off."""
+    try:
+        import numba
+
+        from . import simd  # noqa: F401
+    except ImportError:
+        return False
+    return not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+
+
+def is_loaded() -> bool:
+    """Return whether this process uses compiled code already: what is on disk is then loaded quickly."""
+    return can_compile.cache_info().currsize > 0 and can_compile()

@@ -37,7 +37,7 @@ class Block:
         weights = None if self.weights is None else self.weights[which]
         return replace(self, X=pick(self.X, which), y=y, weights=weights)
 
-    def take(self, columns: Sequence[int]) -> Block:
+    def with_features(self, columns: Sequence[int]) -> Block:
         """Return some of the features."""
         return replace(self, X=self.X[:, list(columns)])
 
@@ -115,13 +115,13 @@ class Blocks(Protocol):
     def coded(self, classes: np.ndarray) -> Blocks:
         """Return the blocks with labels encoded as indices into `classes`."""
 
-    def take(self, columns: list[int]) -> Blocks:
+    def with_features(self, columns: list[int]) -> Blocks:
         """Return the blocks with some of their features."""
 
 
 def is_blocks(X: Any) -> bool:
     """Return whether X is rows in blocks, judged by its class: some objects have any attribute."""
-    return all(hasattr(type(X), method) for method in ("reduce", "coded", "take"))
+    return all(hasattr(type(X), method) for method in ("reduce", "coded", "with_features"))
 
 
 def is_missing(labels: np.ndarray) -> BoolArray:

@@ -135,7 +135,7 @@ class DaskBlocks:
         parts = [part._replace(labels=own) for part, own in zip(self.parts, labels, strict=True)]
         return replace(self, parts=parts)
 
-    def take(self, columns: list[int]) -> DaskBlocks:
+    def with_features(self, columns: list[int]) -> DaskBlocks:
         """Return the blocks with some of their features."""
         names = None if self.feature_names is None else [self.feature_names[column] for column in columns]
         own = columns if self.columns is None else [self.columns[column] for column in columns]
@@ -166,7 +166,9 @@ def _answer(
     """Return the work's merged results for some blocks."""
     work, columns = shared
     blocks = map(Block, rows, labels, weights, numbers)
-    return reduce(merge, (work(block if columns is None else block.take(columns)) for block in blocks))
+    return reduce(
+        merge, (work(block if columns is None else block.with_features(columns)) for block in blocks)
+    )
 
 
 def open_collections(X: Any, y: Any, weights: Any, version: str) -> DaskBlocks:

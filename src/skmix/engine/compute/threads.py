@@ -6,6 +6,7 @@ compete for the same cores, and their number would change the rounding.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -15,10 +16,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
-
-from .arrays import FloatArray
-from .process import ProcessSetting
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -38,7 +37,7 @@ class Workspace(threading.local):
         return answer
 
 
-def aligned(size: int) -> FloatArray:
+def aligned(size: int) -> NDArray[np.float64]:
     """Return an array that begins at a cache line, where vector instructions are twice as fast."""
     raw = np.empty(size + 8)
     skip = -raw.ctypes.data % 64 // 8
@@ -101,6 +100,58 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
 
+# ---------------------------------------------------------------- settings of the process
+
+
+class ProcessSetting:
+    """A setting of the whole process, changed while anyone needs it and restored after the last.
+
+    Threads that need the same value share it; a thread that needs another one waits until they are done.
+
+    Parameters
+    ----------
+    change : callable
+        Takes a value, sets it, and returns a function that restores the one before.
+    """
+
+    def __init__(self, change: Callable[[Any], Callable[[], object]]) -> None:
+        self._change = change
+        self._value: Any = None
+        self._restore: Callable[[], object] = bool  # nothing to restore yet
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _begin(self) -> None:
+        self._changed, self._users = threading.Condition(), 0
+
+    def _after_fork(self) -> None:
+        """Restore the setting in a forked process: the threads that would do so are not there."""
+        if self._users:
+            self._restore()
+        self._begin()
+
+    @contextmanager
+    def to(self, value: Any) -> Iterator[None]:
+        """Set the value in the body."""
+        changed = self._changed
+        with changed:
+            changed.wait_for(lambda: not self._users or self._value == value)
+            if not self._users:
+                self._value, self._restore = value, self._change(value)
+            self._users += 1
+        try:
+            yield
+        finally:
+            # A process that was forked in the body has begun anew.
+            if self._changed is changed:
+                with changed:
+                    self._users -= 1
+                    if not self._users:
+                        self._restore()
+                        changed.notify_all()
+
+
 @lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
     # Cached, since finding the loaded BLAS libraries takes milliseconds.
@@ -134,23 +185,3 @@ def workers(n_jobs: int) -> Iterator[Workers]:
             yield pool
     finally:
         pool.close()
-
-
-# ---------------------------------------------------------------- compiled code
-
-
-@lru_cache
-def can_compile() -> bool:
-    """Return whether there is compiled code: not where Numba is missing, does not work or is switched off."""
-    try:
-        import numba
-
-        from . import simd  # noqa: F401
-    except ImportError:
-        return False
-    return not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
-
-
-def is_loaded() -> bool:
-    """Return whether this process uses compiled code already: what is on disk is then loaded quickly."""
-    return can_compile.cache_info().currsize > 0 and can_compile()

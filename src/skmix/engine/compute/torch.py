@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .process import ProcessSetting
+from .threads import ProcessSetting
 
 # A tensor.
 Array = Any

@@ -47,8 +47,8 @@ from ..model import FARTHEST, BoolArray, FloatArray, IntArray, Statistics
 from ..structures import Structure
 from ..structures.linalg import index_of
 from ..tails import StudentT, Sums
-from .coverage import POOLED_PRODUCTS, PRODUCTS
 from .reference import Kernels, Rows
+from .terms import POOLED_PRODUCTS, PRODUCTS
 
 # Up to this many features, the innermost loops are unrolled, in code compiled for each number of them.
 _UNROLLED = 16

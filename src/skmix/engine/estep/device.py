@@ -210,7 +210,7 @@ class FramedRows:
         return tuple(self.delicate), tuple(self.recentred), self._n_dropped
 
     def collect(
-        self, expanded: Expanded, *, moments: bool = True, others: FramedRows | None = None
+        self, expanded: Expanded, *, with_moments: bool = True, others: FramedRows | None = None
     ) -> Statistics:
         """Return the statistics of all rows under R starts.
 
@@ -219,7 +219,7 @@ class FramedRows:
 
         def work(cuts: list[tuple[int, int]]) -> Statistics:
             with self._operations.precision(self._precision):
-                return reduce(Statistics.plus, (self._collect(a, b, expanded, moments) for a, b in cuts))
+                return reduce(Statistics.plus, (self._collect(a, b, expanded, with_moments) for a, b in cuts))
 
         total = self._in_chunks(expanded, work, others)
         levels = self._order.sizes * expanded.levels[:, None]
@@ -377,7 +377,7 @@ class FramedRows:
         xp = namespace(x)
         return -0.5 * clip(xp.concat(parts), 0.0, xp.finfo(self._type).max / 1e8)
 
-    def _collect(self, start: int, stop: int, expanded: Expanded, moments: bool) -> Statistics:
+    def _collect(self, start: int, stop: int, expanded: Expanded, with_moments: bool) -> Statistics:
         """Return the statistics of rows start … stop − 1, log-likelihoods less the levels."""
         xp, (n_starts, n_kernels, _) = namespace(self._X), expanded.coefficients.shape
         n_shared, n_features = self.n_coefficients, self.n_features
@@ -391,7 +391,7 @@ class FramedRows:
         else:
             log_likelihood = log_sums @ indicators.double().T
         log_likelihood = self._in_all_classes(log_likelihood, start, stop)
-        if not moments:
+        if not with_moments:
             zeros, mass = xp.zeros_like(expanded.coefficients), xp.zeros_like(expanded.at_mean)
             return Statistics(log_likelihood, mass, zeros[..., :n_features], zeros[..., n_features:])
         flat = responsibilities.reshape(n_starts * n_kernels, stop - start)

@@ -15,8 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..compute import can_compile
 from ..compute.arrays import join
-from ..compute.threads import Workers, can_compile
+from ..compute.threads import Workers
 from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
 from ..structures.linalg import INFLATED
 from . import completion
@@ -117,14 +118,14 @@ def _chunk(rows: Rows, index: IntArray) -> Chunk:
 
 
 def completed(
-    chunk: Chunk, kernels: Kernels, covariances: FloatArray, compiles: bool, moments: bool
+    chunk: Chunk, kernels: Kernels, covariances: FloatArray, compiles: bool, with_moments: bool
 ) -> Completed:
     """Complete the rows of a chunk under kernels with those covariances."""
     structure = kernels.structure
     if not structure.triangular and not structure.projects:
         return _complete_independent(chunk, kernels, covariances)
     if compiles and (structure.triangular or chunk.x.shape[1] <= _LARGEST_FULL):
-        return _complete_compiled(chunk, kernels, covariances, moments)
+        return _complete_compiled(chunk, kernels, covariances, with_moments)
     return _complete_by_pattern(chunk, kernels, covariances)
 
 
@@ -171,7 +172,9 @@ def _complete_by_pattern(chunk: Chunk, kernels: Kernels, covariances: FloatArray
     return Completed(distances, np.stack(logs, axis=-1), ahead, second_terms)
 
 
-def _complete_compiled(chunk: Chunk, kernels: Kernels, covariances: FloatArray, moments: bool) -> Completed:
+def _complete_compiled(
+    chunk: Chunk, kernels: Kernels, covariances: FloatArray, with_moments: bool
+) -> Completed:
     """Complete rows in compiled code, where a vector holds the same number of several kernels."""
     from ..compute import matrices
     from ..compute.simd import LANES
@@ -195,8 +198,8 @@ def _complete_compiled(chunk: Chunk, kernels: Kernels, covariances: FloatArray, 
     sizes = (n_features - chunk.n_known) ** 2 * len(factors)
     places = np.cumsum(sizes) - sizes
     distances, logs = np.empty((n_rows, placed.size)), np.empty((len(chunk.n_known), len(factors)))
-    ahead = np.empty((placed.size if moments else 0, n_rows, n_features))
-    remaining = np.empty(sizes.sum() if moments else 0)
+    ahead = np.empty((placed.size if with_moments else 0, n_rows, n_features))
+    remaining = np.empty(sizes.sum() if with_moments else 0)
     of_patterns = chunk.orders, chunk.n_known
     model = vectors(covariances, factors), vectors(kernels.means, placed)
     matrices.complete_rows(
@@ -222,7 +225,9 @@ def _complete_compiled(chunk: Chunk, kernels: Kernels, covariances: FloatArray, 
         return completion.second_terms(structure, left, np.arange(n_features), kernels.factor)
 
     of_factors = logs[:, ::LANES].T[:, None] if structure.shared else by_kernel(logs.T)
-    return Completed(by_kernel(distances.T), of_factors, by_kernel(ahead) if moments else None, second_terms)
+    return Completed(
+        by_kernel(distances.T), of_factors, by_kernel(ahead) if with_moments else None, second_terms
+    )
 
 
 def expect(
@@ -232,7 +237,7 @@ def expect(
     setting: Setting,
     origins: FloatArray,
     *,
-    moments: bool,
+    with_moments: bool,
 ) -> Statistics:
     """Do the E-step of chunks of rows, with moments about `origins` (R, K, M)."""
     structure, (_, n_kernels, n_features) = setting.structure, origins.shape
@@ -247,7 +252,7 @@ def expect(
             part = parameters.take(own)
             kernels = Kernels.of(part, factor.take(own), structure)
             given = kernels, part.covariances, origins[own]
-            work = partial(_expect_chunk, *given, compiles=fast, with_moments=moments)
+            work = partial(_expect_chunk, *given, compiles=fast, with_moments=with_moments)
             found.append(reduce(Statistics.plus, setting.pool.map(work, chunks)))
             order.append(own)
     return found[0] if len(found) == 1 else join(found).take(np.argsort(np.concatenate(order)))
@@ -304,7 +309,7 @@ def log_densities(
     fast = can_compile() and bool(inflation <= INFLATED)
 
     def score(chunk: Chunk) -> FloatArray:
-        done = completed(chunk, kernels, covariances, fast, moments=False)
+        done = completed(chunk, kernels, covariances, fast, with_moments=False)
         constants = kernels.tail.log_peaks(done.log_determinants, chunk.n_known)
         constants = chunk.to_rows(constants + chunk.logs(np.log(rows.scale)))
         return kernels.tail.at_distances(done.distances, constants, chunk.to_rows(chunk.n_known))[0][0]

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ..compute import can_compile
 from ..compute.arrays import Record, join, safe_log
-from ..compute.threads import can_compile
 from ..model import FARTHEST, Factor, FloatArray, IntArray, Parameters, Statistics
 from ..structures import Structure
 from ..tails import NONE, Sums, Tail

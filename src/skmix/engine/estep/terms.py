@@ -1,4 +1,9 @@
-"""What E-steps share: expanded log-densities, logarithms of sums, responsibilities, moved moments."""
+"""What E-steps share: the declaration of what each covers, and the arithmetic of log-densities and sums.
+
+The first E-step that covers a model does its passes. A model that none covers is refused with the reason, so
+that no part of a model is silently left out. All E-steps cover classes, rows without a label and row weights.
+The matrix of tests crosses everything declared here.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,58 @@ import numpy as np
 
 from ..compute.arrays import Array, is_numpy, like, namespace, occurs, safe_log
 from ..model import Factor, FloatArray, IntArray, Statistics
-from ..structures import Structure
+from ..structures import COVARIANCE_TYPES, STRUCTURES, Structure
+from ..tails import Tail
 
 # A class likelihood below this, relative to the row's most likely kernel, has lost digits to underflow.
 _LOST = 1e-280
 # Responsibilities below this are zero: subnormal numbers would be slow, and nothing needs them.
 _SMALLEST_SHARE = 1e-200
+
+
+# ---------------------------------------------------------------- coverage
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The covariance types, tails and rows that an E-step covers."""
+
+    structures: frozenset[str] = frozenset(COVARIANCE_TYPES)
+    tails: frozenset[str] = frozenset({"t", "background"})
+    gaps: bool = False  # whether values may be missing
+
+    def lacks(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> str | None:
+        """Return what the E-step does not cover, in words; None if it covers the model and the rows."""
+        if gaps and not self.gaps:
+            return "missing values"
+        if structure.name not in self.structures:
+            return f"covariance_type={structure.name!r}"
+        return None if tail.name is None or tail.name in self.tails else tail.words
+
+    def check(self, structure: Structure, tail: Tail, *, gaps: bool = False) -> None:
+        """Refuse what the E-step on a device, the only one that users choose, does not cover."""
+        lacking = self.lacks(structure, tail, gaps=gaps)
+        if lacking is not None:
+            raise ValueError(
+                f"Passes on a device do not cover {lacking}: give X as a NumPy array and leave device out."
+            )
+
+
+# The reference, and compiled code that takes differences from means.
+COMPLETE = Coverage()
+# Rows with gaps, completed for every kernel.
+GAPS = Coverage(gaps=True)
+# Compiled code whose log-densities and moments are matrix products for all kernels at once.
+PRODUCTS = Coverage(frozenset({"diag", "spherical"}), frozenset({"background"}))
+# The same with one scatter of all rows, which is that of the kernels only if responsibilities sum to one.
+POOLED_PRODUCTS = Coverage(frozenset({"tied"}), frozenset())
+# Compiled code that skips irrelevant kernels: the reach of a kernel is known only of Gaussian ones.
+SKIPPING = Coverage(frozenset({"full"}), frozenset())
+# Complete rows on a device.
+DEVICE = Coverage(frozenset(STRUCTURES), frozenset())
+
+
+# ---------------------------------------------------------------- arithmetic
 
 
 def expand_densities(

@@ -34,9 +34,8 @@ from ..em import Passes, say_fall
 from ..model import Factor, FloatArray, Frame, IntArray, Options, Parameters, Setting, Statistics
 from ..rules.likelihood import Likelihood
 from ..sources import RowSource
-from ..sources.base import ArrayRows
+from ..sources.base import ArrayRows, GapRows, MemoryRows
 from ..sources.blocks import BlockRows
-from ..sources.memory import GapRows, MemoryRows
 from ..sources.streamed import StreamedRows
 from ..structures import Structure
 
@@ -97,7 +96,7 @@ class Entered(NamedTuple):
     factor: Factor
     setting: Setting
     n_parts: int  # of the rows of each group
-    moments: bool  # whether moments are needed
+    with_moments: bool  # whether moments are needed
 
 
 @dataclass(frozen=True)
@@ -143,11 +142,19 @@ class GroupRows:
             self._own = list(_split(type(source), Block(X, codes, weights), fold))
 
     def expect(
-        self, parameters: Parameters, shifts: FloatArray, factor: Factor, setting: Setting, *, moments: bool
+        self,
+        parameters: Parameters,
+        shifts: FloatArray,
+        factor: Factor,
+        setting: Setting,
+        *,
+        with_moments: bool,
     ) -> GroupSums:
         """Do the E-step of one model (1, …) in the frame, with shifts (L, K, M), on the host."""
         place, n_parts = self.source.to_device, _PARTS if self.parted else 1
-        given = Entered(parameters.map(place), place(shifts), factor.map(place), setting, n_parts, moments)
+        given = Entered(
+            parameters.map(place), place(shifts), factor.map(place), setting, n_parts, with_moments
+        )
         if not isinstance(self.source, BlockRows):
             return _expect_groups(self._own, given)
         kind: Any = GapRows if self.source.summary.gaps else MemoryRows
@@ -186,10 +193,10 @@ def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
     if given.n_parts > 1:
         weights = rows.to_device(np.repeat(to_numpy(weights), given.n_parts, axis=-1))
     own = Parameters(weights, parameters.means + given.shifts[j, ...][None, ...], parameters.covariances)
-    found, origins = rows.expect(own, given.factor, given.setting, None, given.moments)
+    found, origins = rows.expect(own, given.factor, given.setting, None, given.with_moments)
     found = found.map(to_numpy)
     sums = found.log_likelihood[0], found.mass[0].sum(axis=-1), found.first[0], to_numpy(origins)[0]
-    return GroupSums({j: sums}, found.second[0] if given.moments else 0.0)
+    return GroupSums({j: sums}, found.second[0] if given.with_moments else 0.0)
 
 
 def _expect_groups(groups: Iterable[tuple[int, RowSource]], given: Entered) -> GroupSums:
@@ -302,7 +309,7 @@ def shift_groups(
             return found
 
         for _ in range(options.max_iter):
-            sums = rows.expect(current, own, factor, setting, moments=True)
+            sums = rows.expect(current, own, factor, setting, with_moments=True)
             log_likelihood = value_of(sums)
             path.append(log_likelihood)
             following, next_factor, next_own = improve(rule, sums, log_likelihood, current, factor, strength)
@@ -315,11 +322,11 @@ def shift_groups(
             converged = bool(abs(change) < options.tol * source.summary.total)
             if converged:
                 break
-        log_likelihood = value_of(rows.expect(current, own, factor, setting, moments=False))
+        log_likelihood = value_of(rows.expect(current, own, factor, setting, with_moments=False))
         point = rule.finish(current)
         if rule.bounded or judge is not None:
             judged = judge or rows
-            found = judged.log_likelihoods(judged.expect(point, own, factor, setting, moments=False))
+            found = judged.log_likelihoods(judged.expect(point, own, factor, setting, with_moments=False))
             log_likelihood = found[:, 0] if judge is None else found.sum(axis=0)
     source.clear_cache()
     return Shifted(

@@ -7,10 +7,9 @@ from typing import Any
 from ..compute.arrays import is_numpy, taken_in, to_numpy
 from ..compute.blocks import is_blocks
 from ..model import FloatArray, IntArray
-from .base import ArrayRows, RowSource
+from .base import ArrayRows, GapRows, MemoryRows, RowSource
 from .blocks import BlockRows
 from .device import DeviceRows
-from .memory import GapRows, MemoryRows
 from .summary import summarise
 
 

@@ -1,18 +1,26 @@
-"""The protocol of row sources."""
+"""The protocol of row sources, and rows in NumPy arrays, complete or with gaps."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ..compute import can_compile
 from ..compute.arrays import Array, namespace
-from ..estep.coverage import COMPLETE, Coverage
-from ..model import BoolArray, Factor, FloatArray, IntArray, Parameters, Setting, Statistics
+from ..estep import gaps, reference
+from ..estep.gaps import Chunk
+from ..estep.reference import Kernels, Rows, native
+from ..estep.terms import COMPLETE, GAPS, SKIPPING, Coverage
+from ..model import BoolArray, Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
 from .summary import Summary, summarise
+
+# Kernels from which on passes try to skip irrelevant ones.
+_MANY_KERNELS = 256
 
 # Mask (R, K) of recentred kernels, and their origins (R, K, M).
 Centres = tuple[BoolArray, FloatArray]
@@ -49,12 +57,12 @@ class RowSource(ABC):
         factor: Factor,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> tuple[Statistics, FloatArray]:
         """Do the E-step: return the statistics of all rows, and the origins (R, K, M) of their moments.
 
         `parameters` are in the frame; with unlabelled rows, their weights are the last column. `factor` is
-        that of the covariances. `centres` are origins for the moments of some kernels. Without `moments`
+        that of the covariances. `centres` are origins for the moments of some kernels. Unless `with_moments`,
         only the log-likelihood is defined.
         """
 
@@ -118,3 +126,111 @@ class ArrayRows(RowSource):
         if self.codes is None:
             return np.zeros(self.X.shape[0], dtype=np.int64)
         return np.where(self.codes < 0, n_classes - 1, self.codes)
+
+
+class MemoryRows(ArrayRows):
+    """Complete rows in a NumPy array."""
+
+    _seen: tuple[Frame, int, Rows] | None = None  # frame, number of classes, rows in the frame
+    _grouping: Any = None  # rows by home kernel, kept between passes that skip kernels
+    scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
+
+    def expect(
+        self,
+        parameters: Parameters,
+        factor: Factor,
+        setting: Setting,
+        centres: Centres | None = None,
+        with_moments: bool = True,
+    ) -> tuple[Statistics, FloatArray]:
+        """Do the E-step by the first code that covers the model; see `RowSource`."""
+        origins, kernels = origins_of(parameters, centres), Kernels.of(parameters, factor, setting.structure)
+        rows, (n_starts, n_kernels, _) = self._rows_in(setting.frame, parameters), kernels.means.shape
+        if not setting.compiles or not can_compile():
+            return reference.expect(rows, kernels, origins, with_moments=with_moments), origins
+        if (
+            setting.skips
+            and n_starts == 1
+            and n_kernels >= _MANY_KERNELS
+            and SKIPPING.lacks(kernels.structure, kernels.tail) is None
+        ):
+            from ..estep import nearby
+
+            found, self._grouping = nearby.expect(
+                rows, kernels, origins, setting.pool, self._grouping, with_moments=with_moments
+            )
+            return found, origins
+        from ..estep import compiled
+
+        found = compiled.expect(rows, kernels, origins, setting.pool, with_moments=with_moments)
+        if "scatter" in vars(rows):
+            self.scatter = setting.frame, rows.scatter
+        return found, origins
+
+    def _rows_in(self, frame: Frame, parameters: Parameters) -> Rows:
+        """Return the rows in a frame, cached, with codes of the classes of the parameters."""
+        n_classes = parameters.weights.shape[-1]
+        if self._seen is None or self._seen[0] is not frame or self._seen[1] != n_classes:
+            codes = self.codes_within(n_classes)
+            rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+            if self.scatter is not None and self.scatter[0] is frame:
+                vars(rows)["scatter"] = self.scatter[1]
+            self._seen, self._grouping = (frame, n_classes, rows), None
+        return self._seen[2]
+
+    def clear_cache(self) -> None:
+        """Free the rows in the frame."""
+        self._seen = self._grouping = self.scatter = None
+
+
+class GapRows(ArrayRows):
+    """Rows with missing values, NaN; each row has at least one value."""
+
+    covers = GAPS
+    # The frame, the numbers of classes and of rows in a chunk, the complete rows and the others.
+    _cached: tuple[Frame, tuple[int, int], MemoryRows | None, list[Chunk]] | None = None
+
+    def with_features(self, columns: Sequence[int]) -> GapRows:
+        """Return the rows with some of their features; see `RowSource`."""
+        X = self.X[:, list(columns)]
+        seen = np.flatnonzero(~np.isnan(X).all(axis=1))
+        return GapRows(X[seen], *self.of_rows(seen))
+
+    def expect(
+        self,
+        parameters: Parameters,
+        factor: Factor | None,
+        setting: Setting,
+        centres: Centres | None = None,
+        with_moments: bool = True,
+    ) -> tuple[Statistics, FloatArray]:
+        """Do the E-step; see `RowSource`. Without a `factor` it is computed."""
+        if factor is None:
+            factor = setting.structure.factor(parameters.covariances, self.n_features)
+        origins = origins_of(parameters, centres)
+        sizes = parameters.weights.shape[-1], gaps.chunk_size(*origins.shape[1:])
+        if self._cached is None or self._cached[0] is not setting.frame or self._cached[1] != sizes:
+            self._cached = setting.frame, sizes, *self._parts(setting.frame, *sizes)
+        _, _, complete, chunks = self._cached
+        found = None
+        if complete is not None:
+            alone = replace(setting, skips=False)
+            found = complete.expect(parameters, factor, alone, centres, with_moments)[0]
+        if chunks:
+            others = gaps.expect(chunks, parameters, factor, setting, origins, with_moments=with_moments)
+            found = others if found is None else found.plus(others)
+        assert found is not None
+        return found, origins
+
+    def _parts(self, frame: Frame, n_classes: int, size: int) -> tuple[MemoryRows | None, list[Chunk]]:
+        """Return the complete rows, and the others in chunks of that size."""
+        is_complete = ~np.isnan(self.X).any(axis=1)
+        full = np.flatnonzero(is_complete)
+        complete = MemoryRows(self.X[full], *self.of_rows(full)) if len(full) else None
+        codes = self.codes_within(n_classes)
+        rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
+        return complete, gaps.chunks_of(rows, np.flatnonzero(~is_complete), size)
+
+    def clear_cache(self) -> None:
+        """Free the rows in the frame."""
+        self._cached = None

@@ -12,10 +12,9 @@ import numpy as np
 from ..compute.arrays import send
 from ..compute.blocks import Block, Blocks, distinct_labels
 from ..compute.threads import one_blas_thread
-from ..estep.coverage import GAPS
+from ..estep.terms import GAPS
 from ..model import Factor, FloatArray, Frame, IntArray, Parameters, Setting, Statistics
-from .base import Centres, RowSource
-from .memory import GapRows, MemoryRows
+from .base import Centres, GapRows, MemoryRows, RowSource
 from .summary import Summary, merge_moments, summarise
 
 # The statistics of some rows, and the origins (R, K, M) of their moments.
@@ -61,7 +60,7 @@ class BlockRows(RowSource):
     def with_features(self, columns: Sequence[int]) -> BlockRows:
         """Return the rows with some of their features; see `RowSource`. With gaps, their summary is new."""
         summary = None if self.summary.gaps else self.summary.with_features(columns)
-        return BlockRows(self.blocks.take(list(columns)), summary, self._seed)
+        return BlockRows(self.blocks.with_features(list(columns)), summary, self._seed)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
         """Return the sample, its class codes, and weights that correct for the sampling.
@@ -85,7 +84,7 @@ class BlockRows(RowSource):
         factor: Factor,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> Expected:
         """Do the E-step; see `RowSource`."""
         some_empty = self.summary.gaps or self.summary.n_empty > 0
@@ -95,7 +94,9 @@ class BlockRows(RowSource):
         sent: tuple[Any, ...] = parameters, factor if setting.structure.projects else None
         if not self.summary.gaps:
             kind, sent = MemoryRows, (replace(parameters, covariances=np.empty(0)), factor)
-        work = partial(expect_block, kind, some_empty, (*sent, setting, centres, moments), self._scatters)
+        work = partial(
+            expect_block, kind, some_empty, (*sent, setting, centres, with_moments), self._scatters
+        )
         found = self.blocks.reduce(work, add)
         assert found is not None
         return found

@@ -16,8 +16,8 @@ from ..compute.arrays import (
     recorded,
     to_numpy,
 )
-from ..estep.coverage import DEVICE
 from ..estep.device import Assumed, FramedRows, expand, order_by_class
+from ..estep.terms import DEVICE
 from ..model import Factor, FloatArray, Parameters, Setting, Statistics
 from ..tails import Tail
 from .base import ArrayRows, Centres, Step
@@ -37,12 +37,12 @@ class DeviceRows(ArrayRows):
         factor: Factor,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> tuple[Statistics, Array]:
         """Do the E-step; see `RowSource`."""
         rows = self.framed(setting, parameters.weights.shape[-1])
         expanded = expand(parameters, setting.structure, rows.bounds, factor, centres)
-        return rows.collect(expanded, moments=moments), expanded.origins
+        return rows.collect(expanded, with_moments=with_moments), expanded.origins
 
     def framed(self, setting: Setting, n_classes: int) -> FramedRows:
         """Return the rows in the frame of a setting, cached."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..compute.arrays import Array, as_float64, like, room_on, send
 from ..compute.blocks import Block, Blocks
-from ..estep.coverage import DEVICE
 from ..estep.device import expand
+from ..estep.terms import DEVICE
 from ..model import Factor, Parameters, Setting
 from .base import Centres
 from .blocks import BlockRows, Expected
@@ -55,7 +55,7 @@ class StreamedRows(BlockRows):
         factor: Factor,
         setting: Setting,
         centres: Centres | None = None,
-        moments: bool = True,
+        with_moments: bool = True,
     ) -> Expected:
         """Do the E-step; see `RowSource`."""
         n_classes, total, before = parameters.weights.shape[-1], None, None
@@ -64,7 +64,7 @@ class StreamedRows(BlockRows):
             if total is None:
                 expanded = expand(parameters, setting.structure, framed.bounds, factor, centres)
             # Enqueue; do not wait.
-            own = framed.collect(expanded, moments=moments, others=before)
+            own = framed.collect(expanded, with_moments=with_moments, others=before)
             total, before = own if total is None else total.plus(own), framed
         assert total is not None
         return total, expanded.origins

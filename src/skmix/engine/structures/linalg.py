@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import lapack
 
+from ..compute import can_compile, is_loaded
 from ..compute.arrays import (
     TINY,
     Array,
@@ -26,7 +27,6 @@ from ..compute.arrays import (
     take,
     to_numpy,
 )
-from ..compute.threads import can_compile, is_loaded
 from ..model import BoolArray, Factor, FloatArray, IntArray, Regulariser
 
 # Up to this many features an elimination vectorised over the batch beats one LAPACK call per matrix (5000

@@ -1,4 +1,4 @@
-"""The common part of both searches: parameters, rows, folds, and the methods of the chosen model."""
+"""What both searches share: parameters, rows, folds, and methods that pass rows to the chosen model."""
 
 from __future__ import annotations
 
@@ -35,46 +35,47 @@ Estimator = TypeVar("Estimator", bound=type)
 
 _PARAMETERS = """
     cv : int, splitter or iterable, default=None
-        Cross-validation. None is five shuffled stratified folds, three from 500 rows on, and one split from
-        4000 on; rows that are alone in their class always train. Rows without a label always train.
-        When to change: a splitter such as GroupKFold, where rows of one person or site must stay together.
+        Cross-validation. None uses shuffled stratified folds: five, three from 500 rows on, and a single
+        split from 4000 rows on. The only row of a class, and rows without a label, always train.
+        When to change: to a splitter such as GroupKFold if rows of one person or site must stay together.
     time_limit : float, default=None
-        Seconds after which no further candidate is tried: the best so far is fitted to all rows.
-        When to change: for a choice that must end; fits in progress are finished.
+        Seconds after which no further candidate is tried; the best so far is fitted to all rows. Running fits
+        are finished.
+        When to change: if the search must end by a certain time.
     device : str, default=None
-        Where candidates are fitted, see `SharedKernelMixture`; None leaves it to the estimator. Under
-        scikit-learn's ``array_api_dispatch``, or with a device, it is that of a PyTorch tensor. Folds,
-        reductions of features and tuning are always on the CPU.
-        When to change: where there is a GPU and rows are many; a thousand are quicker on the CPU.
+        Device of the fits, see `SharedKernelMixture`; None uses that of the estimator. Under scikit-learn's
+        ``array_api_dispatch``, or if a device is given, a PyTorch tensor is fitted on the device it is on.
+        Splitting, feature maps and tuning always run on the CPU.
+        When to change: if there is a GPU and there are many rows; a thousand rows are faster on the CPU.
     n_jobs : int, default=None
-        Number of threads of each fit; the result does not depend on it.
-        When to change: -1 on a machine of your own.
+        Number of threads of each fit; results do not depend on it.
+        When to change: to -1 on a machine of your own.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of folds and starts.
-        When to change: an integer makes results repeatable.
+        When to change: to an integer for repeatable results.
 """
 _RESULTS = """
     best_index_ : int
-        The place of the winner in `cv_results_`.
+        Index of the best candidate in `cv_results_`.
     cv_results_ : dict of arrays
-        What was tried, ready for ``pandas.DataFrame``: `stage` (what was being chosen; scores of the
-        screening are of one fold or two, and rank below all others), `param_…`, `params`,
-        `split…_test_score`, `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; of
-        classifiers `temperature` and `member` (whether it is averaged); of mixtures the criterion,
-        `n_parameters` and `log_likelihood`, of the training rows or of held-out ones.
+        Candidates and their scores, ready for ``pandas.DataFrame``: `stage` (scores of the screening are of
+        one or two folds, and rank below all others), `param_…`, `params`, `split…_test_score`,
+        `mean_test_score`, `std_test_score`, `rank_test_score`, `mean_fit_time`; for classifiers
+        `temperature` and `member` (whether it is averaged); for mixtures the criterion, `n_parameters` and
+        `log_likelihood`, of the training rows or of held-out rows.
     n_untried_ : int
-        Number of candidates that `time_limit` left no time for.
+        Number of candidates that were not tried because of `time_limit`.
     classes_ : ndarray of shape (L,)
-        Class labels, sorted; ``[0]`` when fitted without labels.
+        Sorted class labels; ``[0]`` if fitted without labels.
     n_features_in_ : int
         Number M of features.
     feature_names_in_ : ndarray of shape (M,)
-        Feature names, when X had them.
+        Feature names, if X had any.
 """
 
 
 def documented(cls: Estimator) -> Estimator:
-    """Insert the parameters and attributes that both searches have into the docstring of one."""
+    """Insert the common parameters and attributes into the docstring of a search."""
     text = (cls.__doc__ or "").replace("{parameters}", _PARAMETERS.strip())
     cls.__doc__ = text.replace("{results}", _RESULTS.strip())
     return cls
@@ -84,7 +85,7 @@ def documented(cls: Estimator) -> Estimator:
 
 
 Fold = tuple[Block, Block]
-"""Rows to fit candidates to, and held-out rows to judge them by; both with class codes (n,)."""
+"""Training rows and held-out rows of a fold, both with class codes (n,)."""
 
 
 def labels_of(rows: Block, classes: np.ndarray | None) -> Any:
@@ -104,10 +105,10 @@ def labels_of(rows: Block, classes: np.ndarray | None) -> Any:
 def make_folds(
     rows: Block, classes: np.ndarray | None, cv: Any, groups: Any, kept: IntArray, seed: int
 ) -> list[Fold]:
-    """Return the folds of a search; see `holdout` for the rows without a label.
+    """Return the folds of a search; see `holdout` for unlabelled rows.
 
-    `kept` are the positions of the rows among those the user gave, which `groups` and a list of splits for
-    `cv` refer to.
+    `groups`, and a list of splits for `cv`, refer to the rows that the user gave; `kept` (n,) are the
+    positions of `rows` among them.
     """
     groups, codes = None if groups is None else np.asarray(groups)[kept], codes_of(rows)
     splits = default_splits(codes, seed, groups) if cv is None else splits_of(cv, codes, groups, kept)
@@ -116,20 +117,20 @@ def make_folds(
 
 
 def codes_of(rows: Block) -> IntArray:
-    """Return the class codes (n,) of rows, −1 for rows without a label."""
+    """Return the class codes (n,) of rows, −1 for unlabelled rows."""
     assert rows.y is not None
     return rows.y
 
 
 def saved_part(estimator: Any) -> Any:
-    """Return the model to save: the only member of a search that maps no features, else the estimator."""
+    """Return the estimator, or its only member if it is a search that does not map features."""
     members: list[Any] = getattr(estimator, "classifiers_", getattr(estimator, "mixtures_", []))
     maps_features = getattr(estimator, "feature_map_", None) is not None
     return members[0] if len(members) == 1 and not maps_features else estimator
 
 
 def note_members(estimator: Any, **attributes: Any) -> None:
-    """Set attributes as `note_rows` does, also in members of a search that take the same rows."""
+    """Set attributes as `note_rows` does, also in members of a search that receive the same rows."""
     maps = zip(*(getattr(estimator, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
     members = [classifier for classifier, feature_map in maps if feature_map is None]
     for each in (estimator, *members, *getattr(estimator, "mixtures_", [])):
@@ -148,7 +149,7 @@ def delegated(method: Callable[..., Any]) -> Any:
 
 
 class Search(FileMixin, ExportMixin, BaseEstimator):
-    """Parameters and methods of a search; `_choose` tries candidates and fits the best to all rows."""
+    """Base class of searches; `_choose` tries candidates and fits the best to all rows."""
 
     estimator: Any
     n_kernels: Any
@@ -183,18 +184,17 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value. A mixture that is chosen by BIC also takes rows in files and Dask
+            Rows; NaN marks a missing value. The search for a mixture by BIC also accepts files and Dask
             collections, as `SharedKernelMixture.fit` does.
         y : array-like of shape (N,), default=None
-            Class labels; -1 marks a row without a label, see `SharedKernelMixture.fit`. Without labels there
-            is one class, so that a classifier needs them.
+            Class labels; -1 marks a row without a label, see `SharedKernelMixture.fit`. A classifier needs
+            labels; a mixture without labels has one class.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
-            Groups of the rows, for a `cv` that keeps them together; by default stratified folds of whole
-            groups. Rows without a label do not train where their group is held out. `groups` are refused
-            where nothing would use them: by a `cv` that ignores groups, and by a criterion without
-            cross-validation.
+            Group of each row, for a `cv` that keeps groups together; by default, stratified folds of whole
+            groups. Rows without a label do not train while their group is held out. `groups` cannot be
+            combined with a `cv` that ignores groups or a criterion without cross-validation.
 
         Returns
         -------
@@ -208,7 +208,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         trials = Trials(self.time_limit)
         progress = progress_bar("choosing settings", None)
         with updating(self), progress as trials.report, warnings.catch_warnings():
-            # A fit that stops at the largest number of passes is judged as it is.
+            # A candidate that did not converge is scored as it is.
             warnings.simplefilter("ignore", ConvergenceWarning)
             best = self._choose(trials, X, y, sample_weight, on_host(groups))
         self.cv_results_ = trials.table()
@@ -224,12 +224,12 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         raise NotImplementedError
 
     def _finish(self) -> None:
-        """Note what the fit of the chosen model shows."""
+        """Set attributes that depend on the fit to all rows."""
 
     def _open(
         self, X: Any, y: Any, sample_weight: ArrayLike | None
     ) -> tuple[Block, np.ndarray | None, IntArray]:
-        """Return the rows that have a weight, with class codes; the classes; their positions in X.
+        """Return the rows of positive weight with class codes, the classes (L,), and their positions in X.
 
         Without labels, classes are None and all codes are 0.
         """
@@ -237,7 +237,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         values = given.values(fitting=True, on_cpu=True)
         rows, classes, kept = given.coded(values)
         check_gaps(rows.X)
-        # Refuses features that cannot be squared.
+        # Refuses features whose squares overflow.
         measure(rows.X, structure_of("full"), row_weights=rows.weights)
         kept = np.arange(len(values)) if kept is None else kept
         return rows, None if y is None else classes, kept
@@ -247,8 +247,8 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         prototype = default if self.estimator is None else clone(self.estimator)
         if not isinstance(prototype.init, str):
             raise ValueError(
-                "A search needs init by name: a given start settles the number of kernels and their shape. "
-                f"Fit {type(default).__name__} with it directly."
+                "A search needs the name of an init: a given start fixes the number of kernels and their "
+                f"covariances. Fit {type(default).__name__} with it directly."
             )
         source = prototype.random_state if self.random_state is None else self.random_state
         seed = int(check_random_state(source).randint(np.iinfo(np.int32).max))
@@ -258,11 +258,13 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         types = self._settings_to_try()[1] or []
         low_rank = any(check_covariance_type(each)[0] == "low_rank" for each in types)
         if low_rank and device_of(prototype) is not None:
-            raise ValueError("covariance_type='low_rank' runs only on the CPU: leave it or device out.")
+            raise ValueError(
+                "covariance_type='low_rank' runs only on the CPU: leave out one of it and device."
+            )
         return prototype
 
     def _settings_to_try(self) -> tuple[list[int] | None, list[Any] | None]:
-        """Return the numbers of kernels, from few to many, and the covariance types; None for 'auto'."""
+        """Return the numbers of kernels, ascending, and the covariance types; None for 'auto'."""
         numbers = np.atleast_1d(self.n_kernels).tolist()
         if numbers != ["auto"] and not (numbers and all(type(k) is int and k > 0 for k in numbers)):
             raise ValueError(
@@ -285,7 +287,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
 
     @property
     def _model(self) -> Any:
-        """The fitted model that rows are passed to."""
+        """The fitted model that receives the rows."""
         return self.best_estimator_
 
     @property
@@ -298,10 +300,10 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         return labels
 
     def _accept(self, X: Any) -> Any:
-        """Return rows X (n, M) for a fitted search, if they have as many features as it was fitted to."""
+        """Return rows X (n, M) after a check of their number of features."""
         check_is_fitted(self)
         if is_elsewhere(X) or (hasattr(X, "columns") and hasattr(self, "feature_names_in_")):
-            return X  # the model takes columns by their names
+            return X  # the model selects columns by name
         X = np.asarray(X) if isinstance(X, (list, tuple)) else X
         if len(getattr(X, "shape", ())) == 2:
             # Check here, so that the error names the search.
@@ -309,7 +311,7 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         return X
 
     def _features(self, X: Any) -> Any:
-        """Return what the fitted model takes for rows X (n, M)."""
+        """Return rows X (n, M) as the input of the fitted model."""
         return X
 
     def _graph_parts(self) -> dict[str, Any]:

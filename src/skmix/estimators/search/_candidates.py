@@ -1,6 +1,6 @@
-"""Candidates of a search for classifiers: which settings are tried, and the classifier that they make.
+"""Candidates of the search for a classifier: their settings, and classifiers made from them.
 
-The guide on model selection says why these are tried.
+The guide on model selection explains the choice of candidates.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ._base import codes_of
 from ._features import pooled_covariance, transforms
 from ._trials import Params
 
-# Kernels for each class and strengths of the prior, in rows of the covariance within the classes for each
-# feature: of full kernels that belong to one class each, and of those that all classes share.
+# Kernels per class, and strength of the prior in rows per feature, for full kernels that belong to one class
+# each and for full kernels that all classes share.
 _OWN_FULL = (
     *((1, 1.0), (1, 0.1), (1, 8.0), (2, 0.5), (2, 2.0), (4, 2.0), (4, 0.5), (8, 0.5), (8, 2.0)),
     *((16, 0.5), (16, 2.0), (32, 0.5), (64, 0.5), (128, 0.5)),
@@ -34,43 +34,43 @@ _SHARED_FULL = (
     *((1, 2.0), (2, 0.5), (4, 0.5), (8, 0.5), (8, 2.0), (16, 0.5), (16, 2.0), (32, 0.5), (32, 2.0)),
     *((64, 0.5), (128, 0.5)),
 )
-# Kernels for each class of simpler covariances, of one class each and shared.
+# The same numbers of kernels per class for simpler covariances.
 _OWN_SIMPLE, _SHARED_SIMPLE = (1, 16), (64,)
-# One prior strength: they have few parameters.
+# Their prior strength. One is enough, since they have few parameters.
 _PRIOR_OF_SIMPLE = 0.5
-# From this many classes on, fewer kernels than classes are tried too; classes then differ in weights alone.
+# From this many classes on, try fewer kernels than classes too: classes then differ only in their weights.
 _MANY_CLASSES = 20
-# Kernels for each class in that case.
+# Kernels per class in that case.
 _FEWER_THAN_CLASSES = (0.25, 0.5)
-# The least number of rows for each kernel, unless there is one kernel a class.
+# Smallest number of rows per kernel, unless there is one kernel per class.
 _ROWS_PER_KERNEL = 3
-# The largest number of kernels: more would take too long.
+# Largest number of kernels: more would take too long.
 _MOST_KERNELS = 512
-# Largest K × M per row for full kernels, which need rows to find their directions.
+# Largest K × M per row for full kernels, which need many rows to learn their orientation.
 MOST_NUMBERS_A_ROW = 2
-# Tried for feature sets: kernels of each set, or of each class and set.
+# Kernels per feature set, and kernels per class and feature set.
 _KERNELS_OF_SET, _OWN_OF_SET = (4, 8, 16), (1, 2, 4)
-# Strengths of their priors, on covariances and on weights.
+# Prior strengths on covariances and on weights, for feature sets.
 _PRIOR_ROWS_OF_SET, _WEIGHT_PRIORS_OF_SET = (0.5, 4.0), (1.0, 1.1)
-# Strength of the prior where no row can be held out to choose one.
+# Prior strength if no row can be held out to choose one.
 _BLIND_PRIOR = 2.0
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Settings of a search; those that are None are to be chosen."""
+    """Settings of a search; None for those to choose."""
 
-    numbers: list[int] | None  # of kernels, from few to many
-    types: list[Any] | None  # of covariances, names or ('low_rank', number of factors)
+    numbers: list[int] | None  # numbers of kernels, ascending
+    types: list[Any] | None  # covariance types: names or ('low_rank', number of factors)
     kernels: str  # 'own', 'shared' or 'auto'
     feature_sets: list[list[int]] | None
     n_classes: int
-    n_train: int  # rows of the smallest training set; 0 where no row can be held out
+    n_train: int  # rows in the smallest training set; 0 if no row can be held out
     has_prior: bool  # whether the prior on covariances is given
-    spreads_weights: bool  # whether weights have a prior, which leaves none of them at zero
+    spreads_weights: bool  # whether weights have a prior, which makes all of them positive
 
     def check(self) -> None:
-        """Refuse kernels of one class each where they cannot stay so."""
+        """Raise ValueError if kernels='own' cannot be kept."""
         if self.kernels != "own":
             return
         if self.spreads_weights:
@@ -85,14 +85,14 @@ class Choices:
             )
 
     def candidates(self, X: np.ndarray, width_of: Callable[[str, str], int]) -> list[Params]:
-        """Return the settings of all candidates, simple ones first, each once.
+        """Return the settings of all candidates without repetition, simple ones first.
 
-        `width_of` returns how many features a transformation and a reduction of rows X (n, M) make.
+        `width_of` returns the number of features after a transformation and a reduction of rows X (n, M).
         """
         self.check()
         numbers, by_class = self.numbers, self.kernels == "own"
         if by_class and numbers is not None:
-            # Every class has the same number.
+            # All classes have the same number of kernels.
             numbers = sorted({k // self.n_classes * self.n_classes for k in numbers})
         params: Params = {
             "transform": "none",
@@ -121,7 +121,7 @@ class Choices:
         return [each for i, each in enumerate(found) if each not in found[:i]]
 
     def of_kernels(self, numbers: list[int] | None, width: int, *, reduced: bool) -> list[Params]:
-        """Return the settings of kernels to try for `width` features: owners, number, covariances, prior."""
+        """Return the settings of kernels to try for `width` features."""
         allowed = ("own", "shared") if self.kernels == "auto" else (self.kernels,)
         if self.spreads_weights:
             allowed = ("shared",)
@@ -140,14 +140,14 @@ class Choices:
             for kernels, m, name, rows in self._per_class(reduced)
             if kernels in allowed and (m <= 1 or m * self.n_classes <= most_of.get(name, most))
         ]
-        # Simple shared kernels come in large numbers only, for which there may be too few rows.
+        # Simple shared kernels are tried only in large numbers; there may be too few rows for them.
         fewer = sorted({self.n_classes, max(self.n_classes, most)})
         return found or [
             _params("shared", k, name, _PRIOR_OF_SIMPLE) for name in self.types or [] for k in fewer
         ]
 
     def _per_class(self, reduced: bool) -> Iterator[tuple[str, float, str, float]]:
-        """Yield whose kernels are tried, how many for each class, their covariances and the prior."""
+        """Yield 'own' or 'shared', the kernels per class, the covariance type and the prior strength."""
         for name in self.types or ["tied", "full"]:
             if _is_full(name):
                 own: Sequence[tuple[float, float]] = _OWN_FULL
@@ -181,7 +181,7 @@ def _params(kernels: str, n_kernels: int, covariance_type: str, prior_rows: floa
 
 
 def _is_full(covariance_type: Any) -> bool:
-    """Return whether kernels have enough parameters for the strength of their prior to matter."""
+    """Return whether a kernel has so many parameters that the strength of its prior matters."""
     return check_covariance_type(covariance_type)[0] in ("full", "low_rank")
 
 
@@ -198,7 +198,7 @@ def make_classifier(
         width = n_features if sets is None else sum(map(len, sets)) / len(sets)
         pooled = pooled_covariance(labelled.X, codes, labelled.weights)
         if sets is None:
-            # Each of m kernels of a class covers a part of its rows.
+            # Each of several kernels of a class covers a part of its rows.
             pooled = pooled * max(1.0, params["n_kernels"] / n_classes) ** (-2.0 / n_features)
         settings["covariance_prior"] = (params["prior_rows"] * width, pooled)
     if params["weight_prior"] is not None:
@@ -216,10 +216,10 @@ def make_classifier(
 def own_kernels(
     rows: FloatArray, codes: IntArray, per_class: int, seed: Any, *, projected: bool = False
 ) -> dict[str, FloatArray]:
-    """Return a start in which each class has its own kernels; EM keeps weights of zero at zero.
+    """Return a start in which each kernel belongs to one class; EM keeps zero weights at zero.
 
-    Means are rows of the class, drawn as by k-means++; distances are in units of the features' deviations
-    unless features are projections, which keep their scale.
+    Means are rows of the class, drawn by k-means++. Features are standardised for distances, unless they are
+    projections, which keep their scale.
     """
     by_class = [rows[codes == c] for c in range(int(codes.max()) + 1)]
     if per_class == 1:

@@ -1,4 +1,4 @@
-"""Features of classifiers: gaps filled, powers and projections."""
+"""Feature maps of classifiers: fill missing values, transform features and project them."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ from ...engine.model import FloatArray, IntArray
 from ..mixture import SharedKernelMixture
 from ._base import codes_of
 
-# Singular values below this share of the largest do not determine a direction.
+# Singular values below this share of the largest count as zero.
 _LEAST_SINGULAR = 0.05
-# Missing values are filled roughly, in few passes: only settings are chosen with the result.
+# Few passes and a loose tolerance to fill missing values: the result serves only to choose settings.
 _PASSES_TO_FILL = 20
 _TOLERANCE_TO_FILL = 1e-2
-# Share of the variance that principal components keep.
+# Share of the variance that the principal components retain.
 _VARIANCE_KEPT = 0.95
-# Up to this many features they are not reduced: kernels can find their directions.
+# Up to this many features, kernels learn their orientation without a reduction.
 _FEW_FEATURES = 12
-# Above this many they always are: full covariances would take too long.
+# Above this many features, they are always reduced: full covariances would take too long.
 _TOO_MANY_FEATURES = 100
-# Discriminants take a time that grows with the cube of the features.
+# Largest number of features for discriminants, whose time grows with its cube.
 _MOST_FOR_DISCRIMINANTS = 500
 # Standardised values are clipped to this magnitude, so that powers of them stay finite.
 _FARTHEST = 1e8
-# The powers that are tried: closer ones make no difference to kernels.
+# The powers to try; a finer grid makes no difference.
 _POWERS = np.linspace(-4.0, 6.0, 41)
-# Rows that powers are chosen with: more do not change the choice.
+# Number of rows to choose powers with; more do not change the choice.
 _ROWS_FOR_POWERS = 2000
 # Knots of the piecewise linear map from values to normal scores.
 _N_KNOTS = 32
-# The score of the least and of the largest value.
+# Normal score of the largest value; that of the smallest is its negative.
 _FARTHEST_SCORE = 3.0
-# A feature whose deviation is below this share of its mean is constant.
+# A feature whose standard deviation is below this share of its mean is constant.
 _LEAST_DEVIATION = 1e-12
-# A power must be more likely than one by this, in nats a row.
+# The log-likelihood per row that a power must gain over no transformation.
 _LEAST_GAIN = 1e-3
-# The least variance or weight that is divided by.
+# Smallest divisor.
 _TINY = np.finfo(np.float64).tiny
-# A sample of the rows has at least this many rows of each class, or all of them.
+# Smallest number of rows of a class in a sample of the rows.
 _FEWEST_ROWS_OF_A_CLASS = 100
 
 
 def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that fills missing values by their mean given the others, under one Gaussian.
+    """Return a function that replaces missing values by their conditional means under a Gaussian.
 
-    The Gaussian is fitted to X (n, M). Features without any value in X become constant.
+    The Gaussian is fitted to X (n, M). Features without any value in X become zero.
     """
     if not np.isnan(X).any():
         return lambda rows: rows
@@ -70,10 +70,10 @@ def filler(X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class FeatureMap(NamedTuple):
-    """Features as kernels see them: standardised, transformed by a power or by rank, and projected.
+    """Standardises features, transforms them by powers or normal scores, and projects them.
 
-    Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers, of which one changes nothing,
-    then by a curve, and then to (t − offset) A. Without curves or a matrix there is no such step.
+    Values z = (x − shift) / scale are transformed by Yeo and Johnson's powers (1 is the identity), then by
+    curves, to t; the result is (t − offset) A. Without curves or a matrix A, that step is left out.
     """
 
     shift: FloatArray  # (M,)
@@ -86,8 +86,8 @@ class FeatureMap(NamedTuple):
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Return the features (n, q) of rows X (n, M).
 
-        Missing values stay missing where there is no projection. With one, a row with missing values has the
-        features that fit its other values best, by least squares; a row without any value has none.
+        Without a projection, missing values stay missing. With one, the features of a row with missing values
+        are fitted to its other values by least squares; a row without any value stays missing.
         """
         with np.errstate(over="ignore"):
             # Overflowing values are clipped.
@@ -101,15 +101,15 @@ class FeatureMap(NamedTuple):
         for row in with_gaps:
             seen = ~np.isnan(centred[row])
             if seen.any():
-                # Directions that the other values hardly determine stay at the mean.
+                # Directions that the observed values hardly determine stay at the mean.
                 reduced[row] = np.linalg.lstsq(back[seen], centred[row, seen], rcond=_LEAST_SINGULAR)[0]
         return reduced
 
 
 def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
-    """Return standardised values z (n, M) transformed by powers (M,); a power of one changes nothing."""
+    """Transform standardised values z (n, M) by powers (M,); a power of one is the identity."""
     z = np.clip(z, -_FARTHEST, _FARTHEST)
-    # Of positive values the power is λ, of the size of negative ones 2 − λ; of zero it is the logarithm.
+    # The exponent is λ for z ≥ 0 and 2 − λ for z < 0; an exponent of zero means the logarithm.
     exponent = np.where(z >= 0.0, powers, 2.0 - powers)
     logs = np.log1p(np.abs(z))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -118,10 +118,7 @@ def yeo_johnson(z: np.ndarray, powers: FloatArray) -> np.ndarray:
 
 
 def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
-    """Return the powers (M,) after which standardised values z (n, M) are most likely under a Gaussian.
-
-    They are multiples of 1/4.
-    """
+    """Return the powers (M,), multiples of 1/4, of highest Gaussian likelihood for z (n, M)."""
     step = -(-len(z) // _ROWS_FOR_POWERS)
     z, weights = z[::step], weights[::step]
     slopes = np.average(np.sign(z) * np.log1p(np.abs(z)), axis=0, weights=weights)
@@ -133,13 +130,13 @@ def likeliest_powers(z: np.ndarray, weights: FloatArray) -> FloatArray:
 
     with np.errstate(divide="ignore"):
         likelihoods = [(power - 1.0) * slopes - 0.5 * log_variance(power) for power in _POWERS]
-    # A feature of two values is as likely after any power.
+    # A feature with two values is equally likely under all powers.
     likelihoods[_POWERS.tolist().index(1.0)] += _LEAST_GAIN
     return _POWERS[np.argmax(np.nan_to_num(likelihoods, nan=-np.inf, posinf=-np.inf), axis=0)]
 
 
 def along(curves: FloatArray | None, z: np.ndarray) -> np.ndarray:
-    """Return values z (n, M) along piecewise linear curves (2, M, k), beyond their ends with slope one."""
+    """Map values z (n, M) by piecewise linear curves (2, M, k), which have slope one beyond their ends."""
     if curves is None:
         return z
     pairs = zip(z.T, curves.swapaxes(0, 1), strict=True)
@@ -148,11 +145,11 @@ def along(curves: FloatArray | None, z: np.ndarray) -> np.ndarray:
 
 
 def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
-    """Return the curves (2, M, k) that make features of rows z (n, M) with weights (n,) Gaussian.
+    """Return curves (2, M, k) that map the features of rows z (n, M) with weights (n,) to normal scores.
 
-    A value becomes the quantile of the standard normal distribution at the share of rows below it, rows of
-    the same value counted by half. The least and the largest value of a feature are placed at ± 3: often they
-    mean something else, such as none or all.
+    A value is mapped to the standard normal quantile at the share of rows below it; rows with the same value
+    count half. The smallest and the largest value are mapped to ± 3, because they often have a special
+    meaning, such as none or all.
     """
     curves = np.empty((2, z.shape[1], _N_KNOTS))
     for column, curve in zip(z.T, curves.swapaxes(0, 1), strict=True):
@@ -165,7 +162,7 @@ def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
             scores[[0, -1]] = -_FARTHEST_SCORE, _FARTHEST_SCORE
         wanted = np.linspace(scores[0], scores[-1], _N_KNOTS)
         kept = np.arange(len(values)) if len(values) <= _N_KNOTS else np.searchsorted(scores, wanted)
-        # A curve with fewer knots has its last one several times.
+        # Repeat the last knot if there are fewer values than knots.
         kept = np.append(kept, np.full(_N_KNOTS - len(kept), len(values) - 1))
         kept[-1] = len(values) - 1
         curve[:] = values[kept], scores[kept]
@@ -175,7 +172,7 @@ def normal_scores(z: np.ndarray, weights: FloatArray) -> FloatArray:
 def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
     """Return the transformations and reductions to try for rows X (n, M).
 
-    With missing values features are only reduced where there are too many of them.
+    With missing values, features are reduced only if there are too many of them.
     """
     n_rows, n_features = X.shape
     if n_rows <= 2:
@@ -194,16 +191,16 @@ def transforms(X: np.ndarray, n_classes: int) -> list[tuple[str, str]]:
 
 
 def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | None:
-    """Return the map fitted to complete rows; None where features are not changed.
+    """Fit a feature map to rows without missing values; return None if it is the identity.
 
-    Discriminants are of the rows that have a label, and take them for equally heavy.
+    Discriminants are fitted to the labelled rows, without their weights.
     """
     if transform == reduction == "none":
         return None
     X, codes, weights = rows.X, codes_of(rows), rows.row_weights
     shift = np.average(X, axis=0, weights=weights)
     deviations = np.sqrt(np.average((X - shift) ** 2, axis=0, weights=weights))
-    # A constant feature must not be divided by what rounding leaves of its deviation.
+    # The deviation of a constant feature is a rounding error: do not divide by it.
     varies = deviations > _LEAST_DEVIATION * np.abs(shift)
     if not varies.any():
         return None
@@ -230,7 +227,7 @@ def fit_features(transform: str, reduction: str, rows: Block) -> FeatureMap | No
         known = codes >= 0
         discriminants = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of classes with a single row
+            warnings.simplefilter("ignore")  # warnings about classes with a single row
             discriminants.fit(scaled[known], codes[known])
         matrix = discriminants.scalings_[:, : len(discriminants.classes_) - 1]
     else:
@@ -249,18 +246,18 @@ def principal_components(centred: np.ndarray, weights: FloatArray) -> np.ndarray
 
 
 def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None = None) -> FloatArray:
-    """Return the covariance (M, M) within the classes, of rows X (n, M) with classes (n,).
+    """Return the within-class covariance (M, M) of rows X (n, M) with class codes (n,).
 
-    One more row with the variances of all rows makes it positive definite. A missing value counts as the mean
-    of its class; what that makes too small is scaled up by the share of values that are missing.
+    A pseudo-row with the variances of all rows makes it positive definite. A missing value counts as the mean
+    of its class; entries are scaled up to correct for that.
     """
     weights = np.ones(len(X)) if weights is None else weights
     observed = ~np.isnan(X)
     values = np.where(observed, X, 0.0)
 
     def deviations(codes: IntArray) -> FloatArray:
-        members = weights * (codes == np.arange(codes.max() + 1)[:, None])
-        means = (members @ values) / np.maximum(members @ observed, _TINY)
+        class_weights = weights * (codes == np.arange(codes.max() + 1)[:, None])
+        means = (class_weights @ values) / np.maximum(class_weights @ observed, _TINY)
         return np.where(observed, values - means[codes], 0.0)
 
     present, codes = np.unique(codes, return_inverse=True)
@@ -274,13 +271,13 @@ def pooled_covariance(X: np.ndarray, codes: IntArray, weights: FloatArray | None
 
 
 def fewer_rows(rows: Block, seed: int, most: int) -> Block:
-    """Return about `most` of the rows: of each class its share, but at least 100 rows or all of them."""
+    """Draw about `most` rows: each class in proportion, but at least 100 rows of it or all."""
     if len(rows.X) <= most:
         return rows
     random_state, codes = check_random_state(seed), codes_of(rows)
     kept = []
     for code in np.unique(codes):
-        members = np.flatnonzero(codes == code)
-        size = max(round(most * len(members) / len(rows.X)), min(len(members), _FEWEST_ROWS_OF_A_CLASS))
-        kept.append(random_state.choice(members, size, replace=False))
+        of_class = np.flatnonzero(codes == code)
+        size = max(round(most * len(of_class) / len(rows.X)), min(len(of_class), _FEWEST_ROWS_OF_A_CLASS))
+        kept.append(random_state.choice(of_class, size, replace=False))
     return rows.rows(np.sort(np.concatenate(kept)))

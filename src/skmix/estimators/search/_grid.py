@@ -1,4 +1,4 @@
-"""The grid of a search for densities: what is tried, how candidates are judged, which are averaged."""
+"""The grid of the search for a mixture: score candidates, choose the best, and average some."""
 
 from __future__ import annotations
 
@@ -21,25 +21,21 @@ from ..rows import Sender
 from ._base import Fold, labels_of
 from ._trials import Params, Trial, Trials
 
-# The least stability of a number of kernels that is taken.
+# Smallest median Jaccard index at which kernels count as stable.
 _STABLE = 0.85
 # Passes of EM for the shares of an average.
 _PASSES = 100
-# Candidates with smaller shares are not worth a fit.
+# Smallest share of a candidate that is worth a fit to all rows.
 _LEAST_SHARE = 1e-3
 
 
 @dataclass
 class Scorer:
-    """Fits candidates and sets their scores; called with a trial.
-
-    `given` are X, y and sample_weight as the user gave them. `tried` collects the trials that were fitted to
-    folds, with the log-densities (n,) of all held-out rows.
-    """
+    """Fits candidates and sets their scores; called with a trial."""
 
     prototype: SharedKernelMixture
     criterion: str
-    given: tuple[Any, Any, Any]
+    given: tuple[Any, Any, Any]  # X, y and sample_weight of the user
     to_device: Sender
     n_classes: int
     shape: tuple[int, int]  # numbers of rows and features
@@ -48,6 +44,7 @@ class Scorer:
     classes: np.ndarray | None = None  # (L,); None without labels
     folds: list[Fold] = field(default_factory=list)  # for the log-likelihood
     halvings: list[Split] = field(default_factory=list)  # for stability
+    # Trials fitted to folds, with the log-densities (n,) of all held-out rows.
     tried: list[tuple[Trial, FloatArray]] = field(default_factory=list)
 
     @property
@@ -73,11 +70,11 @@ class Scorer:
         return model.fit(*given)
 
     def _fit_arguments(self, rows: Block) -> tuple[Any, Any, Any]:
-        """Return X, y and sample_weight of some of the rows."""
+        """Return X, y and sample_weight of some rows."""
         return self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
 
     def _by_held_out_rows(self, trial: Trial) -> None:
-        """Set the mean log-density of held-out rows."""
+        """Score a candidate by the mean log-density of held-out rows."""
         densities, weights = [], self.held_weights
         for training, held in self.folds:
             model = self.fit(trial, *self._fit_arguments(training))
@@ -88,7 +85,7 @@ class Scorer:
         trial.score = trial.columns["log_likelihood"] / float(weights.sum())
 
     def _by_stability(self, trial: Trial) -> None:
-        """Fit a candidate to both halves of the rows, several times, and set its stability."""
+        """Score a candidate by its stability: fit it to both halves of the rows, several times."""
         rows = self.rows
         assert rows is not None
         agreements, X = [], self.to_device(rows.X)
@@ -97,7 +94,7 @@ class Scorer:
             first, second = (self.fit(trial, *half) for half in given)
             models = likelier(first, second, given[0]), likelier(second, first, given[1])
             a, b = (on_host(model.predict(X)) for model in models)
-            n_kernels = max(model.n_kernels_ for model in models)  # variational fits may leave some out
+            n_kernels = max(model.n_kernels_ for model in models)  # variational fits may drop kernels
             trial.split_scores.append(least_stable(a, b, n_kernels, rows.row_weights))
             agreements.append(adjusted_rand_score(a, b))
         trial.score = float(np.median(trial.split_scores))
@@ -105,10 +102,10 @@ class Scorer:
         trial.columns |= self._bic(trial.models[0])
 
     def _bic(self, model: SharedKernelMixture) -> dict[str, float]:
-        """Return the BIC of a model fitted to all rows, and its two terms."""
-        free, log_likelihood = n_parameters(model), model.log_likelihood_
-        bic = free * np.log(self.size) - 2.0 * log_likelihood
-        return {"bic": bic, "log_likelihood": log_likelihood, "n_parameters": free}
+        """Return the BIC of a model fitted to all rows, its log-likelihood and number of parameters."""
+        n_free, log_likelihood = n_parameters(model), model.log_likelihood_
+        bic = n_free * np.log(self.size) - 2.0 * log_likelihood
+        return {"bic": bic, "log_likelihood": log_likelihood, "n_parameters": n_free}
 
 
 def try_grid(
@@ -117,31 +114,30 @@ def try_grid(
     best_of: Callable[[Trials], Trial],
     *,
     numbers: list[int],
-    kinds: list[Params],
+    covariances: list[Params],
     reach: float,
     patience: float,
 ) -> Trial:
-    """Try each kind of covariances with numbers of kernels from few to many; return the best candidate.
+    """Try each covariance type and prior with ascending numbers of kernels; return the best candidate.
 
-    After the number `reach` the search goes on only while the largest number is the best. A kind is given up
-    after `patience` numbers of kernels without improvement: cross-validation takes long, and more kernels
-    seldom help then.
+    Beyond the number `reach`, the search continues only while the largest number is the best. A covariance
+    type is given up after `patience` numbers of kernels without improvement: more kernels seldom help then.
     """
-    scores: list[list[float]] = [[] for _ in kinds]
+    scores: list[list[float]] = [[] for _ in covariances]
 
-    def is_given_up(found: list[float]) -> bool:
-        return len(found) - int(np.argmax([*found, -np.inf])) > patience
+    def is_given_up(path: list[float]) -> bool:
+        return len(path) - int(np.argmax([*path, -np.inf])) > patience
 
     for n_kernels in numbers:
-        left = [(kind, found) for kind, found in zip(kinds, scores, strict=True) if not is_given_up(found)]
+        left = [each for each in zip(covariances, scores, strict=True) if not is_given_up(each[1])]
         # The time of a pass grows with the number of kernels.
         following = [k for k in numbers if n_kernels <= k <= max(n_kernels, reach)]
         trials.plan("kernels", sum(following) * len(left), 1.0)
-        for kind, found in left:
-            params = {"n_kernels": n_kernels, **kind}
+        for settings, path in left:
+            params = {"n_kernels": n_kernels, **settings}
             trial = trials.add("kernels", params, evaluate, n_steps=n_kernels)
             if trial is not None:
-                found.append(trial.score)
+                path.append(trial.score)
         if reach <= n_kernels != best_of(trials).params["n_kernels"]:
             break
     trials.check()
@@ -149,7 +145,7 @@ def try_grid(
 
 
 def largest_stable(trials: Trials) -> Trial:
-    """Return the stable trial of the most kernels, or the most stable one."""
+    """Return the stable trial with the most kernels, or else the most stable one."""
     stable = [trial for trial in trials.list if trial.score >= _STABLE]
     return max(stable, key=lambda trial: (trial.params["n_kernels"], trial.score), default=trials.best)
 
@@ -160,10 +156,10 @@ def largest_stable(trials: Trials) -> Trial:
 def average(
     tried: list[tuple[Trial, FloatArray]], weights: FloatArray, most: int
 ) -> tuple[list[Trial], FloatArray]:
-    """Return the trials to average, the best one first, and their shares.
+    """Return at most `most` trials to average, the best first, and their shares.
 
-    The average of all candidates that gives held-out rows the highest density is a mixture, whose shares EM
-    finds; those of the largest shares stay, and shares are found again.
+    EM finds the shares of all candidates that maximise the likelihood of held-out rows. The candidates with
+    the largest shares are kept, and their shares are estimated again.
     """
     finite = [each for each in tried if np.isfinite(each[0].score)]
     trials, densities = zip(*sorted(finite, key=lambda each: -each[0].score), strict=True)
@@ -175,7 +171,7 @@ def average(
 
 
 def _best_shares(logs: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the shares (S,) of densities in the average of the highest likelihood, from logs (S, n)."""
+    """Return the shares (S,) of highest likelihood, given log-densities (S, n) and weights (n,)."""
     shares, densities = np.full(len(logs), 1.0 / len(logs)), np.exp(logs - logs.max(axis=0))
     for _ in range(_PASSES):
         shares = shares * (densities @ (weights / (shares @ densities))) / weights.sum()
@@ -186,9 +182,9 @@ def _best_shares(logs: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def likelier(fitted: SharedKernelMixture, other: SharedKernelMixture, given: Any) -> SharedKernelMixture:
-    """Return the fit to X, y and sample_weight, or one that starts from kernels of another if it is likelier.
+    """Fit again from the kernels of another fit; return the likelier of the two fits to the given rows.
 
-    The objective is the lower bound where there is one.
+    Variational fits are compared by their lower bound.
     """
     moved: SharedKernelMixture = clone(fitted).set_params(
         n_kernels=None,
@@ -202,9 +198,10 @@ def likelier(fitted: SharedKernelMixture, other: SharedKernelMixture, given: Any
 
 
 def least_stable(a: IntArray, b: IntArray, n_kernels: int, weights: FloatArray) -> float:
-    """Return the smallest Jaccard index of the kernels of two fits, assigned one to one.
+    """Match the kernels of two fits one to one, and return their smallest Jaccard index.
 
-    Kernels (n,) of rows with weights (n,) are numbers below `n_kernels`; a kernel without rows has index 0.
+    `a` and `b` (n,) are the kernels that both fits assign to rows with weights (n,), numbered below
+    `n_kernels`. A kernel without rows has index 0.
     """
     both = np.zeros((n_kernels, n_kernels))
     np.add.at(both, (a, b), weights)

@@ -1,4 +1,4 @@
-"""The stages of a search for classifiers: screen candidates, compare the best, tune them, average some."""
+"""Stages of the search for a classifier: screen candidates, compare the best, tune them, average some."""
 
 from __future__ import annotations
 
@@ -26,44 +26,46 @@ from ._candidates import MOST_NUMBERS_A_ROW, Choices, make_classifier
 from ._features import FeatureMap, fewer_rows, filler, fit_features
 from ._trials import SCREENING, Params, Trial, Trials
 
-# Candidates are first compared on one fold with about this many of its rows.
+# Approximate number of rows of a fold in the screening.
 _ROWS_TO_SCREEN = 2000
-# From this many folds on, which are small, two of them screen candidates and one candidate less is tuned.
+# From this many folds on, folds are small: two of them screen candidates, and one candidate fewer is tuned.
 _MANY_FOLDS = 5
-# Number of candidates that are compared on all folds.
+# Number of candidates to compare on all folds.
 _KEPT = 12
-# Number of feature maps that are kept.
+# Number of feature maps to keep.
 _KEPT_FEATURES = 3
-# Candidates that compare feature maps: whose kernels, how many for each class, and covariances.
+# Candidates that compare feature maps: ownership of kernels, kernels per class, and covariance type.
 _PROBES = (("own", 1, "tied"), ("own", 1, "full"), ("own", 4, "full"))
-# More kernels of a kind are tried until this many numbers in a row were worse.
+# More kernels are tried until this many numbers in a row were worse.
 _WORSE_NUMBERS = 2
-# Number of candidates that are tuned for classification.
+# Number of candidates to tune.
 _TUNED = 3
-# Shares of the likelihood in tuning, each from the model that EM found.
+# Weights of the likelihood in tuning; each starts from the EM fit.
 _TRADE_OFFS = (0.1, 0.0)
-# Rounds of tuning. All of them are taken, so that folds and the final fit do the same.
+# Rounds of tuning, without early stopping, so that folds and the final fit are tuned alike.
 _ROUNDS = 20
-# From this many rows on, tuning overfits little without the likelihood, and more rounds pay.
-_MANY_ROWS, _ROUNDS_WITH_MANY = 1000, 60
-# Tuning takes about this many times as long as the fit; the progress display counts it so.
+# From this many rows on, tuning overfits little even without the likelihood.
+_MANY_ROWS = 1000
+# More rounds pay in that case.
+_ROUNDS_WITH_MANY = 60
+# Duration of tuning relative to a fit, for the progress bar.
 _WORK_OF_TUNING = 2
-# A probability of zero counts as this.
+# Replaces a probability of zero in log-losses.
 _SMALLEST = np.finfo(np.float64).tiny
 
 
 class Member(NamedTuple):
-    """A classifier fitted to all rows, its map of the features, and the rows as it sees them."""
+    """A classifier fitted to all rows."""
 
     classifier: SharedKernelClassifier
-    features: FeatureMap | None
-    rows: Block
-    filled: Block  # without missing values
+    feature_map: FeatureMap | None
+    rows: Block  # mapped
+    filled: Block  # mapped, with missing values filled
 
 
 @dataclass
 class Selection:
-    """The stages of a choice: which candidates are tried, and how held-out rows score them."""
+    """Chooses candidates by the scores of held-out rows, in stages."""
 
     search: Any
     prototype: Any
@@ -78,11 +80,11 @@ class Selection:
         self._screened_models: dict[str, list[SharedKernelClassifier]] = {}
 
     def choose(self) -> list[Trial]:
-        """Try candidates, and return those to average, the best first."""
+        """Try candidates, and return the trials to average, the best first."""
         trials, candidates = self.trials, self.candidates()
         trials.n_kept = self._n_tuned
         if not self.folds:
-            # Every class has a single row, so that none can be held out.
+            # Every class has a single row: none can be held out.
             trials.list.append(Trial("kernels", candidates[0], np.nan))
             return trials.list
         self._plan(candidates)
@@ -97,7 +99,7 @@ class Selection:
         return self._members()
 
     def _plan(self, candidates: list[Params]) -> None:
-        """Tell the progress display how much there is to do; work is in rows that are fitted."""
+        """Plan the work of all stages, in rows to fit, for the progress bar."""
         plan, n_fitted = self.trials.plan, sum(len(training.X) for training, _ in self.folds)
         if len(candidates) > _KEPT:
             plan(SCREENING, len(candidates), self._n_screened)
@@ -108,23 +110,23 @@ class Selection:
 
     @property
     def _many_folds(self) -> bool:
-        """Whether folds are so small that one is not enough to screen candidates."""
+        """Whether one fold is too small to screen candidates."""
         return len(self.folds) >= _MANY_FOLDS
 
     @property
     def _n_screened(self) -> int:
-        """Number of rows that a candidate is fitted to in the screening."""
+        """Number of rows to which the screening fits a candidate."""
         return (1 + self._many_folds) * min(len(self.folds[0][0].X), _ROWS_TO_SCREEN)
 
     @property
     def _n_tuned(self) -> int:
-        """How many candidates are tuned."""
+        """Number of candidates to tune."""
         return _TUNED - self._many_folds
 
     def _screened(self, candidates: list[Params]) -> list[Params]:
         """Return the best candidates of the screening, the best first.
 
-        More kernels of a kind are tried until two numbers in a row were worse, unless numbers are given.
+        Unless numbers of kernels are given, stop after two numbers in a row that were worse.
         """
         self.trials.plan(SCREENING, len(candidates), self._n_screened)
         paths: dict[tuple[Any, ...], dict[int, float]] = {}
@@ -145,7 +147,7 @@ class Selection:
         return [trial.params for trial in scored[:_KEPT]] or candidates[:1]
 
     def _with_best_features(self, candidates: list[Params]) -> list[Params]:
-        """Return the candidates with the best features, as a few of them show."""
+        """Return the candidates with the best feature maps, which a few of them determine."""
         best: dict[tuple[str, str], float] = {}
         seen = set()
         for params in candidates:
@@ -179,22 +181,22 @@ class Selection:
     # ------------------------------------------------------------ scores
 
     def _map(self, number: int, transform: str, reduction: str) -> Fold:
-        """Return a fold with other features; their map is fitted to its training rows."""
+        """Fit a feature map to the training rows of a fold, and return the mapped fold."""
         training, held = self.folds[number]
-        change = fit_features(transform, reduction, training)
-        if change is None:
+        feature_map = fit_features(transform, reduction, training)
+        if feature_map is None:
             return training, held
-        return mapped(training, change.transform), mapped(held, change.transform)
+        return mapped(training, feature_map.transform), mapped(held, feature_map.transform)
 
     def _width(self, transform: str, reduction: str) -> int:
-        """Return how many features a map makes; all of them where it cannot be fitted."""
+        """Return the number of mapped features; that of all features if the map cannot be fitted."""
         try:
             return int(self._mapped(0, transform, reduction)[0].X.shape[1])
         except ValueError:
             return int(self.rows.X.shape[1])
 
     def _screen(self, trial: Trial) -> None:
-        """Score a candidate on one fold or two, with some of their rows."""
+        """Score a candidate on some rows of one or two folds."""
         seed, names = self.prototype.random_state, (trial.params["transform"], trial.params["reduction"])
         whole = [self._mapped(number, *names) for number in range(1 + self._many_folds)]
         some = [
@@ -203,18 +205,18 @@ class Selection:
         ]
         self._score(trial, some, [])
         if all(part[0] is fold[0] for part, fold in zip(some, whole, strict=True)):
-            # Comparing on all folds needs no second fit to these rows.
+            # The comparison on all folds need not fit these rows again.
             self._screened_models[repr(trial.params)] = trial.models
 
     def _evaluate(self, trial: Trial, fitted: Sequence[SharedKernelClassifier] = ()) -> None:
-        """Score a candidate, or tuned models, on all folds."""
+        """Score a candidate on all folds; with fitted models, tune them instead of fitting."""
         names = trial.params["transform"], trial.params["reduction"]
         self._score(trial, [self._mapped(number, *names) for number in range(len(self.folds))], fitted)
 
     def _score(self, trial: Trial, folds: list[Fold], fitted: Sequence[SharedKernelClassifier]) -> None:
-        """Fit a candidate, or tune fitted models, and score it at the temperature of least log-loss."""
+        """Fit a candidate, or tune fitted models, and score it by the least log-loss over temperatures."""
         params, held = trial.params, [held for _, held in folds]
-        # Rows and settings have been checked, once for all fits.
+        # Rows and settings have already been checked.
         with config_context(assume_finite=True, skip_parameter_validation=True):
             if fitted:
                 trial.models = [
@@ -258,9 +260,9 @@ class Selection:
         )
 
     def _tune_best(self) -> None:
-        """Tune the best candidates, unless they have too many parameters or cannot be tuned."""
+        """Tune the best candidates, except those with too many parameters or without tuning."""
         best = sorted((t for t in self.trials.list if t.models), key=lambda t: -t.score)
-        # A list: trials drop their models as soon as others are better.
+        # Keep references: trials drop their models once others are better.
         for params, models in [(t.params, t.models) for t in best[: self._n_tuned]]:
             low_rank = check_covariance_type(params["covariance_type"])[0] == "low_rank"
             unsuited = low_rank or params["feature_sets"] is not None or is_robust(self.prototype)
@@ -281,21 +283,21 @@ class Selection:
         others = [each for each in self.trials.list if each.probabilities is not None and each is not best]
         return members_of([best, *others], codes, weights, most)
 
-    # ------------------------------------------------------------ what was chosen, fitted to all rows
+    # ------------------------------------------------------------ fits to all rows
 
     def fit_members(self, chosen: list[Trial], given: tuple[Any, Any, Any]) -> list[Member]:
-        """Return the chosen candidates fitted to all rows.
+        """Fit the chosen candidates to all rows.
 
-        `given` are X, y and sample_weight as the user gave them, for members without a feature map.
+        `given` are X, y and sample_weight of the user, for members without a feature map.
         """
         self.trials.plan("members", len(chosen), len(self.rows.X))
         complete, members = mapped(self.rows, filler(self.rows.X, self.prototype.random_state)), []
         for number, trial in enumerate(chosen):
             params, data = trial.params, given
-            change = fit_features(params["transform"], params["reduction"], complete)
+            feature_map = fit_features(params["transform"], params["reduction"], complete)
             rows, filled = self.rows, complete
-            if change is not None:
-                rows, filled = mapped(rows, change.transform), mapped(complete, change.transform)
+            if feature_map is not None:
+                rows, filled = mapped(rows, feature_map.transform), mapped(complete, feature_map.transform)
                 data = self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
             seed = self.prototype.random_state + number
             classifier = make_classifier(self.prototype, params, filled, seed)
@@ -304,18 +306,18 @@ class Selection:
                 classifier.set_params(feature_sets=self.search.feature_sets)
             classifier.fit(*data)
             if params["trade_off"] is not None:
-                # The model may have the names of a data frame's columns, which filled rows lack.
+                # The model may have feature names, which filled rows lack.
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
                 self.tune(classifier, filled, params["trade_off"])
             classifier.temperature_ = trial.columns.get("temperature", 1.0)
             self.trials.step("members", "fitting to all rows")
-            members.append(Member(classifier, change, rows, filled))
+            members.append(Member(classifier, feature_map, rows, filled))
         for trial in self.trials.list:
             trial.columns["member"] = any(trial is each for each in chosen)
         return members
 
     def threshold(self, member: Member, params: Params, share: float, groups: np.ndarray | None) -> float:
-        """Return the log-density below which a share of new rows lies; groups (N,) are held out whole."""
+        """Return the log-density below which a share of new rows lies; hold out whole groups (n,)."""
         if params["trade_off"] is None:
             return novelty_threshold(member.classifier, share, member.rows, groups=groups)
 
@@ -327,15 +329,15 @@ class Selection:
 
 
 def mapped(rows: Block, function: Callable[[np.ndarray], np.ndarray]) -> Block:
-    """Return the rows with other features."""
+    """Return the rows with their features mapped by a function."""
     return replace(rows, X=function(rows.X))
 
 
 def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: int) -> list[Trial]:
-    """Return at most `most` trials to average: the first, then always the one that lowers the loss most.
+    """Return at most `most` trials to average: the best, which is the first, and others in greedy order.
 
-    The loss is that of held-out rows with classes (n,) and weights (n,). The first trial, which is the best,
-    stays alone where the average is clearly worse.
+    Each step adds the trial that lowers the log-loss of held-out rows, with class codes (n,) and weights
+    (n,), the most. If the average is clearly worse than the best trial, return that alone.
     """
     right = [np.asarray(trial.probabilities)[np.arange(len(codes)), codes] for trial in trials]
     chosen, left, total = [0], list(range(1, len(trials))), right[0]
@@ -353,5 +355,5 @@ def members_of(trials: list[Trial], codes: IntArray, weights: FloatArray, most: 
     rise = losses(total, len(chosen)) - losses(right[0], 1)
     mean, size = np.average(rise, weights=weights), weights.sum()
     error = np.sqrt(np.average((rise - mean) ** 2, weights=weights) / size)
-    # Allow for one error that these rows happen not to show.
+    # Allow for one error that these rows do not show by chance.
     return trials[:1] if mean > max(error, np.log(size) / size) else [trials[i] for i in chosen]

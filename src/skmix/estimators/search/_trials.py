@@ -1,4 +1,4 @@
-"""The table of a search: what was tried, how well it did, how much is left to do."""
+"""Trials of a search: candidates, their scores, and the progress of the search."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..callbacks import Report
 Params = dict[str, Any]
 """Settings of a candidate."""
 
-# The stage in which candidates are compared on a part of the rows.
+# The stage that compares candidates on some of the rows.
 SCREENING = "screening"
 
 
 @dataclass
 class Trial:
-    """A candidate and its score, larger being better; `columns` are further columns of the table."""
+    """A candidate and its score, of which larger is better; `columns` are further columns of the table."""
 
     stage: str
     params: Params
@@ -30,15 +30,15 @@ class Trial:
     split_scores: list[float] = field(default_factory=list)
     columns: dict[str, float] = field(default_factory=dict)
     models: list[Any] = field(default_factory=list)
-    probabilities: FloatArray | None = None  # of the classes of held-out rows (n, L), where they are kept
+    probabilities: FloatArray | None = None  # (n, L): of the classes, for held-out rows
     seconds: float = 0.0
 
 
 class Trials:
-    """What was tried, in order; each candidate once in a stage, and none after `time_limit` seconds.
+    """Trials in order; a candidate is tried once per stage, and none after `time_limit` seconds.
 
-    `best` is the best candidate so far, of all stages but the screening. The `n_kept` best have their fitted
-    models; those of the others are dropped. `n_untried` candidates had no time left.
+    `best` is the best trial so far, except those of the screening. The `n_kept` best trials keep their fitted
+    models.
     """
 
     def __init__(self, time_limit: float | None) -> None:
@@ -49,7 +49,7 @@ class Trials:
         self._error: ValueError | None = None
         self._began, self._time_limit = time.monotonic(), np.inf if time_limit is None else time_limit
         self._untried: set[str] = set()
-        self._planned: dict[str, tuple[int, float]] = {}  # number of steps of a stage, and work of each
+        self._planned: dict[str, tuple[int, float]] = {}  # by stage: number of steps, and work of each
         self._stage, self._n_done = "", 0
 
     @property
@@ -59,13 +59,13 @@ class Trials:
 
     @property
     def n_untried(self) -> int:
-        """Number of candidates that there was no time for."""
+        """Number of candidates that were not tried because time was up."""
         return len(self._untried)
 
     def plan(self, stage: str, n_steps: int, work: float) -> None:
-        """Plan more steps of a stage, each of the same work, in a unit that all stages share.
+        """Plan further steps of a stage, of equal work each, in a unit that all stages share.
 
-        Stages are planned in their order; one may be planned again when more is known.
+        Plan stages in their order; a stage may be planned again once more is known.
         """
         done = self._n_done if stage == self._stage else 0
         self._planned[stage] = done + n_steps, work
@@ -78,13 +78,13 @@ class Trials:
             self.report(message, share=self._share())
 
     def _share(self) -> float | None:
-        """Return the share of work or of the time limit, whichever is larger; None if unknown."""
+        """Return the share of work or of time that is done, whichever is larger; None if unknown."""
         passed = (time.monotonic() - self._began) / self._time_limit if self._time_limit else 1.0
         if self._stage not in self._planned:
             return min(passed, 1.0) if passed else None
         stages = list(self._planned)
         works = [n_steps * work for n_steps, work in self._planned.values()]
-        # A finished stage has no work left, whatever was planned.
+        # Stages before the present one are finished, whatever was planned.
         n_ended, (n_steps, work) = stages.index(self._stage), self._planned[self._stage]
         done = sum(works[:n_ended]) + min(self._n_done, n_steps) * work
         return min(max(done / sum(works), passed), 1.0)
@@ -92,9 +92,9 @@ class Trials:
     def add(
         self, stage: str, params: Params, evaluate: Callable[[Trial], None], n_steps: int = 1
     ) -> Trial | None:
-        """Try a candidate, whose score `evaluate` sets, and return its trial; None when time is up.
+        """Try a candidate and return its trial, whose score `evaluate` sets; None if time is up.
 
-        It counts as `n_steps` of those that are planned for the stage.
+        It counts as `n_steps` planned steps of the stage.
         """
         trial = self._try(stage, params, evaluate)
         scores = [each.score for each in self.list if each.stage == stage]
@@ -128,12 +128,12 @@ class Trials:
         return trial
 
     def check(self) -> None:
-        """Raise when no candidate could be fitted."""
+        """Raise ValueError if no candidate could be fitted."""
         if self._error is not None and not np.isfinite(self.best.score):
             raise ValueError(f"No candidate could be fitted: {self._error}")
 
     def table(self) -> dict[str, Any]:
-        """Return `cv_results_`: arrays with an entry for each trial."""
+        """Return `cv_results_`: arrays with one entry per trial."""
         rows: list[dict[str, Any]] = [
             {
                 "stage": trial.stage,
@@ -153,7 +153,7 @@ class Trials:
             column[:] = [row.get(name, absent) for row in rows]
             whole = any(value is None or isinstance(value, (list, tuple)) for value in column)
             table[name] = column if whole else np.array(column.tolist())
-        # Scores of the screening are of one fold or two, and rank below all others.
+        # Scores of the screening are of one or two folds, and rank below all others.
         losses = np.nan_to_num(-table["mean_test_score"], nan=np.inf)
         ranks, screened = np.empty(len(rows), dtype=np.int32), table["stage"] == SCREENING
         ranks[~screened] = rankdata(losses[~screened], method="min")

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.model import FloatArray
 from ..classifier import SharedKernelClassifier, share_predicted
-from ..decisions import check_outlier_label, with_outliers
+from ..decisions import with_outliers
 from ..rows import enter, sender
 from ..saving import savable
 from ._base import Search, delegated, documented, make_folds
@@ -28,86 +28,86 @@ from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
 from ._trials import Params, Trial, Trials
 
-# Settings of fits unless an estimator is given: candidates can be judged before the last digits are there.
+# Default settings of fits: candidates can be compared before they converge to the last digit.
 QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
 
 
 @savable
 @documented
 class SharedKernelClassifierCV(ClassifierMixin, Search):
-    """SharedKernelClassifier with its settings chosen by cross-validation.
+    """SharedKernelClassifier with settings chosen by cross-validation.
 
-    Candidates differ in their features (as they are, a power or the rank of each, principal components,
-    discriminants), in whether all classes share the kernels or each kernel belongs to one, and in the number,
-    covariances and prior of the kernels. All are compared on one fold or two, the best on all folds, and the
-    very best are tuned for classification. Candidates that predict held-out rows well together are fitted to
-    all rows and averaged.
+    Candidates differ in their features (unchanged, transformed by powers or ranks, principal components,
+    discriminants), in whether all classes share the kernels or each kernel belongs to one class, and in the
+    number, covariances and prior of the kernels. One or two folds screen all candidates, the best are
+    compared on all folds, and the very best are tuned for classification. Candidates whose average predicts
+    held-out rows well are fitted to all rows and averaged.
 
     Parameters
     ----------
     estimator : SharedKernelClassifier, default=None
         Settings that are not searched: `init`, `n_init`, `max_iter`, `priors`, `reject_below` and so on. Its
         `covariance_prior`, and with feature sets its `weight_prior`, are searched unless they differ from
-        the default. None stops fits after 100 passes, or when the mean log-likelihood changes by less than
+        the default. None stops fits after 100 passes, or once the mean log-likelihood changes by less than
         0.01.
-        When to change: for another kind of fit in all candidates, such as `tail='t'` or class `priors`.
+        When to change: for settings that all candidates share, such as `tail='t'` or class `priors`.
     n_kernels : int, list of int or 'auto', default='auto'
-        Numbers of kernels to try. With ``kernels='own'`` every class has as many: a number is rounded down to
-        a multiple of the number of classes.
-        When to change: a list, if the search takes too long or its best number is the largest tried.
+        Numbers of kernels to try. With ``kernels='own'``, all classes have the same number: the total is
+        rounded down to a multiple of the number of classes.
+        When to change: to a list if the search takes too long or the largest number is the best.
     covariance_type : str, tuple, list of them or 'auto', default='auto'
-        Covariance types to try; 'auto' is tied and full, with feature sets full.
-        When to change: 'diag' where there are hundreds of features.
+        Covariance types to try; 'auto' tries tied and full, with feature sets full only.
+        When to change: to 'diag' with hundreds of features.
     kernels : {'auto', 'shared', 'own'}, default='auto'
-        Whether all classes share the kernels, or each kernel belongs to one class. 'auto' tries both, but
-        only shared ones with given `n_kernels`, feature sets, a `weight_prior` or variational inference.
-        When to change: 'shared' to see what classes have in common; 'own' for kernels of one class each.
+        Whether all classes share the kernels, or each kernel belongs to one class. 'auto' tries both; with
+        given `n_kernels`, feature sets, a `weight_prior` or variational inference, only shared kernels.
+        When to change: to 'shared' to see what classes have in common; to 'own' for separate kernels.
     feature_sets : list of lists of int or str, default=None
-        Sets of independent features, see `SharedKernelClassifier`. With them features are not transformed,
-        and 4, 8 and 16 kernels are tried for each set.
-        When to change: where sets of features are known to be independent within the classes.
+        Sets of independent features, see `SharedKernelClassifier`. With feature sets, features are not
+        transformed, and 4, 8 and 16 kernels per set are tried.
+        When to change: if sets of features are known to be independent within the classes.
     tune : {'auto', False}, default='auto'
-        Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto' does
-        so where held-out rows are predicted better.
-        When to change: False where densities matter as well: tuning gives them up for the classes.
+        Whether to tune the best candidates for classification, see `SharedKernelClassifier.tune`. 'auto'
+        keeps a tuned candidate if it predicts held-out rows better.
+        When to change: to False if densities matter too: tuning gives them up for the classification.
     n_members : int, default=8
-        How many fitted models have their probabilities averaged, unless that predicts held-out rows clearly
-        worse; 1 is the best candidate alone.
-        When to change: 1 for a single model that can be looked at, and smaller files.
+        Largest number of fitted models whose probabilities are averaged. The best candidate is used alone if
+        the average predicts held-out rows clearly worse.
+        When to change: to 1 for a single model that can be inspected, and smaller files.
     {parameters}
 
     Attributes
     ----------
     best_estimator_ : SharedKernelClassifier or Pipeline
-        The best candidate, fitted to all rows and calibrated; where features are mapped, a pipeline.
+        The best candidate, fitted to all rows and calibrated; a pipeline if features are mapped.
     classifier_ : SharedKernelClassifier
-        The classifier in it.
+        The classifier of the best candidate.
     feature_map_ : FeatureMap or None
-        Its `transform` turns rows (n, M) into the features (n, q) of the classifier; None where features
-        are not changed.
+        Its `transform` turns rows (n, M) into the features (n, q) of the classifier; None if features are
+        not mapped.
     classifiers_ : list of SharedKernelClassifier
         All members, the best candidate first.
     feature_maps_ : list of tuple or None
         The feature map of each member: shift, scale and powers (M,), curves (2, M, k) of ranks or None, and
-        offset (M,) and matrix (M, q) of a projection or None; None where features are not changed.
+        offset (M,) and matrix (M, q) of a projection or None; None if features are not mapped.
     best_params_ : dict
         Settings of the best candidate: `transform` and `reduction` of the features, `kernels` (shared or
-        own), `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior in rows for each feature),
+        own), `n_kernels`, `covariance_type`, `prior_rows` (strength of the prior, in rows per feature),
         `weight_prior`, `feature_sets` and `trade_off`.
     best_score_ : float
-        Its score, minus the log-loss of held-out rows at the best temperature; NaN where no row could be held
-        out.
+        Score of the best candidate: minus the log-loss of held-out rows at the best temperature; NaN if no
+        row could be held out.
     {results}
 
     Notes
     -----
-    The winner's score is optimistic, since it won. Cross-validate the whole search to estimate it, as in
-    ``cross_val_score(SharedKernelClassifierCV(), X, y)``.
+    The score of the best of many candidates is optimistic. For an unbiased estimate, cross-validate the whole
+    search, as in ``cross_val_score(SharedKernelClassifierCV(), X, y)``.
 
-    Missing values are filled by a Gaussian fitted to the training rows of a fold while settings are chosen,
-    and for tuning; the final EM fit uses what is observed.
+    To choose settings and to tune, missing values are filled by a Gaussian fitted to the training rows; the
+    final EM fit uses the observed values only.
 
-    `score_samples` is that of `classifier_`, in its features.
+    `score_samples` returns the log-density under `classifier_`, in its mapped features.
 
     Examples
     --------
@@ -166,16 +166,15 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             label = classes.tolist()[0]
             raise ValueError(f"A classifier needs two classes or more, got one class: {label!r}.")
         if rows.weights is not None:
-            # Priors are in rows, and weights that sum to one do not mean that there is one row.
+            # The strength of priors is in rows: weights that sum to one must not count as one row.
             factor = max(1.0, len(rows.weights) / rows.weights.sum())
             rows = replace(rows, weights=factor * rows.weights)
             sample_weight = factor * np.asarray(on_host(sample_weight), dtype=np.float64)
         prototype = self._prototype(SharedKernelClassifier(**QUICK_FITS))
         prototype._validate_params()
         rejecting = {name: getattr(prototype, name) for name in ("reject_below", "outlier_label")}
-        rejects = prototype.reject_below is not None
-        check_outlier_label(prototype.outlier_label, classes, rejects=rejects)
-        # Candidates need no threshold.
+        prototype._check_classes(classes)
+        # Only the chosen model needs a threshold.
         prototype.set_params(reject_below=None, outlier_label=None)
         folds = []
         for training, held in make_folds(rows, classes, self.cv, groups, kept, prototype.random_state):
@@ -184,17 +183,19 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         selection = Selection(self, prototype, rows, classes, folds, trials, sender(prototype, X))
         chosen = selection.choose()
         members = selection.fit_members(chosen, (X, y, sample_weight))
-        if rejects:
+        if rejecting["reject_below"] is not None:
             groups = None if groups is None else np.asarray(groups)[kept]
             best = members[0]
             threshold = selection.threshold(best, chosen[0].params, rejecting["reject_below"], groups)
             best.classifier.set_params(**rejecting).threshold_ = threshold
         self.classifiers_ = [member.classifier for member in members]
-        self.feature_maps_ = [None if each.features is None else tuple(each.features) for each in members]
+        self.feature_maps_ = [
+            None if each.feature_map is None else tuple(each.feature_map) for each in members
+        ]
         return chosen[0]
 
     def _finish(self) -> None:
-        # A class with fewer rows than kernels has one kernel for each row.
+        # A class with fewer rows than kernels has one kernel per row.
         self.best_params_["n_kernels"] = int(self.classifier_.models_[0].means_.shape[0])
 
     @property
@@ -204,7 +205,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     @property
     def feature_map_(self) -> FeatureMap | None:
-        """The map of its features; None where features are not changed."""
+        """The feature map of the best candidate; None if features are not mapped."""
         first = self.feature_maps_[0]
         return None if first is None else FeatureMap(*first)
 
@@ -227,28 +228,25 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return next(self._inputs(X))
 
     def _inputs(self, X: Any) -> Iterator[Any]:
-        """Yield what each member takes for rows X (n, M)."""
+        """Yield rows X (n, M) as the input of each member."""
         to_device, rows = sender(self.classifier_, X), None
-        for change in self.feature_maps_:
-            if change is None:
+        for feature_map in self.feature_maps_:
+            if feature_map is None:
                 yield X
                 continue
             if rows is None:
                 rows = enter(self, X).gathered()
-            yield to_device(FeatureMap(*change).transform(rows))
+            yield to_device(FeatureMap(*feature_map).transform(rows))
 
     def _graph_parts(self) -> dict[str, Any]:
         parts = [
-            {**classifier._graph_parts(), "features": change}
-            for classifier, change in zip(self.classifiers_, self.feature_maps_, strict=True)
+            {**classifier._graph_parts(), "features": feature_map}
+            for classifier, feature_map in zip(self.classifiers_, self.feature_maps_, strict=True)
         ]
         return {**parts[0], "others": parts[1:]}
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the posterior probabilities Pr(class j | x), shape (n, L), of rows X (n, M).
-
-        They are averages over the members.
-        """
+        """Return the posterior Pr(class j | x), shape (n, L), of rows X (n, M), averaged over the members."""
         parts = self._of_members("predict_proba", X)
         return reduce(add, parts) / len(parts)
 
@@ -258,14 +256,14 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return reduce(namespace(parts[0]).logaddexp, parts) - float(np.log(len(parts)))
 
     def _of_members(self, method: str, X: ArrayLike) -> list[Any]:
-        """Return what a method of each member makes of rows X (n, M)."""
+        """Return the results of a method of each member for rows X (n, M)."""
         inputs = self._inputs(self._accept(X))
         return [getattr(each, method)(rows) for each, rows in zip(self.classifiers_, inputs, strict=True)]
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return the most probable class (n,) of each row of X (n, M).
 
-        If `classifier_` has an `outlier_label`, it is that for rows below `classifier_.threshold_`.
+        Rows whose log-density is below `classifier_.threshold_` get its `outlier_label`, if it has one.
         """
         if len(self._fitted().classifiers_) == 1:
             return self.classifier_.predict(self._features(self._accept(X)))
@@ -276,7 +274,7 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,)."""
+        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,)."""
         return share_predicted(self._fitted(), X, y, sample_weight)
 
     score_samples = delegated(SharedKernelClassifier.score_samples)

@@ -29,19 +29,19 @@ from ._base import Search, codes_of, delegated, documented, make_folds
 from ._grid import Scorer, average, largest_stable, try_grid
 from ._trials import Params, Trial, Trials
 
-# Numbers of kernels reach this many for each class, and up to four times as many while the largest is best.
+# Try up to this many kernels per class, and up to four times as many while the largest number is the best.
 _KERNELS_PER_CLASS = 4
-# They reach at least this number. More classes than this are samples or sites, which share kernels.
+# Try at least up to this number. More classes than this are samples or sites, which share kernels.
 _FEWEST_TO_REACH = 10
-# Strengths of the prior on covariances. Only a weak one lets kernels be narrow in some of the features.
+# Strengths of the prior on covariances. Only a weak prior allows kernels that are narrow in some features.
 _PRIORS = {"full": ("auto", "weak"), "diag": ("auto", "weak")}
-# A kind of covariances is given up after this many numbers of kernels without improvement.
+# Give up a covariance type after this many numbers of kernels without improvement.
 _PATIENCE = 3
-# Settings of fits unless an estimator is given: one start may miss what the next number of kernels finds.
+# Default settings of fits. A single start may find a poor optimum, which distorts the comparison.
 SEVERAL_STARTS: Params = {"n_init": 2, "tol": 1e-3}
-# The same by stability. Many starts: a poor local optimum would look unstable.
+# Default settings for stability. Many starts, since a poor local optimum would look unstable.
 MANY_STARTS: Params = {"init": "k-means", "n_init": 10, "tol": 1e-3}
-# Random halvings of the rows.
+# Number of random halvings of the rows.
 _N_HALVINGS = 5
 
 
@@ -50,43 +50,44 @@ _N_HALVINGS = 5
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
-    The density of held-out rows also chooses the strength of the prior on covariances, and averages several
-    candidates: `score_samples`, `score` and `sample` are of the average, while `predict` and `predict_proba`
-    give kernels of the best candidate.
+    By the log-likelihood of held-out rows, the search also chooses the strength of the prior on covariances
+    and averages several candidates: `score_samples`, `score` and `sample` use the average, while `predict`
+    and `predict_proba` refer to kernels of the best candidate.
 
     Parameters
     ----------
     estimator : SharedKernelMixture, default=None
         Settings that are not searched, such as `init`, `n_init`, `max_iter` and priors; a `covariance_prior`
-        other than 'auto' is not searched either. None takes the better of 2 starts, which end when the mean
-        log-likelihood changes by less than 0.001; by stability, the best of 10 by k-means.
-        When to change: for another kind of fit in all candidates, such as `tail='t'` or more starts.
+        other than 'auto' is not searched either. None takes the better of 2 starts (for stability, the best
+        of 10 by k-means) and stops once the mean log-likelihood changes by less than 0.001.
+        When to change: for settings that all candidates share, such as `tail='t'` or more starts.
     n_kernels : int, list of int or 'auto', default='auto'
-        Numbers of kernels to try. 'auto' goes from one to four for each class, at least to 10 and at most to
-        40, in steps of a quarter, and on while the largest is the best. With ``init='class'`` it begins with
-        one for each class and has no such limit; by stability it ends as if there were one class.
-        When to change: a list, if the search takes too long or its best number is the largest tried.
+        Numbers of kernels to try. 'auto' goes from one kernel to four per class, at least to 10 and at most
+        to 40, in steps of a quarter, and continues while the largest number is the best. With
+        ``init='class'`` it begins with one per class, without that limit; for stability it ends as if there
+        were one class.
+        When to change: to a list if the search takes too long or the largest number is the best.
     covariance_type : str, tuple, list of them or 'auto', default='auto'
-        Covariance types to try; 'auto' is full, tied, diag and spherical, by stability full alone. For more
-        than 500 features that are also more than the rows it is diag and spherical, with a warning.
-        When to change: one type, if you know it: the search takes a fraction of the time.
+        Covariance types to try; 'auto' tries full, tied, diag and spherical, for stability full only. With
+        more than 500 features and fewer rows than features, it tries diag and spherical, with a warning.
+        When to change: to one type if you know it: the search takes a fraction of the time.
     criterion : {'auto', 'log_likelihood', 'bic', 'stability'}, default='auto'
-        What candidates are compared by: the log-density of held-out rows, each in its own class, for the best
-        density; the Bayesian information criterion, for the number of clusters; or the stability of kernels
-        as clusters. 'auto' is the log-density, and BIC for rows in files or Dask collections and where no
-        class has two rows.
+        How candidates are compared: by the log-density of held-out rows given their class, for the best
+        density; by the Bayesian information criterion, for the number of clusters; or by the stability of
+        kernels as clusters. 'auto' is the log-density; for files and Dask collections, and if no class has
+        two rows, it is BIC.
 
-        'stability' fits both halves of the rows, divided at random five times or `cv` times, and compares the
-        kernels of both fits as clusters of all rows by their Jaccard index. The largest number of kernels is
-        chosen whose least stable kernel has an index of at least 0.85, as the median over halvings, or else
-        the most stable number.
-        When to change: 'bic' for the number of clusters, and for speed; 'stability' where other rows
+        'stability' halves the rows at random five times, or `cv` times, fits both halves, and compares the
+        kernels of both fits, as clusters of all rows, by their Jaccard index. It chooses the largest number
+        of kernels whose least stable kernel has an index of at least 0.85 (median over halvings), or else the
+        most stable number.
+        When to change: to 'bic' for the number of clusters, and for speed; to 'stability' if other rows
         should show the same clusters.
     n_members : int, default=8
-        How many candidates at most are averaged by the density of held-out rows: those of the largest shares
-        in the average of all candidates, and always the best. 1 is the best candidate alone, and so is any
-        other criterion.
-        When to change: 1 for a single mixture whose kernels are what you want.
+        Largest number of candidates to average if they are compared by the log-density of held-out rows: the
+        best, and those with the largest shares in the average of all candidates. Other criteria use the best
+        candidate alone.
+        When to change: to 1 for a single mixture, if you need its kernels.
     {parameters}
 
     Attributes
@@ -98,9 +99,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     shares_ : ndarray of shape (S,)
         Shares of the members in the average p(x | c) = Σ_s shares_[s] p_s(x | c).
     best_params_ : dict
-        The best candidate's `n_kernels` and `covariance_type`, and `covariance_prior` where it is searched.
+        `n_kernels` and `covariance_type` of the best candidate, and `covariance_prior` if it is searched.
     best_score_ : float
-        Its score: the mean log-density of held-out rows, or minus the criterion; larger is better.
+        Score of the best candidate, larger is better: the mean log-density of held-out rows, minus BIC, or
+        the stability.
     {results}
 
     Examples
@@ -152,7 +154,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         grid = self._grid(scorer)
         stability = scorer.criterion == "stability"
         # By stability, only the whole table shows the best candidate.
-        trials.n_kept = len(grid["numbers"]) * len(grid["kinds"]) if stability else 1
+        trials.n_kept = len(grid["numbers"]) * len(grid["covariances"]) if stability else 1
         best = try_grid(trials, scorer, largest_stable if stability else attrgetter("best"), **grid)
         members, shares = [best], np.ones(1)
         if scorer.folds and np.isfinite(best.score):
@@ -166,17 +168,17 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         return best
 
     def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
-        """Return what judges candidates by the criterion, with the rows that it needs."""
+        """Return the scorer of candidates, with the rows that the criterion needs."""
         criterion, to_device = self.criterion, sender(prototype, given[0])
         if criterion == "auto":
             criterion = "log_likelihood" if enter(self, given[0]).is_in_memory else "bic"
         if criterion == "bic":
             if groups is not None:
                 raise ValueError(
-                    "groups are used by cross-validation only; criterion='bic' is of fits to all rows. Leave "
+                    "groups cannot be combined with criterion='bic', which needs no cross-validation. Leave "
                     "out groups, or use criterion='log_likelihood'."
                 )
-            # The number of rows is all that BIC needs, wherever the rows are.
+            # BIC needs only the number of rows, wherever they are.
             training = enter(clone(prototype), *given).training()
             summary = training.source.summary
             shape, size = (summary.n_rows, training.n_features), float(summary.sizes.sum())
@@ -189,21 +191,22 @@ class SharedKernelMixtureCV(DensityMixin, Search):
             return scorer
         scorer.folds = make_folds(rows, classes, self.cv, groups, kept, prototype.random_state)
         if not scorer.folds and self.criterion != "auto":
-            raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one.")
+            raise ValueError(f"{len(rows.X)} rows are too few to hold any out: each class has one row.")
         return scorer
 
     def _halvings(self, codes: IntArray, groups: Any, seed: int) -> list[Split]:
-        """Return row numbers of both halves, several times; every class is halved."""
+        """Return random halvings of the rows; every class is halved."""
         if groups is not None:
             raise ValueError(
-                "criterion='stability' halves the rows of each class at random: leave out groups."
+                "groups cannot be combined with criterion='stability', which halves each class at random: "
+                "leave out groups."
             )
         if not isinstance(self.cv, Integral | None):
-            raise ValueError(f"criterion='stability' takes the number of halvings for cv, got {self.cv!r}.")
+            raise ValueError(f"criterion='stability' needs a number of halvings as cv, got {self.cv!r}.")
         return random_halves(codes, _N_HALVINGS if self.cv is None else int(self.cv), seed)
 
     def _grid(self, scorer: Scorer) -> dict[str, Any]:
-        """Return the numbers of kernels and the kinds of covariances to try, as arguments of `try_grid`."""
+        """Return the numbers of kernels, covariance types and priors to try, as arguments of `try_grid`."""
         numbers, types = self._settings_to_try()
         (n_rows, n_features), stability = scorer.shape, scorer.criterion == "stability"
         prototype = scorer.prototype
@@ -217,22 +220,22 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         if numbers is None:
             first, usual = 1, min(scorer.n_classes, _FEWEST_TO_REACH)
             if stability:
-                # Every fit has half of the rows.
+                # Fits to halves have half of the rows.
                 n_rows, usual = n_rows // 2, 1
             elif prototype.init == "class":
                 first = usual = scorer.n_classes
             numbers, reach = numbers_to_try(first, usual, n_rows // (n_features + 1))
-        kinds: list[Params] = [
+        covariances: list[Params] = [
             {"covariance_type": name} for name in types or (["full"] if stability else STRUCTURES)
         ]
         if scorer.folds and prototype.covariance_prior == "auto" and prototype.inference == "em":
-            kinds = [
-                {**kind, "covariance_prior": prior}
-                for kind in kinds
-                for prior in _PRIORS.get(kind["covariance_type"], ("auto",))
+            covariances = [
+                {**each, "covariance_prior": prior}
+                for each in covariances
+                for prior in _PRIORS.get(each["covariance_type"], ("auto",))
             ]
         patience = _PATIENCE if scorer.folds and np.isfinite(reach) else np.inf
-        return {"numbers": numbers, "kinds": kinds, "reach": reach, "patience": patience}
+        return {"numbers": numbers, "covariances": covariances, "reach": reach, "patience": patience}
 
     @property
     def best_estimator_(self) -> SharedKernelMixture:
@@ -268,8 +271,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         return float(np.mean(self._averaged(each._scores(rows, y) for each in self.mixtures_)))
 
     def _averaged(self, parts: Iterable[Any]) -> Any:
-        """Return the logarithm of the members' average, given the logarithm of each."""
-        # Some libraries take no scalars of NumPy.
+        """Return the logarithm of the members' average density, given their log-densities."""
+        # Some libraries do not accept NumPy scalars.
         shares = safe_log(self.shares_).tolist()
         logs = [part + share for part, share in zip(parts, shares, strict=True)]
         return reduce(namespace(logs[0]).logaddexp, logs)
@@ -281,12 +284,12 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         return {**first, "others": others, "log_shares": safe_log(self.shares_)}
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> np.ndarray:
-        """Choose, fit and return the most probable kernel (N,) of each row of X (N, M)."""
+        """Fit, and return the most probable kernel (N,) of each row of X (N, M)."""
         kernels: np.ndarray = self.fit(X, y).predict(X)
         return kernels
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
-        """Draw n rows (n, M) and their labels (n,), see `SharedKernelMixture.sample`."""
+        """Draw rows (n, M) and their labels (n,), see `SharedKernelMixture.sample`."""
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
         random_state = check_random_state(self.best_estimator_.random_state)
@@ -307,7 +310,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
 
 
 def numbers_to_try(first: int, usual: int, most: int) -> tuple[list[int], int]:
-    """Return the numbers of kernels that 'auto' tries, and that after which the search may end early."""
+    """Return the numbers of kernels that 'auto' tries, and the number beyond which the search may stop."""
     reach = max(_FEWEST_TO_REACH, _KERNELS_PER_CLASS * usual)
     numbers = [first]
     while (following := numbers[-1] + max(1, numbers[-1] // 4)) <= min(_KERNELS_PER_CLASS * reach, most):

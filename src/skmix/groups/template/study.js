@@ -1,65 +1,65 @@
 "use strict";
-// The page of a study: heat map, kernels in planes of two features, tree of merges.
+// The page of a study: heat map of proportions, kernels in planes of two markers, tree of merges.
 
 const DASHES = [null, "7 3", "2 3", "7 3 2 3"];
 const MOST_NUMBERED = 30;
 const N_STD = 2;
 
-const partName = (g) => report.parts[g].name;
+const nameOf = (g) => report.populations[g].name;
 const percent = (value) => `${value === 0 ? 0 : value.toFixed(value >= 1 ? 1 : value >= 0.1 ? 2 : 3)} %`;
 const short = (value) => (value >= 0.05 ? value.toFixed(1) : value > 0 ? "<0.1" : "0");
 const intervalOf = (i, g) => (report.lower[i][g] === null ? "unknown" : `${percent(report.lower[i][g])} to ${percent(report.upper[i][g])}`.replace(" % to", " to"));
 const dashOf = (g) => DASHES[Math.floor(g / report.colours.length) % DASHES.length];
 const markOf = (sample) => (sample.unusual ? make("span", { class: "mark" }, " ▲", make("span", { class: "unseen" }, " (unusual)")) : null);
 
-function partKey(g) {
+function populationKey(g) {
   return draw("svg", { class: "row-key", viewBox: "-5 -5 10 10", "aria-hidden": "true" }, draw("path", { fill: colourOf(g), d: shapeOf(g)(0, 0) }));
 }
 
-for (const place of document.querySelectorAll(".part-key")) place.replaceChildren(partKey(Number(place.dataset.part)));
+for (const place of document.querySelectorAll(".population-key")) place.replaceChildren(populationKey(Number(place.dataset.population)));
 
 // ---------------------------------------------------------------- heat map
 
 const heat = document.getElementById("heat");
 const heatOrder = document.getElementById("heat-order");
 
-function tellShare(i, g) {
+function tellProportion(i, g) {
   const sample = report.samples[i];
-  return `${sample.name}, ${partName(g)}: ${percent(report.shares[i][g])}\n95 % interval: ${intervalOf(i, g)}\n${plural(sample.cells, "cell")} in the sample${sample.unusual ? "\nunusual sample" : ""}`;
+  return `${sample.name}, ${nameOf(g)}: ${percent(report.proportions[i][g])}\n95 % interval: ${intervalOf(i, g)}\n${plural(sample.cells, "cell")} in the sample${sample.unusual ? "\nunusual sample" : ""}`;
 }
 
-function orderedGroups() {
+function orderedSamples() {
   const places = report.samples.map((_, i) => i);
   const by = heatOrder.value;
   if (by === "name") places.sort((a, b) => report.samples[a].name.localeCompare(report.samples[b].name, undefined, { numeric: true }));
   else if (by === "cells") places.sort((a, b) => report.samples[b].cells - report.samples[a].cells);
   else if (by === "unusual") places.sort((a, b) => report.samples[b].unusual - report.samples[a].unusual);
-  else if (by !== "given") places.sort((a, b) => report.shares[b][Number(by)] - report.shares[a][Number(by)]);
+  else if (by !== "given") places.sort((a, b) => report.proportions[b][Number(by)] - report.proportions[a][Number(by)]);
   return places;
 }
 
 function showHeat() {
-  const byPart = chosen("shade") === "part";
-  const largest = report.parts.map((_, g) => Math.max(...report.shares.map((row) => row[g])) || 1);
+  const byPopulation = chosen("shade") === "population";
+  const largest = report.populations.map((_, g) => Math.max(...report.proportions.map((row) => row[g])) || 1);
   const head = make("tr", {}, make("td", { class: "corner", "aria-hidden": "true" }),
-    ...report.parts.map((part, g) => make("th", { scope: "col", "aria-label": part.name }, partKey(g), part.label)));
-  const body = orderedGroups().map((i) => make("tr", {},
+    ...report.populations.map((population, g) => make("th", { scope: "col", "aria-label": population.name }, populationKey(g), population.label)));
+  const body = orderedSamples().map((i) => make("tr", {},
     make("th", { scope: "row", title: report.samples[i].name, class: report.samples[i].unusual ? "unusual" : null }, make("span", { class: "cut" }, report.samples[i].name), markOf(report.samples[i])),
-    ...report.parts.map((_, g) => {
-      const share = report.shares[i][g];
+    ...report.populations.map((_, g) => {
+      const share = report.proportions[i][g];
       // The square root shows rare populations too.
-      const shade = Math.sqrt(share / (byPart ? largest[g] : 100));
-      return make("td", { class: shade > 0.8 ? "deep" : null, "data-i": i, "data-g": g, tabindex: -1, "aria-label": tellShare(i, g).replaceAll("\n", "; "), style: `--share:${(0.03 + 0.9 * shade).toFixed(2)}` },
+      const shade = Math.sqrt(share / (byPopulation ? largest[g] : 100));
+      return make("td", { class: shade > 0.8 ? "deep" : null, "data-i": i, "data-g": g, tabindex: -1, "aria-label": tellProportion(i, g).replaceAll("\n", "; "), style: `--share:${(0.03 + 0.9 * shade).toFixed(2)}` },
         short(share));
     })));
-  heat.replaceChildren(make("table", { class: `confusion free heat-map${report.parts.length > 20 ? " dense" : ""}` },
-    make("caption", {}, `lines: samples, columns: ${report.kind}s, in percent`), make("thead", {}, head), make("tbody", {}, ...body)));
+  heat.replaceChildren(make("table", { class: `confusion free heat-map${report.populations.length > 20 ? " dense" : ""}` },
+    make("caption", {}, `rows: samples, columns: ${report.noun}s, in percent`), make("thead", {}, head), make("tbody", {}, ...body)));
   heat.querySelector("td[data-i]").tabIndex = 0;
 }
 
 // One listener for all cells: there may be thousands.
 const cellOf = (event) => event.target.closest?.("td[data-i]");
-const tellCell = (cell) => tellShare(Number(cell.dataset.i), Number(cell.dataset.g));
+const tellCell = (cell) => tellProportion(Number(cell.dataset.i), Number(cell.dataset.g));
 
 heat.addEventListener("pointermove", (event) => {
   const cell = cellOf(event);
@@ -84,15 +84,15 @@ heat.addEventListener("keydown", (event) => {
 });
 for (const input of document.querySelectorAll('input[name="shade"]')) input.addEventListener("change", showHeat);
 heatOrder.addEventListener("change", showHeat);
-options(heatOrder, [["given", "as given"], ["name", "name"], ["cells", "number of cells"], ...(report.samples.some((sample) => sample.unusual) ? [["unusual", "unusual ones first"]] : []),
-  ...report.parts.map((_, g) => [String(g), `proportion of ${partName(g)}`])], "given");
+options(heatOrder, [["given", "as given"], ["name", "name"], ["cells", "number of cells"], ...(report.samples.some((sample) => sample.unusual) ? [["unusual", "unusual samples first"]] : []),
+  ...report.populations.map((_, g) => [String(g), `proportion of ${nameOf(g)}`])], "given");
 showHeat();
 
 // ---------------------------------------------------------------- planes
 
 const control = Object.fromEntries(["sample", "across", "up"].map((name) => [name, document.getElementById(`plane-${name}`)]));
 const plot = document.getElementById("plane-plot");
-const sharesBox = document.getElementById("plane-shares");
+const proportionsBox = document.getElementById("plane-proportions");
 const planesBox = document.getElementById("plane-planes");
 const ALL = "all";
 const { mixture } = report;
@@ -103,11 +103,11 @@ const sampleNow = () => (control.sample.value === ALL ? null : Number(control.sa
 const isOwn = (n) => sampleNow() === null || report.rows.samples[n] === sampleNow();
 const varianceOf = (k, i, j) => entry(mixture.covariances[k], features.length, i, j);
 const covarianceOf = (k, i, j) => [varianceOf(k, i, i), varianceOf(k, i, j), varianceOf(k, j, j)].map((value) => value * N_STD ** 2);
-// The lightest of many kernels would hide the others in small pictures, and take the room in large ones.
+// Leave the lightest kernels out of small pictures and of the extent of large ones.
 const isLight = (k) => weights[k] < 0.01;
 const widthOf = (k) => 1 + 2.2 * Math.sqrt(weights[k] / Math.max(...weights));
 
-// Single rows and the edges of wide kernels may lie outside of the frame: they would leave no room for the rest.
+// Cut off single cells and the edges of wide kernels: they would compress everything else.
 function extentOf(place) {
   const values = valuesOf(place).filter((value) => value !== null).sort((a, b) => a - b);
   const ends = values.length ? [0.005, 0.995].map((share) => values[Math.round(share * (values.length - 1))]) : [];
@@ -119,13 +119,13 @@ function extentOf(place) {
   })], 0.04);
 }
 
-// One path for the rows of each population.
+// One path for the cells of each population.
 function rowPaths(places, x, y, every, shape) {
   const [across, up] = places.map(valuesOf);
-  const paths = report.parts.map(() => "");
+  const paths = report.populations.map(() => "");
   across.forEach((value, n) => {
     if (n % every || value === null || up[n] === null || !isOwn(n)) return;
-    const g = report.rows.parts[n];
+    const g = report.rows.populations[n];
     paths[g] += shape(g)(Number(x(value).toFixed(1)), Number(y(up[n]).toFixed(1)));
   });
   return paths.map((d, g) => (d ? draw("path", { class: "row", fill: colourOf(g), d }) : null)).filter(Boolean);
@@ -133,7 +133,7 @@ function rowPaths(places, x, y, every, shape) {
 
 function tellKernel(k, places) {
   const g = report.members[k];
-  const of = report.kind === "population" ? `kernel k${k} of ${partName(g)}` : partName(g);
+  const of = report.noun === "population" ? `kernel k${k} of ${nameOf(g)}` : nameOf(g);
   const mean = places.map((place) => `${features[place]} ${Number(mixture.means[k][place].toPrecision(4))}`).join(", ");
   return `${of}\n${percent(100 * weights[k])} of the cells that the model was fitted to\nmean: ${mean}`;
 }
@@ -150,12 +150,12 @@ function drawPlane(svg, frame, places) {
     const g = report.members[k];
     const path = ellipsePath(places.map((place) => mixture.means[k][place]), covarianceOf(k, ...places), x, y);
     inside.append(kernelElement(k, tellKernel(k, places), path, { stroke: colourOf(g), "stroke-width": widthOf(k), "stroke-dasharray": dashOf(g) }));
-    if (weights.length <= MOST_NUMBERED) numbers.append(draw("text", { class: "number", x: x(mixture.means[k][places[0]]), y: y(mixture.means[k][places[1]]) }, report.parts[g].label));
+    if (weights.length <= MOST_NUMBERED) numbers.append(draw("text", { class: "number", x: x(mixture.means[k][places[0]]), y: y(mixture.means[k][places[1]]) }, report.populations[g].label));
   }
   svg.append(numbers);
 }
 
-// A single feature: the curves of the kernels above the histogram of the rows.
+// A single marker: the curves of the kernels above the histogram of the cells.
 function drawCurves(svg, frame) {
   const [low, high] = extentOf(0);
   frame.across = [low, high];
@@ -167,15 +167,15 @@ function drawCurves(svg, frame) {
   });
 }
 
-function showShares() {
+function showProportions() {
   const i = sampleNow();
-  const mean = (g) => report.shares.reduce((sum, row) => sum + row[g], 0) / report.shares.length;
-  sharesBox.caption.textContent = i === null ? `mean of ${plural(report.samples.length, "sample")}, and from the lowest to the highest` : `${report.samples[i].name}, with 95 % intervals`;
-  sharesBox.tBodies[0].replaceChildren(...report.parts.map((part, g) => {
-    const column = report.shares.map((row) => row[g]);
-    const [share, low, high] = i === null ? [mean(g), Math.min(...column), Math.max(...column)] : [report.shares[i][g], report.lower[i][g], report.upper[i][g]];
-    const row = make("tr", {}, make("th", { scope: "row" }, partKey(g), part.label), make("td", {}, short(share)), make("td", { class: "dim" }, low === null ? "–" : `${short(low)} – ${short(high)}`));
-    for (const [name, on] of [["pointerenter", true], ["pointerleave", false]]) row.addEventListener(name, () => part.kernels.forEach((k) => light(k, on)));
+  const mean = (g) => report.proportions.reduce((sum, row) => sum + row[g], 0) / report.proportions.length;
+  proportionsBox.caption.textContent = i === null ? `mean of ${plural(report.samples.length, "sample")}, and range` : `${report.samples[i].name}, with 95 % intervals`;
+  proportionsBox.tBodies[0].replaceChildren(...report.populations.map((population, g) => {
+    const column = report.proportions.map((row) => row[g]);
+    const [share, low, high] = i === null ? [mean(g), Math.min(...column), Math.max(...column)] : [report.proportions[i][g], report.lower[i][g], report.upper[i][g]];
+    const row = make("tr", {}, make("th", { scope: "row" }, populationKey(g), population.label), make("td", {}, short(share)), make("td", { class: "dim" }, low === null ? "–" : `${short(low)} – ${short(high)}`));
+    for (const [name, on] of [["pointerenter", true], ["pointerleave", false]]) row.addEventListener(name, () => population.kernels.forEach((k) => light(k, on)));
     return row;
   }));
 }
@@ -218,9 +218,9 @@ function showPlane() {
   if (features.length > 1) drawPlane(svg, frame, places);
   else drawCurves(svg, frame);
   plot.replaceChildren(svg);
-  // The heaviest is drawn last and comes first.
+  // The heaviest kernel is drawn last and focused first.
   rove([...svg.querySelectorAll(".kernel-group")].reverse());
-  showShares();
+  showProportions();
   document.getElementById("plane-others").hidden = !mixture.planes.length;
   planesBox.replaceChildren(...mixture.planes.flatMap((i, n) => mixture.planes.slice(n + 1).map((j) => planeButton(i, j))));
 }
@@ -240,7 +240,7 @@ onResize(plot, (width) => {
 function drawTree(width) {
   const { tree } = report;
   const n = tree.length + 1;
-  const made = n - new Set(report.members).size;
+  const merged = n - new Set(report.members).size;
   const height = 300;
   const [left, right, top, bottom] = [44, width - 8, 10, height - 42];
   const leaves = [];
@@ -248,9 +248,9 @@ function drawTree(width) {
   walk(2 * n - 2);
   const step = (right - left) / n;
   const y = scale(0, 1.05, bottom, top);
-  // Where the branch of each node is, how high, and the population below it, if it is one alone.
+  // Position and height of each node, and the population of all kernels below it, or null.
   const at = new Array(2 * n - 1);
-  leaves.forEach((k, place) => { at[k] = { x: left + (place + 0.5) * step, height: 0, part: report.members[k] }; });
+  leaves.forEach((k, place) => { at[k] = { x: left + (place + 0.5) * step, height: 0, population: report.members[k] }; });
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tree of merges" });
   svg.append(draw("path", { class: "axis", fill: "none", d: `M${left} ${top}V${bottom}` }));
   for (const tick of ticks(0, 1, 5)) svg.append(draw("text", { x: left - 7, y: y(tick.value) + 4, "text-anchor": "end" }, tick.text));
@@ -258,14 +258,14 @@ function drawTree(width) {
     draw("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, "kernel"));
   const links = tree.map(([one, two, at_height], i) => {
     const [a, b] = [at[one], at[two]];
-    const part = i < made ? a.part : null;
-    at[n + i] = { x: (a.x + b.x) / 2, height: at_height, part };
+    const population = i < merged ? a.population : null;
+    at[n + i] = { x: (a.x + b.x) / 2, height: at_height, population };
     const d = `M${a.x} ${y(a.height)}V${y(at_height)}H${b.x}V${y(b.height)}`;
     const colourIn = (own) => (own === null ? null : `stroke:${colourOf(own)}`);
-    const leg = (child) => draw("path", { class: "branch", d: `M${child.x} ${y(child.height)}V${y(at_height)}`, style: colourIn(child.part) });
-    const text = part === null ? `two branches meet at ${number(at_height)}, above the cut` : `merged at ${number(at_height)}, in ${partName(part)}`;
+    const leg = (child) => draw("path", { class: "branch", d: `M${child.x} ${y(child.height)}V${y(at_height)}`, style: colourIn(child.population) });
+    const text = population === null ? `two branches meet at ${number(at_height)}, above the cut` : `merged at ${number(at_height)}, in ${nameOf(population)}`;
     const link = draw("g", { class: "link", role: "img", "aria-label": text }, draw("path", { class: "link-hit", d }),
-      leg(a), leg(b), draw("path", { class: "branch", d: `M${a.x} ${y(at_height)}H${b.x}`, style: colourIn(part) }));
+      leg(a), leg(b), draw("path", { class: "branch", d: `M${a.x} ${y(at_height)}H${b.x}`, style: colourIn(population) }));
     explain(link, text);
     return link;
   });

@@ -153,7 +153,7 @@ function confusion(matrix, caption) {
       const share = count / total;
       const kind = [count === 0 ? "none" : "", share > 0.72 ? "deep" : "", i !== j && count ? "wrong" : ""].filter(Boolean).join(" ");
       const cell = make("td", { class: kind || null, style: `--share:${count ? (0.08 + 0.87 * share).toFixed(2) : 0}` }, String(count));
-      if (count) explain(cell, `${count} of ${total} images of ${digits[i]}\ntaken for ${digits[j]}`);
+      if (count) explain(cell, `${count} of ${total} images of ${digits[i]}\npredicted as ${digits[j]}`);
       return cell;
     }));
   });

@@ -2,7 +2,7 @@
 // The confusion matrix, the table of classes, the reliability curve.
 
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
-// Without rounding errors of weights.
+// Remove rounding errors of sums of weights.
 const sum = (values) => Number(values.reduce((total, value) => total + value, 0).toPrecision(12));
 const truth = report.classes.map((row) => row.n_rows);
 const names = report.classes.map(({ label }) => label);
@@ -16,7 +16,7 @@ const mistakesOnly = document.getElementById("mistakes-only");
 function tellCounts(i, j) {
   const count = report.confusion[i][j];
   const [a, b] = [names[i], names[j]];
-  const what = i === j ? `rows of ${a} recognised` : `rows of ${a} taken for ${b}`;
+  const what = i === j ? `rows of ${a} recognised` : `rows of ${a} predicted as ${b}`;
   const shares = [truth[i] ? `${percent(count / truth[i])} of the ${truth[i]} rows of ${a}` : "", predictions[j] ? `${percent(count / predictions[j])} of the ${predictions[j]} predictions of ${b}` : ""];
   return [`${count} ${what}`, ...shares.filter(Boolean)].join("\n");
 }
@@ -49,7 +49,7 @@ function showMatrix() {
   })));
   rove(cells, n);
   matrixBox.replaceChildren(make("table", { class: `confusion free${n > 20 ? " dense" : ""}` },
-    make("caption", {}, "lines: true, columns: predicted"), make("thead", {}, head), make("tbody", {}, ...body)));
+    make("caption", {}, "rows: true, columns: predicted"), make("thead", {}, head), make("tbody", {}, ...body)));
 }
 
 for (const input of document.querySelectorAll('input[name="share"]')) input.addEventListener("change", showMatrix);

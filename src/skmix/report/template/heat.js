@@ -1,12 +1,12 @@
 "use strict";
-// The weights of all kernels in all classes as a map of shades. On a canvas: there may be fifty thousand.
+// Heat map of the weights of all kernels in all classes, on a canvas: there may be fifty thousand.
 
 const heat = document.getElementById("heat");
 const heatHead = document.getElementById("heat-head");
 const heatBody = document.getElementById("heat-body");
 const heatOrder = document.getElementById("heat-order");
 const LONGEST_LABEL = 16;
-// Canvases have a largest size, in pixels of the screen.
+// Browsers limit the size of a canvas, in screen pixels.
 const TALLEST = 16000;
 
 let cursor = null;
@@ -121,7 +121,7 @@ function cellAt(event) {
   return c >= 0 && c < grid.n && line >= 0 && line < grid.kernels.length ? { line, c } : null;
 }
 
-// The class above, and the kernel lit until the pointer leaves.
+// Show the class above, and light up the kernel until the pointer leaves.
 function showAbove({ line, c }) {
   const k = grid.kernels[line];
   control.light.checked = true;

@@ -3,7 +3,7 @@
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-// On a dark page the heaviest kernels are the lightest, and the others still stand out from the page.
+// On a dark page, the heaviest kernels have the lightest colours.
 function lightened(colours) {
   return [...colours].reverse().map((colour, step) => {
     const parts = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
@@ -64,7 +64,7 @@ function axes(svg, x, y, frame, names) {
 // The heaviest last, so that it is drawn on top.
 const order = (weights) => weights.map((_, k) => k).sort((a, b) => weights[a] - weights[b] || a - b);
 
-// Densities of one feature between two values: what each kernel adds, and their sum.
+// Densities of one feature between two values: the contribution of each kernel, and their sum.
 function densitiesOf(means, sigmas, weights, low, high) {
   // Regular points, and the neighbourhood of every mean, so that a narrow kernel keeps its peak.
   const at = Array.from({ length: 241 }, (_, i) => low + ((high - low) * i) / 240);
@@ -83,7 +83,7 @@ function histogramOf(values, low, high, bins = 48) {
   return { width, heights: counts.map((count) => count / ((values.length || 1) * width)) };
 }
 
-// The line of a kernel, by its weight or by what that is of the largest, in the paper's colours or others.
+// The line of a kernel by its weight, or its weight relative to the largest, in one of the styles.
 function lineOf(measure, style) {
   const step = report.steps.reduce((found, start, i) => (measure >= start ? i : found), 0);
   const { colours, widths } = report.styles[style];
@@ -103,7 +103,7 @@ function light(k, on) {
   for (const element of document.querySelectorAll(`[data-kernel="${k}"]`)) element.classList.toggle("lit", on);
 }
 
-// A kernel in the picture, with what is said of it.
+// A kernel in the picture, with its description.
 function kernelElement(k, text, path, line, label = text) {
   const element = draw("g", { class: "kernel-group", role: "img", "aria-label": label.replaceAll("\n", "; "), "data-kernel": k },
     draw("path", { class: "kernel-hit", d: path }), draw("path", { class: "kernel", d: path, ...line }));
@@ -122,14 +122,14 @@ function weightRow(k, weight, length, line) {
   return row;
 }
 
-// A part of the picture that ends at its frame, or a little above.
+// A part of the picture that is clipped at its frame, or a little above.
 function clipped(svg, frame, above = 0) {
   const inside = draw("g", { "clip-path": "url(#kernel-clip)" });
   svg.append(draw("clipPath", { id: "kernel-clip" }, draw("rect", { x: frame.left, y: frame.top - above, width: frame.right - frame.left, height: frame.bottom - frame.top + above })), inside);
   return inside;
 }
 
-// One feature alone: the histogram of its rows, the curves of the drawn kernels and, dashed, the sum of all.
+// A single feature: the histogram of its rows, the curves of the drawn kernels, and the sum of all, dashed.
 function drawDensities(svg, frame, name, rows, means, sigmas, weights, drawn, element) {
   const [low, high] = frame.across;
   const { width, heights } = histogramOf(rows, low, high);
@@ -150,7 +150,7 @@ function drawDensities(svg, frame, name, rows, means, sigmas, weights, drawn, el
   inside.append(draw("path", { class: "total", d: trace(total) }));
 }
 
-// Colour and shape of the rows of a class or population: as many shapes as there are rounds of the colours.
+// Colour and shape of the rows of a class or population: the shape changes when colours repeat.
 const shapes = [
   (x, y) => `M${x - 2.6} ${y}a2.6 2.6 0 1 0 5.2 0a2.6 2.6 0 1 0 -5.2 0`,
   (x, y) => `M${x - 2.3} ${y - 2.3}h4.6v4.6h-4.6z`,

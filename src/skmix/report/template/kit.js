@@ -1,5 +1,5 @@
 "use strict";
-// What the other scripts share: the data, elements, scales, the tooltip.
+// Shared by the other scripts: the data, elements, scales, the tooltip.
 const report = JSON.parse(document.getElementById("report-data").textContent);
 
 function make(name, attributes = {}, ...children) {
@@ -55,7 +55,7 @@ function showTip(text, x, y) {
   tip.style.top = `${Math.max(8, top)}px`;
 }
 
-// The element whose focus shows the tip, which then follows it when the page scrolls.
+// The focused element that the tip follows when the page scrolls.
 let focused = null;
 
 function hideTip() {
@@ -69,7 +69,7 @@ function showTipAt(element, text) {
   focused = element;
 }
 
-// Pointer and keyboard alike: `text` while the element is under the pointer or has the focus.
+// Show `text` while the element is under the pointer or has the focus.
 function explain(element, text, enter = () => {}, leave = () => {}) {
   element.addEventListener("pointermove", (event) => { showTip(text, event.clientX, event.clientY); });
   element.addEventListener("pointerenter", enter);
@@ -89,7 +89,7 @@ function options(select, entries, wanted) {
   if (entries.some(([value]) => value === wanted)) select.value = wanted;
 }
 
-// The chosen value of a group of radio buttons.
+// The chosen value of a set of radio buttons.
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value;
 
 // Calls paint(width) now and whenever the width of the container changes, so that text keeps its size.
@@ -108,7 +108,7 @@ function responsive(container, paint) {
   repaint();
 }
 
-// Many things to look at take one stop of the Tab key: arrows go from one to the next.
+// Make many elements a single Tab stop: arrow keys move between them.
 function rove(elements, columns = 1) {
   elements.forEach((element, i) => {
     element.setAttribute("tabindex", i === 0 ? 0 : -1);
@@ -126,7 +126,7 @@ function rove(elements, columns = 1) {
   });
 }
 
-// The line of the contents that stands for what is on screen.
+// The entry of the contents for the section on screen.
 if ("IntersectionObserver" in window) {
   const links = new Map([...document.querySelectorAll("nav.contents a")].map((a) => [a.hash.slice(1), a]));
   const seen = new Set();

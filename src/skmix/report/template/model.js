@@ -17,13 +17,13 @@ const MOST_IN_KEY = 30;
 
 const setNow = () => report.feature_sets[control.set ? Number(control.set.value) : 0];
 const featuresOf = (part) => [...part.features, ...part.axes];
-// The chosen class as its place among the classes; null is all of them.
+// Index of the chosen class; null for all classes.
 const classNow = () => (!control.class || control.class.value === ALL ? null : Number(control.class.value));
 const inClass = () => (classNow() === null ? (report.classes.length > 1 ? " in all classes" : "") : ` in class ${report.classes[classNow()]}`);
 const overall = (row) => row.reduce((sum, weight, j) => sum + weight * report.prior[j], 0);
 const weightsIn = (part, c) => part.weights.map((row) => (c === null ? overall(row) : row[c]));
 
-// What decides a kernel's line: its weight, or what that is of the largest.
+// What determines a kernel's line: its weight, or its weight relative to the largest.
 function measures(weights) {
   const whole = control.measure.value === "share" ? Math.max(...weights) || 1 : 1;
   return weights.map((weight) => weight / whole);
@@ -31,7 +31,7 @@ function measures(weights) {
 
 const isLight = (measure) => measure < report.steps[1];
 
-// Of many kernels the lightest would hide the others.
+// Hide the lightest of many kernels: they would cover the others.
 function drawnOf(part, weights) {
   const shown = measures(weights);
   return order(weights).filter((k) => control.light.checked || !isLight(shown[k]));
@@ -101,7 +101,7 @@ plot.addEventListener("pointerout", (event) => { if (event.target.closest?.("[da
 
 const varianceOf = (part, k, i, j) => entry(part.covariances[k], featuresOf(part).length, i, j);
 
-// Values that a picture must have room for: the rows, and the kernels that any class uses.
+// Values that a picture must include: those of the rows, and of the kernels that any class uses.
 function extentOf(part, place, reach) {
   const largest = Math.max(...part.weights.flat()) || 1;
   const whole = control.measure.value === "share" ? largest : 1;
@@ -130,7 +130,7 @@ function drawPlane(svg, part, weights, frame) {
     const mean = places.map((place) => part.means[k][place]);
     const covariance = [[0, 0], [0, 1], [1, 1]].map(([a, b]) => varianceOf(part, k, places[a], places[b]));
     inside.append(kernelGroup(part, k, weights, measure[k], ellipsePath(mean, covariance, x, y), thinness(drawn)));
-    // Numbers of dozens of kernels would be all that is seen.
+    // Numbers of dozens of kernels would cover the picture.
     if (drawn.length <= 30 && !isLight(measure[k])) numbers.append(draw("text", { class: "number", x: x(mean[0]), y: y(mean[1]) }, `k${k}`));
   }
   svg.append(numbers);
@@ -177,7 +177,7 @@ function planeButton(part, i, j, weights) {
   const x = scale(...across, 4, width - 4);
   const y = scale(...up, height - 4, 4);
   const values = [valuesOf(i), valuesOf(j)];
-  // A few hundred rows say where a class lies; one path of all of them is quick to draw.
+  // A few hundred rows show where a class lies; a single path is quick to draw.
   const every = Math.max(1, Math.ceil(values[0].length / 300));
   const dots = values[0].map((value, n) => (n % every || value === null || values[1][n] === null || !isOwn(n) ? "" : `M${x(value).toFixed(1)} ${y(values[1][n]).toFixed(1)}h1.6v1.6h-1.6z`)).join("");
   svg.append(draw("path", { class: "dot", d: dots || "M0 0" }));
@@ -215,9 +215,9 @@ function offerSet() {
   const entries = featuresOf(part).map((name, place) => [String(place), name]);
   options(control.across, entries, String(part.first[0]));
   offerUp(String(part.first[1] ?? DENSITY));
-  const explained = part.axes.length ? `Beside the features, ${part.axes.join(", ")} can be chosen: the directions along which the kernels differ most, as linear discriminants; one unit is a standard deviation within the kernels.` : "";
+  const explained = part.axes.length ? `Besides the features, you can choose ${part.axes.join(", ")}: the directions along which the kernels differ most (linear discriminants), in standard deviations within kernels.` : "";
   setNote.textContent = [part.note, explained].filter(Boolean).join(" ");
-  // With dozens of kernels all weights are small: what counts is how they compare.
+  // With dozens of kernels all weights are small: show them relative to the largest.
   const many = part.means.length > 30;
   control.measure.value = many ? "share" : "weight";
   control.light.checked = !many;
@@ -244,7 +244,7 @@ function show() {
   if (control.up.value === DENSITY) drawDensity(svg, part, weights, frame);
   else drawPlane(svg, part, weights, frame);
   plot.replaceChildren(svg);
-  // The heaviest is drawn last and comes first.
+  // The heaviest kernel is drawn last and focused first.
   rove([...svg.querySelectorAll(".kernel-group")].reverse());
   showWeights(weights);
   statusLine.textContent = describe(part, weights);

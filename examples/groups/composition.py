@@ -1,9 +1,9 @@
 """
-Compositions of samples
-=======================
+Unusual samples
+===============
 
-Twelve samples are mixtures of the same four populations. Their proportions have intervals, two sets of
-samples are compared, and a sample that does not belong is found.
+Twelve samples are mixtures of the same four populations. ``Study`` has their proportions with intervals, and
+finds the sample that does not belong.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +12,7 @@ import numpy as np
 from skmix import SharedKernelMixture, Study
 
 # %%
-# Six controls and six treated samples: the treatment raises the third population at the cost of the first.
+# Six controls and six treated samples: the treatment raises one population at the cost of another.
 # One control has three times the usual share of the rarest population.
 random = np.random.default_rng(0)
 names = [f"control {g}" for g in range(1, 7)] + [f"treated {g}" for g in range(1, 7)]
@@ -36,12 +36,6 @@ model.fit(np.concatenate(X), y)
 study = Study(model)
 table = study.proportions
 print(table[table["sample"] == "control 1"].round(3).to_string(index=False))
-
-# %%
-# The two sets, as samples of two kinds of patients, say: means over samples, and differences.
-control = [name for name in names if name.startswith("control") and name != "control 4"]
-treated = [name for name in names if name.startswith("treated")]
-print(study.compare(treated, control).round(4).to_string(index=False))
 
 # %%
 # Which samples differ from the others? With two sets, each is compared with samples of both, so that an
