@@ -1,6 +1,6 @@
-"""Passes and time with and without extrapolation, from the same starts, both measured in this run.
+"""Passes and time of EM with and without extrapolation, from the same starts, measured in the same run.
 
-A plain fit is run to its end; the accelerated one counts until it is as high.
+A plain fit runs until it converges; the accelerated one is measured until it reaches the same log-likelihood.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from skmix.engine.model import Options
 from skmix.engine.sources.summary import measure
 from skmix.engine.structures import structure_of
 
-# Features, kernels and spread of the centres in units of the clusters' own.
+# Features, kernels, and spread of the centres in standard deviations of a cluster.
 CASES = [(1, 3, 1.5), (2, 3, 1.0), (2, 5, 1.5), (5, 4, 1.0), (3, 8, 1.2)]
 
 
 def compare(n_rows: int, n_features: int, n_kernels: int, spread: float, n_starts: int) -> dict[str, float]:
-    """Fit overlapping clusters from some starts, plain and accelerated."""
+    """Fit overlapping clusters from several starts, plain and accelerated."""
     random = np.random.default_rng(0)
     centres = spread * random.normal(size=(n_kernels, n_features))
     X = centres[random.integers(n_kernels, size=n_rows)] + random.normal(size=(n_rows, n_features))
@@ -53,7 +53,7 @@ def compare(n_rows: int, n_features: int, n_kernels: int, spread: float, n_start
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     small = parser.parse_args().small
     table = Table(title="overlapping kernels: passes until as high as the plain fit's end")
     for name in ("M", "K", "plain", "accelerated", "ratio", "whole fits, s", "starts that end lower"):

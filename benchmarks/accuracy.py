@@ -1,16 +1,16 @@
-"""The comparison of the documentation, as a whole: all data sets, tables and pictures.
+"""The comparison of classifiers in the documentation: all data sets, tables and pictures.
 
     python benchmarks/accuracy.py --files tables
 
 writes benchmarks/results/accuracy.jsonl and draws the pictures of docs/guide/comparison.md; ``make tables``
 then writes its tables. iris, wine, breast_cancer and digits are scikit-learn's; the others are
 tables in or below the folder that ``--files`` names (CSV, compressed or not, the label last). Sets of more
-than 4000 rows are cut to 4000, drawn at random. All of it takes some hours on one core.
+than 4000 rows are reduced to 4000, drawn at random. The whole comparison takes some hours on one core.
 
-The results accumulate: outcomes in ``--out`` whose key is that of a cell are not measured again. The keys of
-other classifiers do not depend on the code of the library, those of shared kernels do. The file is written
-every minute, so that an interrupted run loses little, and finished cells are in ``--store`` at once.
-``--only-sets``, ``--only-classifiers`` and ``--repeats`` run a part and leave the rest of the file as it is.
+Results accumulate: a cell whose key is in ``--out`` is not measured again. Keys of shared kernels depend on
+the code of the library, keys of other classifiers do not. The file is written every minute, so an interrupted
+run loses little, and each finished cell is in ``--store`` at once. ``--only-sets``, ``--only-classifiers``
+and ``--repeats`` run some cells and leave the others in the file unchanged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SECONDS_BETWEEN_WRITES = 60.0
 
 
 def chosen_sets(names: Sequence[str]) -> list[str]:
-    """Return data sets by their names, or those of whole halves; all without names."""
+    """Return the data sets of the given names or halves; without names, all."""
     unknown = [name for name in names if name not in (*SETS, *HALVES)]
     if unknown:
         raise ValueError(
@@ -54,7 +54,7 @@ def chosen_sets(names: Sequence[str]) -> list[str]:
 
 
 class Results:
-    """The file of outcomes. It is read again before it is written: another run may have added to it."""
+    """The file of outcomes. It is read again before each write, since another run may have added to it."""
 
     def __init__(self, path: Path, keys: dict[tuple[str, str], str]) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class Results:
         self.written = time.monotonic()
 
     def read(self) -> list[Outcome]:
-        """Return the outcomes in the file, without those that this run replaces or that no longer count."""
+        """Return the outcomes in the file, except outdated ones and those that this run replaces."""
         if not self.path.is_file():
             return []
         known = {each.name for each in FIELD}
@@ -78,7 +78,7 @@ class Results:
         ]
 
     def add(self, outcome: Outcome) -> None:
-        """Print a line for a finished cell, and write the file if that was a while ago."""
+        """Print a line for a finished cell, and write the file if the last write was a while ago."""
         shown = f"{outcome.data}, {outcome.classifier}, {outcome.repeat + 1}: {100 * outcome.error:.2f} %"
         print(f"{shown}, {outcome.fit_seconds:.1f} s {outcome.failure}".rstrip(), flush=True)
         self.new.append(outcome)
@@ -134,9 +134,7 @@ def main() -> None:
     )
     parser.add_argument("--files", type=Path, default=Path("."), help="folder with the tables")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "accuracy.jsonl")
-    parser.add_argument(
-        "--store", type=Path, default=Path("accuracy.sqlite"), help="where finished cells are"
-    )
+    parser.add_argument("--store", type=Path, default=Path("accuracy.sqlite"), help="store of finished cells")
     parser.add_argument(
         "--only-sets", nargs="+", default=[], metavar="SET", help=f"sets, or {' or '.join(HALVES)}"
     )
@@ -145,7 +143,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--no-images", action="store_true", help="print tables only")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     try:
         outcomes = run(arguments)

@@ -1,12 +1,12 @@
-"""False alarms of `Study.unusual`, counted by studies, and the unusual groups that it finds.
+"""False alarms of `Study.unusual`, counted per study, and the share of unusual samples that it finds.
 
-A study has some groups whose shares are drawn from one Dirichlet distribution, with populations that are
-equally large on average. An alarm is any group that is called unusual at level 0.05.
+The proportions of the samples of a study are drawn from one Dirichlet distribution, with populations that are
+equally large on average. An alarm is any sample that is called unusual at the level 0.05.
 
-- Verdicts: rows are counted for each population, log-likelihoods of groups are normal with errors of known
-  size, and the engine judges them. One group may have a population that the others lack (10 % of its rows),
-  or three times its share of a population of 4 %.
-- Whole: rows are drawn from Gaussian kernels 6 standard deviations apart, a mixture is fitted, from a start
+- Verdicts: `judging.judge` gets the cells of each population, and normal residuals with errors of known size.
+  One sample may have a population that the others lack (10 % of its cells), or three times the usual
+  proportion of a population of 4 %.
+- Whole: cells are drawn from Gaussian kernels 6 standard deviations apart, a mixture is fitted from a start
   at the true kernels, and `Study.unusual` is called.
 """
 
@@ -30,10 +30,21 @@ from skmix.engine.model import FloatArray
 from skmix.groups import Study, judging
 from skmix.io import replacing
 
-LEVEL, NEW, RARE = 0.05, 0.1, 0.04
-GROUPS, ROWS = (5, 6, 8, 20, 50, 100), (50, 200, 1000, 10_000, 100_000)
-CONCENTRATIONS, PARTS = (5, 20, 100, 500), (1, 2, 8, 30)
-# Groups, rows, concentration, populations and weight_prior of whole calls.
+# Level of the tests.
+LEVEL = 0.05
+# Proportion of a population that only one sample has.
+NEW = 0.1
+# Usual proportion of the population that one sample has three times as much of.
+RARE = 0.04
+# Samples of a study.
+GROUPS = (5, 6, 8, 20, 50, 100)
+# Cells of a sample.
+ROWS = (50, 200, 1000, 10_000, 100_000)
+# Concentrations of the Dirichlet distribution: the larger, the more alike the samples.
+CONCENTRATIONS = (5, 20, 100, 500)
+# Numbers of populations.
+PARTS = (1, 2, 8, 30)
+# Samples, cells, concentration, populations and weight_prior of the whole calls.
 WHOLE: tuple[tuple[int, int, int, int, str | None], ...] = (
     (5, 200, 20, 3, None),
     (6, 200, 20, 1, None),
@@ -48,7 +59,7 @@ WHOLE: tuple[tuple[int, int, int, int, str | None], ...] = (
 def draw_shares(
     n_groups: int, concentration: float, n_parts: int, kind: str, random: np.random.Generator
 ) -> FloatArray:
-    """Return shares (L, G) of groups, of which the first may have a 'new' or a 'tripled' population."""
+    """Return proportions (L, G) of samples; the first may have a 'new' or a 'tripled' population."""
     if kind == "tripled":
         mean = np.append(np.full(n_parts - 1, (1.0 - RARE) / (n_parts - 1)), RARE)
     else:
@@ -67,7 +78,7 @@ def draw_shares(
 def verdicts(
     n_groups: int, n_rows: int, concentration: float, n_parts: int, kind: str, n_studies: int
 ) -> FloatArray:
-    """Return which groups (S, L) of some studies the engine calls unusual, by counts and log-likelihoods."""
+    """Return which samples (S, L) of S studies `judging.judge` calls unusual."""
     kinds = ("none", "new", "tripled")
     random = np.random.default_rng([n_groups, n_rows, int(concentration), n_parts, kinds.index(kind)])
     of_fit, found = np.ones(n_groups, dtype=bool), []
@@ -84,7 +95,7 @@ def verdicts(
 def whole(
     n_groups: int, n_rows: int, concentration: float, n_parts: int, weight_prior: str | None, n_studies: int
 ) -> FloatArray:
-    """Return which groups (S, L) of some studies `Study.unusual` calls unusual."""
+    """Return which samples (S, L) of S studies `Study.unusual` calls unusual."""
     random, found = np.random.default_rng([n_groups, n_rows, int(concentration), n_parts]), []
     means = np.column_stack([6.0 * np.arange(n_parts), np.zeros(n_parts)])
     start = {"means": means, "covariances": np.tile(np.eye(2), (n_parts, 1, 1))}
@@ -101,14 +112,14 @@ def whole(
 
 
 def with_error(hits: FloatArray) -> dict[str, float]:
-    """Return the share of studies (S,), its standard error, and their number."""
+    """Return the share of hits among studies (S,), its standard error, and the number of studies."""
     share = float(np.mean(hits))
     error = float(np.sqrt(max(share * (1.0 - share), 0.25 / len(hits)) / len(hits)))
     return {"share": share, "error": error, "studies": len(hits)}
 
 
 def cells(most_work: float, n_studies: int, *, small: bool) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield groups, rows, concentration and populations, and the studies of each: fewer where one is long."""
+    """Yield samples, cells, concentration and populations, and the number of studies: fewer of slow ones."""
     if small:
         yield from (((n, 200, 20, g), n_studies) for n, g in ((6, 3), (8, 8), (6, 1)))
         return
@@ -122,8 +133,8 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=400, help="studies of each kind")
     parser.add_argument("--work", type=float, default=4e4, help="most groups times populations of each kind")
     parser.add_argument("--whole", type=int, default=100, help="studies of each kind that are fitted")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     n_studies, n_whole = (10, 1) if arguments.small else (arguments.studies, arguments.whole)
     results: dict[str, list[Any]] = {"alarms": [], "found": [], "whole": []}

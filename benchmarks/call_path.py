@@ -1,7 +1,7 @@
-"""How far `fit` and `predict_proba` travel: functions, files and nested frames down to the arithmetic.
+"""The call path of `fit` and `predict_proba`: functions, files and nested frames down to the arithmetic.
 
-Run it with another version's ``src`` first on PYTHONPATH to compare. Comprehensions and lambdas count as
-frames where Python makes them frames.
+To compare, put another version's ``src`` first on PYTHONPATH. Comprehensions and lambdas count as frames if
+Python makes them frames.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PACKAGE = str(Path(skmix.__file__).parent)
 
 
 def trace(work: Callable[[], Any]) -> dict[str, Any]:
-    """Return the distinct functions and files of the package that some work enters, and its depth."""
+    """Return the distinct functions and files of the package that `work` enters, and the largest depth."""
     functions: set[tuple[str, str, int]] = set()
     depth = deepest = calls = 0
 

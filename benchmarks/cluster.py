@@ -1,8 +1,8 @@
-"""What a pass costs on a Dask cluster: bytes over the network, and time with one and two worker processes.
+"""The cost of a pass on a Dask cluster: bytes over the network, and time with one and two worker processes.
 
-Every process counts what it writes to its connections, messages of the scheduler included. Passes are those
-of the engine on blocks that workers hold; the same rows in memory, on one thread, are measured in the same
-run.
+Every process counts the bytes that it writes to its connections, including messages of the scheduler. Passes
+run in the engine on blocks that workers hold; the same rows in memory, on one thread, are measured in the
+same run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Before NumPy: a worker has one thread, and so has what it is compared with.
+# Before NumPy is imported: a worker has one thread, so the rows in memory get one too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import dask
@@ -39,7 +39,7 @@ N_KERNELS = 16
 
 
 def start() -> Parameters:
-    """Return one start: kernels about random points."""
+    """Return one start: kernels at random points."""
     random = np.random.default_rng(1)
     return Parameters(
         np.full((1, N_KERNELS, 1), 1.0 / N_KERNELS),
@@ -49,12 +49,12 @@ def start() -> Parameters:
 
 
 def rows(n_rows: int, n_blocks: int) -> Any:
-    """Return rows that workers make for themselves."""
+    """Return rows that the workers generate."""
     return da.random.default_rng(0).normal(size=(n_rows, N_FEATURES), chunks=(-(-n_rows // n_blocks), -1))
 
 
 def count_bytes() -> None:
-    """Have this process count the bytes that it writes."""
+    """Make this process count the bytes that it writes."""
     from distributed.comm import tcp
 
     if hasattr(tcp, "counted"):
@@ -78,12 +78,12 @@ def counted() -> int:
 
 
 def all_counted(client: Client) -> int:
-    """Return the bytes that all processes have written; the scheduler lives in this one."""
+    """Return the bytes that all processes have written; the scheduler runs in this process."""
     return counted() + sum(client.run(counted).values())
 
 
 class Passes:
-    """Notes when each pass ended, and how many bytes had been written at the first and the last."""
+    """Callback that records when each pass ended, and the bytes written until the first and the last."""
 
     def __init__(self, client: Client | None, n_passes: int) -> None:
         self.client = client
@@ -98,7 +98,7 @@ class Passes:
 
     @property
     def seconds(self) -> float:
-        """Time of the fastest pass, the first ones apart: the machine may have other things to do."""
+        """Time of the fastest pass after the first ones: other programs only ever add to a time."""
         return float(np.min(np.diff(self.times)[2:-1]))
 
     @property
@@ -108,7 +108,7 @@ class Passes:
 
 
 class Sizes:
-    """One block, which notes how large the largest work and the largest answer are when they are sent."""
+    """A block that records the sizes of the largest message sent to it and of its largest answer."""
 
     n_features, feature_names = N_FEATURES, None
     largest = (0, 0)
@@ -135,8 +135,8 @@ def measure(X: Any, client: Client | None, n_passes: int) -> Passes:
 def main() -> None:
     """Measure, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="JSON file for the results")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     parser.add_argument("--rows", type=int, default=2_400_000, help="rows of the largest passes")
     arguments = parser.parse_args()
     n_rows, n_passes = (4000, 6) if arguments.small else (arguments.rows, 10)
@@ -144,7 +144,7 @@ def main() -> None:
     results: dict[str, Any] = {"machine": machine, "n_features": N_FEATURES, "n_kernels": N_KERNELS}
     results["n_starts"] = 1
     results["bytes"], results["passes"] = [], []
-    # Dask may move a block to a worker that has nothing to do; this is about what must travel.
+    # Keep blocks on their workers: only the necessary traffic is measured.
     dask.config.set({"distributed.scheduler.work-stealing": False})
     for n_workers in (1, 2):
         options = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
@@ -158,7 +158,7 @@ def main() -> None:
             results["passes"].append(
                 {"workers": n_workers, "rows": n_rows, "blocks": 16, "seconds": found.seconds}
             )
-            # Rows in as many blocks, and in ever more blocks of the same size.
+            # More rows in the same number of blocks, and in more blocks of the same size.
             for share, n_blocks in (
                 ((4, 16), (2, 16), (1, 16), (4, 8), (2, 16), (1, 32)) if n_workers == 2 else ()
             ):

@@ -1,16 +1,17 @@
-"""Compositions of simulated groups: how often intervals cover, differences are found, and groups are unusual.
+"""Statistics of simulated studies: coverage of intervals, differences found, and unusual samples found.
 
-Kernels lie on a line in the plane, `gap` standard deviations apart, with shares of 50, 30, 15, 4 and 1 % on
-average; the shares of groups are drawn from a Dirichlet distribution, but are at least 0.1 %. All groups are
-fitted together, kernels and weights, from a start at the true kernels, so that local optima do not matter.
+Kernels lie on a line in the plane, `gap` standard deviations apart, with proportions of 50, 30, 15, 4 and 1 %
+on average; the proportions of samples are drawn from a Dirichlet distribution, but are at least 0.1 %. The
+fit of kernels and weights starts at the true kernels, so that local optima do not matter.
 
-- Coverage: 95 % intervals of `composition`, by size of the group and by share. Groups may have shifted
-  kernels; intervals that are not given there do not count.
-- New groups: the same for rows that were not in the fit.
-- Compare: 8 against 8 groups without a difference, and with one in two of five kernels. False: sets with any
-  false discovery, where there is no difference; discoveries that are false, where there is one.
-- Unusual: one of 20 groups has three times the usual share of the 4 % kernel, taken from the first, or rows
-  of its own apart from all kernels. Usual groups that are called unusual; unusual ones that are found.
+- Coverage: share of the 95 % intervals that cover, by size of the sample and by proportion. Samples may have
+  shifted kernels; intervals that are NaN do not count.
+- New samples: the same for samples that were not in the fit.
+- Compare: 8 samples against 8, without a difference, and with a difference in two of five kernels. False: the
+  share of studies with any false discovery without a difference, and the share of false discoveries with one.
+- Unusual: one of 20 samples has three times the usual proportion of the 4 % kernel, taken from the first, or
+  cells of its own away from all kernels. Counted: usual samples that are called unusual, and unusual samples
+  that are found.
 """
 
 from __future__ import annotations
@@ -32,16 +33,21 @@ from skmix.engine.model import FloatArray, IntArray
 from skmix.groups import Study
 from skmix.io import replacing
 
+# Mean proportions of the kernels.
 SHARES = np.array([0.5, 0.3, 0.15, 0.04, 0.01])
-# Concentrations of the groups' shares; where one group is to be unusual, the others are more alike.
-ALPHA, ALIKE = 60.0, 400.0
+# Concentration of the samples' proportions.
+ALPHA = 60.0
+# The same with an unusual sample: the others are more alike.
+ALIKE = 400.0
+# Least proportion.
 LEAST = 0.001
+# Cells of samples of different sizes.
 MIXED = (50,) * 8 + (500,) * 8 + (5000,) * 4
 # Standard deviation of shifts.
 SHIFT = 0.3
 HIERARCHICAL: dict[str, Any] = {"weight_prior": "hierarchical"}
 SHIFTED: dict[str, Any] = {"group_shift": SHIFT**-2}
-# Gap between kernels, sizes of groups, settings of the mixture.
+# Gap between kernels, sizes of samples, settings of the mixture.
 CASES: tuple[tuple[float, tuple[int, ...], dict[str, Any]], ...] = (
     (6.0, MIXED, {}),
     (3.0, MIXED, {}),
@@ -59,7 +65,7 @@ CASES: tuple[tuple[float, tuple[int, ...], dict[str, Any]], ...] = (
 
 
 def draw_shares(n_groups: int, random: np.random.RandomState, alpha: float = ALPHA) -> FloatArray:
-    """Return shares (L, K) of groups."""
+    """Return proportions (L, K) of samples."""
     shares = np.maximum(random.dirichlet(alpha * SHARES, n_groups), LEAST)
     return shares / shares.sum(axis=1, keepdims=True)
 
@@ -67,7 +73,7 @@ def draw_shares(n_groups: int, random: np.random.RandomState, alpha: float = ALP
 def draw_rows(
     shares: FloatArray, sizes: Any, gap: float, random: np.random.RandomState, shift: float = 0.0
 ) -> tuple[FloatArray, IntArray]:
-    """Return rows (N, 2) of groups with shares (L, K), whose kernels may be shifted, and their groups."""
+    """Return cells (N, 2) of samples with proportions (L, K), perhaps with shifts, and samples (N,)."""
     y = np.repeat(np.arange(len(sizes)), sizes)
     kernels = np.concatenate([random.choice(len(p), n, p=p) for p, n in zip(shares, sizes, strict=True)])
     X = random.normal(size=(len(y), 2))
@@ -78,7 +84,7 @@ def draw_rows(
 
 
 def fit(X: FloatArray, y: IntArray, gap: float, **settings: Any) -> tuple[SharedKernelMixture, IntArray]:
-    """Return a fit of all groups, and its kernels in the order of the true ones."""
+    """Return a fit of all samples, and its kernels in the order of the true ones."""
     n_kernels = len(SHARES)
     start = {
         "means": np.stack([gap * np.arange(n_kernels), np.zeros(n_kernels)], axis=1),
@@ -93,7 +99,7 @@ def fit(X: FloatArray, y: IntArray, gap: float, **settings: Any) -> tuple[Shared
 
 
 def covered(table: Any, shares: FloatArray, order: IntArray) -> FloatArray:
-    """Return 1 for shares (L, K) that the intervals of a table cover, 0 for others, NaN without intervals."""
+    """Return 1 for proportions (L, K) that their intervals cover, 0 for others, NaN without intervals."""
     lower, upper = (table[name].to_numpy().reshape(shares.shape)[:, order] for name in ("lower", "upper"))
     return np.where(np.isnan(lower), np.nan, (lower <= shares) & (shares <= upper))
 
@@ -101,7 +107,7 @@ def covered(table: Any, shares: FloatArray, order: IntArray) -> FloatArray:
 def coverage(
     gap: float, sizes: tuple[int, ...], settings: dict[str, Any], n_repeats: int, seed: int
 ) -> dict[str, Any]:
-    """Return how often intervals cover."""
+    """Return the share of intervals that cover."""
     old, new, true = [], [], []
     for repeat in range(n_repeats):
         random = np.random.RandomState([seed, repeat])
@@ -137,12 +143,12 @@ def coverage(
 
 
 def _mean(hits: FloatArray) -> float | None:
-    """Return the share of the given intervals that cover, None if there are none."""
+    """Return the share of hits, or None without any."""
     return None if np.isnan(hits).all() else float(np.nanmean(hits))
 
 
 def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
-    """Return how often `Study.compare` finds differences, true and false ones, and covers them."""
+    """Return how often `Study.compare` finds true and false differences, and how often it covers them."""
     n_side, size = 8, 500
     shift = np.array([-0.1, 0.0, 0.1, 0.0, 0.0])
     found: dict[str, Any] = {"gap": gap, "groups": n_side, "rows": size}
@@ -166,7 +172,7 @@ def comparisons(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
 
 
 def unusual(gap: float, n_repeats: int, seed: int) -> dict[str, Any]:
-    """Return how often `Study.unusual` calls usual and unusual groups so."""
+    """Return the shares of usual and of unusual samples that `Study.unusual` calls unusual."""
     sizes = (1000,) * 20
     found: dict[str, Any] = {"gap": gap, "groups": len(sizes), "rows": sizes[0]}
     for name in ("none", "tripled", "foreign"):
@@ -191,8 +197,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=20, help="simulations of each kind")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     n_repeats = 2 if arguments.small else arguments.repeats
     n_comparisons = 1 if arguments.small else 3 * n_repeats

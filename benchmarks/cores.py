@@ -1,7 +1,7 @@
-"""What more cores are worth: whole fits of a million rows with 1, 2, 4, … threads.
+"""The gain of more cores: whole fits of a million rows with 1, 2, 4, … threads.
 
-Prints milliseconds per pass and the ratio to one thread, and writes them to a JSON file. Run it on a quiet
-computer: the ratio is only as good as the cores are free.
+Prints milliseconds per pass and the ratio to one thread, and writes them to a JSON file. Run it on an idle
+computer: other programs distort the ratio.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 import skmix
 from skmix.io import replacing
 
-# Covariances, M and K; fewer rows where a pass over a million would take seconds.
+# Covariances, M, K and N; fewer rows if a pass over a million would take seconds.
 CASES = [
     ("full", 3, 10, 1_000_000),
     ("full", 6, 10, 1_000_000),
@@ -33,14 +33,16 @@ CASES = [
     ("spherical", 32, 32, 1_000_000),
     ("low_rank", 64, 16, 100_000),
 ]
-# Passes of the fits whose difference is timed.
-PASSES, SMALL_PASSES = (3, 13), (1, 2)
+# Passes of the two fits whose difference is timed.
+PASSES = (3, 13)
+# The same with tiny sizes.
+SMALL_PASSES = (1, 2)
 
 
 def seconds_per_pass(
     X: np.ndarray, centres: np.ndarray, repeats: int, passes: tuple[int, int], **settings: Any
 ) -> float:
-    """Return the seconds of a pass: the difference of fits of few and of many passes, best of some."""
+    """Return the seconds of a pass, from the shortest times of fits with few and with many passes."""
     found = {}
     for n_passes in passes:
         model = skmix.SharedKernelMixture(
@@ -63,7 +65,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
-        "--small", action="store_true", help="a thousandth of the rows, one size of each, to see that it runs"
+        "--small",
+        action="store_true",
+        help="a thousandth of the rows and one size of each, to check that it runs",
     )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)

@@ -1,8 +1,8 @@
-"""``SharedKernelClassifier()`` beside linear and quadratic discriminant analysis: are the defaults good?
+"""Are the defaults good? ``SharedKernelClassifier()`` against linear and quadratic discriminant analysis.
 
-Errors on held-out rows, a quarter of each set, stratified, over several splits. There are two criteria: the
-default is never more than two points worse than the better of both, and it is better than both on at least
-half of the sets. Defaults were chosen on the development half of the sets alone.
+Errors are means over several stratified splits that hold out a quarter of the rows. There are two criteria:
+the default is never more than two points worse than the better of the two, and it is better than both on at
+least half of the sets. Defaults were chosen on the development half of the sets only.
 
 Some minutes on one core. Tables are read from the folder that ``--files`` names.
 """
@@ -30,11 +30,12 @@ from skmix import SharedKernelClassifier
 from skmix.io import replacing
 
 MODELS = ("LDA", "QDA", "default")
+# Largest excess error over the better of both analyses.
 TOLERATED = 0.02
 
 
 def model_of(name: str, seed: int) -> Any:
-    """Return an unfitted classifier; those of scikit-learn get missing values filled by means."""
+    """Return an unfitted classifier; for those of scikit-learn, means replace missing values."""
     if name == "default":
         return SharedKernelClassifier(random_state=seed)
     # Features that are constant in a class need a little regularisation.
@@ -55,7 +56,7 @@ def errors_of(data: DataSet, n_splits: int, max_rows: int) -> dict[str, float]:
                 model = model_of(name, seed).fit(data.X[rows], data.y[rows])
                 found.append(1.0 - model.score(data.X[test], data.y[test]))
             except np.linalg.LinAlgError:
-                # Quadratic analysis, where a class has no more rows than features.
+                # Quadratic analysis fails if a class has no more rows than features.
                 found.append(1.0)
     return {name: float(np.mean(found)) for name, found in errors.items()}
 
@@ -78,11 +79,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=Path, help="folder with tables named after the sets")
-    parser.add_argument("--half", choices=list(HALVES), help="sets of one half alone")
+    parser.add_argument("--half", choices=list(HALVES), help="only the sets of one half")
     parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--max-rows", type=int, default=2000, help="training rows at most")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--max-rows", type=int, default=2000, help="most training rows")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     results: list[dict[str, Any]] = []

@@ -1,18 +1,18 @@
-"""Densities of new rows: SharedKernelMixtureCV beside scikit-learn's GaussianMixture chosen by BIC.
+"""Densities of new rows: SharedKernelMixtureCV compared with scikit-learn's GaussianMixture chosen by BIC.
 
 Labels are not used. In each of several random splits, a quarter of the rows is held out; features that are
-constant in the others are left out, and the rest standardised by the others. scikit-learn's mixture has 1 to
-10 components and any of its four covariance types, whichever has the lowest BIC. Both are judged by the mean
-log-density of the held-out rows, in nats a row. ``time`` is the processor time of the search, as a multiple
-of that of scikit-learn's 40 fits.
+constant in the training rows are left out, and the others are standardised by the training rows.
+scikit-learn's mixture has the lowest BIC among 1 to 10 components and four covariance types. Both are judged
+by the mean log-density of the held-out rows, in nats per row. ``time`` is the processor time of the search,
+as a multiple of that of scikit-learn's 40 fits.
 
 Rounded values have no density: kernels that collapse onto single values make it as high as their smallest
-variance allows, which says nothing about the fit. So half a unit of the last place of every feature is added
-or subtracted at random, in all rows; ``--raw`` leaves the values as they are. The unit is the smallest
-difference between two values, so that features that are not rounded hardly change.
+variance allows, which says nothing about the fit. So noise of up to half a unit is added to every feature of
+all rows; ``--raw`` leaves the values unchanged. The unit is the smallest difference between two values, so
+features that are not rounded hardly change.
 
-Tables are read from the folder ``--files``. The development half of the sets is the one by which the
-candidates and the criterion of the search were chosen.
+Tables are read from the folder ``--files``. Candidates and criterion of the search were chosen on the
+development half of the sets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 
 
 def split(data: DataSet, repeat: int, most_rows: int, *, raw: bool) -> tuple[FloatArray, FloatArray]:
-    """Return training and held-out rows, complete ones alone, in units of the training rows' spread."""
+    """Return complete training and held-out rows, standardised by the training rows."""
     random = np.random.RandomState(repeat)
     rows = data.X[~np.isnan(data.X).any(axis=1)]
     if not raw:
@@ -71,7 +71,7 @@ def by_bic(X: FloatArray, numbers: Iterable[int], seed: int) -> GaussianMixture:
 def compare(data: DataSet, n_repeats: int, most_rows: int, *, raw: bool, small: bool) -> dict[str, float]:
     """Return the mean log-densities of held-out rows, the gain and its standard error over splits.
 
-    Where it is `small`, up to 3 kernels are tried.
+    With `small`, at most 3 kernels are tried.
     """
     theirs, ours, chosen, seconds = [], [], [], np.zeros(2)
     largest = -np.inf
@@ -110,15 +110,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=Path, help="folder with tables named after the sets")
-    parser.add_argument("--half", choices=list(HALVES), help="one half alone")
+    parser.add_argument("--half", choices=list(HALVES), help="only one half")
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument(
-        "--rows", type=int, default=MOST_ROWS, help="most rows to train with, and to judge by"
-    )
+    parser.add_argument("--rows", type=int, default=MOST_ROWS, help="most training rows and most test rows")
     parser.add_argument("--raw", action="store_true", help="leave rounded values as they are")
     parser.add_argument("--jobs", type=int, default=1, help="data sets at a time")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     n_repeats, most_rows = (1, 60) if arguments.small else (arguments.repeats, arguments.rows)

@@ -1,11 +1,11 @@
-"""Fits on an accelerator: whole public fits, the passes of them, and what single precision costs in digits.
+"""Fits on an accelerator: whole public fits, their passes, and the digits that single precision loses.
 
 ``python benchmarks/device.py --out benchmarks/results/device.json`` on a machine with PyTorch and a CUDA
 device. Not part of ``make bench``, which any machine can run. With ``--rows FILE`` (an .npz of `X` and `y`,
 see `mnist_rows`), a fit of real rows is timed as well; with ``--study``, the robust runs of the paper. With
-``--peer FILE``, a Python file with a function ``e_step(X, means, covariances)`` that calls the E-step of
-another library (Flash-GMM, TorchGMM, tgmm), that is timed on rows of the same sizes.
-Nothing here is a test: timings belong to the machine they were taken on.
+``--peer FILE``, the E-step of another library (Flash-GMM, TorchGMM, tgmm) is timed on rows of the same sizes;
+the Python file defines a function ``e_step(X, means, covariances)``.
+This is not a test: timings depend on the machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from skmix.paper.records import Settings, make_data
 from skmix.paper.variants import VARIANTS
 
 FULL = structure_of("full")
-# N, M, K, and the milliseconds a pass in float64 may take on an H200.
+# N, M, K, and the most milliseconds of a pass in float64 on an H200.
 PASSES = [
     (1_000_000, 16, 16, 2.0),
     (1_000_000, 32, 64, 8.0),
@@ -46,7 +46,7 @@ PASSES = [
     (200_000, 128, 256, 45.0),
 ]
 PRECISIONS = ("float64", "float32", "tf32")
-# Whole fits: covariances, N, M, K, precision, and the milliseconds that a pass may take on an H200.
+# Whole fits: covariances, N, M, K, precision, and the most milliseconds of a pass on an H200.
 FITS = [
     ("full", 1_000_000, 16, 16, "float64", 1.6),
     ("full", 1_000_000, 32, 64, "float64", 6.5),
@@ -70,7 +70,7 @@ def clusters(
 ) -> tuple[Any, Any]:
     """Return rows of overlapping clusters and their centres, made on the device.
 
-    Clusters are of unit variance, or each is correlated in its own way.
+    Clusters have unit variance, or each has its own correlations.
     """
     generator = torch.Generator(device).manual_seed(0)
     options: dict[str, Any] = {"generator": generator, "device": device, "dtype": torch.float64}
@@ -108,7 +108,7 @@ class Pass:
             self.parameters, self.factor, _ = self.step()
 
     def careful(self, parameters: Parameters, factor: Factor) -> Any:
-        """Make one pass that asks about every rare case."""
+        """Make one pass that checks for every rare case."""
         return self.passes.step(parameters, factor)
 
     def step(self) -> Any:
@@ -117,7 +117,7 @@ class Pass:
 
 
 def milliseconds(work: Callable[[], Any], repeats: int = 15) -> tuple[float, float]:
-    """Return the median and the shortest time of some runs by the host's clock, the device idle around it."""
+    """Return the median and the shortest time of some runs by the host's clock, with the device idle."""
     times = []
     for _ in range(repeats):
         torch.cuda.synchronize()
@@ -129,7 +129,7 @@ def milliseconds(work: Callable[[], Any], repeats: int = 15) -> tuple[float, flo
 
 
 def peak_memory(here: Pass) -> int:
-    """Return the bytes that one pass, made step by step, needs beside rows and parameters."""
+    """Return the bytes that one pass, made step by step, needs besides rows and parameters."""
     operations_of(here.source.X).release()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -202,10 +202,10 @@ def rows_of_fit(n_rows: int, n_features: int, n_kernels: int, spread: float, dev
 def time_fits(
     device: str, cases: list[tuple[str, int, int, int, str, float]], n_passes: int = 30
 ) -> list[dict[str, Any]]:
-    """Time whole fits by the public name, from host arrays to the fitted model, with their own start.
+    """Time whole public fits, from host arrays to the fitted model, with the default start.
 
     The time of a pass is the median over the passes of one fit, by the host's clock: a pass ends when the
-    host has its log-likelihood. A first fit compiles and is not counted.
+    host has its log-likelihood. The first fit compiles and is not counted.
     """
     table = []
     for covariances, n_rows, n_features, n_kernels, precision, limit in cases:
@@ -251,7 +251,7 @@ def time_fits(
 
 
 def time_peer(device: str, path: Path) -> list[dict[str, Any]]:
-    """Time the E-step of another library, on float32 rows of overlapping clusters and true parameters."""
+    """Time the E-step of another library on float32 rows of overlapping clusters, at the true parameters."""
     e_step, table = runpy.run_path(str(path))["e_step"], []
     for covariances, n_rows, n_features, n_kernels in dict.fromkeys(case[:4] for case in FITS):
         X, centres = clusters(n_rows, n_features, n_kernels, device)
@@ -280,7 +280,7 @@ def time_peer(device: str, path: Path) -> list[dict[str, Any]]:
 
 
 def timed(function: Callable[..., Any], milliseconds: list[float]) -> Callable[..., Any]:
-    """Return the function with the time of each call appended to a list, the device idle around it."""
+    """Return a function that appends the time of each call, with the device idle, to a list."""
 
     def work(*given: Any, **others: Any) -> Any:
         torch.cuda.synchronize()
@@ -329,7 +329,7 @@ def mnist_rows(folder: Path, out: Path, n_features: int = 40) -> None:
 
 
 def time_rows(path: Path, device: str, n_kernels: int = 200, n_passes: int = 15) -> dict[str, Any]:
-    """Time a whole fit of labelled rows: moving them there, the start, and the passes."""
+    """Time a whole fit of labelled rows: the transfer, the start, and the passes."""
     with np.load(path) as file:
         X, y = file["X"].astype(np.float64), file["y"].astype(np.int64)
 

@@ -1,9 +1,9 @@
-"""What fits on an accelerator can do beside plain EM: times beside the CPU's, and how far results differ.
+"""Fits on an accelerator besides plain EM: times compared with the CPU, and differences of the results.
 
 ``python benchmarks/device_features.py --out FILE`` on a machine with PyTorch and a CUDA device. Streams,
-variational fits, a search, and rows that are streamed from host memory or a file beside the same rows on the
-device. ``--small`` makes it a matter of seconds, on any machine: ``--device cpu:0 --small``.
-Nothing here is a test: timings belong to the machine they were taken on.
+variational fits, a search, and rows streamed from host memory or a file, compared with the same rows on the
+device. With ``--small`` it takes seconds, on any machine: ``--device cpu:0 --small``.
+This is not a test: timings depend on the machine.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from skmix import SharedKernelMixture, SharedKernelMixtureCV
 from skmix.engine.em import Run
 from skmix.engine.sources.streamed import PIECE_BYTES
 
-# Passes of a fit that compiles and allocates, and of one that is timed.
-FEW, MANY = 4, 12
-# Classes of rows with labels.
+# Passes of the first fit, which compiles and allocates.
+FEW = 4
+# Passes of a timed fit.
+MANY = 12
+# Classes of labelled rows.
 N_CLASSES = 10
 
 
@@ -44,7 +46,7 @@ def clusters(n_rows: int, n_features: int, n_kernels: int) -> tuple[np.ndarray, 
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return how long work takes, and its result."""
+    """Return the time of some work, and its result."""
     begun = time.perf_counter()
     result = work()
     if torch.cuda.is_available():
@@ -62,7 +64,7 @@ def fitted(X: Any, centres: np.ndarray, n_passes: int, y: Any = None, **settings
 
 @dataclass
 class Times:
-    """Milliseconds of passes, and of everything else in a fit."""
+    """Milliseconds of the passes of a fit, and of the rest of it."""
 
     median: float
     mean: float
@@ -71,7 +73,7 @@ class Times:
     start: float
 
     def report(self) -> dict[str, float]:
-        """Return them by name; that of the median is ``ms``."""
+        """Return the times by name; ``ms`` is the median of the passes."""
         return {"ms": self.median} | {
             f"{name}_ms": getattr(self, name) for name in ("mean", "first", "second", "start")
         }
@@ -80,8 +82,8 @@ class Times:
 def time_passes(X: Any, centres: np.ndarray, **settings: Any) -> tuple[Times, Any]:
     """Return the times of passes, and the fitted model.
 
-    A pass ends when the host has its log-likelihood. Rows that are streamed are copied in the first one, and
-    pinned in the second.
+    A pass ends when the host has its log-likelihood. Streamed rows are copied in the first pass, and pinned
+    in the second.
     """
     fitted(X, centres, FEW, **settings)
     times: list[float] = []
@@ -97,7 +99,7 @@ def time_passes(X: Any, centres: np.ndarray, **settings: Any) -> tuple[Times, An
 
 
 def difference(one: Any, other: Any) -> dict[str, float]:
-    """Return how far two models are apart, in standard deviations and relative log-likelihood."""
+    """Return the differences of two models, in standard deviations and in relative log-likelihood."""
     scale = np.sqrt(np.diagonal(one.covariances_, axis1=-2, axis2=-1)).max()
     return {
         "means": float(np.abs(one.means_ - other.means_).max() / scale),
@@ -160,17 +162,17 @@ def time_search(device: str, shrink: int) -> dict[str, Any]:
 
 @contextmanager
 def room(n_bytes: float) -> Iterator[None]:
-    """Pretend that a device has room for so many bytes of rows."""
+    """Pretend that a device has memory for this many bytes of rows."""
     places = ("skmix.engine.sources.streamed.room_on", "skmix.estimators.rows.room_on")
     with patch(places[0], lambda device: n_bytes), patch(places[1], lambda device: n_bytes):
         yield
 
 
 def time_streaming(device: str, shrink: int) -> dict[str, Any]:
-    """Time rows that are streamed, beside the same rows on the device: half the speed is the aim.
+    """Time streamed rows, compared with the same rows on the device: the aim is half the speed.
 
-    No pass over rows that are sent anew takes less time than the link needs for them: `link_ms`. With few
-    features and kernels that is longer than the work; with many it is shorter.
+    A pass over streamed rows takes at least the time of their transfer, `link_ms`. With few features and
+    kernels this exceeds the time of the work; with many it does not.
     """
     found: dict[str, Any] = {}
     link = rate_of_link(device, (1 << 28) // shrink)
@@ -213,7 +215,7 @@ def time_streaming(device: str, shrink: int) -> dict[str, Any]:
 
 
 def rate_of_link(device: str, n_bytes: int = 1 << 28) -> float:
-    """Return gigabytes a second from pinned memory to the device."""
+    """Return the gigabytes per second from pinned memory to the device."""
     rows = torch.ones(n_bytes // 8, dtype=torch.float64, pin_memory=device != "cpu")
     found = n_bytes / min(seconds(lambda: rows.to(device))[0] for _ in range(6)) / 1e9
     print("GB/s", found, flush=True)

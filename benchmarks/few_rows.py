@@ -1,12 +1,11 @@
-"""Maximum likelihood and shrunk covariances on few rows: where the default should begin to shrink.
+"""Maximum likelihood and shrunk covariances on few rows: below how many rows should the default shrink?
 
-Each data set is drawn from at several numbers of rows for each number that a kernel's covariance has for a
-feature: for each feature where covariances are full, for each factor and one more where they are of low rank.
-Held-out rows judge: their mean log-density in their own class, and how many of them are classified wrongly.
-The last column says whether shrinking raised the density. ROWS_PER_NUMBER of the covariance structures comes
-from this.
+The number of training rows is a multiple of the parameters that a covariance has per feature: the number of
+features if it is full, the number of factors plus one if it has low rank. Both fits are judged by held-out
+rows: their mean log-density in their own class, and their classification error. The last column says whether
+shrinking raised the density. ROWS_PER_NUMBER of the covariance structures was chosen by this benchmark.
 
-Some minutes on one core; glass, vehicle and letter are tables that ``--files`` names.
+It takes some minutes on one core; glass, vehicle and letter are tables that ``--files`` names.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MOST_HELD_OUT = 1500
 
 
 def compare(data: DataSet, covariance_type: str, ratio: float, n_repeats: int) -> dict[str, float] | None:
-    """Fit one kernel for each class with and without shrinkage; None where there are too few rows."""
+    """Fit one kernel for each class with and without shrinkage; None if there are too few rows."""
     n_classes, n_features = len(np.unique(data.y)), data.X.shape[1]
     numbers = n_features if covariance_type == "full" else automatic_factors(n_features) + 1
     n_rows = round(ratio * numbers * n_classes)
@@ -65,11 +64,11 @@ def compare(data: DataSet, covariance_type: str, ratio: float, n_repeats: int) -
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", nargs="*", default=[], help="tables to use beside the sets with a name")
+    parser.add_argument("--files", nargs="*", default=[], help="tables to use besides the named sets")
     parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=STRUCTURES)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     names = NAMES[:1] if arguments.small else (*NAMES, *arguments.files)

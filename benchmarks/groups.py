@@ -1,12 +1,12 @@
-"""Hierarchical weights beside independent ones: many small groups that share kernels.
+"""Hierarchical compared with independent weights: many small groups that share kernels.
 
-The weights of 100 groups are drawn from Dirichlet(α β), and 10 to 300 rows of each group, their numbers
-uniform in the logarithm. The higher α, the more alike the groups. Some groups of 10,000 rows may be there
-too: a prior should leave their weights as they are. All fits start from the true means, so that they differ
-in the prior of the weights alone. Errors of a group's weights are total variation distances, half the sum of
-the absolute differences; held-out rows are judged in their own groups.
+The weights of 100 groups are drawn from Dirichlet(α β), and each group has 10 to 300 rows, uniform in the
+logarithm. The larger α, the more alike the groups. There may also be some groups of 10,000 rows, whose
+weights a prior should hardly change. All fits start from the true means, so they differ only in the prior on
+the weights. The error of a group's weights is the total variation distance, half the sum of the absolute
+differences; held-out rows are judged in their own groups.
 
-Some minutes on one core.
+It takes some minutes on one core.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FITS = {
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups that share kernels: what they were drawn with, and rows to fit to and to judge by."""
+    """Groups that share kernels: true parameters, training rows and held-out rows."""
 
     means: np.ndarray  # (K, M)
     beta: np.ndarray  # (K,)
@@ -54,7 +54,7 @@ class Groups:
 
 
 def draw(alpha: float, spread: float, n_groups: int, n_large: int, seed: int) -> Groups:
-    """Draw groups of few rows, followed by large ones."""
+    """Draw groups of few rows, followed by large groups."""
     random = np.random.default_rng(seed)
     means = spread * random.normal(size=(N_KERNELS, N_FEATURES))
     beta = random.dirichlet(np.full(N_KERNELS, 5.0))
@@ -84,7 +84,7 @@ def judge(groups: Groups, max_iter: int) -> dict[str, dict[str, float]]:
         if name == "independent":
             independent = model.weights_
         if model.n_kernels_ < N_KERNELS:
-            continue  # a variational fit without all kernels has no error of each weight
+            continue  # a variational fit that dropped kernels has no error of each weight
         errors = 0.5 * np.abs(model.weights_ - groups.weights).sum(axis=0)
         prior = getattr(model, "weight_prior_", None)
         large = ~small
@@ -96,7 +96,7 @@ def judge(groups: Groups, max_iter: int) -> dict[str, dict[str, float]]:
             **({} if prior is None else {"alpha": float(prior.sum())}),
         }
         if large.any():
-            # In standard errors of a share among that many rows, at least one of which came from the kernel.
+            # In standard errors of a proportion among that many rows, of which the kernel has at least one.
             shares = np.clip(independent, 1.0 / groups.sizes, 1.0 - 1.0 / groups.sizes)
             deviations = np.sqrt(shares * (1.0 - shares) / groups.sizes)[:, large]
             moved = np.abs(model.weights_ - independent)[:, large] / deviations
@@ -108,8 +108,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     alphas, n_repeats, max_iter = ALPHAS, arguments.repeats, 500

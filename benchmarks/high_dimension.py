@@ -1,11 +1,11 @@
-"""Hundreds of features and of kernels: time and memory of low rank covariances beside those of full ones.
+"""Hundreds of features and of kernels: time and memory of low-rank and of full covariances.
 
-One kernel alone is a factor analysis, which scikit-learn has too: both fit the same rows, and what each
-reaches is set beside its time. Memory is the peak of a fresh process beyond the rows; of full
-covariances it is computed, not measured.
+A single kernel of low rank is a factor analysis, which scikit-learn has too: both fit the same rows, and the
+benchmark prints the log-likelihood that each reaches, and its time. Memory is the peak of a fresh process
+beyond the rows; that of full covariances is computed, not measured.
 
-With the default sizes some minutes on two cores. Seconds of the processor count all threads, and stay as they
-are on a busy machine.
+The default sizes take some minutes on two cores. Processor time includes all threads, and hardly depends on
+other programs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ N_CLUSTERS, N_HIDDEN = 20, 8
 
 
 def draw(n_rows: int, n_features: int) -> np.ndarray:
-    """Return rows of some clusters, each with a few directions of its own."""
+    """Return rows of clusters, each of which varies most along a few directions of its own."""
     random = np.random.default_rng(0)
     X = 0.5 * random.standard_normal((n_rows, n_features))
     cluster = np.arange(n_rows) % N_CLUSTERS
@@ -48,7 +48,7 @@ def draw(n_rows: int, n_features: int) -> np.ndarray:
 
 
 def memory(field: str) -> float:
-    """Return a number of this process's status in MB; Linux alone has it."""
+    """Return a number of this process's status in MB, on Linux only."""
     status = Path("/proc/self/status")
     if not status.exists():
         return float("nan")
@@ -150,8 +150,8 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--peer-rows", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="threads of a fit")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     sizes = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -160,7 +160,7 @@ def main() -> None:
     if sizes.measure:
         print(json.dumps(measure(sizes)))
         return
-    # What the parent has used would hide the peak of the fit.
+    # Use a fresh process: memory that the parent has used would hide the peak of the fit.
     command = [sys.executable, __file__, *sys.argv[1:], "--measure"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     fit = json.loads(done.stdout.splitlines()[-1])

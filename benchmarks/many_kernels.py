@@ -1,8 +1,8 @@
-"""A pass of EM against the number of kernels: all kernels, and without those that are provably irrelevant.
+"""Time of a pass of EM by number of kernels: with all kernels, and skipping provably irrelevant ones.
 
-Whole fits of `SharedKernelMixture` from the same start to the same log-likelihood, on elongated clusters
-that lie apart and that overlap. The time of a pass is the median of those after the first; the first one,
-with all that is before it, has a column of its own.
+Fits of `SharedKernelMixture` go from the same start to the same log-likelihood, on elongated clusters that
+are apart or overlap. The time of a pass is the median after the first one; the time until the end of the
+first pass has its own column.
 
 ``python benchmarks/many_kernels.py --out benchmarks/results/many_kernels.json``; some minutes.
 """
@@ -30,11 +30,11 @@ from skmix.paper.harness import processor
 
 N_FEATURES = 16
 KERNELS = (64, 256, 1024, 4096)
-# Distance of means in a feature, in the largest standard deviation of a cluster.
+# Spread of the means in each feature, in units of the largest standard deviation of a cluster.
 SPREADS = {"apart": 5.0, "overlapping": 1.0}
-# Axes of a cluster differ by up to this factor.
+# Largest ratio of the axes of a cluster.
 ELONGATION = 5.0
-# Passes that are timed, after the first.
+# Timed passes after the first.
 N_PASSES = 3
 
 
@@ -82,7 +82,7 @@ def compare(n_rows: int, n_kernels: int, case: str, n_passes: int, n_jobs: int) 
     row: dict[str, Any] = {"kernels": n_kernels, "clusters": case, "rows": n_rows, "features": N_FEATURES}
     reached = {}
     for name, allowed in (("skipping", True), ("dense", False)):
-        # Skip kernels whatever their number, or never.
+        # Always skip kernels, or never, whatever their number.
         with patch.object(base, "_MANY_KERNELS", 1 if allowed else 1 << 60):
             first, later, reached[name] = fit(X, start, 1 + n_passes, n_jobs)
         row[f"{name}_first_ms"] = 1e3 * first
@@ -98,8 +98,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="threads of the fits")
     parser.add_argument("--passes", type=int, default=N_PASSES, help="passes that are timed")
     parser.add_argument("--kernels", type=int, nargs="+", default=KERNELS)
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     n_rows, kernels = (2000, (16, 32)) if arguments.small else (200_000, arguments.kernels)

@@ -1,10 +1,10 @@
-"""What missing values cost: passes of EM, fits and scores of rows with gaps beside those of complete rows.
+"""The cost of missing values: passes of EM, fits and scores of rows with gaps compared with complete rows.
 
-The same rows are fitted complete, with a few hundred patterns of gaps, and with gaps of their own in every
-row. A pass is the difference of two fits that end after so many passes, and all times are seconds of the
-processor: they stay as they are on a busy machine.
+The same rows are fitted complete, with a few hundred patterns of gaps, and with a different pattern in nearly
+every row. The time of a pass is the difference of two fits of different lengths. All times are processor
+times, which hardly depend on other programs.
 
-Some seconds on one core, without the time to compile.
+It takes some seconds on one core, plus the time to compile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ N_KERNELS, N_PATTERNS = 10, 400
 
 
 def draw(n_rows: int, n_features: int) -> dict[str, np.ndarray]:
-    """Return rows of ten clusters without gaps, with few patterns of them, and with many."""
+    """Return rows of ten clusters without gaps, with few patterns of gaps, and with many."""
     random = np.random.default_rng(0)
     centres = 2.0 * random.standard_normal((N_KERNELS, n_features))
     turn = np.eye(n_features) + 0.2 * random.standard_normal((n_features, n_features))
@@ -72,8 +72,8 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--structures", nargs="+", choices=STRUCTURES, default=STRUCTURES)
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     n_rows, n_passes, n_repeats = arguments.rows, arguments.passes, arguments.repeats
@@ -85,7 +85,7 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     data = draw(n_rows, arguments.features)
     for covariance_type in arguments.structures:
-        # Nothing is compiled, or loaded, inside the times.
+        # Compile, or load compiled code, before anything is timed.
         SharedKernelMixture(N_KERNELS, covariance_type=covariance_type, max_iter=1).fit(data["few"])
         complete: dict[str, float] = {}
         for gaps, X in data.items():

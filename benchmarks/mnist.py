@@ -1,19 +1,18 @@
-"""MNIST by one pipeline: deskewing, components, EM, tuning, averaging. Three settings, on the test images.
+"""MNIST with one pipeline: deskewing, components, EM, tuning, averaging. Three settings, on the test images.
 
     python benchmarks/mnist.py --folder mnist --seeds 0 1 2 --out benchmarks/results/mnist.json
 
-Each seed starts, splits and shuffles anew. Settings are chosen on training images alone: with ``--try``,
-10 000 of them, the same for all seeds, take the place of the test images, and the pipeline sees the other
-50 000. The test images say nothing about settings; an earlier version, with settings close to these, had been
-measured on them too. Of the images that it sees, the pipeline keeps a share out of the fit, to calibrate
-probabilities or (`judge=yes`) to say when tuning is to stop; these are training images too. No image is
-added, and none is altered but by deskewing.
+Each seed changes starts, splits and order. Settings are chosen on training images only: with ``--try``,
+10 000 of them, the same for all seeds, replace the test images, and the pipeline gets the other 50 000. The
+test images were not used to choose settings, but an earlier version, with similar settings, was measured on
+them too. The pipeline holds a share of its images out of the fit, to calibrate probabilities or
+(`judge=yes`) to stop tuning. No image is added, and none is altered except by deskewing.
 
     python benchmarks/mnist.py --folder mnist --try deskew=yes components=40,50 kernels=8,12 --processes 4
 
-runs all combinations of these settings, each ``--try`` its own; the others are the defaults of `Recipe`.
-Times are wall-clock, with `--threads` threads for each process: processes times threads should not exceed
-the cores. Models that are averaged are fitted side by side, one a thread, in processes of their own.
+runs all combinations of these settings for each ``--try``; the other settings are the defaults of `Recipe`.
+Times are wall-clock times with `--threads` threads per process: processes times threads should not exceed
+the cores. Averaged models are fitted in parallel, in their own processes of one thread each.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from skmix.io import replacing
 
 N_CLASSES = 10
 N_VALIDATION = 10_000
-# The images that settings are judged by are always the same ones.
+# Seed of the images by which settings are chosen: they are always the same.
 SEED_OF_VALIDATION = 20
 STEPS = ("prepare", "fit")
 
@@ -71,28 +70,28 @@ class Recipe:
     kernels : int
         Number of kernels for each class; all are shared.
     start : str
-        'class', the classifier's own start, or 'separate', from mixtures fitted to each class by itself.
+        'class', the classifier's own start, or 'separate', from mixtures fitted to each class.
     prior : float
-        Imagined rows of the covariance prior.
+        Pseudo-rows of the covariance prior.
     shrink : bool
-        Whether covariances are instead shrunk towards their common one, by an amount that the images choose.
+        Whether covariances are shrunk towards their mean instead, by an amount learnt from the images.
     max_iter : int
         Largest number of passes of EM.
     tol : float
-        EM ends when a pass gains less a row.
+        EM ends when a pass gains less than this per row.
     trade_off : tuple of float
-        Values of λ that tuning goes through.
+        Values of λ for tuning, in order.
     passes : int
         Largest number of passes of tuning over the images, for each λ.
     batch : int
         Images of a mini-batch.
     held_out : float
-        Share of the images that the fit does not see.
+        Share of the images held out of the fit.
     judge : bool
-        Whether these images say when tuning stops. Otherwise it takes all its passes, and they set the
-        temperature alone.
+        Whether these images stop the tuning. Otherwise it makes all its passes, and they only set the
+        temperature.
     members : int
-        Number of models, of different starts, splits and mini-batches, whose probabilities are averaged.
+        Number of models, with different starts, splits and mini-batches, whose probabilities are averaged.
     """
 
     deskew: bool = False
@@ -123,7 +122,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one recipe did with one seed.
+    """The results of one recipe with one seed.
 
     Attributes
     ----------
@@ -132,15 +131,15 @@ class Outcome:
     seed : int
         The seed.
     error, log_loss : float
-        Of the images that were kept for judging.
+        On the test images, or with ``--try`` on the images that replace them.
     error_before, error_after : float
-        Of the held-out images, before and after tuning: means over the members, each alone.
+        On the held-out images, before and after tuning: means over the members.
     kept : bool
-        Whether tuned models were kept; where none was better, the numbers are those of EM's.
+        Whether tuned models were kept; if none was better, the numbers are those after EM.
     rounds : int
-        Passes of tuning that were made, by the member with most of them.
+        Largest number of passes of tuning of a member.
     parameters, parameters_of_components : int
-        Numbers in the classifiers of all members, and in the projection before them.
+        Number of parameters of all members' classifiers, and of the projection before them.
     seconds : dict of str to float
         Wall-clock time of each step; `fit` is EM, tuning and calibration of all members.
     """
@@ -160,7 +159,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Member:
-    """One fitted model, and what `Outcome` tells of it."""
+    """One fitted model, and its numbers for `Outcome`."""
 
     model: SharedKernelClassifier
     error_before: float
@@ -170,12 +169,12 @@ class Member:
 
 
 def prior_of(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings of the estimators that keep covariances from fitting too few images."""
+    """Return the settings that regularise covariances."""
     return {"covariance_prior": "auto" if recipe.shrink else recipe.prior}
 
 
 def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, threads: int) -> Any:
-    """Return what to give to the classifier as `init`."""
+    """Return the `init` of the classifier."""
     if recipe.start == "class":
         return "class"
     parts = [
@@ -189,7 +188,7 @@ def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, th
         ).fit(rows[labels == label])
         for label in range(N_CLASSES)
     ]
-    # A weight of zero would stay zero, so that no kernel could ever be shared.
+    # A weight of zero would stay zero, and no kernel could be shared.
     weights = np.full((N_CLASSES * recipe.kernels, N_CLASSES), 0.01 / (N_CLASSES * recipe.kernels))
     for label, part in enumerate(parts):
         own = slice(label * recipe.kernels, (label + 1) * recipe.kernels)
@@ -202,7 +201,7 @@ def start_of(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, seed: int, th
 
 
 def fit_member(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, threads: int, seed: int) -> Member:
-    """Return a model of rows (N, M) of components, calibrated by those that it holds out."""
+    """Return a model of rows (N, M) of components, calibrated on held-out rows."""
     fitted, held_out, fitted_labels, held_out_labels = train_test_split(
         rows, labels, test_size=recipe.held_out, stratify=labels, random_state=seed
     )
@@ -238,7 +237,7 @@ def fit_member(recipe: Recipe, rows: np.ndarray, labels: np.ndarray, threads: in
 def fit_members(
     recipe: Recipe, rows: np.ndarray, labels: np.ndarray, threads: int, seed: int
 ) -> list[Member]:
-    """Return all members; no other seed has the same ones."""
+    """Return all members, with seeds that no other seed uses."""
     processes = min(threads, recipe.members)
     fit = partial(fit_member, recipe, rows, labels, threads // processes)
     seeds = range(recipe.members * seed, recipe.members * (seed + 1))
@@ -249,7 +248,7 @@ def fit_members(
 
 
 def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outcome:
-    """Return how a recipe does on the test images of `data`, which need not be MNIST's own."""
+    """Return the results of a recipe on the test images of `data`, which may be a validation split."""
     begin = time.perf_counter()
     flat = FunctionTransformer(lambda images: images.reshape(len(images), -1).astype(np.float64))
     preparation = make_pipeline(
@@ -278,7 +277,7 @@ def measure(recipe: Recipe, data: SplitImages, seed: int, threads: int) -> Outco
 
 
 def within_training(data: SplitImages) -> SplitImages:
-    """Return training images in the place of test images, and the rest of them to train."""
+    """Return the training images, split into training and test images."""
     n_validation = min(N_VALIDATION, len(data.train_labels) // 6)
     kept, judged = train_test_split(
         np.arange(len(data.train_labels)),
@@ -291,7 +290,7 @@ def within_training(data: SplitImages) -> SplitImages:
 
 
 def run(recipe: Recipe, seed: int, arguments: argparse.Namespace) -> Outcome:
-    """Measure in a process of its own, on its share of the threads."""
+    """Measure in a separate process, with its share of the threads."""
     data = load_mnist(arguments.folder)
     if arguments.rows is not None:
         few = slice(0, arguments.rows)
@@ -303,14 +302,14 @@ def run(recipe: Recipe, seed: int, arguments: argparse.Namespace) -> Outcome:
 
 
 def fresh_processes(number: int) -> ProcessPoolExecutor:
-    """Return a pool of processes that are not forks, which would inherit the state of BLAS threads."""
+    """Return a pool of spawned processes: forks would inherit the state of BLAS threads."""
     return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
 
 
 def run_all(
     wanted: list[tuple[str, int]], recipes: dict[str, Recipe], arguments: argparse.Namespace
 ) -> Iterator[tuple[str, int, Outcome]]:
-    """Yield names, seeds and outcomes, as they come."""
+    """Yield names, seeds and outcomes, in the order they finish."""
     if arguments.processes == 1:
         for name, seed in wanted:
             yield name, seed, run(recipes[name], seed, arguments)
@@ -322,7 +321,7 @@ def run_all(
 
 
 def parse(text: str, name: str) -> Any:
-    """Return a setting of a recipe, given as text."""
+    """Return a setting of a recipe from text."""
     kind = type(getattr(Recipe(), name))
     if kind is bool:
         choices = {"yes": True, "no": False}
@@ -353,7 +352,7 @@ def combinations(settings: list[str]) -> list[Recipe]:
 
 
 def describe(recipe: Recipe) -> str:
-    """Return the settings of a recipe that are not the defaults; what is always worth knowing first."""
+    """Return the settings of a recipe that differ from the defaults, after those that are always shown."""
     first = (
         f"{'deskewed' if recipe.deskew else 'raw'}, {recipe.components} components, {recipe.kernels} a class"
     )
@@ -364,7 +363,7 @@ def describe(recipe: Recipe) -> str:
 
 
 def tabulate(outcomes: dict[str, list[Outcome]], title: str) -> Table:
-    """Return a table with a line for each recipe: means over seeds, and the errors one by one."""
+    """Return a table with a line for each recipe: means over seeds, and the error of each seed."""
     table = Table(title=title)
     table.add_column("model")
     for column in ("errors, %", "mean", "log-loss", "parameters", "of PCA", *STEPS, "seconds"):

@@ -1,11 +1,11 @@
-"""Novelty detection: is the share of new rows that a classifier refuses the one asked for?
+"""Novelty detection: does a classifier refuse the nominal share of new rows?
 
 `SharedKernelClassifier`, or with ``--search`` `SharedKernelClassifierCV`, is fitted with
-``reject_below=share`` to three quarters of the rows of each set, and the rest is new to it. Sets of fewer
-than 200 rows are left out. The criterion: on each set the mean share over several splits is within a factor
-of 1.5 of the nominal one.
+``reject_below=share`` to three quarters of the rows of each set, and predicts the others. Sets of fewer than
+200 rows are left out. The criterion is that, on each set, the mean share over several splits is within a
+factor of 1.5 of the nominal one.
 
-Some minutes on one core. Tables are read from the folder that ``--files`` names.
+It takes some minutes on one core. Tables are read from the folder that ``--files`` names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FEWEST_ROWS = 200
 
 
 def refused(data: DataSet, seed: int, n_splits: int, max_rows: int, *, search: bool) -> list[float]:
-    """Return the shares of new rows that are refused in one of the splits, for each nominal share."""
+    """Return the share of new rows refused in the split `seed`, for each nominal share."""
     splits = StratifiedShuffleSplit(n_splits, test_size=0.25, random_state=0)
     shares, codes = [], np.unique(data.y, return_inverse=True)[1]
     train, test = list(splits.split(data.X, codes))[seed]
@@ -51,11 +51,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=Path, help="folder with tables named after the sets")
     parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--max-rows", type=int, default=1000, help="training rows at most")
+    parser.add_argument("--max-rows", type=int, default=1000, help="most training rows")
     parser.add_argument("--search", action="store_true", help="SharedKernelClassifierCV")
     parser.add_argument("--jobs", type=int, default=1, help="splits at a time")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     results: list[dict[str, Any]] = []

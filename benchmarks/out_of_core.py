@@ -1,9 +1,9 @@
-"""Files larger than memory: the speed of a pass beside the same rows in memory, and the peak memory.
+"""Files larger than memory: the speed of a pass compared with rows in memory, and the peak memory.
 
 Run by ``make bench``. Passes over rows in memory, over a cached .npy file and over a Parquet file are
-measured in turn, in one process, with one thread and with all; the reader's thread comes on top. A pass is
-the shortest time between the ends of two passes of a fit. The peak memory is that of a fresh process which
-fits a larger .npy file. Prints the results, and with ``--out`` writes a JSON file.
+measured in turn, in one process, with one thread and with all, plus the reader's thread. A pass takes the
+shortest time between the ends of two passes of a fit. The peak memory is that of a fresh process that
+fits a larger .npy file. The script prints the results, and with ``--out`` writes a JSON file.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ CASES = [(3, 10), (6, 10), (16, 16), (32, 32)]
 N_CLASSES = 4
 PASSES = 4
 _CHUNK = 1 << 17
-# What we hold ourselves to: share of the speed in memory from a cached .npy file, and MB of resident memory.
+# Target: least speed from a cached .npy file, relative to rows in memory.
 LEAST_SPEED = 0.7
+# Target: most MB of resident memory.
 MOST_MEMORY = 600
 
 
 class Clock:
-    """Callback that notes when passes end."""
+    """Callback that records when passes end."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
@@ -54,13 +55,13 @@ class Clock:
         """Do nothing."""
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """Note the time."""
+        """Record the time."""
         if context.task_name == "pass":
             self.ends.append(time.perf_counter())
 
 
 def write_rows(folder: Path, n_rows: int, n_features: int, n_kernels: int) -> None:
-    """Write rows of overlapping kernels and their labels as .npy files, without holding them."""
+    """Write rows of overlapping kernels and their labels as .npy files, chunk by chunk."""
     random = np.random.default_rng(0)
     centres = 2.0 * random.normal(size=(n_kernels, n_features))
     X = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float64, (n_rows, n_features))
@@ -122,7 +123,7 @@ def peak_memory() -> float:
     """Return the largest resident memory of this process so far, in MB."""
     status = Path("/proc/self/status")
     if status.exists():
-        # What getrusage says may be the parent's: it survives the start of another program.
+        # Not by getrusage: its peak may be the parent's, since it survives exec.
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
     unit = 1 if sys.platform == "darwin" else 1024
@@ -143,7 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=2.0, help="size of the file for the peak memory")
     parser.add_argument("--cached", type=float, default=0.15, help="gigabytes of the files that are timed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="threads of a fit, at most")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="most threads of a fit")
     parser.add_argument("--repeats", type=int, default=2, help="how often to measure, in turn")
     parser.add_argument("--temporary", type=Path, help="where to write the files")
     parser.add_argument("--out", type=Path, help="JSON file to write")

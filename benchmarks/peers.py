@@ -1,13 +1,13 @@
-"""Passes of EM beside other libraries, on the same rows in one run: scikit-learn, gmmx (JAX) and mlpack.
+"""Passes of EM compared with scikit-learn, gmmx (JAX) and mlpack, on the same rows in the same run.
 
-Run by ``make bench``. Peers are measured where they are installed (``pip install gmmx mlpack``); the others
-are listed as missing. A pass is the difference of whole fits with few and with many passes, so that starts,
-validation and compilation do not count. Every library runs in a process of its own, on one core or on all,
-and libraries take turns case by case.
+Run by ``make bench``. Installed libraries are measured (``pip install gmmx mlpack``); others are listed as
+missing. The time of a pass is the difference of whole fits with few and with many passes, so that starts,
+validation and compilation do not count. Every library runs in its own process, on one core or on all, and
+libraries take turns case by case.
 
 scikit-learn, gmmx and skmix begin at the same start and must have the same log-likelihood after few passes.
-gmmx computes in float32, which is all it has, the others in float64. mlpack always starts from its own
-k-means, with one pass of it here; a pass costs the same. skmix and scikit-learn are measured on all cores
+gmmx computes in float32, the only precision it has, the others in float64. mlpack always starts from its own
+k-means, here with one pass; a pass of EM costs the same. skmix and scikit-learn are measured on all cores
 too.
 """
 
@@ -48,11 +48,11 @@ CASES = [
     (8_000, 64, 32),
 ]
 FEW = 2
-# Seconds after which a measurement is not repeated a fourth time.
+# A measurement is repeated a fourth time only if it took fewer seconds than this.
 BUDGET = 2.0
 
 Mixture = tuple[np.ndarray, np.ndarray, np.ndarray]  # weights (K,), means (K, M), covariances (K, M, M)
-# A fit of so many passes, from a start where the library takes one; the mixture it ends with.
+# A function of the number of passes that returns the fitted mixture.
 Fit = Callable[[int], Mixture]
 
 
@@ -111,7 +111,7 @@ def fit_mlpack(X: np.ndarray, start: Mixture, n_threads: int) -> Fit:
     settings = {"gaussians": len(start[1]), "tolerance": 0.0, "seed": 1, "kmeans_max_iterations": 1}
 
     def fit(n_passes: int) -> Mixture:
-        # Its first iteration is the start.
+        # mlpack counts the start as its first iteration.
         found = gmm_train(input_=X, max_iterations=n_passes + 1, **settings)["output_model"]
         model = found.get_cpp_params()["GMM"]
         means = np.array([each["mean"].ravel() for each in model["dists"]])
@@ -139,7 +139,7 @@ LIBRARIES = {
 
 
 def installed(library: Library) -> str | None:
-    """Return the version of a library; None where it is missing."""
+    """Return the version of a library, or None if it is missing."""
     try:
         return version(library.package)
     except PackageNotFoundError:
@@ -147,7 +147,7 @@ def installed(library: Library) -> str | None:
 
 
 def limit_threads(n_threads: int) -> None:
-    """Limit this process to so many cores; libraries imported afterwards start as many threads."""
+    """Limit this process to some cores; libraries imported afterwards start as many threads."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     threadpool_limits(n_threads)
     if hasattr(os, "sched_setaffinity"):
@@ -168,7 +168,7 @@ def measure(
         fit(library.many)  # compiled for each number of passes
     shortest, begun = {FEW: np.inf, library.many: np.inf}, time.perf_counter()
     for i in range(repeats):
-        # In turn, since the speed of a machine may change.
+        # Alternate, since the speed of a machine may change.
         for n_passes in shortest:
             seconds = best_of(lambda n_passes=n_passes: fit(n_passes), 1, BUDGET)
             shortest[n_passes] = min(shortest[n_passes], seconds)
@@ -249,7 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     cases = [(n // 100, m, 2) for n, m, _ in CASES[1:3]] if arguments.small else CASES
     console = Console()

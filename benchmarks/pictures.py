@@ -1,8 +1,8 @@
-"""Repeats behind two pictures of the guide, and passes on the processor beside those of a GPU.
+"""Repeated measurements for two pictures of the guide, and times of passes on the CPU to compare with a GPU.
 
-Semi-supervised learning (examples/learning/unlabelled.py) and high-dimensional data
-(examples/learning/high_dimension.py) are learnt from new rows in each repeat; the pictures show medians and
-quartiles. Passes are timed at the sizes of ``benchmarks/device.py``, with all cores.
+Each repeat of semi-supervised learning (examples/learning/unlabelled.py) and of high-dimensional data
+(examples/learning/high_dimension.py) draws new rows; the pictures show medians and quartiles. Passes are
+timed at the sizes of ``benchmarks/device.py``, with all cores.
 
 ``python benchmarks/pictures.py --out benchmarks/results/pictures.json`` takes two minutes on 16 cores.
 """
@@ -30,17 +30,18 @@ from skmix.io import replacing
 from skmix.paper import digit_features, make_seven_segment_digits
 from skmix.paper.harness import processor
 
+# Numbers of labelled rows among the 100 rows of each digit.
 LABELS = (2, 3, 5, 10, 20, 50, 100)
-"""Labels of each digit, of 100 rows."""
+# Numbers of training images of each digit.
 IMAGES = (6, 10, 20, 40, 70, 100)
-"""Training images of each digit."""
+# Columns of the digits' features that are used.
 COLUMNS = [1, 3, 4, 11, 12, 13]
 # N, M and K of benchmarks/device.py.
 SIZES = [(1_000_000, 16, 16), (1_000_000, 32, 64), (200_000, 64, 128), (200_000, 128, 256)]
 
 
 def unlabelled(repeat: int, labels: tuple[int, ...]) -> dict[str, list[float]]:
-    """Return the accuracy on new digits for each number of labels, of labelled rows alone and of all rows."""
+    """Return the accuracy on new digits for each number of labels, from labelled rows and from all rows."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     (X, y), (X_test, y_test) = (_digits(100, 2 * repeat), _digits(100, 2 * repeat + 1))
     random = np.random.default_rng(repeat)
@@ -62,7 +63,7 @@ def _digits(n_each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def high_dimension(repeat: int, images: tuple[int, ...]) -> dict[str, list[float]]:
-    """Return the test error in per cent of each version for each number of training images."""
+    """Return the test error in percent of each version for each number of training images."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, train_size=1000, stratify=y, random_state=repeat)
@@ -109,10 +110,10 @@ def gather(repeats: list[dict[str, list[float]]]) -> dict[str, list[list[float]]
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes, or threads")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     labels, images, sizes, n_repeats = LABELS, IMAGES, SIZES, arguments.repeats
@@ -121,7 +122,7 @@ def main() -> None:
     found: dict[str, Any] = {
         "processor": processor(),
         "cores": os.cpu_count(),
-        # Timed first, while nothing else runs.
+        # Time passes first, while nothing else runs.
         "passes": passes(sizes, arguments.jobs),
     }
     with joblib.Parallel(arguments.jobs) as run:

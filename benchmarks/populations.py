@@ -1,17 +1,16 @@
 """Populations that are not Gaussian: kernels chosen by BIC as clusters, and merged into populations.
 
 Each data set has three populations, with 50, 30 and 20 % of the rows: bent like a banana, skewed to one side,
-and spread evenly over a disc. Further features are Gaussian noise. BIC chooses from 1 to 15 kernels of full
-covariances, so that each population gets several. A row is misclassified if its cluster is not the one
-assigned to its population; clusters and true populations are assigned one to one, such that as few rows as
-possible are misclassified. New rows, as many as in the fit, are counted. ``K = 3`` has three kernels,
-``G = 3`` merges by entropy until three populations are left, and ``true`` knows which population most rows
-of each kernel came from.
+and spread evenly over a disc. Further features are Gaussian noise. BIC chooses 1 to 15 kernels with full
+covariances, so that each population gets several. Clusters and true populations are matched one to one such
+that the fewest rows are misclassified, and the errors on as many new rows are counted. ``K = 3`` has three
+kernels, ``G = 3`` merges by entropy until three populations are left, and ``true`` assigns each kernel to the
+population of most of its rows.
 
-The second part is about the number of kernels: 20 groups share Gaussian populations that are well apart, and
+The second part is about the number of kernels: 20 samples share Gaussian populations that are well apart, and
 the search chooses from one kernel to three more than there are, by stability, by BIC or by the highest
-adjusted Rand index of the same halves. Populations of the first part, which are not Gaussian, come last: the
-search has up to 8 kernels for three of them.
+adjusted Rand index of the same halves. The three populations of the first part, which are not Gaussian, come
+last, with up to 8 kernels.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ MOST_KERNELS = 15
 # Features, rows, and the distance of the populations.
 CASES = ((2, 3000, 1.0), (2, 3000, 0.7), (2, 3000, 0.55), (2, 10000, 0.7), (5, 10000, 0.7))
 
-# Kernels, features and rows of 20 groups; without a number, populations are not Gaussian.
+# Kernels, features and rows of 20 samples; None stands for populations that are not Gaussian.
 NUMBERS = ((3, 2, 1000), (5, 3, 2000), (8, 5, 2000), (None, 2, 2000))
 N_GROUPS = 20
-# The least stability that the search takes was chosen on data sets of lower seeds.
+# Lower seeds were used to choose the least stability that the search accepts.
 FIRST_SEED = 100
-# Distances between means are at least this, standard deviations at most 1.3.
+# Least distance between means; standard deviations are at most 1.3.
 APART = 5.0
 
 
@@ -66,7 +65,7 @@ def simulate(
 def simulate_groups(
     n_kernels: int, n_features: int, n_rows: int, random: np.random.RandomState
 ) -> tuple[FloatArray, IntArray]:
-    """Return rows (N, M) of groups that share kernels well apart, and their groups (N,)."""
+    """Return rows (N, M) of samples that share kernels well apart, and their samples (N,)."""
     means = np.zeros((n_kernels, n_features))
     while n_kernels > 1 and pdist(means).min() < APART:
         means = APART * random.normal(size=means.shape)
@@ -82,7 +81,7 @@ def simulate_groups(
 def choose_number(
     n_kernels: int | None, n_features: int, n_rows: int, seed: int, n_more: int
 ) -> dict[str, int]:
-    """Return the numbers of kernels that several criteria choose, from one to some more than there are."""
+    """Return the numbers of kernels that several criteria choose."""
     random = np.random.RandomState(seed)
     if n_kernels is None:
         X, most = simulate(n_rows, n_features, 1.0, random)[0], 8
@@ -101,14 +100,14 @@ def choose_number(
 
 
 def misclassified(found: IntArray, true: IntArray) -> float:
-    """Return the share of rows outside the best assignment of clusters to true populations, one to one."""
+    """Return the share of misclassified rows under the best one-to-one match of clusters and populations."""
     table = np.zeros((found.max() + 1, true.max() + 1))
     np.add.at(table, (found, true), 1.0)
     return float(1.0 - table[linear_sum_assignment(-table)].sum() / len(true))
 
 
 def by_bic(X: FloatArray, seed: int, n_init: int, most_kernels: int) -> SharedKernelMixture:
-    """Return the mixture of the lowest BIC."""
+    """Return the mixture with the lowest BIC."""
     models = [
         SharedKernelMixture(n_kernels, init="k-means", n_init=n_init, max_iter=1000, random_state=seed).fit(X)
         for n_kernels in range(1, most_kernels + 1)
@@ -117,7 +116,7 @@ def by_bic(X: FloatArray, seed: int, n_init: int, most_kernels: int) -> SharedKe
 
 
 def compare(n_features: int, n_rows: int, distance: float, seed: int, *, small: bool) -> dict[str, float]:
-    """Return the shares of new rows that are misclassified, and numbers of kernels and populations."""
+    """Return the shares of misclassified new rows, and the numbers of kernels and populations."""
     random = np.random.RandomState(seed)
     X, y = simulate(n_rows, n_features, distance, random)
     X_new, y_new = simulate(n_rows, n_features, distance, random)
@@ -181,9 +180,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=10, help="data sets of each kind")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers; other parts stay in it")
+    parser.add_argument("--out", type=Path, help="JSON file to write; other entries in it are kept")
     parser.add_argument("--part", choices=["merging", "numbers"], help="one part; both by default")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     n_repeats = 1 if arguments.small else arguments.repeats
     results: dict[str, Any] = {}

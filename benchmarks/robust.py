@@ -1,14 +1,13 @@
 """Gross outliers and the time of a pass: Gaussian kernels, Student's t kernels, and a background.
 
-Rows of four classes come from Gaussian kernels that all classes share. To these rows, outliers are added
-until they are a tenth of all: uniform over a box ten times as wide as that of the others in every feature,
-with random labels. Each model is fitted with and without them, once from means near the true ones, which
-shows what outliers do to the estimates, and once from the best of five k-means starts, which shows what they
-do to a fit. ``accuracy`` is that of new rows without outliers. ``means``, ``weights`` and ``shapes`` are
-errors after kernels have been assigned to the true ones: root mean squares of the whitened difference of a
-mean, of the difference of a weight, and of the difference from the identity of a covariance in coordinates in
-which the true one is the identity, scaled to a determinant of one. A pass is timed by the difference of two
-fits of different lengths, in one thread.
+Rows of four classes come from Gaussian kernels that all classes share. A tenth of all rows are outliers:
+uniform over a box ten times as wide as that of the others in every feature, with random labels. Each model is
+fitted with and without them, once from means near the true ones, to measure the effect on the estimates, and
+once from the best of five k-means starts, to measure the effect on the whole fit. ``accuracy`` is measured on
+new rows without outliers. ``means``, ``weights`` and ``shapes`` are root mean square errors after kernels
+have been matched to the true ones: of the whitened means, of the weights, and of the covariances, scaled to a
+determinant of one in coordinates in which the true covariance is the identity. The time of a pass is the
+difference of two fits of different lengths, in one thread.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ CASES = ((20, 20_000, "near"), (6, 6000, "k-means"))
 
 
 class Truth(NamedTuple):
-    """Kernels and weights that rows are drawn from."""
+    """True kernels and weights."""
 
     means: FloatArray  # (K, M)
     roots: FloatArray  # (K, M, M): of the covariances
@@ -67,7 +66,7 @@ def simulate(truth: Truth, n_rows: int, random: np.random.RandomState) -> tuple[
 
 
 def contaminated(X: FloatArray, y: IntArray, random: np.random.RandomState) -> tuple[FloatArray, IntArray]:
-    """Return the rows and as many outliers as make up their share."""
+    """Return the rows with outliers added."""
     n_far = round(len(X) * OUTLIERS / (1.0 - OUTLIERS))
     centre, half = 0.5 * (X.max(axis=0) + X.min(axis=0)), 0.5 * np.ptp(X, axis=0)
     far = centre + WIDER * half * random.uniform(-1.0, 1.0, size=(n_far, X.shape[1]))
@@ -75,7 +74,7 @@ def contaminated(X: FloatArray, y: IntArray, random: np.random.RandomState) -> t
 
 
 def errors_of(model: Any, truth: Truth) -> dict[str, float]:
-    """Return errors of the parameters of a fitted model, in the assignment of kernels with the least."""
+    """Return errors of the parameters of a fitted model, for the best match of its kernels."""
     white = np.linalg.inv(truth.roots)
     # (K, K'): squared Mahalanobis distances of fitted means from true ones.
     away = np.einsum("kij,klj->kli", white, model.means_ - truth.means[:, None])
@@ -90,7 +89,7 @@ def errors_of(model: Any, truth: Truth) -> dict[str, float]:
 
 
 def compare(n_kernels: int, n_rows: int, start: str, seed: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Return accuracy and errors of each kind of kernels, fitted to rows without and with outliers."""
+    """Return accuracy and errors of each model, fitted to rows without and with outliers."""
     random = np.random.RandomState(seed)
     truth = true_model(n_kernels, N_FEATURES, random)
     means = truth.means + 0.5 * random.normal(size=truth.means.shape)
@@ -110,7 +109,7 @@ def compare(n_kernels: int, n_rows: int, start: str, seed: int) -> dict[str, dic
 
 
 def seconds_of_passes(n_rows: int, n_kernels: int, n_repeats: int) -> dict[str, float]:
-    """Return the least time of a pass with each kind of kernels, in turn."""
+    """Return the shortest time of a pass of each model; models take turns."""
     random = np.random.RandomState(0)
     truth = true_model(n_kernels, N_FEATURES, random)
     X, y = simulate(truth, n_rows, random)
@@ -138,8 +137,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="data sets, and timings of each kind")
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     cases, n_repeats, size = CASES, arguments.repeats, (50_000, 20)
     if arguments.small:

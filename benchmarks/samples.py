@@ -1,21 +1,20 @@
-"""Many samples that share kernels: time and memory of a pass, what groups add to it, and the default start.
+"""Many samples that share kernels: time and memory of a pass, cost of more samples, and the default start.
 
-Each sample is a file of its own (.npy, float32), simulated with a seed. Three questions, each asked through
-public fits:
+Each sample is a file (.npy, float32), simulated with a seed. Three questions, answered by public fits:
 
 - ``files``: seconds of a pass over all files, per row and kernel, with one thread and with all, and the peak
-  memory of a fresh process that makes the fit. Beside it are scikit-learn's `GaussianMixture` on rows of the
-  same kind in memory, one thread, measured in the same run, and the 0.8 microseconds that the row loop of
+  memory of a fresh process that makes the fit. They are compared with scikit-learn's `GaussianMixture` on
+  similar rows in memory, on one thread in the same run, and with the 0.8 microseconds that the row loop of
   MSGMM (R; Rutten et al., BMC Bioinformatics 26:262, 2025) took with ten features on one core, in a run of
   20 samples of 20,000 rows with 20 kernels from the same start.
-- ``groups``: a pass over the same rows in memory, divided into 1, 20, 200 and 2000 groups.
-- ``starts``: how far a fit from the default start ends from one that starts at the truth, in nats per row,
-  for 100 groups of 300 rows and kernels that lie apart.
+- ``groups``: a pass over the same rows in memory, divided into 1, 20, 200 and 2000 samples.
+- ``starts``: the gap between fits from the default start and from the truth, in nats per row, for 100 samples
+  of 300 rows and kernels that are apart.
 
 ``python benchmarks/samples.py --out benchmarks/results/samples.json`` has 100 files of 100,000 rows, 4 GB in
-all; ``--files`` and ``--rows`` make them fewer and smaller, ``--device cuda`` computes there. A pass is the
-shortest time between the ends of two passes of a fit. Its processor time, of all threads, is there too: on a
-busy machine it says more.
+all; ``--files`` and ``--rows`` make them fewer and smaller, ``--device cuda`` computes there. The time of a
+pass is the shortest time between the ends of two passes of a fit. Its processor time, over all threads, is
+more reliable on a busy machine.
 """
 
 from __future__ import annotations
@@ -46,11 +45,22 @@ N_FEATURES, N_KERNELS = 10, 50
 SPREADS = {"overlapping": 0.7, "apart": 4.0}
 GROUPS = (1, 20, 200, 2000)
 PASSES = 4
-# Microseconds per row and kernel of MSGMM, and what we hold ourselves to: its multiple, megabytes of resident
-# memory, and the cost of 2000 groups beside one.
-MSGMM, LEAST_RATIO, MOST_MEMORY, MOST_COST = 0.8, 20.0, 1000.0, 2.0
-# Groups, rows of each, kernels, and (features, deviation of the means) of the fits from the default start.
-START_GROUPS, START_ROWS, START_KERNELS, START_CASES = 100, 300, 20, ((5, 5.0), (10, 4.0), (2, 10.0))
+# Microseconds per row and kernel of MSGMM.
+MSGMM = 0.8
+# Target: least ratio of its time to ours.
+LEAST_RATIO = 20.0
+# Target: most megabytes of resident memory.
+MOST_MEMORY = 1000.0
+# Target: largest ratio of the times of 2000 samples and of one.
+MOST_COST = 2.0
+# Samples of the fits from the default start.
+START_GROUPS = 100
+# Rows of each of them.
+START_ROWS = 300
+# Kernels of these fits.
+START_KERNELS = 20
+# Features, and deviation of the means.
+START_CASES = ((5, 5.0), (10, 4.0), (2, 10.0))
 MOST_SHORT = 0.02
 
 
@@ -80,14 +90,14 @@ def start_at(means: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class BothClocks(Clock):
-    """Callback that notes when passes end, and the processor time until then."""
+    """Callback that records when passes end, and the processor time until then."""
 
     def __init__(self) -> None:
         super().__init__()
         self.used: list[float] = []
 
     def on_fit_task_end(self, estimator: Any, context: Any) -> None:
-        """Note both times."""
+        """Record both times."""
         super().on_fit_task_end(estimator, context)
         if context.task_name == "pass":
             self.used.append(time.process_time())
@@ -148,12 +158,12 @@ def measure_peer(n_rows: int, spread: float) -> float:
 
 
 def measure_groups(n_rows: int, n_jobs: int, device: str | None, repeats: int) -> list[dict[str, Any]]:
-    """Return the time of a pass over the same rows in more and more groups."""
+    """Return the time of a pass over the same rows in more and more samples."""
     means = means_of(SPREADS["overlapping"])
     X = draw(n_rows, means, np.random.default_rng(3))
     found = []
     for prior in (None, "hierarchical"):
-        # Groups have at least a few rows: scikit-learn takes labels of their own for a regression.
+        # Give each sample a few rows: to scikit-learn, unique labels look like regression targets.
         cases = [n for n in GROUPS if n <= n_rows // 4 and (prior is None or n > 1)]
         times: dict[int, list[tuple[float, float]]] = {n: [] for n in cases}
         for _ in range(repeats):
@@ -172,7 +182,7 @@ def measure_groups(n_rows: int, n_jobs: int, device: str | None, repeats: int) -
 
 
 def measure_starts(repeats: int, start_groups: int) -> list[dict[str, float]]:
-    """Return how far fits from the default start are from one that starts at the truth, in nats per row."""
+    """Return the gap between fits from the default start and from the truth, in nats per row."""
     found = []
     for n_features, spread in START_CASES:
         short: list[float] = []
@@ -195,12 +205,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=100, help="number of samples")
     parser.add_argument("--rows", type=int, default=100_000, help="rows of each sample")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="threads of a fit, at most")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="most threads of a fit")
     parser.add_argument("--device", help="where to compute, such as cuda")
     parser.add_argument("--repeats", type=int, default=3, help="how often to measure")
     parser.add_argument("--temporary", type=Path, help="where to write the files")
     parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     parser.add_argument("--fit", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--kernels", choices=SPREADS, default="overlapping", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -3,10 +3,9 @@
     python benchmarks/sharing.py --files letter.csv --processes 16
 
 writes benchmarks/results/sharing.jsonl and draws the pictures; ``make tables`` then writes the page's tables.
-Digits and classes are simulated; ``--files`` names tables (CSV, the label last) to measure as well. All of it
-takes some hours on 16 cores. Finished cells are in ``--store``, so the same command continues an interrupted
-run.
-``--draw`` only draws what has been measured, which takes some seconds.
+Digits and classes are simulated; ``--files`` names tables (CSV, the label last) to measure as well. The whole
+run takes some hours on 16 cores. Finished cells are in ``--store``, so the same command continues an
+interrupted run. ``--draw`` only draws what has been measured, which takes some seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=10, help="random draws of the rows")
     parser.add_argument("--processes", type=int, default=1, help="processes, of one thread each")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "sharing.jsonl")
-    parser.add_argument("--store", type=Path, default=Path("sharing.sqlite"), help="where finished cells are")
+    parser.add_argument("--store", type=Path, default=Path("sharing.sqlite"), help="store of finished cells")
     parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--draw", action="store_true", help="measure nothing; draw what --out has")
     arguments = parser.parse_args()

@@ -1,12 +1,12 @@
-"""Shifts of groups beside common means: how well the weights of each group are found.
+"""Shifts of groups compared with common means: how well are the weights of each group estimated?
 
 Groups share kernels whose covariances are the identity. The means of each group are shifted at random by half
-a deviation in each feature, or not at all. Weights of groups are drawn from a flat Dirichlet distribution.
-All fits start from the true common means, so that they differ in the shifts alone. Errors of a group's
-weights are total variation distances, half the sum of the absolute differences; beside them stands the error
-of the shares of kernels that the rows were drawn from, which no fit can be expected to fall below.
+a standard deviation in each feature, or not at all. Weights of groups are drawn from a flat Dirichlet
+distribution. All fits start from the true common means, so they differ only in the shifts. The error of a
+group's weights is the total variation distance, half the sum of the absolute differences. The error of the
+proportions of kernels among the drawn rows is a lower limit that no fit can be expected to reach.
 
-Two minutes on one core.
+It takes two minutes on one core.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SPREADS = {"apart": 4.0, "overlapping": 2.5}
 DEVIATIONS = (0.0, 0.5)
 N_GROUPS, N_KERNELS, N_FEATURES = 10, 4, 3
 ROWS = (200, 2000)
-# The strength 4 is that of shifts by half a deviation.
+# The strength 4 belongs to shifts by half a standard deviation.
 FITS = {"none": None, "strength 4": 4.0, "auto": "auto"}
 
 
 def judge(spread: float, deviation: float, n_rows: int, seed: int, tol: float) -> dict[str, dict[str, float]]:
-    """Return the mean error of the groups' weights of each fit, by name, and of the rows themselves."""
+    """Return the mean error of the groups' weights for each fit, by name, and for the drawn rows."""
     random = np.random.default_rng(seed)
     means = spread * random.normal(size=(N_KERNELS, N_FEATURES))
     shifts = deviation * random.normal(size=(N_GROUPS, N_KERNELS, N_FEATURES))
@@ -63,8 +63,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="JSON file of the numbers")
-    parser.add_argument("--small", action="store_true", help="little, to see that everything runs")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     spreads, rows, n_repeats, tol = SPREADS, ROWS, arguments.repeats, 1e-6

@@ -1,8 +1,8 @@
-"""Time and memory beside scikit-learn, both measured in this run.
+"""Time and memory compared with scikit-learn, both measured in the same run.
 
-Run by ``make bench``. Prints tables and writes a JSON file, from which ``make tables`` makes the table of the
-documentation.
-Nothing here is a test: timings belong to the machine they were taken on.
+Run by ``make bench``. The script prints tables and writes a JSON file, from which ``make tables`` makes the
+table of the documentation.
+This is not a test: timings depend on the machine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from skmix.engine.structures import structure_of
 from skmix.io import replacing
 from skmix.paper.harness import processor
 
-# Covariances, N, M, K and the ratio to scikit-learn that we hold ourselves to, one thread each.
+# Covariances, N, M, K and the target ratio to scikit-learn, on one thread each.
 FITS = [
     ("full", 200_000, 3, 10, 30),
     ("full", 200_000, 6, 10, 28),
@@ -53,13 +53,13 @@ FITS = [
     ("spherical", 100_000, 32, 32, 10),
 ]
 PASSES = 10
-# Spread of the cluster centres in units of the clusters' own: overlapping, and well apart.
+# Spread of the cluster centres in standard deviations of a cluster.
 SPREADS = {"overlapping": 0.7, "apart": 2.0}
 FULL = structure_of("full")
 
 
 def best_of(work: Callable[[], Any], repeats: int, budget: float) -> float:
-    """Return the shortest of some runs in seconds; other programs only ever add to a time."""
+    """Return the shortest time of several runs in seconds: other programs only ever add to a time."""
     shortest, begun = np.inf, time.perf_counter()
     for _ in range(repeats):
         start = time.perf_counter()
@@ -120,8 +120,8 @@ def time_fit(
         for n_jobs in sorted({1, n_threads})
     }
     for model in ours.values():
-        model.fit(X)  # compiled code is loaded once
-    # In turn, and equally often, at least twice: the clock of a computer varies.
+        model.fit(X)  # load compiled code
+    # Alternate, equally often and at least twice: the speed of a computer varies.
     peer_one, seconds, begun = np.inf, dict.fromkeys(ours, np.inf), time.perf_counter()
     for i in range(repeats):
         with threadpool_limits(1):
@@ -170,9 +170,9 @@ print(seconds[0] - seconds[1])
 
 
 def time_compilation(n_features: int, *, small: bool) -> dict[str, float]:
-    """Return by how many seconds compiling, or loading what was compiled, prolongs the first large fit.
+    """Return the seconds that compiling, or loading compiled code, adds to the first large fit.
 
-    Where it is `small`, code that was compiled before is loaded both times.
+    With `small`, compiled code is loaded both times.
     """
     found: dict[str, float] = {"features": n_features}
     with tempfile.TemporaryDirectory() as folder:
@@ -189,7 +189,7 @@ def time_compilation(n_features: int, *, small: bool) -> dict[str, float]:
 
 
 def time_prediction(repeats: int) -> dict[str, float]:
-    """Time the posteriors of one row of iris, in µs, and the peer's, a discriminant analysis."""
+    """Time the posteriors of one row of iris, in µs, ours and those of a discriminant analysis."""
     X, y = load_iris(return_X_y=True)
     own, peer = skmix.SharedKernelClassifier(random_state=0), QuadraticDiscriminantAnalysis()
     return {
@@ -220,7 +220,7 @@ def time_starts(n_features: int, repeats: int, n_starts: int) -> dict[str, Any]:
         peer._initialize_parameters(X, np.random.RandomState(0), xp=np)
         peer._m_step(X, peer._e_step(X)[1])
         one = best_of(lambda: peer._m_step(X, peer._e_step(X)[1]), 50, budget=5)
-    # A pass of ours in `fit` includes the last evaluation and the stopping rule.
+    # The time of a pass in `fit` includes the last evaluation and the stopping rule.
     each = {n_jobs: value / (n_starts * n_passes) for n_jobs, value in seconds.items()}
     return {
         "features": n_features,
@@ -274,7 +274,7 @@ def measure_memory(n_rows: int) -> dict[str, float]:
     """Return the peak memory in MB that a fit of N × 16 needs beyond its data, each in a fresh process."""
     found: dict[str, float] = {}
     if not Path("/proc/self/clear_refs").exists():
-        return found  # the peak can be asked for on Linux alone
+        return found  # only Linux reports the peak
     for which in ("sklearn", "drop-in", "mixture", "labelled"):
         command = [sys.executable, "-c", MEMORY, which, str(n_rows)]
         found[which] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -315,7 +315,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to check that everything runs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     scale = 100 if arguments.small else 1
@@ -346,7 +346,7 @@ def main() -> None:
         ],
         "iris": time_iris(1 if arguments.small else 20 * arguments.repeats),
         "prediction": time_prediction(arguments.repeats),
-        # To compile takes as long for few rows as for many.
+        # Compiling takes equally long for few rows and for many.
         "compilation": [
             time_compilation(n_features, small=arguments.small)
             for n_features in ((6,) if arguments.small else (6, 32))

@@ -1,7 +1,8 @@
-"""Runs per second of the paper's study, method by method and variant by variant.
+"""Runs per second of the paper's study, for each method and variant.
 
-Run by ``make bench``. Prints a table, and with ``--out`` writes a JSON file. With ``--whole`` the whole study
-is run as well, on several processes, as `skmix reproduce` does it; starting them and storing the runs count.
+Run by ``make bench``. The script prints a table, and with ``--out`` writes a JSON file. With ``--whole``, the
+whole study is also run on several processes, as by `skmix reproduce`; the time includes starting them and
+storing the runs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from skmix.paper.harness import Store
 
 
 def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[str, Any]]:
-    """Time each variant in each method, a batch at a time, in this process."""
+    """Time each variant and method, a batch at a time, in this process."""
     rows = []
     for variant in VARIANTS:
         row: dict[str, Any] = {"variant": variant.name}
@@ -52,7 +53,7 @@ def one_process(data: StudyData, settings: Settings, n_runs: int) -> list[dict[s
 def whole(
     data: StudyData, settings: Settings, method: Method, n_runs: int, n_jobs: int
 ) -> dict[str, float | int | str]:
-    """Time all cells of one method, main study and sweep, on several processes, the store included."""
+    """Time all cells of one method, main study and sweep, on several processes, including the store."""
     study = make_study(study_cells(n_runs, methods=[method]), settings, data)
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "study.sqlite") as store:
         begun = time.perf_counter()
@@ -62,7 +63,7 @@ def whole(
 
 
 def estimated_seconds(rows: list[dict[str, Any]], cells: list[Cell], method: Method, n_jobs: int) -> float:
-    """Estimate how long a method's main study takes on several processes, from one process's speed."""
+    """Estimate the time of a method's main study on several processes, from the speed of one."""
     speed = {row["variant"]: row[method] for row in rows}
     return sum(cell.n_runs / speed[cell.variant] for cell in cells if cell.n_kernels == MAIN_KERNELS) / n_jobs
 
@@ -72,7 +73,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=50, help="runs of each variant and method to time")
     parser.add_argument("--jobs", type=int, default=joblib.cpu_count(), help="processes of the estimate")
     parser.add_argument("--whole", action="store_true", help="also run the whole study, method by method")
-    parser.add_argument("--small", action="store_true", help="few images and runs, to see that it works")
+    parser.add_argument("--small", action="store_true", help="few images and runs, to check that it works")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     arguments = parser.parse_args()
     settings, n_runs, whole_runs = Settings(), arguments.runs, MAIN_RUNS

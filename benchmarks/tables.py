@@ -1,8 +1,8 @@
-"""Time to read tables: `open_rows` beside pandas and pyarrow, which stop before there is a matrix.
+"""Time to read tables: `open_rows` compared with pandas and pyarrow, which do not build a matrix.
 
     python benchmarks/tables.py --out benchmarks/results/tables.json
 
-Prints seconds of the wall clock and of the processor, the least of several repeats, in one run.
+The script prints wall-clock and processor seconds, the least of several repeats in one run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write(path: Path, n_rows: int, n_columns: int) -> None:
 
 
 def measure(path: Path, repeats: int) -> dict[str, dict[str, float]]:
-    """Return the seconds that each reader takes; readers take turns, so that all see the same machine."""
+    """Return the seconds of each reader; readers take turns, since the speed of a machine may change."""
     found = {name: {"wall_s": np.inf, "cpu_s": np.inf} for name in READERS}
     for _ in range(repeats):
         for name, reader in READERS.items():

@@ -1,15 +1,14 @@
-"""Hostile fits: tables and settings that nobody would want; each is clean, or refused with a reason.
+"""Fits of hostile tables and settings: each must be clean, or refused with a reason.
 
 Tables have few rows, duplicates, constant and collinear columns, gaps, grids of whole numbers, outliers,
 large offsets, scales from 1e-150 to 1e150 and denormal numbers, in double and single precision, with classes
 of one row, rows without a label, and weights of zero. Settings are drawn from those of all estimators. A fit
-is clean if no parameter is NaN, weights and probabilities sum to one, also those of rows at 1e300,
-log-densities are finite, the log-likelihood or the bound never falls where EM promises it, a saved model
-predicts the same, and there is no warning but that of convergence. It is refused if it raises a ValueError of
-skmix's or scikit-learn's own. Everything else has failed, and so has a fit that takes more than ten seconds
-of CPU time.
+is clean if no parameter is NaN, weights and probabilities sum to one, even for rows at 1e300, log-densities
+are finite, the log-likelihood or the bound never falls if EM guarantees it, a saved model predicts the same,
+and there is no warning except about convergence. It is refused if skmix or scikit-learn raises a ValueError.
+Anything else counts as failed, and so does a fit of more than ten seconds of CPU time.
 
-Each fit has a number, and follows from it and the seed: ``--seed S --first NUMBER --fits 1`` repeats it.
+Each fit is determined by its number and the seed: ``--seed S --first NUMBER --fits 1`` repeats it.
 """
 
 from __future__ import annotations
@@ -49,26 +48,29 @@ from skmix.engine.model import FloatArray
 from skmix.engine.structures import COVARIANCE_TYPES
 from skmix.io import replacing
 
-# Seconds of CPU time that a fit may take, and after which it is ended.
-ALLOWED, ENDED = 10.0, 60.0
-# How far a log-likelihood may fall, relative to its magnitude or the number of rows; the smallest floor with
-# which correlated features do not make it fall farther by rounding, as is documented.
-ROUNDING, SMALLEST_FLOOR = 1e-9, 1e-8
-# Warnings that are documented, beside those of convergence; the last one comes from scikit-learn's check for
-# finite numbers, of rows whose sum overflows.
+# Most seconds of CPU time of a fit.
+ALLOWED = 10.0
+# Seconds of CPU time after which a fit is stopped.
+ENDED = 60.0
+# Largest fall of a log-likelihood by rounding, relative to its magnitude or the number of rows.
+ROUNDING = 1e-9
+# Smallest variance floor with which it does not fall further for correlated features, as documented.
+SMALLEST_FLOOR = 1e-8
+# Documented warnings besides those of convergence; the last one comes from scikit-learn's check for finite
+# numbers, for rows whose sum overflows.
 EXPECTED = re.compile(
     "rows can be held out|The number of unique classes is greater|The least populated class|"
     "invalid value encountered in reduce"
 )
-# Attributes that may be infinite: of failed starts, if no row is refused, and if groups are not shifted.
+# Attributes that may be infinite: for failed starts, without a rejection of rows, and without shifts.
 INFINITE = ("start_log_likelihoods_", "threshold_", "group_shift_")
-# Shares of estimators.
+# Shares of the estimators among the fits.
 KINDS = {"classifier": 0.36, "mixture": 0.36, "gaussian": 0.26, "classifier CV": 0.01, "mixture CV": 0.01}
 
 
 @dataclass
 class Table:
-    """Rows (N, M), their labels and weights (N,), and the words for what is wrong with them."""
+    """Rows (N, M), their labels and weights (N,), and what is hostile about them."""
 
     X: np.ndarray
     y: Any
@@ -78,7 +80,7 @@ class Table:
 
 @dataclass
 class Outcome:
-    """What became of a fit."""
+    """The outcome of a fit."""
 
     number: int
     kind: str
@@ -90,7 +92,7 @@ class Outcome:
 
 
 def hostile_table(random: np.random.Generator, kind: str) -> Table:
-    """Return a table for a kind of estimator."""
+    """Return a random table for an estimator."""
 
     def happens(share: float, trait: str) -> bool:
         found = bool(random.uniform() < share)
@@ -160,7 +162,7 @@ def hostile_table(random: np.random.Generator, kind: str) -> Table:
 
 
 def hostile_settings(random: np.random.Generator, kind: str, table: Table) -> dict[str, Any]:
-    """Return settings of an estimator: most of them stay at their defaults."""
+    """Return random settings of an estimator, most of them at their defaults."""
     if kind == "gaussian":
         return gaussian_settings(random, table)
     choices: dict[str, Callable[[], Any]] = {
@@ -177,14 +179,14 @@ def hostile_settings(random: np.random.Generator, kind: str, table: Table) -> di
     }
     if kind == "classifier":
         choices["priors"] = lambda: "uniform"
-        choices["feature_sets"] = lambda: groups_of_features(random, table.X.shape[1])
+        choices["feature_sets"] = lambda: random_feature_sets(random, table.X.shape[1])
         choices["reject_below"] = lambda: 0.1
     else:
         choices["group_shift"] = lambda: [1.0, 1e-3, 100.0, "auto"][random.integers(4)]
     settings: dict[str, Any] = {"random_state": 0, "max_iter": int(random.choice([1, 5, 50, 200]))}
     if random.uniform() < 0.9:
         settings["n_kernels"] = int(random.integers(1, 9))
-    # Floors and the structure matter most; "no prior" is what makes floors matter.
+    # Floors and the structure matter most; floors matter without a prior.
     for name, share in (("covariance_type", 0.6), ("variance_floor", 0.4), ("covariance_prior", 0.5)):
         if random.uniform() < share:
             settings[name] = choices.pop(name)()
@@ -213,8 +215,8 @@ def gaussian_settings(random: np.random.Generator, table: Table) -> dict[str, An
     }
 
 
-def groups_of_features(random: np.random.Generator, n_features: int) -> list[list[int]]:
-    """Return one to three groups of features."""
+def random_feature_sets(random: np.random.Generator, n_features: int) -> list[list[int]]:
+    """Return one to three feature sets."""
     order = random.permutation(n_features)
     return [part.tolist() for part in np.array_split(order, min(n_features, random.integers(1, 4)))]
 
@@ -257,7 +259,7 @@ def make(kind: str, settings: dict[str, Any]) -> Any:
 
 
 def problems(model: Any, table: Table, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with a fitted model."""
+    """Yield the problems of a fitted model."""
     for part in (model, *getattr(model, "models_", ())):
         yield from bad_attributes(part)
         yield from falls(part, len(table.X))
@@ -292,13 +294,13 @@ def problems(model: Any, table: Table, folder: Path) -> Iterator[str]:
 
 
 def bad_attributes(model: Any) -> Iterator[str]:
-    """Yield what is wrong with the parameters of a model."""
+    """Yield the problems of a model's parameters."""
     for name, value in vars(model).items():
         if name.endswith("_") and isinstance(value, (float, np.ndarray)):
             numbers = np.asarray(value)
             if numbers.dtype.kind != "f":
                 continue
-            # A search that can hold no row out has no score.
+            # A search that cannot hold out any row has no score.
             if np.isnan(numbers).any() and name != "best_score_":
                 yield f"{name} has NaN"
             elif np.isinf(numbers).any() and name not in INFINITE:
@@ -311,12 +313,12 @@ def bad_attributes(model: Any) -> Iterator[str]:
 
 
 def falls(model: Any, n_rows: int) -> Iterator[str]:
-    """Yield where the log-likelihood, or the bound, falls although the rule promises that it does not."""
+    """Yield where the log-likelihood, or the bound, falls although the update rule guarantees otherwise."""
     path, floor = None, getattr(model, "variance_floor", 0.0)
     if getattr(model, "covariance_type", "") not in ("diag", "spherical") and floor < SMALLEST_FLOOR:
         return
     if isinstance(model, GaussianMixture):
-        # A ridge is no penalty of the likelihood: scikit-learn's may fall too.
+        # A ridge is not a penalty on the likelihood: that of scikit-learn may fall too.
         path = np.array(model.lower_bounds_) * n_rows if model.reg_covar == 0.0 else None
     elif "lower_bound_path_" in vars(model):
         path = model.lower_bound_path_
@@ -336,7 +338,7 @@ def falls(model: Any, n_rows: int) -> Iterator[str]:
 
 
 def general(message: str) -> str:
-    """Return a message without its numbers and names, so that equal reasons are counted together."""
+    """Return a message without its numbers and names, to count equal reasons together."""
     first = re.sub(r"\[[^\]]*\]|\{[^}]*\}|'[^']*'|-?\b\d[\d.]*(e[-+]?\d+)?|\b(nan|inf)\b", "…", message)
     return re.sub(r"(… ?)+", "… ", first)[:110]
 
@@ -345,7 +347,7 @@ def is_own(error: BaseException) -> bool:
     """Return whether an error is a ValueError that skmix or scikit-learn raised."""
     frames = list(traceback.walk_tb(error.__traceback__))
     module = frames[-1][0].f_globals.get("__name__", "")
-    # Python's own are raised in our frames.
+    # Errors of Python's built-ins are raised in our frames, too.
     told = not re.match(r"zip\(\)|(not enough|too many) values to unpack|max\(\)|min\(\)", str(error))
     return (
         type(error) in (ValueError, ArgumentError)
@@ -415,7 +417,7 @@ def run(numbers: range, seed: int, jobs: int) -> Iterator[Outcome]:
 
 
 def main() -> None:
-    """Make the fits and print what became of them."""
+    """Make the fits and print their outcomes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=1000, help="number of fits")
     parser.add_argument("--first", type=int, default=0, help="number of the first fit")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +46,18 @@ def wait_for(browser: Any, script: str) -> Any:
     from selenium.webdriver.support.ui import WebDriverWait
 
     return WebDriverWait(browser, 600).until(lambda opened: opened.execute_script(script))
+
+
+def fetched(browser: Any) -> list[str]:
+    """Return the addresses that pages have asked for since the last call, but for files and data."""
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [each["params"] for each in messages if each["method"] == "Network.requestWillBeSent"]
+    assert sent
+    addresses = [each["request"]["url"] for each in sent]
+    return [address for address in addresses if not address.startswith(("data:", "file:"))]
+
+
+def embedded(page: str) -> dict[str, Any]:
+    """Return the data that a page carries for its scripts."""
+    (found,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.S)
+    return json.loads(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,16 @@ from numpy.typing import NDArray
 # Typer colours messages on GitHub's machines, which are no terminals; here they are compared as text.
 os.environ["_TYPER_FORCE_DISABLE_TERMINAL"] = "1"
 
+# Pictures are drawn without a screen.
+os.environ["MPLBACKEND"] = "Agg"
+
 # How long an example takes is the machine's business.
 settings.register_profile("skmix", deadline=None)
 settings.load_profile("skmix")
 
 BROWSER_FLAGS = (
-    "--headless",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--no-first-run",
+    *("--headless", "--disable-gpu", "--disable-quic", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--hide-scrollbars", "--no-first-run"),
     "--window-size=1280,900",
 )
 
@@ -64,6 +62,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def close_figures() -> Iterator[None]:
+    """Close the figures of a test, if it has drawn any."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
 
 
 @pytest.fixture(scope="session")

@@ -118,21 +118,6 @@ def total_log_likelihood(
     return np.array([per_row[classes == c, c].sum() for c in range(model.weights.shape[1])])
 
 
-def next_model(
-    X: FloatArray, classes: IntArray, model: Parameters, covariance_type: str = "full"
-) -> Parameters:
-    """Return the parameters after one pass, equations (M1) to (M3), without any safeguard."""
-    w = responsibilities(X, classes, model, covariance_type)
-    n_classes, mass = model.weights.shape[1], w.sum(axis=0)
-    weights = np.stack([w[classes == c].mean(axis=0) for c in range(n_classes)], axis=1)
-    means = w.T @ X / mass[:, None]
-    deviations = X[:, None, :] - means
-    scatter = np.einsum("nk,nkd,nke->kde", w, deviations, deviations)
-    if covariance_type == "tied":
-        return Parameters(weights, means, scatter.sum(axis=0) / len(X))
-    return Parameters(weights, means, as_structure(scatter / mass[:, None, None], covariance_type))
-
-
 def expected_pass(
     X: FloatArray,
     classes: IntArray,

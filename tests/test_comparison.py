@@ -102,11 +102,8 @@ def test_other_classifiers_are_not_weakened() -> None:
     assert made["separate mixtures"].max_components >= 5
     assert made["LDA"].shrinkage == "auto"
     # Of equally accurate choices a search takes the one with the best probabilities.
-    results = {
-        "mean_test_accuracy": np.array([0.8, 0.9, 0.9 + 1e-12, np.nan]),
-        "mean_test_neg_log_loss": np.array([-0.1, -0.3, -0.4, -0.2]),
-    }
-    assert MostAccurate()(results) == 1
+    accuracies, losses = np.array([0.8, 0.9, 0.9 + 1e-12, np.nan]), np.array([-0.1, -0.3, -0.4, -0.2])
+    assert MostAccurate()({"mean_test_accuracy": accuracies, "mean_test_neg_log_loss": losses}) == 1
 
 
 @pytest.mark.parametrize("contender", FIELD, ids=lambda each: each.name)
@@ -192,9 +189,6 @@ def test_a_cell_is_what_anyone_would_compute(iris: DataSet) -> None:
     held = np.r_[0:20, 100:105]
     named = measure(iris, Contender("undecided", False, lambda seed: Undecided()), 0, training, held, 0)
     assert named.error == pytest.approx(5 / 25)
-    # Classes without training rows have no probability.
-    apart = measure(iris, QUICK[0], 0, np.r_[0:40, 100:140], np.r_[40:60, 140:150], 0)
-    assert (apart.failure, apart.error) == ("", pytest.approx(10 / 30))
 
 
 def test_held_out_rows_do_not_change_what_is_learnt(iris: DataSet) -> None:
@@ -345,8 +339,7 @@ def test_few_rows_are_parts_of_more_and_never_tested_on() -> None:
     assert len(large[1]) == 2000
     assert not set(large[0]) & set(large[1])
     assert few_rows(data, 101, 0, 0) is None
-    # Each draw and seed has its own rows; a simulated draw is new and can be repeated.
-    assert set(few_rows(data, 100, 1, 0)[0]) != set(large[0])  # type: ignore[index]
+    # A simulated draw is new and can be repeated.
     assert_array_equal(simulate("pool-5", len(data.y) // 5, 0, 0).data.X, data.X)
     for repeat, seed in ((1, 0), (0, 1)):
         assert not np.array_equal(draw("pool-5", repeat, seed).X, data.X)
@@ -401,4 +394,3 @@ def test_gain_is_the_difference_within_draws() -> None:
     failed = [replace(points[0], failure="no"), *points[1:]]
     assert gain_table(failed).lines[0][3:5] == ("1", "1.0")
     assert sharing_tables(failed)[0].lines[0][2] == "1 of 2 failed"
-    assert gain_table(points[:2]).lines == ()

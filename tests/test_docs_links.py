@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
 import skmix
 
@@ -27,6 +28,7 @@ PAGES = [
         and "_templates" not in page.parts
     ),
 ]
+FORMULAS = (("docs", "*.md"), ("src", "*.py"), ("examples", "*.py"))
 LINK = re.compile(r"\]\(([^)\s]+)\)|^:link: (\S+)$", re.MULTILINE)
 HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^(```+|~~~+).*?^\1", re.DOTALL | re.MULTILINE)
@@ -64,7 +66,7 @@ def found(name: str) -> object:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_links_of_a_page_lead_somewhere_and_functions_exist(page: Path) -> None:
     broken = []
     for match in LINK.finditer(prose(page)):
         link = match[1] or match[2] + ".md"
@@ -81,17 +83,14 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
             if anchor not in headings:
                 broken.append(link)
     assert broken == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_functions_that_a_page_names_exist(page: Path) -> None:
     for role, name in ROLE.findall(page.read_text(encoding="utf-8")):
         thing = found(name)
         assert isinstance(thing, ModuleType) == (role == "mod"), f"{name} is no {role}"
         assert isinstance(thing, type) == (role == "class"), f"{name} is no {role}"
-    if page.suffix == ".rst":
-        for name in LISTED.findall(page.read_text(encoding="utf-8")):
-            found(name)
+    for name in LISTED.findall(page.read_text(encoding="utf-8")) if page.suffix == ".rst" else ():
+        found(name)
+    for example in re.findall(r"examples/[\w/]+\.py", page.read_text(encoding="utf-8")):
+        assert (ROOT / example).is_file(), example
 
 
 def test_every_equation_has_its_function() -> None:
@@ -115,11 +114,22 @@ def test_every_public_package_has_its_page() -> None:
     }
     # What skmix itself has is listed one by one; the engine has its own page.
     others = {"skmix." + name for name in ("cli", "engine", "estimators")}
-    modules = (public - others) | {
-        "skmix.paper.figures",
-        "skmix.paper.harness",
-        "skmix.paper.page",
-    }
+    modules = (public - others) | {f"skmix.paper.{name}" for name in ("figures", "harness", "page")}
     assert listed == modules | {f"skmix.{name}" for name in skmix.__all__}
     for name in modules:
         assert importlib.import_module(name).__all__, name
+
+
+def test_fractions_have_both_parts_in_braces() -> None:
+    """MathML would make something else of a shorthand."""
+    formulas = load_script("docs/extensions/formulas.py")
+    for text in (r"\frac12 X", r"-\frac r2", r"\frac1{m}", r"\frac{1}2", r"a \dfrac{\frac{1}{2}} 3"):
+        with pytest.raises(ValueError, match=r"both parts in braces, not \\d?frac"):
+            formulas.refuse_shorthand(text)
+    formulas.refuse_shorthand(r"\frac{1}{2} + \frac{a_{k}}{\frac {b} {c}} x + \fractional12")
+    pages = [
+        page for name, kind in FORMULAS for page in (ROOT / name).rglob(kind) if "_build" not in page.parts
+    ]
+    assert len(pages) > 100
+    for page in pages:
+        formulas.refuse_shorthand(page.read_text(encoding="utf-8"))

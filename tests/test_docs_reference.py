@@ -15,12 +15,8 @@ import skmix
 DOCS = Path(__file__).parents[1] / "docs"
 ARRANGED = tomllib.loads((DOCS / "api" / "parameters.toml").read_text(encoding="utf-8"))
 PAGES = [page for pages in ARRANGED["parameters"].values() for page in pages.items()]
-ESTIMATORS = [
-    skmix.SharedKernelMixture,
-    skmix.SharedKernelMixtureCV,
-    skmix.SharedKernelClassifier,
-    skmix.SharedKernelClassifierCV,
-]
+NAMES = ("SharedKernelMixture", "SharedKernelMixtureCV", "SharedKernelClassifier", "SharedKernelClassifierCV")
+ESTIMATORS = [getattr(skmix, name) for name in NAMES]
 # What scikit-learn adds to every estimator; docs/extensions/inherited.py leaves it out.
 MACHINERY = re.compile(r"_|(get_params|set_params|set_output|get_metadata_routing|set_\w+_request)$")
 

@@ -9,12 +9,10 @@ import runpy
 from pathlib import Path
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.axes import Axes
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.py"))
@@ -73,30 +71,26 @@ def marks_of(axes: Axes) -> int:
 def test_an_example_ends_in_a_picture(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []
     monkeypatch.setattr(plt, "show", lambda: shown.extend(plt.get_fignums()))
-    plt.close("all")
     # As in the gallery: in the example's folder, and without __file__.
     monkeypatch.chdir(example.parent)
     namespace = {"__name__": "__main__"}
     *cells, last = cells_of(example)
     try:
-        try:
-            for cell in cells:
-                exec(compile(cell, str(example), "exec"), namespace)
-        except ModuleNotFoundError as error:
-            if error.name not in OPTIONAL:
-                raise
-            pytest.skip(f"{error.name} is not installed")
-        # The gallery keeps and closes figures after each cell: one begun earlier would be shown unfinished.
-        assert plt.get_fignums() == []
-        exec(compile(last, str(example), "exec"), namespace)
-        assert shown, "plt.show() did not come last, or there was nothing to show"
-        for number in shown:
-            figure = plt.figure(number)
-            empty = [axes.get_title() or axes for axes in figure.axes if not marks_of(axes)]
-            assert figure.axes
-            assert not empty, f"nothing was drawn into {empty}"
-    finally:
-        plt.close("all")
+        for cell in cells:
+            exec(compile(cell, str(example), "exec"), namespace)
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        pytest.skip(f"{error.name} is not installed")
+    # The gallery keeps and closes figures after each cell: one begun earlier would be shown unfinished.
+    assert plt.get_fignums() == []
+    exec(compile(last, str(example), "exec"), namespace)
+    assert shown, "plt.show() did not come last, or there was nothing to show"
+    for number in shown:
+        figure = plt.figure(number)
+        empty = [axes.get_title() or axes for axes in figure.axes if not marks_of(axes)]
+        assert figure.axes
+        assert not empty, f"nothing was drawn into {empty}"
 
 
 def test_examples_are_written_for_the_gallery() -> None:
@@ -119,13 +113,19 @@ def test_pictures_are_drawn_where_they_are_asked_for(tmp_path: Path, monkeypatch
     monkeypatch.setattr(plt, "show", plt.show)  # which drawing replaces
     drawing = runpy.run_path(str(ROOT / "docs" / "images" / "draw.py"))
     drawing["draw"]("three_classes", tmp_path)
-    plt.close("all")
     assert [path.name for path in tmp_path.iterdir()] == ["three-classes.png"]
     assert mpl.image.imread(tmp_path / "three-classes.png").std() > 0.05
 
 
-def test_every_example_that_the_guide_names_exists() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "guide").glob("*.md")]
-    named = {name for page in pages for name in re.findall(r"examples/[\w/]+\.py", page.read_text("utf-8"))}
-    assert named
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+@pytest.mark.slow
+def test_the_pictures_of_the_guide_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, kernels = (load_script(f"docs/pictures/{name}.py") for name in ("start", "shared_kernels"))
+    for script in (start, kernels):
+        monkeypatch.setattr(script, "IMAGES", tmp_path)
+    start.draw()
+    kernels.draw_densities()
+    kernels.draw_curves(repeats=1, counts=(8, 64))
+    drawn = sorted(tmp_path.iterdir())
+    assert [path.name for path in drawn] == ["shared-density.png", "shared-rows.png", "start.png"]
+    for path in drawn:
+        assert mpl.image.imread(path)[..., :3].std() > 0.05, f"{path.name} is nearly blank"

@@ -26,23 +26,6 @@ ELSEWHERE = [
 ]
 
 
-def test_code_is_as_wide_as_its_column() -> None:
-    """In a page of 1400 pixels a line of code has room for 88 characters; a longer one is cut."""
-    fence = re.compile(r"^```(?:python|text|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    blocks = [
-        (page, block)
-        for page in sorted(DOCS.rglob("*.md"))
-        if "_build" not in page.parts
-        for block in fence.findall(page.read_text(encoding="utf-8"))
-    ]
-    for example in sorted((DOCS.parent / "examples").rglob("*.py")):
-        # The first text and comments are set as prose.
-        code = example.read_text(encoding="utf-8").split('"""', 2)[2]
-        blocks.append((example, "".join(line for line in code.splitlines(True) if line[0] != "#")))
-    wide = [(page.name, line) for page, block in blocks for line in block.splitlines() if len(line) > 88]
-    assert wide == []
-
-
 def test_small_whole_numbers_are_compared_exactly() -> None:
     """Those of labels and shapes; larger and broken ones may differ a little on other machines."""
     for printed, shown in (("148 of 150", "150 of 150"), ("8 %, 9%", "9 %, 11%"), ("0.98", "0.97")):

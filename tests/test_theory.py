@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
+from oracles import random_model
 from scipy.special import betaln
 from scipy.stats import multivariate_normal, multivariate_t
 
@@ -46,18 +47,6 @@ labels_of_rows = st.lists(st.integers(0, 3), min_size=1, max_size=6)
 seeds = st.integers(0, 2**32 - 1)
 
 
-def random_parameters(
-    random: np.random.Generator, n_kernels: int, n_classes: int, n_features: int
-) -> Parameters:
-    """Return a well-conditioned random model."""
-    roots = random.normal(size=(n_kernels, n_features, n_features))
-    return Parameters(
-        weights=random.dirichlet(np.ones(n_kernels), size=n_classes).T,
-        means=random.normal(size=(n_kernels, n_features)),
-        covariances=roots @ roots.swapaxes(1, 2) + 0.3 * np.eye(n_features),
-    )
-
-
 def random_case(
     labels: list[int], n_kernels: int, n_features: int, seed: int
 ) -> tuple[FloatArray, NDArray[np.intp], Parameters, Parameters]:
@@ -66,8 +55,8 @@ def random_case(
     classes = np.unique(labels, return_inverse=True)[1]
     n_classes = len(set(labels))
     X = random.normal(scale=1.5, size=(len(labels), n_features))
-    parameters = random_parameters(random, n_kernels, n_classes, n_features)
-    previous = random_parameters(random, n_kernels, n_classes, n_features)
+    parameters = random_model(random, n_kernels, n_classes, n_features)
+    previous = random_model(random, n_kernels, n_classes, n_features)
     return X, classes, parameters, previous
 
 
@@ -114,7 +103,7 @@ def large_case() -> tuple[FloatArray, NDArray[np.intp], Parameters]:
     random = np.random.default_rng(20)
     classes = random.permutation(np.repeat([0, 1, 2], [25, 12, 3]))
     X = random.normal(size=(40, 2)) + 2.0 * random.integers(0, 3, size=(40, 1))
-    return X, classes, random_parameters(random, 3, 3, 2)
+    return X, classes, random_model(random, 3, 3, 2)
 
 
 @reproducible
@@ -204,7 +193,7 @@ def test_zero_weight_times_zero_responsibility_is_zero() -> None:
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
     X, y, model = WORKED_X, WORKED_Y, WORKED_PREVIOUS
-    three_kernels = random_parameters(np.random.default_rng(0), 3, 2, 1)
+    three_kernels = random_model(np.random.default_rng(0), 3, 2, 1)
     for call, message in (
         (lambda: log_likelihood(X[:, 0], y, model), r"two-dimensional.*got 1 dimension"),
         (lambda: log_likelihood(X, y[:4], model), "X has 5 rows but y has 4 labels"),

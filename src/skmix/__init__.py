@@ -36,7 +36,7 @@ _ROOMS = (
 
 
 def __getattr__(name: str) -> Any:
-    # NumPy and scikit-learn take seconds to load on some machines: the command line can be interrupted then.
+    # Import on first use: NumPy and scikit-learn take seconds to load on some machines.
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
     if name not in __all__:

@@ -1,8 +1,8 @@
-"""The program ``skmix``, also by ``python -m skmix``."""
+"""The program ``skmix``, also run by ``python -m skmix``."""
 
 
 def main() -> None:
-    """Run the command line; an interrupt while its libraries load ends it as a later one does."""
+    """Run the command line; report an interrupt during its imports like a later one."""
     try:
         from skmix.cli import app
     except KeyboardInterrupt:

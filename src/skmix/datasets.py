@@ -1,4 +1,4 @@
-"""Samples of shared-kernel mixtures, and MNIST."""
+"""Simulated rows of shared-kernel mixtures, and MNIST."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["SplitImages", "load_mnist", "make_shared_kernel_data"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Largest deviation from one of a column of weights, which may have been rounded to print or to float32.
+# Largest deviation from one of the sum of a column of weights, which may be rounded or float32.
 _SUM_TOLERANCE = 1e-6
 # Asymmetry and negative eigenvalues up to this multiple of a covariance's scale count as rounding errors.
 _ROUNDING = 1e-8
 
 
-# ---------------------------------------------------------------- samples of a shared-kernel mixture
+# ---------------------------------------------------------------- draws from a shared-kernel mixture
 
 
 def make_shared_kernel_data(
@@ -39,8 +39,8 @@ def make_shared_kernel_data(
 ) -> tuple[FloatArray, IntArray]:
     """Draw rows from a shared-kernel mixture, class by class.
 
-    The kernel of a row of class j is drawn with the probabilities in column j of `weights`; the kernels are
-    the same for all classes.
+    The kernel of a row of class j is drawn with the probabilities in column j of `weights`; all classes share
+    the kernels.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _square_roots(covariances: ArrayLike, n_kernels: int, n_features: int) -> Fl
             )
     deviations = np.sqrt(np.maximum(eigenvalues, 0.0))
     # The symmetric root exists for singular covariances and, unlike eigenvectors, has no arbitrary signs, so
-    # a seed gives the same sample with any linear algebra library.
+    # a seed gives the same rows with any linear algebra library.
     return (eigenvectors * deviations[:, np.newaxis, :]) @ eigenvectors.swapaxes(1, 2)
 
 
@@ -175,8 +175,11 @@ def _check_counts(n_per_class: int | Sequence[int] | IntArray, n_classes: int) -
 
 # ---------------------------------------------------------------- MNIST
 
-# How files begin: the third byte of an IDX file is the type of its numbers.
-_GZIP, _IDX_OF_BYTES = b"\x1f\x8b", b"\0\0\x08"
+# First bytes of a file compressed by gzip.
+_GZIP = b"\x1f\x8b"
+# First bytes of an IDX file; the third is the type of its numbers, here bytes.
+_IDX_OF_BYTES = b"\0\0\x08"
+# Training images of MNIST, which come first.
 _N_TRAINING = 60000
 
 
@@ -213,22 +216,22 @@ def load_mnist(folder: str | os.PathLike[str] | None = None) -> SplitImages:
         return SplitImages(
             images[:_N_TRAINING], codes[:_N_TRAINING], images[_N_TRAINING:], codes[_N_TRAINING:]
         )
-    parts: list[NDArray[Any]] = []
-    for part in ("train", "t10k"):
+    arrays: list[NDArray[Any]] = []
+    for name in ("train", "t10k"):
         images, labels = (
-            _read_idx(_existing(Path(folder), f"{part}-{content}-ubyte"))
+            _read_idx(_existing(Path(folder), f"{name}-{content}-ubyte"))
             for content in ("images-idx3", "labels-idx1")
         )
         if images.ndim != 3 or labels.shape != images.shape[:1]:
             raise ValueError(
                 f"images of shape {images.shape} and labels of shape {labels.shape} in {folder} do not match."
             )
-        parts += [images, labels.astype(np.int64)]
-    return SplitImages(*parts)
+        arrays += [images, labels.astype(np.int64)]
+    return SplitImages(*arrays)
 
 
 def _existing(folder: Path, name: str) -> Path:
-    """Return the file of that name, plain or compressed."""
+    """Return the path of a file, plain or compressed; raise FileNotFoundError if there is none."""
     for candidate in (folder / name, folder / f"{name}.gz"):
         if candidate.is_file():
             return candidate
@@ -236,7 +239,7 @@ def _existing(folder: Path, name: str) -> Path:
 
 
 def _read_idx(path: Path) -> NDArray[np.uint8]:
-    """Return the bytes of an IDX file, plain or compressed by gzip, as an array of the shape it states."""
+    """Return the bytes of an IDX file, plain or compressed by gzip, in the shape of its header."""
     content = path.read_bytes()
     if content.startswith(_GZIP):
         content = gzip.decompress(content)

@@ -1,6 +1,6 @@
-"""Transformers of scikit-learn's kind: deskewing of images, and scales for cytometry.
+"""Transformers for scikit-learn pipelines: deskewing of images, and scales for cytometry.
 
-Images are an array (n, height, width) or flattened (n, height × width), row after row.
+Images are arrays (n, height, width), or flattened (n, height × width) row by row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IMAGES_AT_A_TIME = 256
 
 
 class ImageTransformer(TransformerMixin, BaseEstimator):
-    """Validates images and reshapes them to (n, height, width); subclasses compute their features."""
+    """Base class: it validates images and reshapes them to (n, height, width) for its subclasses."""
 
     image_shape: ImageShape | None
 
@@ -70,8 +70,8 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         images = flat.reshape(len(flat), *self.image_shape_)
         features = np.empty((len(images), len(self._names())))
         for first in range(0, len(images), _IMAGES_AT_A_TIME):
-            part = slice(first, first + _IMAGES_AT_A_TIME)
-            features[part] = self._features(images[part])
+            some = slice(first, first + _IMAGES_AT_A_TIME)
+            features[some] = self._features(images[some])
         return features
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
@@ -82,7 +82,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
     def _flatten(self, X: ArrayLike, *, reset: bool) -> tuple[NDArray[Any], ImageShape | None]:
         """Return images as rows (n, pixels), and their shape if X is not flattened."""
         shape: ImageShape | None = None
-        # Tables stay tables: scikit-learn compares their column names. It also refuses sparse matrices.
+        # Leave tables and sparse matrices to scikit-learn, which checks column names and refuses the latter.
         images = X if hasattr(X, "columns") or hasattr(X, "toarray") else np.asarray(X)
         if isinstance(images, np.ndarray) and images.ndim == 3:
             shape = (images.shape[1], images.shape[2])
@@ -164,17 +164,17 @@ class Deskew(ImageTransformer):
         slope = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0.0)
         target_row = middle_row if self.centre else mean_row
         target_column = middle_column if self.centre else mean_column
-        # The source of each pixel. Its row does not depend on the column, so that bilinear interpolation can
-        # be done between rows first, and then within them.
+        # Position from which each pixel is interpolated. Its row does not depend on the column, so bilinear
+        # interpolation can be done between rows first, and then within them.
         down = (mean_row - target_row)[:, None]
         across = slope[:, None] * (from_row + down) + (mean_column - target_column)[:, None]
-        lower, share = _cells(rows + down, height)
+        lower, share = _pixels_before(rows + down, height)
         # A margin of one pixel holds the zeros outside the image.
         padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
         image = np.arange(n)[:, None]
         between = padded[image, lower]
         between += share[:, :, None] * (padded[image, lower + 1] - between)
-        left, share = _cells(columns + across[:, :, None], width)
+        left, share = _pixels_before(columns + across[:, :, None], width)
         left += (width + 2) * np.arange(n * height).reshape(-1, height, 1)
         flat = between.ravel()
         upright = flat.take(left)
@@ -195,17 +195,17 @@ def _resolve(image_shape: ImageShape | None, n_pixels: int) -> ImageShape:
         return side, side
     try:
         height, width = np.empty(n_pixels, dtype=bool).reshape(image_shape).shape
-        if min(image_shape) < -1:  # NumPy takes any negative number for -1
+        if min(image_shape) < -1:  # NumPy treats any negative number as -1
             raise ValueError
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"image_shape={image_shape!r} does not fit images of {n_pixels} pixels: it must be "
-            "(height, width), at most one of them -1."
+            "(height, width), of which one may be -1."
         ) from error
     return height, width
 
 
-def _cells(places: FloatArray, length: int) -> tuple[NDArray[np.int64], FloatArray]:
+def _pixels_before(places: FloatArray, length: int) -> tuple[NDArray[np.int64], FloatArray]:
     """Return the pixel before each position, as an index in the padded image, and the distance from it."""
     inside = np.clip(places + 1.0, 0.0, length + 1.0)
     below = np.minimum(inside.astype(np.int64), length)

@@ -36,7 +36,7 @@ def reliability_bins(
     n_bins : int, default=10
         Number of bins between 0 and 1.
     sample_weight : array-like of shape (n,), default=None
-        How often each row counts; None for once.
+        How often each row counts; None counts each once.
 
     Returns
     -------
@@ -66,7 +66,7 @@ def calibration_error(
 ) -> float:
     """Return the expected calibration error: the mean gap between confidence and accuracy.
 
-    Each row counts the absolute difference of the two in its bin.
+    It is the mean over rows of the absolute difference between the two in their bin.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def calibration_error(
 
 
 def row_counts(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[Any]:
-    """Return how often each row (n,) counts: weights, as integers where all are whole; 1 without weights."""
+    """Return the weights (n,) of rows, as integers if all are whole; ones without weights."""
     if sample_weight is None:
         return np.ones(n_rows, dtype=np.int64)
     weights = _check_sample_weight(
@@ -94,7 +94,7 @@ def row_counts(sample_weight: ArrayLike | None, n_rows: int) -> NDArray[Any]:
     )
     if not weights.any():
         raise ValueError("sample_weight is zero for all rows.")
-    # Sums of more than 2⁵³ are not counted one by one.
+    # Doubles represent integers exactly up to 2⁵³.
     if weights.sum() >= 2.0**53 or np.any(weights % 1.0):
         return weights
     return weights.astype(np.int64)

@@ -5,8 +5,8 @@ kernels is a double sum over rows and kernels, for any partition of the rows int
 computes both sides independently, the lower bound that EM maximises, and that of variational Bayes, where the
 parameters are random too.
 
-`parameters` is the model at which a function is evaluated, `previous` the model that gives the
-responsibilities. Weights need not sum to one, so that functions can be differentiated in every direction.
+`parameters` is the model at which a function is evaluated, and `previous` the model of the responsibilities.
+Weights need not sum to one, so that functions can be differentiated in every direction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "variational_bound",
 ]
 
-# Bounds the memory of an enumeration.
+# Sequences that are enumerated at a time, to limit memory.
 _SEQUENCES_PER_BATCH = 8192
 
 
@@ -128,7 +128,7 @@ def variational_bound(
     """Return the variational lower bound of the total log-likelihood of `parameters`.
 
     The bound is Q(parameters, previous) plus the entropy of the responsibilities of `previous`. It equals the
-    total log-likelihood if both models are the same, so increasing Q increases that by at least as much.
+    total log-likelihood if both models are the same, so increasing Q increases it by at least as much.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prio
     rows, classes = _check_data(X, y, expected)
     n_features = rows.shape[1]
     degrees = posterior.degrees_of_freedom
-    # E log pi (K, L), and E log|Lambda| (K,) less that of the expected precision.
+    # E log pi (K, L), and E log|Lambda| (K,) less the log-determinant of the expected precision.
     log_weights = digamma(posterior.concentration) - digamma(totals)
     shift = digamma(0.5 * (degrees[:, None] - np.arange(n_features))).sum(axis=1)
     shift -= n_features * np.log(0.5 * degrees)
@@ -197,7 +197,7 @@ def evidence_bound(X: ArrayLike, y: Iterable[Hashable], posterior: Beliefs, prio
         of_precision -= 0.5 * np.einsum("kde,ked->k", inverse_scale, precisions)
         return float(of_weights.sum() + (of_mean + of_precision).sum())
 
-    # E log N(x; mu, Lambda^-1), from that at the expected mean and precision.
+    # E log N(x; mu, Lambda^-1), from its value at the expected mean and precision.
     log_densities = _log_densities(rows, expected) + 0.5 * (shift - n_features / posterior.mean_precision)
     log_evidence = logsumexp(log_weights.T[classes] + log_densities, axis=1)
     return float(log_evidence.sum()) - (expected_log(posterior) - expected_log(prior))

@@ -13,11 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import said
-from numpy.testing import assert_allclose, assert_array_equal
-from typer.testing import CliRunner
+from numpy.testing import assert_allclose
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, Study, compose, load, open_rows
-from skmix.cli import app
 from skmix.features import Arcsinh, Logicle
 from skmix.groups import merge_kernels
 from skmix.groups.judging import FEWEST_SAMPLES
@@ -141,8 +139,6 @@ def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
     assert "The channel Time is left out." in page
     assert "The channel Time is left out." in said(result)
     assert "transform arcsinh:150" in result.stdout
-    result = run(files[0], "--model", tmp_path / "m", "--transform", "logicle", code=1)
-    assert "--transform differs from the fit" in said(result)
     run(*files, "--kernels", 2, "--markers", "CD3", "--transform", "logicle", "-o", tmp_path / "n")
     for name, columns, scale in (
         ("m", ["B530-A", "R660-A"], Arcsinh(150.0)),
@@ -154,65 +150,20 @@ def test_fcs_files_are_transformed_and_have_no_time(tmp_path: Path) -> None:
         assert_allclose(model.weights_ @ model.class_prior_ @ model.means_, scaled.mean(axis=0), rtol=1e-2)
 
 
-def test_predictions_are_on_the_scale_of_the_fit(tmp_path: Path) -> None:
-    rows = {name: 100.0 * np.abs(drawn(own, 3)) for name, own in SHARES.items()}
-    files = [write(tmp_path / f"{name}.fcs", own) for name, own in rows.items()]
-    run(*files, "--kernels", 4, "--populations", 3, "-o", tmp_path / "m")
-    arguments = ["predict", str(tmp_path / "m"), str(files[0]), "-o", str(tmp_path / "p.csv")]
-    assert CliRunner().invoke(app, arguments).exit_code == 0
-    table, found = pd.read_csv(tmp_path / "p.csv"), load(tmp_path / "m")
-    model = found.model
-    source = open_rows(files[:1], transform=Arcsinh(150.0))
-    assert_array_equal(table["kernel"], model.predict(source))
-    assert_array_equal(table["population"], found.populations.predict(model, source))
-    assert_allclose(table["log_density"], model.score_samples(source.unlabelled()), atol=1e-4)
-
-
-def test_a_model_of_python_remembers_its_scale(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{name}.fcs", 100.0 * np.abs(drawn(SHARES[name], 3))) for name in "ab"]
-    mixture = SharedKernelMixture(3, init="k-means", random_state=0, tol=0.1)
-    for transform, scale in (
-        (Logicle(), "logicle"),
-        (None, "none"),
-        (Arcsinh([150.0, 150.0, 5.0]), "arcsinh (cofactor [150.0, 150.0, 5.0])"),
-    ):
-        rows = open_rows(files, transform=transform)
-        mixture.fit(rows).save(tmp_path / "m")
-        result = run(*files, "--model", tmp_path / "m", "--table", tmp_path / "t.csv")
-        assert f"transform {scale}" in result.stdout
-        found = pd.read_csv(tmp_path / "t.csv")["proportion"]
-        assert_allclose(found, Study(mixture).proportions_of(rows)["proportion"])
-    # Of rows in memory, nobody knows what was done to them.
-    mixture.fit(pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)).save(tmp_path / "m")
-    result = run(*files, "--model", tmp_path / "m", code=1)
+def test_a_model_of_arrays_does_not_know_its_scale(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.fcs", 100.0 * np.abs(drawn(SHARES["a"], 3)))
+    rows = pd.DataFrame(np.arcsinh(drawn(SHARES["a"], 3)), columns=NAMES)
+    SharedKernelMixture(3, init="k-means", random_state=0, tol=0.1).fit(rows).save(tmp_path / "m")
+    result = run(file, "--model", tmp_path / "m", code=1)
     assert "does not say on which scale it was fitted: choose that scale with --transform." in said(result)
-    run(*files, "--model", tmp_path / "m", "--transform", "arcsinh:150")
-
-
-def test_compensation(tmp_path: Path) -> None:
-    flowio = pytest.importorskip("flowio", reason="flowio is not installed")
-    true = np.abs(drawn(SHARES["a"], 0))[:, :2] * 100.0
-    spilled = true @ np.array([[1.0, 0.2], [0.05, 1.0]])
-    with open(tmp_path / "a.fcs", "wb") as file:
-        flowio.create_fcs(
-            file, spilled.ravel().tolist(), ["B", "R"], None, {"SPILLOVER": "2,B,R,1,0.2,0.05,1"}
-        )
-    compose_it = partial(run, tmp_path / "a.fcs")
-    compose_it("--kernels", 2, "--transform", "none", "--compensate", "-o", tmp_path / "m")
-    model = load(tmp_path / "m").model
-    assert_allclose(model.weights_[:, 0] @ model.means_, true.mean(axis=0), rtol=1e-2)
-    # New files are compensated as those of the fit were.
-    result = compose_it("--model", tmp_path / "m", "--no-compensate", code=1)
-    assert "--compensate differs from the fit" in said(result)
-    result = compose_it("--kernels", 2, "--no-compensate", "-o", tmp_path / "n")
-    assert "spill" not in said(result) + result.stdout
+    run(file, "--model", tmp_path / "m", "--transform", "arcsinh:150")
 
 
 def test_a_column_of_samples_that_was_not_named(tmp_path: Path) -> None:
     pd.DataFrame({"sample": ["a", "b"], "CD3": [0.0, 1.0]}).to_csv(tmp_path / "cells.csv", index=False)
     result = run(tmp_path / "cells.csv", "-o", tmp_path / "m", code=1)
     assert "column 'sample' holds text" in said(result)
-    assert "name the column of samples by --sample, or the markers by --markers." in said(result)
+    assert "name the column of samples with --sample, or the markers with --markers." in said(result)
 
 
 def test_bad_files_are_named(study: Path, tmp_path: Path) -> None:

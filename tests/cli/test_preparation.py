@@ -127,6 +127,8 @@ def test_a_loaded_model_prepares_files_as_for_its_fit(files: list[Path], tmp_pat
     run("predict", path, files[3], "-o", tmp_path / "p.csv")
     table = pd.read_csv(tmp_path / "p.csv")
     assert_array_equal(table["kernel"], model.predict(files[3]))
+    if way != "per channel":
+        assert_array_equal(table["population"], loaded.populations.predict(model, files[3]))
     assert_allclose(table["log_density"], model.score_samples(files[3]), rtol=1e-3)
 
 
@@ -178,7 +180,7 @@ def test_groups_of_a_data_frame_are_prepared_too(tmp_path: Path) -> None:
     # What a frame cannot be prepared by is refused.
     model.preparation_ = {"compensate": True, "transform": "none"}
     for given in (frame, several):
-        with pytest.raises(ValueError, match="compensates for spill-over, by matrices that only FCS"):
+        with pytest.raises(ValueError, match="compensates for spill-over with matrices that only FCS"):
             model.score_samples(given)
     assert len(model.predict(open_rows(frame, compensate=False, transform=None))) == 400
 
@@ -252,6 +254,10 @@ def test_errors_of_the_command_line_name_its_options(files: list[Path], tmp_path
     plain = write(tmp_path / "d.fcs", events(0.3, 5))
     result = run("compose", files[0], plain, "--kernels", 2, code=1)
     assert "has none: --no-compensate reads both without compensation." in said(result)
+    fitted(files).save(tmp_path / "m")
+    for option in ("--no-compensate", "--transform logicle"):
+        result = run("compose", files[0], "--model", tmp_path / "m", *option.split(), code=1)
+        assert f"{option.split()[0].replace('--no-', '--')} differs from the fit" in said(result)
     with pytest.raises(ValueError, match=r"has none: compensate=False reads both without compensation\."):
         fitted([files[0], plain])
 

@@ -14,7 +14,13 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV
+from skmix import (
+    GaussianMixture,
+    SharedKernelClassifier,
+    SharedKernelMixture,
+    SharedKernelMixtureCV,
+    open_rows,
+)
 
 OURS: dict[str, Any] = {
     "classifier": SharedKernelClassifier(3, random_state=0, tol=1e-2),
@@ -27,10 +33,10 @@ Y = np.arange(60) % 3
 X = _RANDOM.normal(size=(60, 3)) + 2.0 * np.eye(3)[Y]
 
 
-def with_entry(value: float, column: int | None = 1, row: int | slice = 7) -> np.ndarray:
+def with_entry(value: float, column: int | None = 1, row: Any = 7) -> np.ndarray:
     """Return the rows with one entry, or a whole column, replaced."""
     rows = X.copy()
-    rows[row, column] = value
+    rows[row, slice(None) if column is None else column] = value
     return rows
 
 
@@ -138,11 +144,27 @@ def test_bad_data(name: str, kind: str) -> None:
     assert_refused(name, {}, *BAD_DATA[kind])
 
 
+IN_BLOCKS: dict[str, tuple[tuple[Any, ...], str]] = {
+    **{kind: BAD_DATA[kind] for kind in ("empty feature", "huge feature", "no label")},
+    "no labels": ((X,), r"requires y.*label="),
+    "weights of zero": ((X, Y, np.zeros(60)), r"Found 0 row\(s\) with a weight, but at least 2"),
+    "one row": ((X, Y, np.arange(60) == 3), r"Found 1 row\(s\) with a weight, but at least 2"),
+    "empty rows": ((with_entry(np.nan, None, [3, 47]), Y), r"2 row\(s\) of .* 3 features are NaN"),
+}
+
+
+@pytest.mark.parametrize("kind", IN_BLOCKS)
+def test_bad_data_in_blocks(kind: str) -> None:
+    (rows, *rest), message = IN_BLOCKS[kind]
+    given = dict(zip(("label", "weight"), rest, strict=False))
+    assert_refused("classifier", {}, (open_rows(rows, chunk_rows=25, **given),), message)
+
+
 def test_a_class_without_any_value_in_a_feature_set() -> None:
     rows = with_entry(np.nan, 0, Y == 2)
-    assert_refused(
-        "sets", {}, (rows, Y), r"No row of class .*2.* has a value in feature set 0, columns \[0\]"
-    )
+    message = r"No row of class .*2.* has a value in feature set 0, columns \[0\]"
+    assert_refused("sets", {}, (rows, Y), message)
+    assert_refused("sets", {}, (open_rows(rows, label=Y, chunk_rows=25),), message)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -186,11 +208,11 @@ def test_more_kernels_than_rows_are_refused(tmp_path: Path) -> None:
     few = X[:6, :2]
     np.save(tmp_path / "rows.npy", few)
     for rows in (few, tmp_path / "rows.npy"):
-        with pytest.raises(ValueError, match="n_kernels=7 is more than the 6 rows there are"):
+        with pytest.raises(ValueError, match="n_kernels=7 is more than the 6 rows: "):
             SharedKernelMixture(7).fit(rows)
         assert SharedKernelMixture(6).fit(rows).n_kernels_ == 6
     weights = np.array([0.0, 1, 1, 1, 1, 1])
-    with pytest.raises(ValueError, match="n_kernels=6 is more than the 5 rows there are"):
+    with pytest.raises(ValueError, match="n_kernels=6 is more than the 5 rows: "):
         SharedKernelClassifier(6).fit(few, np.arange(6) % 2, sample_weight=weights)
     # Kernels that stay need no rows of their own, and searches do not ask for more than there are.
     start = {"means": np.tile(few, (2, 1)), "covariances": np.tile(np.eye(2), (12, 1, 1))}
@@ -264,7 +286,7 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     (start(weights=BELOW_ZERO), "not negative, got .*-0.5"),
     (start(weights=np.full((3, 3), np.nan)), "weights must be finite"),
     (start(weights=np.full((3, 2), 1 / 3)), r"shape \(3, 3\), got \(3, 2\)"),
-    (start(covariances=None, freeze="kernels"), "freeze='kernels' keeps what a start gives"),
+    (start(covariances=None, freeze="kernels"), "freeze='kernels' keeps the given values"),
     (start(freeze="means"), "must be 'kernels' or 'weights'"),
     (start(covariances=nearly(-2.0)), "kernel 1 is not positive definite: .* is -2"),
     (start(covariances=ASYMMETRIC), "kernel 0 is not symmetric: entries differ by 0.25"),

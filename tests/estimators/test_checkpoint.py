@@ -137,9 +137,12 @@ def test_feature_sets_that_were_done_are_not_done_again(passes, tmp_path):
         np.testing.assert_allclose(model.means_, other.means_, rtol=1e-10)
 
 
+PRIOR = np.array([[1.0, 0.2], [0.2, 1.0]])
+
+
 def interrupted(path, passes):
     passes.end = 3
-    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]})
+    mixture = SharedKernelMixture(3, init={"means": X[[0, 100, 150]]}, covariance_prior=(3, PRIOR))
     with pytest.raises(CutError, match="after pass 3"):
         clone(mixture).set_callbacks(Checkpoint(path), passes).fit(X, Y)
     passes.end = None
@@ -164,13 +167,17 @@ def test_a_checkpoint_of_another_fit_is_refused(passes, tmp_path):
     ]:
         other = clone(mixture).set_params(**change)
         if given[0].shape[1] == 1:
-            other.set_params(init={"means": X[[0, 100, 150], :1]})
-            message = "to another fit"
+            other.set_params(init={"means": X[[0, 100, 150], :1]}, covariance_prior=(3, PRIOR[:1, :1]))
+            message = "another fit"
         with pytest.raises(ValueError, match=message):
             other.fit(*given)
     assert path.exists()
-    # How long, and how it is told, may change.
-    clone(mixture).set_params(max_iter=500, n_jobs=2).fit(X, Y)
+    # How long may change, and so may the layout of equal arrays and the type of equal numbers.
+    changed = {"max_iter": 500, "n_jobs": 2, "n_kernels": np.int64(3)}
+    changed |= {"init": {"means": np.asfortranarray(X[[0, 100, 150]])}}
+    changed |= {"covariance_prior": (3, np.asfortranarray(PRIOR))}
+    clone(mixture).set_params(**changed).fit(X, Y)
+    assert not path.exists()
 
 
 def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
@@ -184,6 +191,9 @@ def test_files_that_are_no_checkpoint_are_refused(passes, tmp_path):
         clone(model).set_callbacks(Checkpoint(path)).fit(X)
     with pytest.raises(ValueError, match=r"Checkpoint needs a file, but .* is a folder"):
         clone(model).set_callbacks(Checkpoint(tmp_path)).fit(X)
+    # Before any row is read.
+    with pytest.raises(ValueError, match="Checkpoint needs an existing folder"):
+        clone(model).set_callbacks(Checkpoint(tmp_path / "none" / "fit.skmix")).fit(tmp_path / "no rows.npy")
     path.unlink()
     mixture = interrupted(path, passes)
     path.write_bytes(path.read_bytes()[:-5])

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
-from oracles import COVARIANCE_TYPES, as_structure, class_log_likelihood
+from oracles import COVARIANCE_TYPES, class_log_likelihood
 from scipy.special import logsumexp
 
 from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, load
@@ -109,17 +109,6 @@ def test_labels_of_any_type(kind: str, container: str, tmp_path: Path) -> None:
     back = load(tmp_path / "model.skmix")
     assert back.classes_.dtype == model.classes_.dtype
     assert back.predict(X).tolist() == predicted.tolist()
-
-
-def test_a_class_of_one_row_and_one_class_alone() -> None:
-    X, y = unequal_classes()
-    y = np.where(np.arange(len(y)) == 4, 9, y)
-    model = SharedKernelClassifier(random_state=0, max_iter=900).fit(X, y)
-    assert_array_equal(model.classes_, [0, 1, 2, 9])
-    assert np.isfinite(model.predict_log_proba(X)).all()
-    alone = SharedKernelClassifier(2, random_state=0, max_iter=900).fit(X, np.zeros(len(X)))
-    assert_allclose(alone.predict_proba(X), 1.0)
-    assert_array_equal(alone.predict(X), 0.0)
 
 
 # ---------------------------------------------------------------- the product form
@@ -264,23 +253,3 @@ def test_the_number_of_threads_changes_no_bit() -> None:
     expected, *others = (model.fit(X, y).predict_proba(X) for model in models)
     for found in others:
         assert_array_equal(found, expected)
-
-
-def test_settings_reach_every_model() -> None:
-    X, y = unequal_classes()
-    covariances = as_structure(np.stack([9.0 * np.eye(2)] * 3), "diag")
-    model = SharedKernelClassifier(
-        feature_sets=[[0, 1], [2, 3]],
-        covariance_type="diag",
-        init=[{"means": np.eye(3, 2), "covariances": covariances}] * 2,
-        covariance_prior=1e9,
-        weight_prior=1e9,
-        variance_floor=1e-3,
-        tol=("per-class", 0.5),
-        max_iter=77,
-    ).fit(X, y)
-    for fitted, columns in zip(model.models_, [[0, 1], [2, 3]], strict=True):
-        assert fitted.get_params()["max_iter"] == 77
-        assert fitted.get_params()["tol"] == ("per-class", 0.5)
-        assert_allclose(fitted.weights_, 1 / 3, rtol=1e-5)
-        assert_allclose(fitted.covariances_, [X[:, columns].var(axis=0) / 3.0] * 3, rtol=1e-5)

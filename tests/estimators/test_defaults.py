@@ -183,9 +183,16 @@ def test_weights_on_kernels_of_other_classes_are_not_parameters() -> None:
     free = 7 * (2 + 3) + 4
     assert own.bic(X, y) == pytest.approx(-2.0 * own.log_likelihood_ + free * np.log(600), rel=1e-9)
     assert own.aic(X, y) == pytest.approx(-2.0 * own.log_likelihood_ + 2 * free, rel=1e-9)
-    # Where kernels are shared, each of three classes has six free weights.
-    shared = SharedKernelMixture(7, tol=1e-2, random_state=0).fit(X, y)
-    assert shared.aic(X, y) == pytest.approx(-2.0 * shared.log_likelihood_ + 2 * (35 + 18), rel=1e-9)
+    # Where kernels are shared, each of three classes has six free weights, though they may become zero.
+    far = X + 1e4 * y[:, None]
+    for tail, n_degrees in ((None, 0), (("t", 5.0), 0), ("t", 7)):
+        shared = SharedKernelMixture(7, tail=tail, tol=1e-2, random_state=0).fit(far, y)
+        assert tail is not None or np.count_nonzero(shared.weights_) < 21
+        n_free = 35 + 18 + n_degrees
+        assert shared.aic(far, y) == pytest.approx(-2.0 * shared.log_likelihood_ + 2 * n_free, rel=1e-9)
+    # A given start may have weights of zero, which stay.
+    given = SharedKernelMixture(init={"means": own.means_, "weights": own.weights_}, tol=1e-2).fit(X, y)
+    assert given.aic(X, y) == pytest.approx(-2.0 * given.log_likelihood_ + 2 * free, rel=1e-9)
 
 
 def test_a_small_batch_does_not_widen_kernels_of_a_stream() -> None:
@@ -229,7 +236,7 @@ def test_fits_of_many_features_say_what_they_take() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(20, 510)), np.arange(20) % 2
     X[y == 1, :20] += 2.0
-    with pytest.warns(UserWarning, match=r"20 rows have 510 features: covariance_type='auto' takes 'diag'"):
+    with pytest.warns(UserWarning, match=r"20 rows have 510 features: covariance_type='auto' uses 'diag'"):
         model = SharedKernelClassifier(random_state=0).fit(X, y)
     assert model.covariance_type_ == "diag"
     assert model.score(X, y) == 1.0
@@ -261,3 +268,72 @@ def test_the_prior_of_diagonal_covariances_is_that_of_each_feature() -> None:
         assert_array_equal(one.covariances_, other.covariances_)
     given = SharedKernelMixture(2, covariance_type="diag", covariance_prior=(rows, common)).fit(X)
     assert_array_equal(given.marginal([0, 2]).covariance_prior[1], common[[0, 2]])
+
+
+# ---------------------------------------------------------------- few rows
+
+
+def draw(n_each: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of two classes and five features, whose covariances have much in common."""
+    random = np.random.default_rng(seed)
+    root = np.random.default_rng(9).normal(size=(5, 5))
+    y = np.repeat([0, 1], n_each)
+    return 2.0 * y[:, None] + random.normal(size=(2 * n_each, 5)) @ root, y
+
+
+def test_a_user_with_many_features_and_few_rows_is_served() -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 40)
+    X = (
+        0.3 * random.normal(size=(10, 60))[y]
+        + random.normal(size=(400, 60)) @ random.normal(size=(60, 60)) / 8
+    )
+    train = np.arange(400) % 2 == 0
+    default, plain = (
+        SharedKernelClassifier(covariance_prior=p, tol=1e-3, random_state=0).fit(X[train], y[train])
+        for p in ("auto", None)
+    )
+    accuracy, without = (model.score(X[~train], y[~train]) for model in (default, plain))
+    assert accuracy > without + 0.05
+    densities = [model.models_[0].score(X[~train], y[~train]) for model in (default, plain)]
+    assert densities[0] > -100.0 > -1000.0 > densities[1]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "low_rank"])
+def test_the_border_is_three_rows_for_each_number_of_a_feature(covariance_type: str) -> None:
+    # Two factors and a variance: three numbers where a full covariance has five.
+    enough = 15 if covariance_type == "full" else 9
+    chosen: Any = {"covariance_type": "full" if covariance_type == "full" else ("low_rank", 2)}
+    X, y = draw(enough)
+    plenty = SharedKernelClassifier(2, tol=1e-3, random_state=0, **chosen).fit(X, y)
+    assert plenty.models_[0].covariance_prior_[0] == 1.0
+    assert plenty.shrinkage_ == pytest.approx(1.0 / (1.0 + enough))
+    few = SharedKernelClassifier(2, tol=1e-3, random_state=0, **chosen).fit(X[1:], y[1:])
+    assert few.models_[0].covariance_prior_[0] > 1.0
+    assert plenty.shrinkage_ < few.shrinkage_ <= 1.0
+
+
+def test_the_unit_of_weights_does_not_count() -> None:
+    X, y = draw(20)
+    for n_kernels in (None, 2):
+        whole = SharedKernelMixture(n_kernels, tol=1e-3, random_state=0).fit(X, y)
+        shares = SharedKernelMixture(n_kernels, tol=1e-3, random_state=0).fit(
+            X, y, sample_weight=np.full(40, 1.0 / 40)
+        )
+        assert shares.shrinkage_ == pytest.approx(whole.shrinkage_, rel=1e-6)
+
+
+def test_the_share_counts_rows_without_a_label() -> None:
+    X, y = draw(30)
+    y = np.where(np.arange(60) % 2 == 0, np.nan, y)
+    # Fifteen labelled rows for each kernel, and as many without a label.
+    assert SharedKernelMixture(2, tol=1e-3, random_state=0).fit(X[1:], y[1:]).covariance_prior_[0] == 1.0
+
+
+def test_a_stream_that_goes_on_from_a_shrunk_model_is_not_shrunk() -> None:
+    X, y = draw(8)
+    model = SharedKernelClassifier(tol=1e-3, random_state=0).fit(X, y)
+    assert model.shrinkage_ > 0.0
+    model.partial_fit(*draw(30, seed=1))
+    assert not hasattr(model, "shrinkage_")
+    assert not hasattr(model.models_[0], "covariance_prior_")

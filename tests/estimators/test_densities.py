@@ -16,7 +16,6 @@ from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.engine.model import FloatArray, Parameters
-from skmix.estimators.densities import n_parameters
 
 each_type = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 MAKERS = {"mixture": random_mixture, "classifier": random_classifier, "product": random_product}
@@ -104,19 +103,6 @@ def test_a_class_that_the_given_values_rule_out() -> None:
     assert_array_equal(classifier.predict([[5.0], [-40.0]]), [1, 1])
     assert_array_equal(classifier.predict_proba([[-40.0]]), [[0.0, 1.0]])
     assert_array_equal(classifier.impute([[5.0]]), [[5.0]])
-
-
-def test_a_set_that_is_known_whole_leaves_its_word_on_the_class() -> None:
-    model = random_product(4)
-    rest = model.condition({3: 0.5, 0: 1.0})
-    assert len(rest.models_) == 1
-    # Columns 0 and 3 are gone: 1, 2, 4, 5 are now 0, 1, 2, 3.
-    assert rest.feature_sets_ == [[0, 2]]
-    assert rest.get_params()["feature_sets"] == [[0, 2]]
-    assert_array_equal(rest.means_, model.models_[1].means_)
-    assert_array_equal(rest.weights_, model.models_[1].weights_)
-    joint = model.class_prior_ * np.exp(model.models_[0].class_log_likelihood([[0.5, 1.0]])[0])
-    assert_allclose(rest.class_prior_, joint / joint.sum(), rtol=1e-9)
 
 
 # ---------------------------------------------------------------- gaps
@@ -208,22 +194,6 @@ def test_a_derived_model_can_be_fitted_again(kind: str) -> None:
             assert derived.init == "auto"
             assert derived.converged_ is True
             assert derived.n_iter_ == model.n_iter_
-
-
-def test_weights_that_became_zero_were_free() -> None:
-    """Classes are so far apart that a kernel of one has no weight in the other. A given start had zeros."""
-    X = np.repeat([[0.0, 0.0], [1e4, 1e4]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 2))
-    y = np.repeat([0, 1], 20)
-    shared = SharedKernelMixture(2, random_state=0).fit(X, y)
-    given = {"means": shared.means_, "weights": np.eye(2)}
-    own = SharedKernelMixture(2, init=given).fit(X, y)
-    for model, n_weights in ((shared, 2), (own, 0)):
-        assert np.count_nonzero(model.weights_) == 2
-        assert n_parameters(model) == 2 * 2 + 2 * 3 + n_weights
-    # Degrees of freedom count where they are learnt.
-    for tail, n_degrees in ((("t", 5.0), 0), ("t", 2)):
-        robust = SharedKernelMixture(2, tail=tail, random_state=0).fit(X, y)
-        assert n_parameters(robust) == n_parameters(shared) + n_degrees
 
 
 def test_the_original_is_not_touched() -> None:

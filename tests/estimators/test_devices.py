@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from skmix import (
     load,
     open_rows,
 )
-from skmix.engine.compute.arrays import send, to_numpy
+from skmix.engine.compute.arrays import to_numpy
 from skmix.estimators import rows as estimator_rows
 
 X, y = load_iris(return_X_y=True)
@@ -115,27 +114,6 @@ def test_the_choice_of_a_classifier(library: str, wide: bool) -> None:
     same_kind(theirs.predict(make(rows)), make(rows))
     assert_array_equal(to_numpy(theirs.predict(make(rows))), ours.predict(rows))
     assert theirs.score(make(rows), make(y)) == ours.score(rows, y)
-
-
-@needs_torch
-def test_a_search_sends_rows_to_the_device_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = []
-
-    def counted(rows: np.ndarray, device: str) -> Any:
-        sent.append(device)
-        return send(rows, device)
-
-    monkeypatch.setattr("skmix.estimators.rows.send", counted)
-    settings: dict[str, Any] = {
-        "n_kernels": [2, 3], "covariance_type": "full", "criterion": "bic", "random_state": 0,
-    }  # fmt: skip
-    # Of several starts that end in the same place, rounding says which is the best.
-    estimator = SharedKernelMixture(n_init=1)
-    ours = SharedKernelMixtureCV(estimator, **settings).fit(with_gaps(0.0))
-    theirs = SharedKernelMixtureCV(estimator, device="cpu:0", **settings).fit(with_gaps(0.0))
-    assert len(sent) == 3  # to count the rows, and for each candidate
-    assert isinstance(theirs.best_estimator_.means_, np.ndarray)
-    assert_allclose(theirs.best_estimator_.means_, ours.best_estimator_.means_, rtol=1e-9)
 
 
 @each_library
@@ -239,36 +217,24 @@ def test_numpy_rows_are_sent_and_results_come_back(monkeypatch: pytest.MonkeyPat
 
 
 @needs_torch
-@pytest.mark.parametrize(
-    ("share", "kind", "room"), [(0.0, "array", 3000), (0.2, "file", 0), (0.0, "parquet", 3000)]
-)
+@pytest.mark.parametrize(("kind", "room"), [("array", 0), ("parquet", 3000)])
 def test_rows_that_a_device_has_no_room_for(
-    share: float, kind: str, room: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, room: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Pieces of 40 rows, of which some or none stay on the device.
     monkeypatch.setattr("skmix.engine.sources.streamed.PIECE_BYTES", 40 * 32)
     monkeypatch.setattr("skmix.engine.sources.streamed.room_on", lambda device: room)
     monkeypatch.setattr("skmix.estimators.rows.room_on", lambda device: 0)
-    rows, labels = with_gaps(share), np.where(np.arange(len(y)) % 7 == 0, -1, y)
+    rows, labels = with_gaps(0.0), np.where(np.arange(len(y)) % 7 == 0, -1, y)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
     weights[5] = 0.0
     given: Any = rows
-    if kind == "file":
-        np.save(tmp_path / "rows.npy", rows)
-        given = open_rows(tmp_path / "rows.npy", chunk_rows=27)
     if kind == "parquet":
         pd.DataFrame(rows, columns=list("abcd")).to_parquet(tmp_path / "rows.parquet")
         given = open_rows(tmp_path / "rows.parquet", chunk_rows=64)
-    # A threshold takes ten more fits.
-    settings: dict[str, Any] = {
-        "random_state": 0,
-        "tol": 0.1,
-        "reject_below": 0.1 if kind == "file" else None,
-    }
+    settings: dict[str, Any] = {"random_state": 0, "tol": 0.1, "reject_below": 0.1}
     ours = SharedKernelClassifier(4, **settings).fit(rows, labels, weights)
-    theirs = SharedKernelClassifier(4, device="cpu:0", **settings)
-    with pytest.warns(UserWarning, match="Missing values: this fit") if share else nullcontext():
-        theirs.fit(given, labels, weights)
+    theirs = SharedKernelClassifier(4, device="cpu:0", **settings).fit(given, labels, weights)
     assert_allclose(theirs.log_likelihood_path_, ours.log_likelihood_path_, rtol=1e-9)
     assert_allclose(theirs.models_[0].means_, ours.models_[0].means_, rtol=1e-9)
     assert_allclose(theirs.threshold_, ours.threshold_, rtol=1e-9)

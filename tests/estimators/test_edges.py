@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from models import AfterPass
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import (
@@ -18,7 +16,6 @@ from skmix import (
     SharedKernelMixtureCV,
     load,
 )
-from skmix.estimators import Checkpoint
 
 
 def sample(n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -64,23 +61,6 @@ def test_a_batch_or_a_new_class_that_does_not_suit_the_fit_is_refused(
     assert model.classes_.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    "search",
-    [
-        SharedKernelMixtureCV(
-            n_kernels=[2], criterion="log_likelihood", covariance_type="full", random_state=0
-        ),
-        SharedKernelClassifierCV(n_kernels=[2], covariance_type="full", tune=False, random_state=0),
-    ],
-    ids=["mixture", "classifier"],
-)
-def test_minus_one_means_the_same_in_every_fold(search: Any) -> None:
-    X, y = sample(4)
-    labels = np.where(y == 3, -1, y)
-    weights = (y != 2).astype(float)
-    assert search.fit(X, labels, weights).classes_.tolist() == [0, 1]
-
-
 def test_rows_of_any_layout_are_scored_alike_and_bad_ones_refused() -> None:
     random = np.random.default_rng(0)
     X, y = random.normal(size=(60, 3)), np.arange(60) % 2
@@ -115,50 +95,6 @@ def test_tuning_has_a_floor_after_a_fit_that_kept_its_kernels() -> None:
     # The floor is P ⪰ diag(floor): in units of the features' deviations, no eigenvalue is below a half.
     units = np.outer(X.std(axis=0), X.std(axis=0))
     assert np.linalg.eigvalsh(kept.models_[0].covariances_ / units).min() > 0.5 - 1e-6
-
-
-def test_a_file_without_labels_is_told_how_to_get_them(tmp_path: Any) -> None:
-    X, _ = sample()
-    np.save(tmp_path / "x.npy", X)
-    with pytest.raises(ValueError, match=r"these rows have no labels.*open_rows with label="):
-        SharedKernelClassifier(2).fit(tmp_path / "x.npy")
-
-
-def test_names_of_features_may_be_of_numpy(tmp_path: Any) -> None:
-    X, _ = sample()
-    model = SharedKernelMixture(2, random_state=0).fit(X)
-    model.feature_names_in_ = np.array([np.str_("a"), np.str_("b")], dtype=object)
-    model.save(tmp_path / "model.skmix")
-    assert load(tmp_path / "model.skmix").feature_names_in_.tolist() == ["a", "b"]
-
-
-def test_a_checkpoint_without_a_folder_is_refused_before_rows_are_read(tmp_path: Any) -> None:
-    model = SharedKernelMixture(2).set_callbacks(Checkpoint(tmp_path / "none" / "fit.skmix"))
-    with pytest.raises(ValueError, match="Checkpoint needs an existing folder"):
-        model.fit(tmp_path / "no rows.npy")
-
-
-def test_a_checkpoint_goes_on_with_equal_arrays_of_another_layout(tmp_path: Any) -> None:
-    X, _ = sample()
-    means, covariance = X[[5, 50, 100]], np.array([[1.0, 0.2], [0.2, 1.0]])
-    path = tmp_path / "fit.skmix"
-
-    def fit(layout: Any, callback: Any) -> None:
-        model = SharedKernelMixture(np.int64(3) if layout is np.asfortranarray else 3, tol=1e-9)
-        model.set_params(init={"means": layout(means)}, covariance_prior=(3, layout(covariance)))
-        model.set_callbacks(Checkpoint(path), *callback).fit(X)
-
-    def cut(number: int) -> None:
-        if number == 3:
-            raise KeyError("cut")
-
-    with pytest.raises(KeyError, match="cut"):
-        fit(np.ascontiguousarray, [AfterPass(cut)])
-    assert path.exists()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit(np.asfortranarray, [])
-    assert not path.exists()
 
 
 def test_single_precision_with_gaps_does_not_overflow_in_starts() -> None:

@@ -11,6 +11,7 @@ from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtu
 from skmix.engine.compute.blocks import Block
 from skmix.engine.sources import blocks
 from skmix.engine.sources.blocks import BlockRows
+from skmix.estimators.search import mixture as mixture_search
 from skmix.io import Source
 
 N_ROWS = 400
@@ -47,7 +48,7 @@ def test_a_mixture_of_blocks_is_that_of_the_rows(init: str) -> None:
     assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
 
 
-def test_a_search_of_blocks_is_that_of_the_rows() -> None:
+def test_a_search_of_blocks_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = make_rows()
     prototype = SharedKernelMixture(tol=1e-3)
     search = SharedKernelMixtureCV(
@@ -57,17 +58,11 @@ def test_a_search_of_blocks_is_that_of_the_rows() -> None:
     assert_same(there.best_estimator_, here.best_estimator_)
     assert there.best_score_ == pytest.approx(here.best_score_, rel=1e-9)
     assert there.n_features_in_ == X.shape[1]
-    # Rows in blocks are not held out by default.
-    assert clone(search).set_params(criterion="auto").fit(cut(X, y)).best_score_ == there.best_score_
-
-
-def test_a_label_that_only_weightless_rows_have_is_no_class() -> None:
-    X, y, weights = make_rows()
-    weights[y == "elm"] = 0.0
-    model = SharedKernelMixture(random_state=0, tol=1e-3)
-    here = model.fit(X, y, sample_weight=weights)
-    assert here.classes_.tolist() == ["ash", "oak"]
-    assert_same(SharedKernelMixture(**model.get_params()).fit(cut(X, y, weights)), here)
+    # By default, rows are held out only where all of them may be read into memory.
+    search.set_params(criterion="auto")
+    assert clone(search).fit(cut(X, y)).best_score_ == clone(search).fit(X, y).best_score_
+    monkeypatch.setattr(mixture_search, "CACHED_BYTES", X.nbytes - 1)
+    assert clone(search).fit(cut(X, y)).best_score_ == there.best_score_
 
 
 def test_more_rows_than_a_sample_are_not_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,21 +92,6 @@ def test_a_sample_stands_for_rows_that_are_too_many(monkeypatch: pytest.MonkeyPa
         assert np.allclose(model.means_[order], expected, atol=0.05)
 
 
-def test_weights_of_a_sample_undo_the_sampling() -> None:
-    """A class of many rows is sampled thinly, and each of its rows stands for more."""
-    y = np.repeat([0, 1], [40_000, 100])
-    X = np.random.default_rng(0).normal(size=(len(y), 1))
-    weights = np.where(y == 0, 0.5, 2.0)
-    _, codes, of_sample = BlockRows(Listed([Block(X, y.astype(np.int8), weights)])).start_rows()
-    assert of_sample is not None
-    assert np.sum(codes == 1) == 100
-    assert np.sum(codes == 0) < 20_000
-    assert np.bincount(codes, of_sample) == pytest.approx([20_000, 200])
-    # Where all rows are in it, nothing is undone.
-    few = BlockRows(Listed([Block(X[-150:], y[-150:].astype(np.int8))]))
-    assert few.start_rows()[2] is None
-
-
 def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
     X = np.full((40_000, 2), np.nan)
     X[:, 0] = np.random.default_rng(0).normal(size=len(X))
@@ -121,26 +101,3 @@ def test_a_feature_that_the_sample_misses_has_its_mean_there() -> None:
     assert np.array_equal(np.unique(rows[:, 1]), [3.0])
     model = SharedKernelMixture(2, max_iter=1000, random_state=0).fit(open_rows(X))
     assert np.isfinite(model.means_).all()
-
-
-def test_bad_rows_are_told_and_leave_the_estimator_as_it_was() -> None:
-    X, y, weights = make_rows()
-    model = SharedKernelClassifier(random_state=0)
-    empty, lacking, without = X.copy(), X.copy(), X.copy()
-    empty[[3, 200]] = np.nan
-    lacking[:, 2] = np.nan
-    without[y == "elm", 2] = np.nan
-    for given, words in (
-        ((X,), "requires y to be passed"),
-        ((X, np.full(400, -1)), "All 400 rows are unlabelled"),
-        ((X, X[:, 0]), "Unknown label type"),
-        ((X, y, 0.0 * weights), r"Found 0 row\(s\) with a weight"),
-        ((empty, y), r"2 row\(s\) of .* have no value: all 4 features are NaN"),
-        ((lacking, y), "Feature 2 of X has no value"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            model.fit(cut(*given))
-    model.set_params(feature_sets=[[0, 1], [2]])
-    with pytest.raises(ValueError, match=r"No row of class .*elm.* has a value in feature set 1"):
-        model.fit(cut(without, y))
-    assert not hasattr(model, "n_features_in_")

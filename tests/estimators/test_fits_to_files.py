@@ -113,19 +113,6 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
         there.bic(rows, "y" if rows.named else y)
 
 
-def test_columns_that_do_not_fit_are_told(tmp_path: Path) -> None:
-    model = SharedKernelClassifier(**SETTINGS).fit(X, NAMES)
-    with pytest.raises(ValueError, match="X has 2 features, but SharedKernelClassifier is expecting 3"):
-        model.predict(open_rows(X, columns=[0, 2]))
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": NAMES}), tmp_path / "train.parquet")
-    pq.write_table(pa.table({"b": X[:, 1], "z": NAMES}), tmp_path / "test.parquet")
-    model.fit(tmp_path / "train.parquet", "y")
-    with pytest.raises(ValueError, match=r"test\.parquet has no column 'a'; there are"):
-        model.predict(tmp_path / "test.parquet")
-
-
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     colour = np.where(NAMES == "oak", "red", np.where(X[:, 0] > 1.0, "green", "blue"))

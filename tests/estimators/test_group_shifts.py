@@ -121,7 +121,7 @@ def test_derived_models_keep_the_shifts() -> None:
     assert_array_equal(marginal.group_shifts_, shifts[..., [1]])
     gaps = np.column_stack([np.full(len(X), np.nan), X[:, 1]])
     assert_allclose(marginal.score_samples(X[:, 1:], y), model.score_samples(gaps, y), rtol=1e-9)
-    with pytest.raises(ValueError, match="means of their own"):
+    with pytest.raises(ValueError, match="differ in their means"):
         model.condition({0: 1.0})
 
 
@@ -132,11 +132,6 @@ def test_hierarchical_weights_go_with_shifts() -> None:
     assert np.diff(model.lower_bound_path_[n_first + 1 :]).min() > -1e-8
     assert model.lower_bound_path_[-1] == model.lower_bound_
     assert len(model.lower_bound_path_) == model.n_iter_ > n_first
-    # The likelihood is that of the weights' posterior means, as scores are.
-    X, y, _ = shifted_groups()
-    assert_allclose(model.log_likelihood_, model.score_samples(X, y).sum(), rtol=1e-10)
-    after = model.weight_concentration_
-    assert_allclose(model.weights_, after / after.sum(axis=0))
     assert np.abs(model.group_shifts_).max() > 0.2
 
 
@@ -177,33 +172,26 @@ def adapted(
 @pytest.mark.parametrize("n_passes", [1, 2, 300])
 @pytest.mark.parametrize("shifted_before", [False, True])
 def test_a_new_class_is_adapted_as_speakers_are(shifted_before: bool, n_passes: int) -> None:
+    """With rows of any weight, and with the strength that was chosen where none is given."""
     random = np.random.default_rng(1)
     new = np.concatenate([CENTRES[[0]] + 1.0 + random.normal(size=(6, 2)), CENTRES[[1]] + [[0.5, -1.0]]])
-    model = fitted(2.0 if shifted_before else None).set_params(group_shift=5.0, max_iter=n_passes, tol=0.0)
+    row_weights, strength = random.uniform(0.5, 2.0, len(new)), 5.0
+    model = fitted("auto" if shifted_before else None, random_state=0)
+    if shifted_before:
+        strength = model.group_shift_
+    model.set_params(group_shift="auto" if shifted_before else strength, max_iter=n_passes, tol=0.0)
     model.class_prior_ = np.array([0.6, 0.2, 0.05, 0.05, 0.05, 0.05])
     common = (model.weights_ @ model.class_prior_)[:, None]
     background = Parameters(common, model.means_.copy(), model.covariances_)
     before = vars(model).get("group_shifts_", np.zeros((6, 3, 2)))
-    weights, means = adapted(new, background, 5.0, n_passes)
-    model.add_class(new, "bb")
+    weights, means = adapted(new, background, strength, n_passes, row_weights)
+    model.add_class(new, "bb", sample_weight=row_weights)
     assert model.classes_.tolist() == ["a", "b", "bb", "c", "d", "e", "f"]
     assert_array_equal(model.means_, background.means)
     assert_allclose(model.weights_[:, 2], weights, rtol=1e-8)
     assert_allclose(model.means_ + model.group_shifts_[2], means, rtol=1e-8)
     assert_array_equal(np.delete(model.group_shifts_, 2, axis=0), before)
-    assert model.group_shift_ == 5.0
-
-
-def test_enrolment_takes_weights_of_rows_and_the_strength_that_was_chosen() -> None:
-    model = fitted("auto", random_state=0).set_params(max_iter=1)
-    random = np.random.default_rng(2)
-    new, row_weights = CENTRES[[0]] + random.normal(size=(5, 2)), random.uniform(0.5, 2.0, 5)
-    common = (model.weights_ @ model.class_prior_)[:, None]
-    background = Parameters(common, model.means_, model.covariances_)
-    weights, means = adapted(new, background, model.group_shift_, 1, row_weights)
-    model.add_class(new, "g", sample_weight=row_weights)
-    assert_allclose(model.weights_[:, 6], weights, rtol=1e-8)
-    assert_allclose(model.means_ + model.group_shifts_[6], means, rtol=1e-8)
+    assert model.group_shift_ == strength
 
 
 def test_a_new_class_without_shifts_has_the_common_means() -> None:
@@ -232,6 +220,6 @@ def test_too_few_passes_are_reported() -> None:
     model = SharedKernelMixture(3, init={"means": CENTRES}, tol=1e-6).fit(X, y)
     # The fit without shifts has converged before.
     model.set_params(warm_start=True, group_shift=1.0, max_iter=3)
-    with pytest.warns(ConvergenceWarning, match="shifts of groups"):
+    with pytest.warns(ConvergenceWarning, match="group shifts did not converge"):
         model.fit(X, y)
     assert not model.converged_

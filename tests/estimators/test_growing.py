@@ -87,9 +87,9 @@ def test_fit_forgets_the_stream() -> None:
 def test_classes_that_cannot_be_added() -> None:
     X, y = sample(8, 300)
     model = SharedKernelClassifier(3, random_state=0, max_iter=900).fit(X, y)
-    with pytest.raises(ValueError, match="label 'b' is known already"):
+    with pytest.raises(ValueError, match="label 'b' is already a class"):
         model.add_class(X, "b")
-    with pytest.raises(ValueError, match="label 3 is not of the kind"):
+    with pytest.raises(ValueError, match="label 3 is of another kind"):
         model.add_class(X, 3)
     with pytest.raises(ValueError, match="single value"):
         model.add_class(X, ["d", "e"])

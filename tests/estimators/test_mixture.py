@@ -90,17 +90,6 @@ def test_the_default_start_finds_the_kernels_of_many_groups(seed: int) -> None:
     assert found.log_likelihood_ > truth.log_likelihood_ - 0.02 * len(X)
 
 
-def test_without_labels_there_is_one_class() -> None:
-    X, _ = labelled()
-    model = SharedKernelMixture(2, random_state=0, max_iter=500).fit(X)
-    assert_array_equal(model.classes_, [0])
-    assert_array_equal(model.class_prior_, [1.0])
-    one_label = SharedKernelMixture(2, random_state=0, max_iter=500).fit(X, np.full(len(X), "only"))
-    assert_array_equal(one_label.means_, model.means_)
-    assert_array_equal(one_label.classes_, ["only"])
-    assert_array_equal(model.score_samples(X), model.class_log_likelihood(X)[:, 0])
-
-
 # ---------------------------------------------------------------- densities
 
 
@@ -207,15 +196,3 @@ def test_the_seed_decides_the_sample() -> None:
 
 
 # ---------------------------------------------------------------- inside scikit-learn
-
-
-def test_inputs_are_left_alone() -> None:
-    X, y = labelled()
-    rows, labels = X.copy(), y.copy()
-    start = {"means": X[:3].copy(), "covariances": np.stack([np.eye(3)] * 3)}
-    SharedKernelMixture(init=start, max_iter=900).fit(X, y)
-    assert_array_equal(X, rows)
-    assert_array_equal(y, labels)
-    assert_array_equal(start["means"], rows[:3])
-    X.flags.writeable = False
-    SharedKernelMixture(3, random_state=0).fit(X, y)

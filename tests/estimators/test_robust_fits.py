@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,23 +66,6 @@ def test_a_joint_density_is_a_marginal_times_a_conditional(covariance_type: str,
         assert_allclose(conditional.class_prior_.sum(), 1.0)
         masked = np.array([[row[0], np.nan, row[2]]])
         assert_allclose(model.score_samples(masked), known, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("tail", "change", "message"),
-    [
-        ("t", lambda model: setattr(model, "kernel_degrees_", np.zeros(3)), "kernel_degrees_ has 0.0"),
-        ("t", lambda model: model.set_params(tail=None), "tail is None, but 't' was fitted"),
-        ("background", lambda model: np.put(model.background_weights_, 1, 2.0), "between 0 and 1"),
-    ],
-)
-def test_what_does_not_belong_together_is_not_saved(
-    tail: str, change: Any, message: str, tmp_path: Path
-) -> None:
-    model = fitted(tail=tail)
-    change(model)
-    with pytest.raises(ValueError, match=message):
-        model.save(tmp_path / "model.skmix")
 
 
 def test_new_rows_outside_of_the_box_are_background_in_the_composition_too() -> None:

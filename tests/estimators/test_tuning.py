@@ -235,7 +235,7 @@ def test_models_that_cannot_be_tuned_are_refused() -> None:
         SharedKernelClassifier().tune(X, y)
     for model, message in (
         (SharedKernelClassifier(feature_sets=[[0], [1]], random_state=0).fit(X, y), "2 feature sets"),
-        (fitted(priors=(1.0, 0.0)), "label of class prior zero, such as 'upper'"),
+        (fitted(priors=(1.0, 0.0)), "label whose class prior is zero, such as 'upper'"),
         (fitted("low_rank"), "type 'low_rank' cannot be tuned"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.cluster.hierarchy import fcluster, is_valid_linkage
 from scipy.integrate import quad
 from scipy.stats import norm
@@ -73,13 +73,6 @@ def test_kernels_without_mass_come_last() -> None:
     assert 1 in found[-1, :2]
     assert found[-1, 2] == 1.0
     assert np.all(np.isfinite(found))
-
-
-def test_one_kernel_has_no_merges() -> None:
-    found = merge(np.ones((4, 1)), np.ones(4))
-    assert found.shape == (0, 4)
-    assert below(found, 0.5) == 1
-    assert_array_equal(cut(found, 1), [0])
 
 
 def test_cuts_are_those_of_scipy() -> None:

@@ -184,7 +184,6 @@ def test_populations_have_names(merged: Populations) -> None:
     ("name", "change", "message"),
     [
         ("of_kernels", lambda a: a[:-1], "are not 9 whole numbers"),
-        ("of_kernels", lambda a: a + 0.0, "are not 9 whole numbers"),
         ("of_kernels", lambda a: a + 1, "are not numbered 0 to 2"),
         ("of_kernels", lambda a: np.roll(a, 1), "not those of the tree"),
         ("tree", lambda a: a[:-1], "no valid tree"),

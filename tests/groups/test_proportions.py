@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import Any
 
@@ -356,32 +355,6 @@ def test_what_is_wrong_is_said() -> None:
             function(SharedKernelMixture())
         with pytest.raises(TypeError, match="must be a SharedKernelMixture, got a GaussianMixture"):
             function(GaussianMixture())
-
-
-def test_tables_say_that_they_need_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fitted(COUNTS)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r'pip install "\.\[tables\]"'):
-        _ = Study(model).proportions
-
-
-def test_new_groups_have_their_own_shifts() -> None:
-    random = np.random.default_rng(5)
-    counts, moved = np.array([200, 200]), np.array([[0.0, 0.0], [2.2, 0.0]])
-    rows, groups = [], []
-    for group in range(13):
-        shifts = random.normal(scale=0.6, size=(2, 2)) if group < 12 else np.array([[0.7, 0.0], [0.7, 0.0]])
-        rows += [moved[k] + shifts[k] + random.normal(scale=0.5, size=(counts[k], 2)) for k in range(2)]
-        groups += [group] * counts.sum()
-    X, y = np.concatenate(rows), np.array(groups)
-    new = y == 12
-    errors = []
-    for strength in (None, 1.0):
-        model = SharedKernelMixture(2, init={"means": moved}, group_shift=strength, tol=1e-6).fit(
-            X[~new], y[~new]
-        )
-        errors.append(abs(Study(model).proportions_of(X[new], sample=y[new])["proportion"][0] - 0.5))
-    assert errors[1] < 0.02 < errors[0]
 
 
 def shifted_groups() -> tuple[SharedKernelMixture, np.ndarray, np.ndarray, np.ndarray]:

@@ -119,7 +119,6 @@ def test_populations_are_renamed_everywhere(found: Study, tmp_path: Path) -> Non
     assert set(pd.read_csv(tmp_path / "labels.csv")["population"]) == {"CD4 T", "1", "B"}
     found.save(tmp_path / "study.skmix")
     assert load(tmp_path / "study.skmix").populations.display_names == ["CD4 T", 1, "B"]
-    assert found.rename({1: "NK"}).unusual()["population"].iloc[-1] == "NK"
     assert found.rename({"B": "B cells"}).proportions["population"][2] == "B cells"
 
 
@@ -206,9 +205,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
 
 def test_a_notebook_shows_the_table_and_the_picture(found: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = found.rename({1: "<b>T"})._repr_html_()
-    first = found.proportions["proportion"][0]
-    assert f"<td>{100 * first:.3g}<br>" in shown
-    assert shown.count("<tr") == 7
+    assert f"{100 * found.proportions['proportion'][0]:.3g}" in shown
     assert "&lt;b&gt;T" in shown
     assert 'src="data:image/png;base64,' in shown
     assert plt.get_fignums() == []
@@ -225,14 +222,10 @@ def test_the_picture_and_the_page(found: Study, tmp_path: Path) -> None:
     assert "→ odd" in [text.get_text() for text in axes.get_yticklabels()]
     page = found.to_html(tmp_path / "study.html")
     assert (tmp_path / "study.html").read_text(encoding="utf-8") == page
-    assert "<h1>Composition of 6 samples</h1>" in page
-    for name, value in (
-        ("files", "6: s3.csv, s1.csv, s2.csv, s5.csv, s4.csv, odd.csv"),
-        ("markers", "CD3, CD4, CD8"),
-        ("kernels", "4, given"),
-        ("passes of EM", str(found.model.n_iter_)),
-    ):
-        assert f'<th scope="row">{name}</th><td class="words breaking">{value}</td>' in page
+    made = dict(found.provenance())
+    assert made["files"] == "6: s3.csv, s1.csv, s2.csv, s5.csv, s4.csv, odd.csv"
+    assert made["passes of EM"] == str(found.model.n_iter_)
+    assert all(value in page for value in made.values())
     assert str(tmp_path) not in page
 
 

@@ -231,10 +231,7 @@ NOT_A_MODEL = "is not a skmix model"
         (save({}, metadata={FORMAT: "[" * 100_000}), "damaged header"),
         (save({}, metadata=header(format="other")), "damaged header"),
         (save({}, metadata=header(version=True)), "damaged header"),
-        (
-            save({}, metadata=header(version=7, library="9.9")),
-            "version 7 of the format, written by skmix 9.9; this skmix reads up to version 1",
-        ),
+        (save({}, metadata=header(version=7, library="9.9")), "version 7 .* skmix 9.9; .* version 1"),
         (save({}, metadata=header(content=3, digest="0" * 64)), "digest"),
         (save({}, metadata={FORMAT: '{"format": "skmix", "version": 1, "content": NaN}'}), "digest"),
         (with_array(data_offsets=[0, 2**60]), "damaged"),

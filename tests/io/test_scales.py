@@ -137,9 +137,7 @@ def test_names_of_scales_are_read_whole() -> None:
     assert parse_scale("arcsinh") == parse_scale("arcsinh:") == ("arcsinh", 5.0)
     assert [parse_scale(name)[0] for name in ("logicle", "none")] == ["logicle", "none"]
     for name in ("log", "Arcsinh:5", "logicle:5", ""):
-        with pytest.raises(
-            ValueError, match=f"'{name}' is none of arcsinh, arcsinh:COFACTOR, logicle and none"
-        ):
+        with pytest.raises(ValueError, match=f"'{name}' is none of arcsinh"):
             parse_scale(name)
     for cofactor in ("0", "-1", "inf", "nan", "five"):
         with pytest.raises(ValueError, match=f"the cofactor '{cofactor}' is not a number above 0"):
@@ -167,10 +165,7 @@ def test_what_a_scale_was_fitted_to_is_checked_and_nothing_else_is_needed() -> N
         (Logicle(T=0.0), "T must be positive, got T=0"),
         (Logicle(W=[0.5, 2.3]), r"W must be from 0 to M / 2, got .*W=2.3.* for channel 1"),
         (Logicle(M=0.0, W=0.0), "M must be positive"),
-        (
-            Logicle(A=[0.0, 3.6]),
-            "A must be from -W to M - 2 W, got T=262144, W=0.5, M=4.5 and A=3.6 for channel 1",
-        ),
+        (Logicle(A=[0.0, 3.6]), "A must be from -W to M - 2 W, got .*A=3.6 for channel 1"),
     ],
 )
 def test_a_wrong_setting_is_refused(scale: Any, words: str) -> None:

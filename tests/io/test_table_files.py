@@ -215,10 +215,8 @@ def test_columns_of_a_model_are_read_as_it_knows_them(tmp_path: Path) -> None:
     # A category of the model is none of the usual words for a missing value, and no number.
     assert_array_equal(found[:, :4], [[1, 1, 0, 0], [0, 0, 1, 0], [nan] * 4, [nan] * 4])
     assert_array_equal(found[:, 4:], [[0, 1], [0, 2], [1, 3], [nan, 4]])
-    assert [str(note) for note in rows.remarks()] == [
-        "column 'level' has categories that the model does not know, in 1 rows: teal; "
-        "they count as missing values"
-    ]
+    (note,) = rows.remarks()
+    assert re.search("'level' .* in 1 rows: teal", str(note))
     path.write_text("a,code,level,country\n1,007,?,NA\n2,007,a,DE\n")
     assert_array_equal(next(open_rows(path).encoded(known).blocks()).X[:, 4], [0, 0])
     for column, value in (("a", "red"), ("a", "1,5")):
@@ -258,13 +256,8 @@ def test_the_most_that_are_categories() -> None:
 
 
 def test_files_have_the_categories_of_all_and_no_scale(tmp_path: Path) -> None:
-    texts = {
-        "1": "colour,a\nred,10\nblue,-20\n",
-        "2": "colour,a\nred,30\nteal,5\n",
-        "3": "colour,a\n,0\n",
-    }
-    for name, text in texts.items():
-        (tmp_path / f"{name}.csv").write_text(text)
+    for name, lines in {"1": "red,10\nblue,-20\n", "2": "red,30\nteal,5\n", "3": ",0\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"colour,a\n{lines}")
     rows = open_rows(tmp_path, transform="arcsinh:5")
     assert rows.feature_names == ["colour=blue", "colour=red", "colour=teal", "a"]
     codes = np.array([[0, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [nan] * 3])
@@ -284,12 +277,7 @@ def test_files_have_the_categories_of_all_and_no_scale(tmp_path: Path) -> None:
         ("a,b,\n1,2,3\n", {}, "column 3 has no name", ""),
         ("a,a\n1,2\n", {}, "two columns are called 'a'", "a"),
         ("a=x,a\n1,x\n2,y\n3,z\n", {}, "two features would have the same name", None),
-        (
-            "1,2\n3,x\n",
-            {"header": False},
-            "column 'column_2' holds numbers and text, .*'x' on line 2",
-            "column_2",
-        ),
+        ("1,2\n3,x\n", {"header": False}, "'column_2' holds numbers and text, .*'x' on line 2", "column_2"),
         ("a,b\n1\n", {}, "line 2 has 1 values, but the first line has 2", None),
         ('a,b\n"1\n",2\n\n1\n', {}, "line 5 has 1 values, but the first line has 2", None),
         ('a,b\n"1\n",2\n\n1,x\n', {}, "column 'b' holds numbers and text, such as 'x' on line 5", "b"),
@@ -313,16 +301,11 @@ def test_files_have_the_categories_of_all_and_no_scale(tmp_path: Path) -> None:
             (
                 f"a;b\n1;{value}\n2;7\n3;{value}\n",
                 {"decimal": mark},
-                f"column 'b' holds numbers and text, such as {re.escape(repr(value))} on line 2. Write .*use "
-                f".*text={{'decimal': '{other}'}}.*'missing': .*'categorical': ",
+                f"'b' holds numbers and text, such as {re.escape(repr(value))}.*'decimal': '{other}'",
                 "b",
             )
             for mark, other, values in (
-                (
-                    ".",
-                    ",",
-                    ("1,200.50", "$5", "-€ 5,5", "5%", "12.5 %", "1 200", "1’200.5", "12\u202f345,5", "1,5"),
-                ),
+                (".", ",", ("1,200.50", "$5", "-€ 5,5", "12.5 %", "1 200", "12\u202f345,5", "1,5")),
                 (",", ".", ("1.234", "1.234,5", "-2.", "1.234.567", "1.5e-3")),
             )
             for value in values
@@ -407,10 +390,7 @@ def test_the_most_labels_that_are_classes() -> None:
     for fine in (names[:20], names * 2, [1, 2, None], [True, False]):
         check_classes(np.array(fine, dtype=object), "y")
     for values, message in (
-        (
-            [f"{number}.5" for number in range(11)] * 2,
-            "11 different values in 22 rows, such as '0.5': too many",
-        ),
+        ([f"{number}.5" for number in range(11)] * 2, "11 different values in 22 rows, such as '0.5'"),
         ([*names, *names[:20], None], "21 different values in 41 rows, such as 'name 00': too many"),
         (["x", "x", None], "only the label 'x' in 3 rows"),
         ([1.0, 1.5], "the label 1.5, which is not a whole number"),
@@ -424,13 +404,8 @@ def test_labels_take_the_type_of_the_model() -> None:
         for values in (["2", "1"], [2, 1], [2.0, 1.0]):
             assert_array_equal(as_classes(values, classes), classes[::-1])
     trees = np.array(["ASH", "Oak", "oak"])
-    assert as_classes([" oak", "ASH", None, "Oak", "ash"], trees).tolist() == [
-        "oak",
-        "ASH",
-        None,
-        "Oak",
-        "ash",
-    ]
+    found = as_classes([" oak", "ASH", None, "Oak", "ash"], trees)
+    assert found.tolist() == ["oak", "ASH", None, "Oak", "ash"]
     assert as_classes(["TRUE", False], np.array([False, True])).tolist() == [True, False]
 
 
@@ -603,10 +578,7 @@ def test_written_tables_are_read_again_to_the_last_bit(tmp_path: Path, ending: s
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_digits_and_endings_of_written_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.BytesIO()
-    write_columns(stream, {"a": np.array([1 / 3, 1e-9])}, digits=3)
-    assert stream.getvalue() == b"a\n0.333\n1e-09\n"
+def test_cells_and_endings_of_written_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {
         "a": np.array([1234.5678, np.nan, 2.0]),
         "n": np.array([123456, 2, 3]),
@@ -614,19 +586,15 @@ def test_digits_and_endings_of_written_tables(tmp_path: Path, monkeypatch: pytes
         "truth": np.array([True, False, True]),
         "single": np.array([1 / 3, 2.0, 1e9], dtype=np.float32),
     }
-    for digits, first in (
-        (2, "1.2e+03,123456,x,True,0.33"),
-        (None, "1234.5678,123456,x,True,0.3333333432674408"),
-    ):
-        write_columns(stream := io.BytesIO(), columns, digits=digits)
-        written = stream.getvalue().decode().splitlines()
-        assert written[:2] == ["a,n,kind,truth,single", first]
-        # A stream stays open, and rows may be written in several parts.
-        monkeypatch.setattr("skmix.io.writing._BATCH_ROWS", 2)
-        write_columns(stream, columns, digits=digits)
-        assert stream.getvalue().decode().splitlines() == 2 * written
+    write_columns(stream := io.BytesIO(), columns)
+    written = stream.getvalue().decode().splitlines()
+    assert written[:2] == ["a,n,kind,truth,single", "1234.5678,123456,x,True,0.3333333432674408"]
+    # A stream stays open, and rows may be written in several parts.
+    monkeypatch.setattr("skmix.io.writing._BATCH_ROWS", 2)
+    write_columns(stream, columns)
+    assert stream.getvalue().decode().splitlines() == 2 * written
     assert written[2] == ",2,,False,2.0"
-    write_columns(tmp_path / "T.PARQUET", {"a": columns["a"]}, digits=2)
+    write_columns(tmp_path / "T.PARQUET", {"a": columns["a"]})
     assert_array_equal(read(tmp_path / "T.PARQUET").X[:, 0], columns["a"])
     (tmp_path / "T.PARQUET").unlink()
     with pytest.raises(ValueError, match=r"table\.xls: the name of a table must end in \.csv"):

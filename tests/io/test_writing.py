@@ -80,17 +80,6 @@ def test_what_is_not_a_regular_file_is_written_to(tmp_path: Path) -> None:
         os.close(reading)
 
 
-def test_open_streams_are_written_to() -> None:
-    reading, writing = os.pipe()
-    try:
-        with replacing(f"/dev/fd/{writing}") as file:
-            file.write(b"new")
-        assert os.read(reading, 10) == b"new"
-    finally:
-        os.close(reading)
-        os.close(writing)
-
-
 def test_a_file_that_is_open_as_a_stream_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     """As when the output of a command goes into a file."""
     handle = os.open(tmp_path / "output.txt", os.O_RDWR | os.O_CREAT)

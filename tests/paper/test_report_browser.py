@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browsing import PHONE, WIDE, choose, fits, visit, wait_for
+from browsing import PHONE, WIDE, choose, fetched, fits, visit, wait_for
 from synthetic import LEVELS, synthetic_results
 
 DRAWING = "const svg = document.querySelector('#explorer-plot svg'); return svg && svg.innerHTML"
@@ -24,12 +23,6 @@ def explored(chromium: Any, page: Path) -> Any:
     return chromium
 
 
-def offered(browser: Any, control: str) -> list[str]:
-    return browser.execute_script(
-        "return [...document.getElementById(arguments[0]).options].map((o) => o.value)", control
-    )
-
-
 @pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     chromium: Any, page: Path, size: tuple[int, int], scheme: str
@@ -37,14 +30,7 @@ def test_the_page_loads_without_errors_fetches_nothing_and_fits(
     browser = chromium
     visit(browser, page, size, scheme)
     assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    wanted = [
-        message["params"]["request"]["url"]
-        for message in messages
-        if message["method"] == "Network.requestWillBeSent"
-    ]
-    assert page.as_uri() in wanted
-    assert [url for url in wanted if url != page.as_uri() and not url.startswith("data:")] == []
+    assert fetched(browser) == []
     assert fits(browser, size)
     # Every chart is there: ten distributions, four sweeps, ten pairs of matrices, an explorer.
     for selector, count in {
@@ -85,20 +71,6 @@ def test_every_control_of_the_explorer_changes_the_drawing(chromium: Any, page: 
         before = wait_for(browser, DRAWING)
         choose(browser, control, value)
         assert wait_for(browser, DRAWING) != before, (control, value)
-    assert browser.get_log("browser") == []
-
-
-def test_the_explorer_offers_planes_within_a_feature_set_only(explored: Any) -> None:
-    browser = explored
-    choose(browser, "explore-variant", "2Dx3D")
-    assert offered(browser, "explore-across") == ["pca 4", "pca 5", "q2", "q3", "q4"]
-    choose(browser, "explore-across", "pca 4")
-    assert offered(browser, "explore-up") == ["pca 5", "density"]
-    choose(browser, "explore-variant", "3x1D")
-    for feature in ("q2", "q3", "q4"):
-        choose(browser, "explore-across", feature)
-        assert offered(browser, "explore-up") == ["density"]
-        assert len(outlines(browser)) == 10
     assert browser.get_log("browser") == []
 
 

@@ -7,18 +7,19 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.patches import Ellipse
+from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose, assert_array_equal
 from synthetic import make_run, synthetic_results
 
-from skmix.paper import run_illustration
+from skmix.paper import LIT_SEGMENTS, run_illustration, sample_points
+from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_segments
 from skmix.paper.figures import (
     paper_figures,
     plot_accuracy_against_kernels,
     plot_accuracy_distribution,
     plot_illustration,
 )
-from skmix.paper.records import Runs
+from skmix.paper.records import Runs, StudyData
 from skmix.paper.variants import FEATURES, METHODS, SWEEP_KERNELS, VARIANTS
 
 RESULTS = synthetic_results()
@@ -66,37 +67,13 @@ def test_accuracy_against_kernels_leaves_lost_runs_out() -> None:
         plot_accuracy_against_kernels([make_run()])
 
 
-@pytest.mark.slow
-def test_the_figures_of_the_paper() -> None:
-    figures = paper_figures(RESULTS)
-    assert list(figures) == [
-        "fig1_segments",
-        "fig2_points_d1",
-        "fig3_points_d2",
-        "fig4_images",
-        "fig5_pca_features",
-        *(f"projections_4D_class-wise_class{digit}" for digit in range(10)),
-        *(f"projections_6D_class-wise_class{digit}" for digit in range(10)),
-        "accuracy_distribution",
-        "accuracy_against_kernels",
+def test_figures_show_the_data_and_runs_of_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(paper_figures(RESULTS)) == [
+        *("fig1_segments", "fig2_points_d1", "fig3_points_d2", "fig4_images", "fig5_pca_features"),
+        *(f"projections_{name}_class-wise_class{digit}" for name in ("4D", "6D") for digit in range(10)),
+        *("accuracy_distribution", "accuracy_against_kernels"),
         *(f"confusion_{variant.name}" for variant in VARIANTS),
     ]
-    for name, n_panels in {"fig3_points_d2": 10, "projections_6D_class-wise_class3": 15}.items():
-        assert len(figures[name]().axes) == n_panels
-    # Figures are not left with pyplot, which would keep all in memory.
-    assert plt.get_fignums() == []
-    # A study of a few runs gives the figures it can.
-    few = replace(
-        RESULTS,
-        runs=tuple(run for run in RESULTS.runs if run.variant == "4D" and run.method == "robust"),
-        best={("4D", "robust"): RESULTS.best["4D", "robust"]},
-    )
-    assert list(paper_figures(few))[5:] == ["accuracy_distribution", "confusion_4D"]
-
-
-def test_figures_show_the_data_and_runs_of_the_study(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setattr("skmix.paper.figures._IMAGES_OF_A_DIGIT", 3)
     monkeypatch.setattr("skmix.paper.figures._ROWS_OF_A_CLASS", 5)
     monkeypatch.setattr("skmix.paper.figures.SWEEP_RUNS", 5)
@@ -123,6 +100,8 @@ def test_figures_show_the_data_and_runs_of_the_study(
         columns = [FEATURES.index(name) for name in ("q2", "q3")]
         (beneath,) = figure.axes[0].get_lines()
         assert_array_equal(np.column_stack(beneath.get_data()), rows[:, columns])
+    # Figures are not left with pyplot, which would keep all in memory.
+    assert plt.get_fignums() == []
     (panel,) = figures["confusion_3D"]().axes
     run = best["3D", "robust"].run
     assert panel.texts[0].get_text() == str(run.confusion[0, 0])
@@ -150,3 +129,52 @@ def test_illustration_has_an_overview_and_a_panel_for_each_class() -> None:
     variances = np.linalg.eigvalsh(np.concatenate([model.covariances_, example.covariances]))
     assert_allclose(widths, np.concatenate([2.0 * np.sqrt(variances), 4.0 * np.sqrt(variances)]))
     assert plt.get_fignums() == []
+
+
+# ---------------------------------------------------------------- digits
+
+
+def test_segments_are_numbered_where_they_lie() -> None:
+    axes = plot_segments(half_length=3.0, half_width=1.0)
+    boxes = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    numbers = {text.get_text(): text.xy for text in axes.texts if text.get_text().isdigit()}
+    assert (numbers["6"], numbers["2"]) == ((0.0, 8.0), (4.0, -4.0))
+    for number, box in zip("1234567", boxes, strict=True):
+        assert_allclose(box.get_center(), numbers[number])
+        lies = number in "367"
+        assert (box.get_width(), box.get_height()) == ((6.0, 2.0) if lies else (2.0, 6.0))
+
+
+def test_points_come_with_three_sigma_ellipses() -> None:
+    axes = plot_digit_points(1.0, 0.2, random_state=3)
+    points, index = sample_points(range(10), half_length=1.0, half_width=0.2, random_state=3)
+    for digit, panel in enumerate(axes):
+        (cloud,) = panel.get_lines()
+        assert_array_equal(np.column_stack(cloud.get_data()), points[index == digit])
+        drawn = [patch for patch in panel.patches if isinstance(patch, Ellipse)]
+        assert len(drawn) == len(LIT_SEGMENTS[digit])
+        # Three standard deviations either way, of variances 1.2 · 1 and 1.2 · 0.2.
+        expected = sorted([6.0 * np.sqrt(1.2), 6.0 * np.sqrt(0.24)])
+        for ellipse in drawn:
+            assert_allclose(sorted([ellipse.width, ellipse.height]), expected)
+
+
+def test_a_sheet_has_every_image_in_its_place(data: StudyData) -> None:
+    images, labels = data.train_images[::6], data.train_labels[::6]
+    axes = plot_digits(images, labels, n_columns=5)
+    (sheet,) = (np.asarray(image.get_array().filled(np.nan)) for image in axes.get_images())
+    assert sheet.shape == (10 * 30 - 2, 5 * 30 - 2)
+    for position, image in enumerate(images):
+        top, left = 30 * (position // 5), 30 * (position % 5)
+        assert_allclose(sheet[top : top + 28, left : left + 28], image / 255)
+    assert [text.get_text() for text in axes.get_yticklabels()] == [str(digit) for digit in range(10)]
+    # A label of several lines is written once.
+    names = plot_digits(data.train_images[:90], data.train_labels[:90], n_columns=10).get_yticklabels()
+    assert [text.get_text() for text in names] == ["0", "1", "2"]
+
+
+def test_images_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"images must have shape .* got \(2, 5\)"):
+        plot_digits(np.ones((2, 5)))
+    with pytest.raises(ValueError, match=r"there are 3 images but labels of shape \(2,\)"):
+        plot_digits(np.ones((3, 4)), [1, 2])

@@ -22,7 +22,7 @@ from skmix import (
 )
 from skmix.report import Evaluation, describe, evaluate
 from skmix.report._predictions import predict_columns
-from skmix.report.description import serving, settings_of, traits
+from skmix.report.description import settings_of, traits
 from skmix.report.evaluation import evaluation_data
 
 X, CODES = load_iris(return_X_y=True)
@@ -223,18 +223,15 @@ def test_kernels_that_serve_several_classes_are_counted() -> None:
         rows = np.concatenate([X[:50], X[:50]]) + shift * two[:, None]
         found = describe(SharedKernelMixture(2, random_state=0).fit(rows, two))
         assert [group["n_shared"] for group in found["feature_sets"]] == [n_shared]
-    assert serving([3, 2], [0, 0]) == "each of one class"
-    assert serving([3, 2], [2, 1]) == "3 of which serve more than one class"
 
 
 def test_tails_and_shifts_are_described() -> None:
     model = SharedKernelMixture(2, random_state=0).fit(X)
     assert traits(describe(model)) == []
     model.kernel_degrees_, model.background_weights_ = np.array([3.0, 8.5]), np.array([0.02])
-    assert traits(describe(model)) == [
-        ("kernels", "Student’s t, 3 to 8.5 degrees of freedom"),
-        ("background", "2 % of the rows of each class"),
-    ]
+    (_, degrees), (_, background) = traits(describe(model))
+    assert "3 to 8.5" in degrees
+    assert "2 %" in background
     shifted = SharedKernelMixture(2, group_shift=7.0, random_state=0).fit(X, CODES)
     assert [name for name, _ in traits(describe(shifted))] == ["shifts"]
 
@@ -254,13 +251,9 @@ def test_transformed_features_are_counted_and_named(model: SharedKernelClassifie
         assert described["features"] == ["feature 0", "feature 1"]
 
 
-def test_settings_are_those_that_differ_and_short() -> None:
-    settings = settings_of(SharedKernelMixture(init={"means": np.zeros((20, 9))}, tol=np.inf, max_iter=7))
-    assert settings.keys() == {"init", "tol", "max_iter"}
-    assert (settings["tol"], settings["max_iter"]) == ("inf", 7)
-    assert len(settings["init"]) == 80
-    search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=7), time_limit=3)
-    assert settings_of(search) == {"estimator__max_iter": 7, "time_limit": 3}
+def test_settings_are_those_that_differ_from_the_defaults() -> None:
+    search = SharedKernelClassifierCV(SharedKernelClassifier(max_iter=7, tol=np.inf), time_limit=3)
+    assert settings_of(search) == {"estimator__max_iter": 7, "estimator__tol": "inf", "time_limit": 3}
 
 
 def test_defaults_are_as_documented() -> None:

@@ -33,8 +33,6 @@ _OPTIONS = {
     "columns": "--markers",
     "covariance_type": "--covariance",
     "label": "--sample",
-    "max_iter": "--max-passes",
-    "n_init": "--starts",
     "n_jobs": "--jobs",
     "n_kernels": "--kernels",
     "n_populations": "--populations",
@@ -154,10 +152,9 @@ def guarded(
     """Turn errors into a one-line message and an exit code, and warnings into notes."""
     _notes.clear()
     with warnings.catch_warnings():
-        # Show warnings to users only. Columns were matched by name, so models get arrays without names.
+        # Show only warnings that are meant for users.
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
-        warnings.filterwarnings("ignore", message="X does not have valid feature names")
         warnings.showwarning = lambda message, *_, **__: note(in_options(message))
         try:
             yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import inspect
-import math
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -28,53 +27,42 @@ def _some_jobs(jobs: int | None) -> int | None:
     return jobs
 
 
+def file(*names: str, help: str, **settings: Any) -> Any:
+    """Return an option that names a file to write."""
+    return typer.Option(*names, metavar="FILE", help=help, callback=or_standard, **settings)
+
+
 Data = Annotated[
     str,
     typer.Argument(
-        metavar="DATA",
-        help="Table with a line of names: CSV, TSV (.gz too), Parquet, .npy, FCS; - is standard input.",
+        metavar="DATA", help="Table: CSV, TSV (.gz too), Parquet, .npy or FCS; - is standard input."
     ),
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Model file, as skmix fit writes it.")]
-Target = Annotated[
-    str | None,
-    typer.Option("--target", "-t", metavar="COLUMN", help="Column of labels; by default the one of the fit."),
-]
 Drop = Annotated[
     list[str] | None,
     typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be given several times."),
 ]
 Out = Annotated[
     str,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="FILE",
-        help="Where to: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output.",
-        callback=or_standard,
+    file(
+        "--out", "-o", help="Table to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output."
     ),
 ]
-Digits = Annotated[
-    int | None, typer.Option("--digits", help="Significant digits of numbers in text; by default all.", min=1)
-]
-Html = Annotated[
-    str | None,
-    typer.Option("--html", metavar="FILE", help="Write a page to open in a browser.", callback=or_standard),
-]
+Html = Annotated[str | None, file("--html", help="Write a page to open in a browser.")]
 Compensate = Annotated[
     bool | None,
     typer.Option(
         "--compensate/--no-compensate",
         metavar="",
-        help="Compensate FCS files for spill-over, each by its own matrix; by default if they have one.",
+        help="Compensate FCS files for spill-over; by default if they have a matrix.",
     ),
 ]
 Transform = Annotated[
     str | None,
     typer.Option(
         metavar="arcsinh[:COFACTOR]|logicle|none",
-        help="Scale of the values; by default arcsinh:150 for FCS files, and none for others. Customary for "
-        "mass cytometry is arcsinh:5.",
+        help="Scale of the values; by default arcsinh:150 for FCS files (mass cytometry: arcsinh:5).",
     ),
 ]
 Jobs = Annotated[
@@ -97,24 +85,6 @@ def parse_names(option: str, given: str) -> list[str]:
     if not names:
         refuse(option, f"{given!r} names nothing.")
     return names
-
-
-def parse_priors(given: str | None, labels: list[str]) -> list[float] | str | None:
-    """Return the prior of each class, given ``uniform`` or all of them, such as ``yes=0.1,no=0.9``."""
-    if given is None or given == "uniform":
-        return given
-    priors = {}
-    for part in given.split(","):
-        label, _, number = part.rpartition("=")
-        try:
-            priors[label.strip()] = float(number)
-        except ValueError:
-            priors[label.strip()] = math.nan
-        if not 0 <= priors[label.strip()] < math.inf:
-            refuse("--priors", f"{part!r} is not of the form label=number, with a number of at least 0.")
-    if sorted(priors) != sorted(labels):
-        refuse("--priors", f"name each class once: {', '.join(labels[:20])}; got {', '.join(priors)}.")
-    return [priors[label] for label in labels]
 
 
 def with_text(command: Callable[..., None]) -> Callable[..., None]:
@@ -144,23 +114,21 @@ def _text(
     sep: Annotated[
         str | None,
         typer.Option(
-            metavar="CHARACTER", help="What separates columns, or tab or space; by default found out."
+            metavar="CHARACTER", help="Separator of columns, also tab or space; by default detected."
         ),
     ] = None,
     decimal: Annotated[
-        Literal[".", ","], typer.Option(metavar="CHARACTER", help="What is before decimals: . or ,")
+        Literal[".", ","], typer.Option(metavar="CHARACTER", help="Decimal mark: . or ,")
     ] = ".",
     encoding: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Encoding of the text, such as latin-1; by default UTF-8."),
+        str | None, typer.Option(metavar="NAME", help="Encoding, such as latin-1; by default UTF-8.")
     ] = None,
     missing: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TOKEN",
-            help="Word or number for a missing value, beside empty cells and the usual words (NA, N/A, NaN, "
-            "null, None, ? ...); may be given several times. '' leaves the usual words out: they may be "
-            "classes.",
+            help="Word or number for a missing value, beside empty cells, NA, null, ? and the like; may be "
+            "given several times. With '', only empty cells are missing.",
         ),
     ] = None,
 ) -> dict[str, Any]:

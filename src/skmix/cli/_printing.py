@@ -140,12 +140,6 @@ def print_fit(outcome: dict[str, Any], *, err: bool) -> None:
         lines.append(
             f"{100 * outcome['training_accuracy']:.1f} % of the training rows are classified correctly"
         )
-    if outcome["held_out"] is not None:
-        held = outcome["held_out"]
-        lines.append(
-            f"{100 * held['accuracy']:.1f} % of {count(held['n_rows'])} held-out rows, "
-            f"log-loss {held['log_loss']:.3f}, calibration error {held['calibration_error']:.3f}"
-        )
     if outcome["folds"] is not None:
         shares = [100 * share for share in outcome["folds"]["by_fold"]]
         lines.append(

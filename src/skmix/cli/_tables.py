@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -17,18 +17,20 @@ from numpy.typing import NDArray
 
 from skmix.cli._common import BAD_INPUT, STANDARD, WRONG_USE, failing, in_options, note, stop
 from skmix.cli._progress import Watch
-from skmix.engine.compute.blocks import Block, is_missing
-from skmix.estimators.rows import with_features_of
+from skmix.engine.compute.blocks import is_missing
+from skmix.estimators.rows import PreparedRows, read_into_memory, with_features_of
 from skmix.groups import Study, load
 from skmix.io import ColumnError, Source, open_rows, replacing, writable_folder, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
-from skmix.io.labels import as_classes, as_integers, check_classes, code_labels, number_labels
+from skmix.io.labels import as_classes, as_integers, check_classes, code_labels, number_labels, typed
 from skmix.io.preparation import scale_in_words
 from skmix.io.remarks import column_remarks
-from skmix.io.sources import labels_in
 from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
 from skmix.io.writing import check_writable, is_device
 from skmix.report._predictions import target_of
+
+Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
+"""Rows for an estimator, their labels (n,), None for a row without one, and their weights (n,)."""
 
 
 @contextmanager
@@ -68,8 +70,8 @@ def read_to_fit(
     unlabelled: str,
     text: dict[str, Any],
     preparation: dict[str, Any],
-) -> tuple[Source, Block]:
-    """Read a table for a fit; return how its rows were opened, and all rows that have a weight.
+) -> Labelled:
+    """Read a table for a fit; return the rows that have a weight, their labels and their weights.
 
     Note which columns are encoded, on which scale values are, and which columns may be no measurements.
     """
@@ -93,11 +95,10 @@ def read_to_fit(
             raise ValueError(f"no column is left as a feature; the table has {listed(present)}.")
         source = _with_roles(source.select(features), target, weight)
         reader = _reader(source)
-        rows = _gathered(source)
-        names, numeric = source.feature_names or [], reader.numeric or [True] * source.n_features
-        remarks = column_remarks(
-            rows.X[:, numeric], [n for n, own in zip(names, numeric, strict=True) if own]
-        )
+        rows, y, weights = read_into_memory(source)
+        numeric = np.flatnonzero(reader.numeric or [True] * source.n_features)
+        names = source.feature_names or []
+        remarks = column_remarks(rows.X[:, numeric], [names[feature] for feature in numeric])
     kinds = kinds_of(source)
     for each in without_constants(reader.inferred_kinds)[1] if isinstance(reader, TableReader) else ():
         note(f"{in_options(each)}.")
@@ -113,16 +114,17 @@ def read_to_fit(
             f"without --target, all columns are features. If {coded[-1]!r} is the column of labels, use "
             f"--target {coded[-1]!r}."
         )
-    return source, _training_rows(rows, target, unlabelled)
+    return _training_rows((rows, y, weights), target, unlabelled)
 
 
-def _training_rows(rows: Block, target: str | None, unlabelled: str) -> Block:
-    """Return the rows (n, M) to fit; none has a weight of 0.
+def _training_rows(rows: Labelled, target: str | None, unlabelled: str) -> Labelled:
+    """Return the rows to fit; none has a weight of 0.
 
     The number −1 marks rows without a label, as in Python, unless empty cells do. Where it may also be a
     class, which Python refuses, the labels become text.
     """
-    y, taken = rows.y, np.ones(len(rows.X), dtype=np.bool_) if rows.weights is None else rows.weights > 0.0
+    X, y, weights = rows
+    taken = np.ones(len(X), dtype=np.bool_) if weights is None else weights > 0.0
     if target is not None and y is not None:
         check_classes(y, target)
         known = ~is_missing(y)
@@ -142,10 +144,8 @@ def _training_rows(rows: Block, target: str | None, unlabelled: str) -> Block:
         elif n_missing:
             y = y.astype(object)
             y[~known] = None
-    X, y, weights = (None if each is None else each[taken] for each in (rows.X, y, rows.weights))
-    if y is not None and unlabelled == "drop":
-        y = np.array(y.tolist())
-    return Block(cast(NDArray[Any], X), y, weights)
+    y, weights = (None if each is None else each[taken] for each in (y, weights))
+    return X[taken], y if y is None or is_missing(y).any() else typed(y), weights
 
 
 def read_for(
@@ -158,10 +158,11 @@ def read_for(
     weight: str | None = None,
     drop: Collection[str] = (),
     keep: Sequence[str] = (),
-) -> tuple[Block, dict[str, NDArray[Any]]]:
-    """Read the features of a model from a table, by name, and columns to keep; the model prepares them.
+) -> tuple[Labelled, dict[str, NDArray[Any]]]:
+    """Return the features of a model in a table, prepared as the model does, and the columns to `keep`.
 
-    A column that the table lacks is missing in all rows; a table without rows gives none.
+    Columns are matched by name. One that the table lacks is missing in all rows. Labels and weights are those
+    of the columns `target` and `weight`.
     """
     columns = columns_of(model)
     coded = [name for name, kind in columns.items() if kind is not None]
@@ -181,13 +182,13 @@ def read_for(
             source = _with_columns(source, columns, [name for name in present if name not in aside])
             kept = {name: np.array(_column(source, name), dtype=object) for name in keep}
             source = with_features_of(model, _with_roles(source, target, weight))
-            rows = _gathered(source)
+            rows = read_into_memory(source)
             for each in source.remarks():
                 note(f"{in_options(each)}.")
             return rows, kept
     except NoRowsError:
-        empty = np.empty((0, model.n_features_in_))
-        return Block(empty, np.empty(0)), {name: np.empty(0, dtype=object) for name in keep}
+        none = PreparedRows(np.empty((0, model.n_features_in_)), None, None)
+        return (none, np.empty(0), None), {name: np.empty(0, dtype=object) for name in keep}
 
 
 def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence[str]) -> Source:
@@ -217,22 +218,21 @@ def _with_columns(source: Source, columns: Mapping[str, Kind], present: Sequence
 
 def read_labelled(
     watch: Watch, model: Any, data: str, text: dict[str, Any], target: str | None, **roles: Any
-) -> Block:
-    """Read the rows that have a label, their labels as the model's classes, and their weights."""
+) -> Labelled:
+    """Return the rows of a table that have a label, their labels as classes of the model, and weights."""
     column = target or target_of(model)
     if not column:
         stop("the model has no target column. Name the column of labels with --target COLUMN.", WRONG_USE)
-    rows, _ = read_for(watch, model, data, text, target=column, **roles)
-    assert rows.y is not None
-    labels = as_classes(rows.y.tolist(), model.classes_)
+    (rows, y, weights), _ = read_for(watch, model, data, text, target=column, **roles)
+    assert y is not None
+    labels = as_classes(y.tolist(), model.classes_)
     codes = code_labels(labels, model.classes_, len(labels), unlabelled=True, name=f"column {column!r}")
     known = codes >= 0
     if not known.any():
         stop(f"column {column!r} has no label in {len(known)} rows.", BAD_INPUT)
     if not known.all():
         note(f"{np.count_nonzero(~known)} of {len(known)} rows have no label in {column!r} and are left out.")
-    weights = None if rows.weights is None else rows.weights[known]
-    return Block(rows.X[known], model.classes_[codes[known]], weights)
+    return rows[known], model.classes_[codes[known]], None if weights is None else weights[known]
 
 
 # ---------------------------------------------------------------- opened tables
@@ -279,20 +279,6 @@ def _with_roles(source: Source, target: str | None, weight: str | None) -> Sourc
     if weight is not None:
         source = source.weighted(weight if is_table else np.array(_column(source, weight)))
     return source
-
-
-def _gathered(source: Source) -> Block:
-    """Return all rows (n, M) in memory, with their labels (n,) and weights (n,) if they have any."""
-    with closing(source.blocks()) as blocks:
-        found = list(blocks)
-    y = [labels_in(block) for block in found if block.y is not None]
-    weights = [block.weights for block in found if block.weights is not None]
-    X = np.concatenate([block.X for block in found]).astype(np.float64, copy=False)
-    for row, feature in np.argwhere(np.isinf(X))[:1]:
-        name = (source.feature_names or [])[feature]
-        problem = f"column {name!r} is infinite in row {row + 1}; leave unknown values empty."
-        raise ColumnError(problem, column=name, is_feature=True)
-    return Block(X, np.concatenate(y) if y else None, np.concatenate(weights) if weights else None)
 
 
 def _check_present(present: Sequence[str], wanted: Sequence[str]) -> None:
@@ -373,10 +359,10 @@ def check_place(
             writable_folder(folder)
 
 
-def write_table(out: str, columns: Mapping[str, NDArray[Any]], digits: int | None = None) -> None:
+def write_table(out: str, columns: Mapping[str, NDArray[Any]]) -> None:
     """Write columns into a file, or as CSV to standard output."""
     with failing(f"cannot write {out}"):
-        write_columns(_standard_output() if out == STANDARD else out, columns, digits=digits)
+        write_columns(_standard_output() if out == STANDARD else out, columns)
 
 
 def write_model(out: str, model: Any) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _of_files = partial(typer.Option, rich_help_panel="The files")
 _of_model = partial(typer.Option, rich_help_panel="The model")
-_of_output = partial(typer.Option, rich_help_panel="The output", callback=options.or_standard)
+_output = partial(options.file, rich_help_panel="The output")
 
 
 @cli.app.command(
@@ -35,66 +35,43 @@ def compose(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES",
-            help="Samples, one file each: FCS, CSV, TSV, Parquet or .npy; or a folder or pattern of them.",
+            metavar="FILES", help="Samples, one file each: tables or FCS; or a folder or pattern."
         ),
     ],
     model: Annotated[
-        str | None,
-        _of_model(metavar="MODEL", help="Find the populations of this model in new samples; it stays."),
+        str | None, _of_model(metavar="MODEL", help="Find the populations of this model in new samples.")
     ] = None,
     sample: Annotated[
-        str | None,
-        _of_files(metavar="COLUMN", help="Samples are in this column of one table, and not a file each."),
+        str | None, _of_files(metavar="COLUMN", help="Column of samples in one table, instead of files.")
     ] = None,
     markers: Annotated[
         str | None,
-        _of_files(
-            metavar="A,B,...",
-            help="Columns to use, or channels of FCS files by name or marker; by default all but Time.",
-        ),
+        _of_files(metavar="A,B,...", help="Columns, or channels by name or marker; by default all but Time."),
     ] = None,
     compensate: options.Compensate = None,
     transform: options.Transform = None,
     *,
     text: dict[str, Any],
     kernels: Annotated[
-        str,
-        _of_model(
-            metavar="auto|N", help="Number of Gaussian kernels that all samples share; auto chooses it."
-        ),
+        str, _of_model(metavar="auto|N", help="Number of Gaussian kernels that all samples share.")
     ] = "auto",
     criterion: Annotated[
         Literal["bic", "stability"] | None,
-        _of_model(
-            help="What chooses the number of kernels: BIC, the default, or how stable they are as clusters."
-        ),
+        _of_model(help="What chooses the number of kernels: BIC, the default, or stability as clusters."),
     ] = None,
     populations: Annotated[
-        str,
-        _of_model(metavar="auto|N", help="Number of populations into which kernels that overlap are merged."),
+        str, _of_model(metavar="auto|N", help="Number of populations that kernels are merged into.")
     ] = "auto",
     prior: Annotated[
         Literal["hierarchical", "none"] | None,
-        _of_model(
-            help="With the hierarchical prior, samples of few cells borrow from the others, which helps "
-            "where kernels are apart; none by default."
-        ),
+        _of_model(help="With hierarchical, samples of few cells borrow from the others; by default none."),
     ] = None,
-    out: Annotated[
-        str | None,
-        _of_output("--out", "-o", metavar="FILE", help="Study to write; by default model.skmix."),
-    ] = None,
+    out: Annotated[str | None, _output("--out", "-o", help="Study to write; by default model.skmix.")] = None,
     table: Annotated[
         str | None,
-        _of_output(
-            metavar="FILE",
-            help="Proportions to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output.",
-        ),
+        _output(help="Proportions to write: .csv, .tsv (.gz too) or .parquet; - is CSV on standard output."),
     ] = None,
-    html: Annotated[
-        str | None, _of_output(metavar="FILE", help="Page to write, for a browser and for colleagues.")
-    ] = None,
+    html: Annotated[str | None, _output(help="Page to write, for a browser and for colleagues.")] = None,
     jobs: options.Jobs = None,
     device: Annotated[
         str | None, typer.Option(metavar="DEVICE", help="PyTorch device for the fit, such as cuda.")
@@ -105,7 +82,7 @@ def compose(
     """Find the populations that samples share, and their proportions in each sample.
 
     Each file is a sample, named after it. All samples share Gaussian kernels, in
-    other proportions; kernels that overlap are merged into populations. The
+    different proportions; kernels that overlap are merged into populations. The
     table has a line for each sample and population: its proportion, a 95 %
     interval, and the number of cells of the sample. Populations are numbered
     from 0, the largest first.
@@ -123,10 +100,7 @@ def compose(
     if n_kernels is not None and criterion is not None:
         cli.stop("--criterion chooses the number of kernels, but --kernels gives it.", cli.WRONG_USE)
     names = None if markers is None else options.parse_names("--markers", markers)
-    reading = options.parse_preparation(compensate, transform) | {
-        "sample": sample,
-        "text": text,
-    }
+    reading = options.parse_preparation(compensate, transform) | {"sample": sample, "text": text}
     of_fit = {
         "-o": out,
         "--kernels": n_kernels,

@@ -17,7 +17,7 @@ from skmix.cli._progress import watching
     epilog=cli.examples(
         "skmix predict flowers.skmix new.csv -o predictions.csv",
         "skmix predict flowers.skmix new.parquet --keep id -o predictions.parquet",
-        "cat new.csv | skmix predict flowers.skmix - --digits 3",
+        "cat new.csv | skmix predict flowers.skmix -",
     )
 )
 @options.with_text
@@ -32,18 +32,15 @@ def predict(
     drop: options.Drop = None,
     *,
     text: dict[str, Any],
-    digits: options.Digits = None,
     as_json: options.Json = False,
 ) -> None:
     """Predict the class of every row of a table.
 
-    Writes a row for each: label, the probability of each class (p_...), the
-    log-density, and outlier, 1 if the row is unlike the training rows. For a
-    model without classes, the kernel replaces the label.
-    Columns are matched by name, in any order; other columns are ignored. A
-    column that DATA lacks, and a category that the model does not know, are
-    missing values. A table without rows gives one without rows.
-    With --json, prints a summary once the file is written.
+    Writes for each row the label, the probability of each class (p_...), the
+    log-density, and outlier: 1 if the row is unlike the training rows. For a
+    mixture, the kernel replaces the label. Columns are matched by name; other
+    columns are ignored. A column that DATA lacks, and a category that the
+    model does not know, are missing values.
     """
     import numpy as np
 
@@ -55,17 +52,17 @@ def predict(
     with cli.guarded(), watching() as watch:
         found = tables.load_any(model)
         fitted = found.model if isinstance(found, Study) else found
-        rows, kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
+        (rows, _, _), kept = tables.read_for(watch, fitted, data, text, drop=drop or (), keep=keep or ())
         with watch.steps("predicting", None) as report:
-            predicted = predict_columns(fitted, rows.X, lambda share: report(share=share))
+            predicted = predict_columns(fitted, rows, lambda share: report(share=share))
         if isinstance(found, Study) and found.populations is not None:
-            own = found.populations.predict(fitted, rows.X) if len(rows.X) else np.empty(0, dtype=np.int64)
+            own = found.populations.predict(fitted, rows) if len(rows) else np.empty(0, dtype=np.int64)
             predicted = {"kernel": predicted.pop("kernel"), "population": own, **predicted}
         twice = sorted(set(kept) & set(predicted))
         if twice:
             cli.stop(f"--keep {twice[0]}: the predictions already have a column of that name.", cli.WRONG_USE)
-        tables.write_table(out, {**kept, **predicted}, digits)
-    n_rows, n_outliers = len(rows.X), int(predicted["outlier"].sum())
+        tables.write_table(out, {**kept, **predicted})
+    n_rows, n_outliers = len(rows), int(predicted["outlier"].sum())
     if as_json:
         first = next(iter(predicted))
         found, counts = np.unique(predicted[first], return_counts=True)
@@ -78,29 +75,24 @@ def predict(
 @cli.app.command(
     epilog=cli.examples(
         "skmix sample flowers.skmix 100 -o made.csv",
-        "skmix sample flowers.skmix 5 --label setosa --digits 3",
     )
 )
 def sample(
     model: options.Model,
     number: Annotated[int, typer.Argument(metavar="N", help="Number of rows.", min=1)],
-    label: Annotated[str | None, typer.Option(help="Draw from this class; by default from all.")] = None,
     out: options.Out = cli.STANDARD,
     seed: Annotated[
         int | None, typer.Option(help="Seed; by default that of the fit.", min=0, max=2**32 - 1)
     ] = None,
-    digits: options.Digits = None,
     as_json: options.Json = False,
 ) -> None:
     """Draw rows from a model.
 
     The table has the columns of the fit, with the label last. Categories are
     the likeliest ones.
-    With --json, prints a summary once the file is written.
     """
     from skmix.cli import _tables as tables
     from skmix.io.encoding import decode_columns
-    from skmix.io.labels import as_classes
     from skmix.report._predictions import target_of
 
     tables.check_place(out, reading=[model], table=True, as_json=as_json)
@@ -114,19 +106,13 @@ def sample(
         if seed is not None:
             fitted.set_params(random_state=seed)
         classes: Any = getattr(fitted, "classes_", ())
-        if len(classes) < 2 and label is not None:
-            cli.stop(f"{model} has no classes, so --label has nothing to choose from.", cli.WRONG_USE)
-        chosen: Any = [] if label is None else as_classes([label], classes)
-        if label is not None and chosen[0] not in classes.tolist():
-            known = ", ".join(str(each) for each in list(classes)[:20])
-            cli.stop(f"--label {label}: not a class of the model; its classes are {known}.", cli.BAD_INPUT)
-        drawn, labels = fitted.sample(number, *chosen)
+        drawn, labels = fitted.sample(number)
         names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
         kinds = tables.columns_of(fitted) or dict.fromkeys(names)
         columns: dict[str, Any] = decode_columns(drawn, kinds)
         if len(classes) > 1:
             columns[target_of(fitted) or "label"] = labels
-        tables.write_table(out, columns, digits)
+        tables.write_table(out, columns)
     if as_json:
         printing.print_json({"file": out, "n_rows": number, "columns": list(columns)})
     elif out != cli.STANDARD:
@@ -144,16 +130,16 @@ def sample(
 def evaluate(
     model: options.Model,
     data: options.Data,
-    target: options.Target = None,
-    weight: Annotated[
+    target: Annotated[
         str | None,
         typer.Option(
-            metavar="COLUMN",
-            help="Column of weights: how many rows each row stands for. By default the one of the fit, if "
-            "DATA has it.",
+            "--target", "-t", metavar="COLUMN", help="Column of labels; by default that of the fit."
         ),
     ] = None,
-    drop: options.Drop = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of weights; by default that of the fit, if there."),
+    ] = None,
     *,
     text: dict[str, Any],
     html: options.Html = None,
@@ -175,10 +161,9 @@ def evaluate(
         fitted = tables.load_model(model)
         if not is_classifier(fitted):
             cli.stop(f"{model} is not a classifier: it was fitted without --target.", cli.BAD_INPUT)
-        rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight, drop=drop or ())
-        assert rows.y is not None
+        rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight)
         with watch.steps("evaluating", None):
-            found = report.evaluate(fitted, rows.X, rows.y, rows.weights)
+            found = report.evaluate(fitted, *rows)
         if html is not None:
             title = f"{Path(model).name} on {tables.name_of(data)}"
             tables.write_bytes(html, report.evaluation_page(found, title=title).encode())
@@ -189,19 +174,12 @@ def evaluate(
     epilog=cli.examples(
         "skmix show flowers.skmix",
         "skmix show flowers.skmix --json",
-        "skmix show flowers.skmix --html flowers.html --data flowers.csv",
+        "skmix show flowers.skmix --html flowers.html",
     )
 )
-@options.with_text
 def show(
     model: options.Model,
     html: options.Html = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Rows to draw on the page, together with the kernels.")
-    ] = None,
-    target: options.Target = None,
-    *,
-    text: dict[str, Any],
     as_json: options.Json = False,
 ) -> None:
     """Show a model: features, classes, kernels, weights and settings.
@@ -209,27 +187,17 @@ def show(
     Each line of weights shows how much each class uses a kernel. --html writes
     an interactive page of kernels, weights and projections.
     """
-    from sklearn.base import is_classifier
-
     from skmix import report
     from skmix.cli import _tables as tables
-    from skmix.engine.compute.blocks import Block
 
-    if data is not None and html is None:
-        cli.stop("--data is for the page: add --html FILE.", cli.WRONG_USE)
-    tables.check_place(html, reading=[model, data])
+    tables.check_place(html, reading=[model])
     name = Path(model).name
     with cli.guarded(), watching() as watch:
         fitted = tables.load_model(model)
         described = report.describe(fitted)
         if html is not None:
-            rows: Any = Block(None)
-            if data is not None and is_classifier(fitted):
-                rows = tables.read_labelled(watch, fitted, data, text, target)
-            elif data is not None:
-                rows, _ = tables.read_for(watch, fitted, data, text)
             with watch.steps("drawing", None):
-                page = report.model_page(fitted, title=name, X=rows.X, y=rows.y)
+                page = report.model_page(fitted, title=name)
             tables.write_bytes(html, page.encode())
     printing.print_result(described, lambda: printing.print_model(described, name), html, as_json=as_json)
 
@@ -237,12 +205,7 @@ def show(
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))
 def export(
     model: options.Model,
-    onnx: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE", help="ONNX file to write; - is standard output.", callback=options.or_standard
-        ),
-    ],
+    onnx: Annotated[str, options.file(help="ONNX file to write; - is standard output.")],
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX, for use without Python."""

@@ -16,7 +16,7 @@ from .compute.arrays import has_gaps, is_numpy, like, namespace, safe_log, to_nu
 from .compute.threads import Workers, workers
 from .estep import device, gaps
 from .estep.completion import given
-from .estep.gaps import group_rows
+from .estep.gaps import rows_by_pattern
 from .estep.reference import TILE, Kernels, Rows, log_densities, native, padded, worth_compiling
 from .estep.terms import DEVICE, log_mix
 from .estep.terms import log_sum as log_sum
@@ -255,7 +255,7 @@ def fill_means(
     filled, n_features = X.astype(np.float64), X.shape[1]
     left = 1.0 - responsibilities.sum(axis=1)
     step = max(1, _PREDICTED // parameters.means.size)
-    patterns = [(index, known) for index, known in group_rows(X) if len(known) < n_features]
+    patterns = [(index, known) for index, known in rows_by_pattern(X) if len(known) < n_features]
     structure, covariances = structure_of(covariance_type), parameters.covariances[None]
     regressions = given(structure, covariances, [known for _, known in patterns], n_features)
     for (index, known), (_, slopes, _) in zip(patterns, regressions, strict=True):

@@ -40,8 +40,6 @@ from .structures import Structure, structure_of
 from .structures.linalg import rescaled
 from .tails import tail_of
 
-# What options call the prior on weights, and how the rule sees it.
-_HIERARCHICAL: dict[Any, Any] = {"hierarchical": "learnt", "given": "given"}
 _TINY = float(np.finfo(np.float64).tiny)
 # Relative rounding error of the objective, by the precision of products over rows.
 _ROUNDING = {"float64": 1e-9, "float32": 1e-4, "tf32": 1e-2}
@@ -192,7 +190,7 @@ class Passes:
         return self.rule.enter(self.setting.frame.enter(starts, self.setting.structure))
 
     def leave(self, parameters: Parameters, starts: Parameters) -> Parameters:
-        """Return parameters of the frame in the data's coordinates; they began at the starts."""
+        """Return parameters of the frame in the data's coordinates, with the background box of the starts."""
         found = self.setting.frame.leave(parameters, self.setting.structure)
         # Keep the background's box bit for bit: rounding could put rows on its edge outside.
         return replace(found, tail=found.tail.transformed(lambda _: starts.tail.to_dict()["box"]))
@@ -238,7 +236,7 @@ class Passes:
             # The new means are accurate; the covariances need moments about them.
             centres = pick(inaccurate, again), pick(following.means, again)
             entered, own = parameters.take(again), factor.take(again)
-            # The grouping of rows belongs to one start: do not use it for a subset of the starts.
+            # The homes of rows belong to one start: do not use them for a subset of the starts.
             skips = len(again) == len(parameters.means)
             closer, origins = self.expect(entered, own, centres=centres, skips=skips)
             better, better_factor, _ = rule.improve(closer, origins, entered, own)
@@ -296,13 +294,14 @@ def regulariser_of(options: Options, frame: Frame, structure: Structure, n_kerne
     floor = options.floor * frame.variance
     if options.resolution is not None:
         floor = np.maximum(floor, options.resolution / frame.scale**2)
+    weight_prior = options.weight_prior
     return Regulariser(
         floor=floor,
         ridge=options.ridge / frame.scale**2 if options.ridge else None,
         prior_rows=rows or 0.0,
         prior_covariance=structure.common(prior),
-        weight_prior=1.0 if isinstance(options.weight_prior, str) else options.weight_prior or 1.0,
-        hierarchical=_HIERARCHICAL.get(options.weight_prior),
+        weight_prior=1.0 if isinstance(weight_prior, str) else weight_prior or 1.0,
+        hierarchical=weight_prior if isinstance(weight_prior, str) else None,
     )
 
 

@@ -128,8 +128,9 @@ class Regulariser(Record):
     prior_rows: float  # strength of the inverse-Wishart prior on covariances, in pseudo-rows; 0: no prior
     prior_covariance: FloatArray  # (M, M), or (M,) if features are independent: of those pseudo-rows
     weight_prior: float  # concentration of the Dirichlet prior on each class's weights; 1: no prior
-    # 'learnt' or 'given': weights have a posterior, and their prior is the `concentration` of the parameters
-    hierarchical: Literal["learnt", "given"] | None = None
+    # Whether weights have a posterior: their prior is the `concentration` of the parameters, which is learnt
+    # if 'hierarchical' and stays if 'given'.
+    hierarchical: Literal["hierarchical", "given"] | None = None
 
 
 @dataclass(frozen=True)
@@ -251,8 +252,8 @@ class Frame:
     def standardised(self, structure: Structure) -> Frame:
         """Return the frame of features divided by their deviations: its distances do not depend on units.
 
-        Their multiples are rounded, unlike those of powers of two. Spherical kernels have one unit for all
-        features: for them the frame stays as it is.
+        Values are rounded, since deviations are not powers of two. Spherical kernels have one unit for all
+        features, so that they keep this frame.
         """
         if structure.isotropic:
             return self

@@ -1,16 +1,16 @@
 """Tails: what describes rows far from every kernel, besides Gaussian kernels.
 
-`Tail` itself is no tail: Gaussian kernels alone. `StudentT` gives kernels heavy tails, `Background` adds a
+`Tail` itself stands for none: kernels are Gaussian. `StudentT` gives kernels heavy tails, `Background` adds a
 uniform distribution beside them. Passes, update rules and densities ask the tail of the parameters, and
-branch on nothing else. Models with a tail are on the host.
+branch on nothing else. Models with a tail run on the host.
 
 A row of a t kernel with ν degrees of freedom is Gaussian with covariance P / u, where u ~ Gamma(ν/2, ν/2).
 Given the row, u has the mean (ν + M) / (ν + d²), for a squared Mahalanobis distance d². The E-step weights
 rows by it (Peel and McLachlan, "Robust mixture modelling using the t distribution", 2000), and the M-step for
 ν is the root of log(ν/2) − ψ(ν/2) + 1 + s, where s is the mean of E[log u] − E[u] over the kernel's rows.
 
-The background of class j has a share of its rows, and the density one over the volume of a box. `weights` of
-the parameters are then shares of the other rows.
+The background takes a share of each class's rows, and its density is one over the volume of a box. The
+`weights` of the parameters are then shares of the remaining rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ class Tail(Record):
     words: ClassVar[str] = "Gaussian kernels"  # what a model with this tail has
     weighted: ClassVar[bool] = False  # whether moments are weighted by the rows' precisions E[u]
     n_extra: ClassVar[int] = 0  # components besides the kernels, last among log-densities and weights
-    frozen_with: ClassVar[str | None] = None  # the value of `freeze` that freezes the tail too
 
     # ------------------------------------------------------------ E-step
 
@@ -70,9 +69,10 @@ class Tail(Record):
     def log_outside(
         self, codes: Any, add_observed: Callable[[FloatArray], FloatArray] | None = None
     ) -> FloatArray | None:
-        """Return the log-joints (R, n) of the background with the classes of that index; None without one.
+        """Return the background's log-joints (R, n) for rows of these classes; None without a background.
 
-        `add_observed` adds up logarithms (R, M) over each row's observed features, (R, n); None: over all.
+        `add_observed` sums logarithms (R, M) over each row's observed features, to (R, n); by default all
+        features are observed.
         """
         return None
 
@@ -87,7 +87,7 @@ class Tail(Record):
         return shares, ()
 
     def of_kernels(self) -> Tail:
-        """Return the tail of the kernels alone, without what is beside them."""
+        """Return the tail of the kernels, without a background."""
         return self
 
     # ------------------------------------------------------------ M-step
@@ -97,15 +97,15 @@ class Tail(Record):
         return mass
 
     def joint(self, weights: FloatArray) -> FloatArray:
-        """Return the weights (..., K, L) joint with those of the background, a last line if there is one."""
+        """Return the weights of all components: (..., K, L), or (..., K + 1, L) with the background last."""
         return weights
 
     def split(self, weights: FloatArray) -> tuple[FloatArray, Tail]:
-        """Return weights (R, K, C) and the tail for an E-step, from joint ones."""
+        """Return the kernels' weights (R, K, C) and the tail for an E-step, from those of all components."""
         return weights, self
 
     def all_mass(self, mass: FloatArray, sums: Sums) -> FloatArray:
-        """Return the mass (R, K, C) joint with the background's, which is a last line if there is one."""
+        """Return the mass of all components: (R, K, C), or (R, K + 1, C) with the background last."""
         return mass
 
     def improve(
@@ -181,15 +181,14 @@ class StudentT(Tail):
     name = "t"
     words = "t kernels"
     weighted = True
-    frozen_with = "kernels"
 
     @classmethod
     def begin(cls, n_starts: int, n_kernels: int, degrees: float = START_DEGREES) -> StudentT:
-        """Return the tail of R starts with these degrees of freedom in every kernel."""
+        """Return the tail of R starts whose kernels all have these degrees of freedom."""
         return cls(np.full((n_starts, n_kernels), degrees))
 
     def within_range(self) -> StudentT:
-        """Return degrees in the range of learnt ones: from others a pass would lower the objective."""
+        """Return degrees clipped to the range of learnt ones: otherwise a pass could lower the objective."""
         return StudentT(np.clip(self.degrees, LEAST_DEGREES, MOST_DEGREES))
 
     def _like(self, values: Array) -> Array:
@@ -261,7 +260,6 @@ class Background(Tail):
     name = "background"
     words = "a background"
     n_extra = 1
-    frozen_with = "weights"
 
     @classmethod
     def begin(cls, n_starts: int, n_classes: int, low: FloatArray, high: FloatArray) -> Background:
@@ -317,7 +315,7 @@ class Background(Tail):
         return replace(self, box=self.box[..., columns])
 
     def log_densities(self, X: np.ndarray) -> FloatArray:
-        # Rows outside of the box have the same density: whatever is far from all kernels is background.
+        # Rows outside the box have the same density: whatever is far from all kernels is background.
         return -(~np.isnan(X) @ self._log_widths())[:, None]
 
     def mix(self, log_likelihood: FloatArray, X: np.ndarray) -> FloatArray:

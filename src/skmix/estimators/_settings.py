@@ -160,12 +160,8 @@ def check_tol(tol: Any) -> tuple[str, float]:
     """Return the stopping rule, 'total' or 'per-class', and its tolerance."""
     if isinstance(tol, tuple):
         rule, value = tol if len(tol) == 2 else (None, None)
-        if (
-            rule != "per-class"
-            or not isinstance(value, Real)
-            or isinstance(value, bool)
-            or not float(value) >= 0
-        ):
+        valid = isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
+        if rule != "per-class" or not valid:
             raise ValueError(f"tol as a tuple is ('per-class', tolerance), got {tol!r}.")
         return "per-class", float(value)
     return "total", float(tol)

@@ -76,11 +76,7 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 def progress_bar(title: str, total: int | None) -> AbstractContextManager[Report]:
     """Return a context that yields a function to call after each of `total` steps, with a message."""
     watcher = watcher_of_fits.get()
-    return nullcontext(_unseen) if watcher is None else watcher(title, total)
-
-
-def _unseen(message: str, *, share: float | None = None) -> None:
-    """Show nothing."""
+    return nullcontext(lambda message, *, share=None: None) if watcher is None else watcher(title, total)
 
 
 # ---------------------------------------------------------------- the passes of a fit

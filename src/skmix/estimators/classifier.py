@@ -1,4 +1,4 @@
-"""The classifier: Bayes' rule on class densities that share their kernels."""
+"""The classifier: Bayes' rule for class densities that share their kernels."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .rows import Training, computed, enter, score_rows, updating
 from .saving import savable
 
 
-def _of_its_model(name: str, *, alone: bool = True) -> Any:
-    """Return a property that reads an attribute of the only model; of the first one unless `alone`."""
+def _of_only_model(name: str, *, alone: bool = True) -> Any:
+    """Return a property that reads an attribute of the only model, or of the first unless `alone`."""
 
     def get(self: Any) -> Any:
         models = getattr(self, "models_", ())
@@ -47,52 +47,51 @@ def _of_its_model(name: str, *, alone: bool = True) -> Any:
 class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 
-    Learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM) and
-    predicts the class of largest posterior probability. Sharing lets classes with few rows borrow the shape
-    of the feature space from the others.
+    It learns p(x | j) = Σ_k π_kj N(x; μ_k, P_k) from labelled rows by the shared kernel EM algorithm (SKEM)
+    and predicts the class with the largest posterior probability. Classes with few rows benefit from kernels
+    that the other classes determine.
 
     Parameters
     ----------
     {parameters}
     feature_sets : list of lists of int or str, default=None
-        Sets of columns of X, by index or name, that are independent given the class: each has a
-        shared-kernel model of its own, and class likelihoods are multiplied. Columns in no set are ignored.
-        None is one set of all columns.
-        When to change: where sets of features are known to be independent within classes, and rows are few.
+        Sets of columns of X, by index or name, that are independent given the class: each set has a separate
+        shared-kernel model, and class likelihoods are multiplied. Columns in no set are ignored. None is one
+        set of all columns.
+        When to change: if sets of features are known to be independent within classes, and rows are few.
     priors : array-like of shape (L,) or 'uniform', default=None
         Class priors, in the order of the sorted labels. None takes the training frequencies; 'uniform' gives
         the paper's maximum-likelihood rule.
-        When to change: where classes will not be as frequent as in the training rows.
+        When to change: if class frequencies will differ from those of the training rows.
     reject_below : float, default=None
         A share of rows, between 0 and 1: `threshold_` is the quantile of log p(x) at this share, estimated
         from held-out rows (up to ten further fits).
-        When to change: where new rows may belong to none of the classes.
+        When to change: if new rows may belong to none of the classes.
     outlier_label : default=None
-        What `predict` returns for rows below `threshold_`; needs `reject_below`, and must be of the kind of
-        the labels. None leaves them with their most probable class.
-        When to change: where `predict` is to refuse rows.
+        Label that `predict` returns for rows below `threshold_`; it needs `reject_below`, and must be of the
+        same kind as the class labels. None returns the most probable class.
+        When to change: if `predict` should mark outliers.
 
     Attributes
     ----------
     classes_ : ndarray of shape (L,)
-        Class labels, sorted.
+        Sorted class labels.
     class_prior_ : ndarray of shape (L,)
-        Class priors used for prediction.
+        Class priors for prediction.
     threshold_ : float
         Log-density below which a row is an outlier; minus infinity unless `reject_below` was given.
     temperature_ : float
-        What log-probabilities are divided by before they are normalised; 1 unless `calibrate` or `tune` was
-        called.
+        Divisor of log-probabilities before they are normalised; 1 unless `calibrate` or `tune` was called.
     tuned_ : dict
-        After `tune`: the `trade_off` that was best, None where the fitted model was; the scores on held-out
-        rows `before` and `after`, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same of
-        all `rounds`. Without held-out rows, the last `trade_off`, None and None, and no rounds.
+        After `tune`: the best `trade_off`, None if the fitted model was best; the scores on held-out rows
+        `before` and `after` tuning, as `log_loss`, `error`, `log_likelihood` and `temperature`; and the same
+        scores of all `rounds`. Without held-out rows, the last `trade_off`, None, None and no rounds.
     models_ : list of SharedKernelMixture
-        One fitted model for each feature set; a single one without sets.
+        One fitted model per feature set; a single one without sets.
     feature_sets_ : list of lists of int
         The features of each model; a column of text has several.
     n_kernels_ : int or list of int
-        Number K of kernels; with feature sets, one number for each.
+        Number K of kernels; with feature sets, one number per set.
     {fitted}
 
     See Also
@@ -102,7 +101,8 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     Notes
     -----
-    With feature sets, `weights_`, `means_`, `covariances_` and what follows them above are in `models_`.
+    With several feature sets, `weights_`, `means_`, `covariances_` and the attributes after them are in
+    `models_`.
 
     References
     ----------
@@ -183,13 +183,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     @property
     def n_kernels_(self) -> int | list[int]:
-        """Number of kernels; with feature sets, one number for each."""
+        """Number of kernels; with feature sets, one number per set."""
         numbers = [model.n_kernels_ for model in self.models_]
         return numbers[0] if len(numbers) == 1 else numbers
 
     @property
     def n_iter_(self) -> int:
-        """Passes of the best start; with feature sets, the most of any set."""
+        """Number of passes of the best start; with feature sets, the largest of all sets."""
         return max(model.n_iter_ for model in self.models_)
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
@@ -214,7 +214,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
             if isinstance(self.covariance_prior, tuple) and columns != list(range(n_features)):
                 settings["covariance_prior"] = prior_of_columns(self.covariance_prior, columns, n_features)
             if last == sets and (stream or self.warm_start):
-                # A copy, so that a failed fit leaves the last one alone.
+                # Copy the model, so that a failed fit does not change the last one.
                 model: SharedKernelMixture = copy(self.models_[number]).set_params(**settings)
             else:
                 model = SharedKernelMixture(**settings)
@@ -249,13 +249,13 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
 
     def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
         self._check_classes(classes)
-        last, refuses = FittedClassifier.of(self), self.reject_below is not None
+        last, rejects = FittedClassifier.of(self), self.reject_below is not None
         threshold = -np.inf if last is None else last.threshold
-        if refuses and last is not None and batch.X.shape[0]:
+        if rejects and last is not None and batch.X.shape[0]:
             # Score the batch before learning it.
             threshold = decisions.threshold_of_rows(self, batch)
         super()._absorb_batch(batch, classes, decay)
-        if refuses:
+        if rejects:
             self.threshold_ = decisions.threshold_of_rows(self, batch) if last is None else threshold
 
     def _insert_class(self, rows: Block, label: Any) -> None:
@@ -264,22 +264,22 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
                 f"priors is an array of {len(self.classes_)} classes, without the new one; "
                 "use set_params(priors=None) or priors='uniform' first."
             )
-        place = streams.place_of_label(self.classes_, label)
+        position = streams.position_of_label(self.classes_, label)
         self._check_classes(np.append(self.classes_, label))
         temperature, threshold = self.temperature_, self.threshold_
         super()._insert_class(rows, label)
         self.temperature_ = temperature
         if self.reject_below is not None:
-            # The new class lowers the densities of the others by its share; its own rows must pass as well.
-            rarer = threshold + np.log1p(-self.class_prior_[place])
-            self.threshold_ = float(min(decisions.threshold_of_rows(self, rows), rarer))
+            # The new class lowers log p(x) of the other classes; its own rows must not be rejected either.
+            lowered = threshold + np.log1p(-self.class_prior_[position])
+            self.threshold_ = float(min(decisions.threshold_of_rows(self, rows), lowered))
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a temperature to rows that were not used for training.
 
-        Log-probabilities are divided by `temperature_` and normalised again, which minimises the log-loss on
-        the given rows: above one where the model was overconfident, below one where it was underconfident.
-        The order of the classes never changes, so `predict` does not either.
+        Log-probabilities are divided by the `temperature_` that minimises the log-loss on the given rows, and
+        normalised again: it is above one if the model was overconfident, and below one if it was
+        underconfident. The most probable class, and so `predict`, does not change.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Returns
         -------
         estimator
-            The estimator itself, with a new `temperature_`.
+            The estimator, with a new `temperature_`.
         """
         check_is_fitted(self)
         with updating(self, X):
@@ -317,36 +317,37 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ) -> Self:
         """Tune weights, means and covariances for classification.
 
-        Starting from the fit, it maximises Σ log p(c | x) + λ Σ log p(x, c): the first term is how well
-        labels are predicted, with log-probabilities divided by a temperature of 3; the second how well rows
-        are described. Priors of the fit stay in force, and kernels stay Gaussians above `variance_floor`, but
-        densities fit rows less well than before. The posterior of a variational fit is removed.
+        Starting from the fit, it maximises Σ log p(c | x) + λ Σ log p(x, c). The first term measures the
+        prediction of labels, with log-probabilities divided by a temperature of 3; the second is the
+        likelihood of the rows. The priors of the fit remain, and kernels stay Gaussians above
+        `variance_floor`, but the density fits rows less well than before. The posterior of a variational fit
+        is removed.
 
-        Held-out rows decide when to stop, and which model is best: that of least log-loss, at its own
-        temperature, among those that make no more errors than the fitted one, which stays if there is none.
-        `temperature_` is then that of `calibrate` for these rows, but at least 1. Without held-out rows the
-        last model stays, and so does `temperature_`.
+        Held-out rows decide when to stop and which model is best: the one with the least log-loss, at its
+        best temperature, among those that make no more errors than the fitted model, or else the fitted one.
+        `temperature_` is then that of `calibrate` for these rows, but at least 1. Without held-out rows, the
+        last model is kept, and `temperature_` does not change.
 
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows without missing values, as a rule those of the fit.
+            Rows without missing values, usually those of the fit.
         y : array-like of shape (N,)
             Their labels.
         trade_off : float, list of float or 'auto', default='auto'
-            λ; or several values, each of which continues from the best model so far, or from the last one if
-            no rows are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
+            λ, or several values; each continues from the best model so far, or from the last one if no rows
+            are held out. 'auto' is 1, 0.1, 0.01, 0.001 and 0; with mini-batches, 0.001 and 0.
         validation : float, tuple or None, default=0.1
-            Share of the rows of each class that is held out. A second model, fitted to the others and tuned,
-            is judged by them; this one is then tuned as far, on all rows. Or held-out rows and their labels,
-            (X, y), that are in neither the fit nor X. Or None to keep the last model; use `calibrate` with
-            other rows for its temperature.
+            Share of each class to hold out: these rows judge a second model, which is fitted and tuned to the
+            other rows; this model is then tuned to all rows for the same number of rounds. Or held-out rows
+            and labels, (X, y), that are in neither the fit nor X. Or None to keep the last model; use
+            `calibrate` with other rows for its temperature.
         max_iter : int, default=None
-            Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes over mini-batches
-            by Adam with a step size that decays to zero, by default 20.
+            Largest number of rounds for each λ: steps of L-BFGS, by default 200, or passes of Adam over
+            mini-batches with a step size that decays to zero, by default 20.
         batch_size : int, default=None
-            Rows of a mini-batch; N or more take L-BFGS over all of them. None is 500 where there are more
-            than 10 000 rows, and all of them otherwise.
+            Number of rows in a mini-batch; with N or more, L-BFGS uses all rows. None is 500 with more than
+            10 000 rows, and N otherwise.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows.
         random_state : int, RandomState instance or None, default=None
@@ -355,20 +356,20 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         Returns
         -------
         estimator
-            The estimator itself, with `tuned_`.
+            The estimator, with `tuned_`.
 
         Raises
         ------
         ValueError
-            With feature sets, covariances of low rank, t kernels, a background or missing values, and for a
-            class whose prior is zero.
+            With several feature sets, low-rank covariances, t kernels, a background or missing values, and if
+            the prior of a class is zero.
         """
         check_is_fitted(self)
         if is_robust(self):
-            raise ValueError("tune is for Gaussian kernels without a background.")
+            raise ValueError("tune cannot be combined with t kernels or a background: fit with tail=None.")
         if len(self.models_) > 1:
             raise ValueError(
-                f"tune works on one model of all features, but there are {len(self.models_)} feature sets."
+                f"tune cannot be combined with {len(self.models_)} feature sets: it works on one model."
             )
         with updating(self, X):
             tuning.tune(
@@ -397,18 +398,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         }
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Return the logarithms of the posterior probabilities Pr(class j | x).
+        """Return log Pr(class j | x), shape (n, L), of rows X (n, M) of any kind that `fit` accepts.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes. A row without any value has the class priors.
-
-        Returns
-        -------
-        ndarray of shape (n, L)
-            Log-posteriors, columns in the order of `classes_`; divided by `temperature_` before they are
-            normalised.
+        Log-joints are divided by `temperature_` before they are normalised. A row without any value has the
+        class priors.
         """
         return score_rows(self, X, _log_posteriors)
 
@@ -417,32 +410,34 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return score_rows(self, X, _posteriors)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Return the most probable class (n,) of each row of X (n, M), or `outlier_label` if there is one."""
+        """Return the most probable class (n,) of each row of X (n, M), or `outlier_label` for outliers."""
         return score_rows(self, X, _predictions)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x) under the class priors, shape (n,), of rows X (n, M): low for novel rows."""
+        """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers."""
         return score_rows(self, X, densities.log_density)
 
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
-        """Return the share of rows X (n, M) whose label y (n,) is predicted, or of their weight (n,).
+        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
 
-        Rows that `open_rows` opened with labels and weights are scored by these.
+        Rows that `open_rows` opened with labels and weights are scored with these.
         """
-        return share_predicted(self, X, y, sample_weight)
+        return accuracy_of(self, X, y, sample_weight)
 
 
-# A classifier of one mixture shows that mixture's attributes. Feature sets share those of the classes.
+# Attributes that the classifier itself has, or that only its mixtures have. All others are read from its only
+# mixture.
 _OWN = {"class_prior_", "n_iter_", "n_kernels_", "stream_", "threshold_"}
+# Attributes that are the same for all feature sets.
 _IN_COMMON = {"classes_", "class_count_", "covariance_type_"}
 for _name in Fitted.names().keys() - _OWN:
-    setattr(SharedKernelClassifier, _name, _of_its_model(_name, alone=_name not in _IN_COMMON))
+    setattr(SharedKernelClassifier, _name, _of_only_model(_name, alone=_name not in _IN_COMMON))
 
 
-def share_predicted(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
-    """Return the share of rows X (n, M), or of their weight (n,), whose label y (n,) `predict` returns."""
+def accuracy_of(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Return the accuracy of a classifier on rows X (n, M) with labels y (n,) and weights (n,)."""
     check_is_fitted(classifier)
     given = enter(classifier, X, y, sample_weight)
     predicted = computed(classifier.predict(given.X))

@@ -68,8 +68,8 @@ def held_out_densities(
         seen = np.concatenate([seen, held])
     if not densities:
         warn_caller(
-            f"No part of the {rows.X.shape[0]} rows can be held out: the threshold is a quantile of their "
-            f"own densities, which is too high for new rows.{error}"
+            f"No part of the {rows.X.shape[0]} rows can be held out: the threshold is a quantile of training "
+            f"densities, which is too high for new rows.{error}"
         )
         return _log_average(members, shares, rows.X), rows.weights
     return np.concatenate(densities), None if rows.weights is None else rows.weights[seen]

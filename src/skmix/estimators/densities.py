@@ -39,7 +39,7 @@ class DerivedPart(NamedTuple):
     parameters: Parameters
 
 
-# ---------------------------------------------------------------- groups with means of their own
+# ---------------------------------------------------------------- group shifts
 
 
 def has_shifts(model: Any) -> bool:

@@ -1,6 +1,6 @@
-"""The density model: one mixture for each class, all over the same kernels.
+"""The density model: one mixture per class, all over the same kernels.
 
-`SharedKernelBase` has the methods that the classifier made of such models shares with it.
+`SharedKernelBase` has the methods that the density model and the classifier share.
 """
 
 from __future__ import annotations
@@ -43,75 +43,75 @@ from .saving import FileMixin, savable
 from .solving import check_inference, fit_model, fitted_so_far, refuse_unlabelled
 
 Estimator = TypeVar("Estimator", bound=type)
-# Columns and the mixture of their features.
 Part = tuple[list[int], Any]
+"""Columns, and the mixture of their features."""
 _COUNT = Interval(Integral, 1, None, closed="left")
 
 _PARAMETERS = """
     n_kernels : int, default=None
         Number K of shared kernels. None takes √(n / 2p) for n rows and p parameters of a kernel, at least 1
-        and at most 50; in a classifier, as many for each class, with n the geometric mean over classes.
-        When to change: nearly always, if you know how many clusters to expect; or let
-        `SharedKernelClassifierCV` or `SharedKernelMixtureCV` choose.
+        and at most 50; in a classifier, that many per class, with n the geometric mean over classes.
+        When to change: if you know how many clusters to expect; or let `SharedKernelClassifierCV` or
+        `SharedKernelMixtureCV` choose.
     covariance_type : {'auto', 'full', 'tied', 'diag', 'spherical', 'low_rank'} or tuple, default='auto'
-        Structure of the covariances. 'auto' is 'full', or 'diag' for more than 500 features and fewer rows.
-        ('low_rank', q) has q factors W and a variance of each feature, P = WWᵀ + diag(d); 'low_rank' alone
-        takes q = 2√M.
-        When to change: 'diag' or 'tied' for few rows; 'low_rank' for hundreds of correlated features.
+        Structure of the covariances. 'auto' is 'full', or 'diag' with more than 500 features and fewer rows
+        than features. ('low_rank', q) has q factors W and a variance per feature, P = WWᵀ + diag(d);
+        'low_rank' takes q = 2√M.
+        When to change: to 'diag' or 'tied' for few rows; to 'low_rank' for hundreds of correlated features.
     tail : {'t', 'background'}, ('t', float) or None, default=None
         How the model treats outliers; None has Gaussian kernels. 't' has Student's t kernels and learns their
         degrees of freedom, ('t', 4.0) fixes them; `covariances_` are then scale matrices. 'background' adds
-        a constant density over the box of the training rows, with a share learnt for each class.
-        When to change: 't' for heavy tails, 'background' for debris and wrong measurements.
+        a uniform density on the bounding box of the training rows, whose share is learnt for each class.
+        When to change: to 't' for heavy tails, to 'background' for debris and wrong measurements.
     init : {'auto', 'class', 'k-means', 'k-means++', 'random_from_data', 'uniform'} or dict, default='auto'
         Starting points. 'auto' is 'class' (k-means++ in each class) in a classifier, else 'k-means++'. A dict
         has `means` (K, M) and optionally `covariances`, `weights` (K, L), `degrees` (K,) of t kernels, and
         `freeze`: 'kernels' or 'weights', which keep their given values. A classifier with `feature_sets`
-        takes a list of dicts. When to change: 'k-means' for many clusters that are well apart.
+        takes a list of dicts. When to change: to 'k-means' for many well-separated clusters.
     n_init : int, default=1
-        Number of starts; the best is kept. They run as one batch.
-        When to change: 5 to 20 for a density or clusters that matter; a classifier rarely gains by it.
+        Number of starts, which run as one batch; the best is kept.
+        When to change: to 5 to 20 if the density or the clusters matter; a classifier rarely benefits.
     max_iter : int, default=200
         Largest number of passes over the data.
-        When to change: raise it if a ConvergenceWarning says that the fit was stopped.
+        When to change: increase it after a ConvergenceWarning.
     tol : float or ('per-class', float), default=1e-4
-        The fit stops when the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
+        The fit stops once the mean log-likelihood per row changes by less. ('per-class', 0.1) is the paper's
         rule: a class counts as converged, and stays so, once the log-likelihood of its rows changes by less
         than 0.1; the fit ends when all classes have converged.
-        When to change: lower it to compare parameters between fits, raise it for a quick look.
+        When to change: decrease it to compare parameters between fits, increase it for a quick look.
     variance_floor : float, default=1e-6
-        Smallest variance of a kernel in any direction, relative to each feature's variance. It is a bound,
-        not an addition, so the likelihood still never falls. Zero removes it.
-        When to change: raise it if kernels collapse onto a few equal rows and there is no prior.
+        Smallest variance of a kernel in any direction, relative to the variances of the features. It is a
+        bound, not an addition, so the likelihood never decreases. Zero removes it.
+        When to change: increase it if kernels collapse onto a few equal rows and there is no prior.
     covariance_prior : {'auto', 'weak'}, float, tuple or None, default='auto'
         Inverse-Wishart prior on covariances. A number is its strength in rows; a pair (rows, covariance)
-        gives both; None is maximum likelihood. 'auto' chooses the strength from the data, more where kernels
-        have few rows; 'weak' takes a hundredth of it. Every prior also raises the variance floor to the
-        resolution of each feature. When to change: None for scikit-learn's maximum likelihood.
+        gives both; None is maximum likelihood. 'auto' chooses the strength from the data, a stronger one if
+        kernels have few rows; 'weak' takes a hundredth of it. Every prior also raises the variance floor to
+        the resolution of each feature. When to change: to None for maximum likelihood as in scikit-learn.
     weight_prior : float or 'hierarchical', default=None
-        Concentration of a Dirichlet prior on each class's weights: at least 1 for EM, any positive number for
-        a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes, so that
-        classes with few rows borrow from the others; weights are then posterior means.
-        When to change: 'hierarchical' for many groups with few rows each, if kernels lie apart.
+        Concentration of a Dirichlet prior on the weights of each class: at least 1 for EM, any positive
+        number for a variational fit (None is 1 / K there). 'hierarchical' learns one prior from all classes,
+        so that classes with few rows borrow from the others; weights are then posterior means.
+        When to change: to 'hierarchical' for many groups with few rows each, if kernels are well separated.
     inference : {'em', 'variational'}, default='em'
-        'em' finds the most likely parameters. 'variational' finds their posterior by mean-field variational
-        Bayes: `n_kernels` is then the most there can be, and kernels that explain less than one row are
-        removed.
-        When to change: 'variational' for uncertainties of parameters, or to remove superfluous kernels.
+        'em' maximises the likelihood or the posterior density. 'variational' finds the posterior of the
+        parameters by mean-field variational Bayes: `n_kernels` is then an upper bound, and kernels that
+        explain less than one row are removed.
+        When to change: to 'variational' for the uncertainty of parameters, or to remove superfluous kernels.
     accelerate : bool, default=False
-        Whether to extrapolate between passes (SQUAREM). The likelihood still never falls.
-        When to change: where kernels overlap and fits need hundreds of passes.
+        Whether to extrapolate between passes (SQUAREM). The likelihood still never decreases.
+        When to change: if kernels overlap and fits need hundreds of passes.
     device : str, default=None
         PyTorch device to compute on, such as 'cuda' or 'cuda:1'. None computes where the rows are. Rows that
-        do not fit are streamed. 'cuda/float32' and 'cuda/tf32' use lower precision for products over rows,
-        and keep about five, or two to three, digits.
-        When to change: where there is a GPU and rows are many.
+        do not fit into its memory are streamed. 'cuda/float32' and 'cuda/tf32' use lower precision for sums
+        over rows, and keep about five, or two to three, digits.
+        When to change: if there is a GPU and there are many rows.
     n_jobs : int, default=None
-        Number of threads; -1 uses all cores. The result does not depend on it.
-        When to change: -1 on a machine of your own.
+        Number of threads; -1 uses all cores. Results do not depend on it.
+        When to change: to -1 if nothing else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of the starts and of `sample`.
-        When to change: an integer makes results repeatable.
+        When to change: to an integer for repeatable results.
     warm_start : bool, default=False
         Whether `fit` starts from the parameters of the last fit, and keeps its prior.
         When to change: to continue a fit that was stopped, or to follow data that change slowly.
@@ -121,15 +121,16 @@ _FITTED = """
     n_features_in_ : int
         Number M of features.
     feature_names_in_ : ndarray of shape (M,)
-        Feature names, when X had them.
+        Feature names, if X had any.
     preparation_ : dict
-        When X came from FCS files, or was transformed by `open_rows`: the scale, ``transform``, and whether
-        files are compensated, ``compensate``. Files and data frames are prepared in the same way; arrays, an
-        AnnData, and what `open_rows` opened with ``transform=None`` are taken as prepared already.
+        How the values of X were transformed and encoded, if they were: the scale, ``transform``; whether FCS
+        files are compensated, ``compensate``; the kinds of columns, ``columns``, and words for missing
+        values, ``missing``, of tables with categories. New files and data frames are prepared alike; arrays,
+        an AnnData and rows opened with ``transform=None`` count as prepared.
     class_count_ : ndarray of shape (L,)
-        Number of labelled training rows of each class, or the sum of their weights.
+        Number of labelled training rows in each class, or the sum of their weights.
     covariance_type_ : str
-        The covariance type that was fitted.
+        Covariance type of the fit.
     weights_ : ndarray of shape (K, L)
         Pr(kernel k | class j).
     means_ : ndarray of shape (K, M)
@@ -140,59 +141,60 @@ _FITTED = """
     converged_ : bool
         Whether the best start met the stopping rule.
     n_iter_ : int
-        Passes of the best start.
+        Number of passes of the best start.
     log_likelihood_ : float
-        Total log-likelihood of the training rows, each under its own class, of the best start; with rows that
-        have no label, that of rows and labels together.
+        Total log-likelihood of the training rows given their classes, under the best start; with unlabelled
+        rows, that of rows and labels together.
     log_likelihood_path_ : ndarray of shape (n_iter, L)
-        Log-likelihood of each class's rows under the parameters that entered each pass; with unlabelled rows,
-        theirs in one more column. Where weights have a posterior, its expectation under the posterior.
+        Log-likelihood of the rows of each class before each pass; another column has that of unlabelled rows,
+        if there are any. If weights have a posterior, the expectation under it.
     has_gaps_ : bool
-        Whether a row of the fit had a missing value.
+        Whether a training row had a missing value.
     start_status_ : ndarray of shape (n_init,)
-        How each start ended: 'converged', 'stopped' (at `max_iter`) or 'failed': a covariance
-        became singular, or the objective fell.
+        How each start ended: 'converged', 'stopped' (at `max_iter`), or 'failed' (a covariance became
+        singular, or the objective decreased).
     start_log_likelihoods_ : ndarray of shape (n_init,)
-        Total log-likelihood each start reached.
+        Total log-likelihood at the end of each start.
     shrinkage_ : float
-        With the prior of ``covariance_prior='auto'``, the share of the common covariance in a kernel with an
-        average number of rows.
+        With ``covariance_prior='auto'`` or ``'weak'``: share of the prior in the covariance of a kernel with
+        an average number of rows.
     weight_prior_ : ndarray of shape (K,)
-        With ``weight_prior='hierarchical'``: α β, the concentration of the Dirichlet prior on the weights of
-        each class. Its sum is α.
+        With ``weight_prior='hierarchical'``: concentration α β of the Dirichlet prior on the weights of each
+        class; its sum is α.
     lower_bound_ : float
-        Of a variational fit: lower bound of the log-evidence, the probability of rows given labels with all
-        parameters integrated out. In EM with hierarchical weights, only the weights are integrated out, and
-        a prior on covariances is added up to a constant. The start with the highest bound is kept.
+        In a variational fit: lower bound of the log-evidence, the log-probability of rows given labels with
+        all parameters integrated out. In EM with hierarchical weights, only the weights are integrated out,
+        and the log-density of a prior on covariances is added up to a constant. The start with the highest
+        bound is kept.
     lower_bound_path_ : ndarray of shape (n_iter,)
-        Where there is a bound: its value after each pass.
+        The lower bound after each pass, if there is one.
     weight_concentration_ : ndarray of shape (K, L)
-        Of a variational fit, and with hierarchical weights: posterior of the weights, a Dirichlet
-        distribution for each class.
+        In a variational fit, and with hierarchical weights: parameters of the posterior of the weights, a
+        Dirichlet distribution for each class.
     mean_precision_ : ndarray of shape (K,)
-        Of a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
+        In a variational fit: the mean of kernel k has the posterior N(means_[k], P_k / mean_precision_[k]).
     kernel_degrees_ : ndarray of shape (K,)
         With ``tail='t'``: degrees of freedom of the kernels.
     background_weights_ : ndarray of shape (L,)
-        With ``tail='background'``: share of the background in the rows of each class. `weights_` are shares
-        of the others.
+        With ``tail='background'``: share of the background among the rows of each class. `weights_` are
+        shares of the other rows.
     background_box_ : ndarray of shape (2, M)
-        With ``tail='background'``: lowest and highest values of the box on which it is uniform.
+        With ``tail='background'``: lower and upper bounds of the box on which it is uniform.
     wishart_degrees_ : ndarray of shape (K,)
-        Of a variational fit: the posterior of P_k's inverse is Wishart's with these, and with the inverse of
-        ``covariances_[k]`` as its mean.
+        In a variational fit: degrees of freedom of the Wishart posterior of P_k⁻¹, whose mean is the inverse
+        of ``covariances_[k]``.
 """
 
 
 def documented(cls: Estimator) -> Estimator:
-    """Insert the parameters and attributes that estimators have in common into a docstring."""
+    """Insert the common parameters and attributes into the docstring of an estimator."""
     for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED)):
         cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
     return cls
 
 
 class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
-    """Methods of a mixture, and of a product of mixtures of disjoint features. Subclasses have parameters."""
+    """Methods of the mixture and the classifier. Subclasses define the constructor."""
 
     n_features_in_: int
     classes_: np.ndarray
@@ -228,19 +230,19 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return tags
 
     def _parts(self) -> list[Part]:
-        """Return the columns and the mixture of each part of the model; a mixture is its only part."""
+        """Return the parts of the model; a mixture is its only part."""
         return [(list(range(self.n_features_in_)), self)]
 
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
-        """Return the columns and the mixture of each part, to be fitted to rows or to a batch of a stream."""
+        """Return the parts to fit to rows, or to a batch of a stream."""
         return [(list(range(n_features)), self)]
 
     def _record(
         self, parts: list[Part], fits: list[Fitted], sizes: FloatArray, prior: FloatArray
     ) -> FitRecord:
-        """Return the record of all parts, whose own fits are stored in their mixtures.
+        """Return the record of the model, given the fits of its parts; store them in their mixtures.
 
-        Sizes (L,) and prior (L,) of the classes are those of all rows: a row without a value in some part
+        `sizes` (L,) and `prior` (L,) of the classes refer to all rows: a row without a value in some part
         still counts for its class.
         """
         return replace(fits[0], class_count=sizes, class_prior=prior)
@@ -248,7 +250,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     def _attributes_so_far(
         self, part: Part, training: Training, parameters: Parameters, log_likelihood: float
     ) -> dict[str, Any]:
-        """Return the attributes of an estimator of one part that is fitted as far as a pass has come."""
+        """Return the attributes of an estimator of one part after a pass."""
         columns, model = part
         fitted, rows = fitted_so_far(model, training, parameters, log_likelihood), RowsOfFit.of(self)
         assert rows is not None
@@ -257,22 +259,21 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the model, by EM unless `inference` says otherwise.
+        """Fit the model, by EM or variational inference.
 
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value, taken as missing at random. Or rows in blocks: the path of a
-            file, a Zarr array, an AnnData, what `open_rows` returns, or a Dask collection. Or rows whose
-            classes are known: a list of files, a folder or a pattern, each file a class; see
-            `open_rows`.
+            Rows; NaN marks a value that is missing at random. Or rows in blocks: the path of a file, a Zarr
+            array, an AnnData, the result of `open_rows`, or a Dask collection. Or several files, each of
+            which is a class: a list, a folder or a pattern, see `open_rows`.
         y : array-like of shape (N,), default=None
-            Class labels of any type. NaN, None and the number -1 mark rows without a label; but -1 and one
-            other label are two classes, and where -1 may as well be a class it is refused. For rows in a
-            file, also the name of a column, or the path of another file.
+            Class labels of any type. NaN, None and the number -1 mark rows without a label. But -1 and one
+            other label are two classes, and an ambiguous -1 is refused. For rows in a file, also the name of
+            a column, or the path of another file.
         sample_weight : array-like of shape (N,), default=None
-            Weights of the rows: a row of weight two counts like two rows, one of weight zero not at all. A
-            class all of whose rows have weight zero is not in `classes_`.
+            Weights of the rows: a row of weight two counts as two rows, and a row of weight zero is ignored.
+            A class whose rows all have weight zero is not in `classes_`.
 
         Returns
         -------
@@ -281,7 +282,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """
         check_inference(self)
         watched = bool(getattr(self, "_skl_callbacks", ())) or watcher_of_fits.get() is not None
-        # Refuse a checkpoint that cannot be written before reading the rows, which may take long.
+        # Check the path of a checkpoint before reading the rows, which may take long.
         path = checkpoint_path(self) if watched else None
         with updating(self, X):
             training = enter(self, X, y, sample_weight).training()
@@ -289,14 +290,14 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             n_rows = training.source.summary.n_rows
             if (self.n_kernels or 0) > n_rows and freeze_of(self) != "kernels":
                 kernels = Argument("n_kernels", self.n_kernels)
-                raise ArgumentError(kernels, f" is more than the {n_rows} rows there are: use fewer kernels.")
+                raise ArgumentError(kernels, f" is more than the {n_rows} rows: use fewer kernels.")
             self._check_classes(training.classes)
             parts = self._parts_to_fit(training.n_features)
             for columns, model in parts:
                 covariance_type = covariance_type_of(model, n_rows, len(columns))
                 if model.covariance_type == "auto" and covariance_type != "full":
                     warn_caller(
-                        f"{n_rows} rows have {len(columns)} features: covariance_type='auto' takes "
+                        f"{n_rows} rows have {len(columns)} features: covariance_type='auto' uses "
                         f"{covariance_type!r}, without correlations inside kernels. Set covariance_type to "
                         "choose."
                     )
@@ -308,7 +309,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return self
 
     def _fit_parts(self, parts: list[Part], training: Training, monitor: Monitor | None = None) -> None:
-        """Fit the mixture of each part, and store all of them."""
+        """Fit the mixture of each part, and store the fits."""
         refuse_unlabelled(training.n_unlabelled, len(parts))
         fits: list[Fitted] = []
         for number, (columns, model) in enumerate(parts):
@@ -325,7 +326,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         """Check settings that depend on the labels (L,) of the classes."""
 
     def _after_fit(self, training: Training) -> None:
-        """Learn what needs the fitted model."""
+        """Set attributes that need the fitted model."""
 
     def _absorb_batch(self, batch: Block, classes: np.ndarray, decay: Any) -> None:
         """Update the model with a batch, given all labels (L,) of the stream."""
@@ -333,7 +334,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
     def _insert_class(self, rows: Block, label: Any) -> None:
         """Learn a class from its rows."""
-        streams.add_class(self, rows, label, streams.place_of_label(self.classes_, label))
+        streams.add_class(self, rows, label, streams.position_of_label(self.classes_, label))
 
     @available_if(streams.check_streams)
     @_fit_context(prefer_skip_nested_validation=True)
@@ -348,30 +349,30 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
     ) -> Self:
         """Update the model with one batch of a stream.
 
-        The first batch makes a model as `fit` does, with a weak prior on covariances; it should have some
-        twenty rows for each kernel. Every further one moves the average statistics of a row, by a share that
-        falls with the number of batches. Batches need EM, ``tail=None``, no `group_shift`, and covariances
-        other than 'low_rank'.
+        The first batch is fitted as by `fit`, with a weak prior on covariances; it should have about twenty
+        rows per kernel. Every further batch updates the mean statistics of a row, with a share that decreases
+        with the number of batches. `partial_fit` cannot be combined with variational inference, a `tail`, a
+        `group_shift` or low-rank covariances.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
             The batch; NaN marks a missing value.
         y : array-like of shape (n,), default=None
-            Labels; NaN, None and -1 mark rows without one, the latter unless it is among `classes`. None for
+            Labels; NaN and None mark rows without one, and so does -1 unless it is among `classes`. None for
             an ordinary mixture.
         classes : array-like of shape (L,), default=None
-            All labels of the stream; a classifier needs them in the first call.
+            All class labels of the stream; a classifier needs them in the first call.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
         decay : float, default=0.6
-            How fast earlier batches are forgotten: the t-th batch has a share of t^-decay. Above 0.5 and at
-            most 1.
+            How fast earlier batches are forgotten: the t-th batch has a share of t^-decay. It must be above
+            0.5 and at most 1.
 
         Returns
         -------
         estimator
-            The estimator. `log_likelihood_` is that of the batch, before it changed the model.
+            The estimator. Its `log_likelihood_` is that of the batch before the update.
         """
         check_inference(self)
         with updating(self, X):
@@ -380,30 +381,30 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
     @_fit_context(prefer_skip_nested_validation=True)
     def add_class(self, X: ArrayLike, label: Any, *, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn one more class without touching the kernels, or any other class.
+        """Learn another class without changing the kernels or the other classes.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
             Rows of the new class.
         label : int, str, …
-            Its label, of the kind of the others.
+            Label of the new class, of the same kind as the others.
         sample_weight : array-like of shape (n,), default=None
             Weights of the rows.
 
         Returns
         -------
         estimator
-            The estimator with one more class. Its prior is its share of all labelled rows; priors of a
-            classifier that were given as an array must be set to another value before.
+            The estimator with the new class, whose prior is its share of all labelled rows. If a classifier
+            has an array of `priors`, change this setting first.
 
         Notes
         -----
-        A mixture with a `group_shift` r adapts to the new group by relevance MAP adaptation [1]_: a kernel
-        with m expected rows of the group, and their mean x̄, has there the mean a x̄ + (1 - a) μ, where
-        a = m / (m + r), and a weight in proportion to a m / n + (1 - a) π, for n rows in all and the weight π
-        in all classes together. Both steps are repeated until they converge; one pass is the usual choice for
-        speakers. With a `weight_prior`, weights are those of the prior instead.
+        A mixture with a `group_shift` r adapts to the new group by relevance MAP adaptation [1]_. A kernel
+        with mean μ, and with m expected rows of the group whose mean is x̄, gets the mean a x̄ + (1 - a) μ in
+        the group, where a = m / (m + r). Its weight is proportional to a m / n + (1 - a) π, for n rows of the
+        group and its weight π in all classes together. Both steps are repeated until convergence; a single
+        pass is customary for speakers. With a `weight_prior`, the prior determines the weights instead.
 
         References
         ----------
@@ -417,33 +418,33 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return self
 
     def class_log_likelihood(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x | class j), shape (n, L), of rows X (n, M); with feature sets, summed over them."""
+        """Return log p(x | class j), shape (n, L), of rows X (n, M), summed over feature sets."""
         return score_rows(self, X, densities.class_log_likelihood)
 
     def impute(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
-        """Return the rows with every missing value replaced by its conditional mean.
+        """Replace missing values by their conditional means.
 
-        The mean is over the class unless `y` is given, the kernel, and the value given its kernel. It
-        minimises the expected squared error, but filled rows vary less than complete ones.
+        The mean is over kernels and, without `y`, over classes. It minimises the expected squared error, but
+        filled rows vary less than complete ones.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes; NaN marks a missing value.
+            Rows, of any kind that `fit` accepts; NaN marks a missing value.
         y : array-like of shape (n,), default=None
-            Labels, where they are known.
+            Labels, if they are known.
 
         Returns
         -------
         ndarray of shape (n, M)
-            Rows, observed values untouched. Columns that are in no feature set keep their gaps.
+            Rows with unchanged observed values. Columns in no feature set keep their missing values.
         """
         return score_rows(self, X, densities.impute, y, on_cpu=True)
 
     def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
         """Draw rows X (n, M) and their labels y (n,) from the model.
 
-        Classes are drawn by `class_prior_` unless a label is given. Columns in no feature set are NaN.
+        Without a label, classes are drawn from `class_prior_`. Columns in no feature set are NaN.
         """
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
@@ -456,21 +457,20 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return densities.draw_rows(model, codes, random_state), model.classes_[codes]
 
     def marginal(self, features: Sequence[int | str]) -> Self:
-        """Return the model of some features, whatever the values of the others.
+        """Return the marginal model of some features, given by index or name in the new order.
 
-        Features are columns by index or name, in the order of the new model. It has no attributes that
-        describe training rows, such as `log_likelihood_`. A classifier keeps its temperature and loses its
-        threshold.
+        The new model has no attributes that describe training rows, such as `log_likelihood_`. A classifier
+        keeps its temperature, but not its threshold.
         """
         check_is_fitted(self)
         return densities.marginal(host_copy(self), features)
 
     def condition(self, given: Mapping[int | str, float]) -> Self:
-        """Return the model of the other features, given values of some by column index or name.
+        """Return the conditional model of the other features, given values by column index or name.
 
-        Every class's weights become its responsibilities for the given values, and `class_prior_` becomes the
-        posterior of the class: predictions of the new model for the other features are those of this one for
-        complete rows. The new model has no attributes that describe training rows.
+        The weights of each class become its responsibilities for the given values, and `class_prior_` becomes
+        the posterior of the classes. The new model predicts the same classes for the other features as this
+        model does for complete rows. It has no attributes that describe training rows.
         """
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
@@ -485,57 +485,57 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         return float(-2.0 * self._scores(X, y).sum() + 2.0 * densities.n_parameters(self))
 
     def _scores(self, X: Any, y: Any) -> Any:
-        """Return log p(x | y), or log p(x) without labels, shape (n,), in memory."""
+        """Return log p(x | y), or log p(x) without labels, shape (n,), as a NumPy array."""
         return computed(score_rows(self, X, densities.log_density, y))
 
 
 @savable
 @documented
 class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase):
-    """Gaussian mixtures, one for each class, that share their kernels.
+    """Gaussian mixtures, one per class, that share their kernels.
 
-    The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): each class has its own weights, and all
-    classes have the kernels in common. Without labels there is one class, and this is the ordinary Gaussian
-    mixture.
+    The density of class j is p(x | j) = Σ_k π_kj N(x; μ_k, P_k): classes differ in their weights and share
+    the kernels. Without labels, there is one class, and the model is an ordinary Gaussian mixture.
 
     Parameters
     ----------
     {parameters}
     group_shift : float or 'auto', default=None
-        Lets classes, which are then groups such as samples or sites, have means of their own: group j has
-        μ_k + δ_kj with the prior N(0, P_k / r) of δ_kj. The number is r, in rows: a group with m rows of a
-        kernel moves its mean by m / (m + r) of the way. 'auto' chooses r by held-out rows, or no shifts.
-        When to change: where the same population lies elsewhere in each sample, by batch effects.
+        Strength r of the prior on shifts of the means between classes, which are then groups such as samples
+        or sites, in rows; None has no shifts. Group j has the means μ_k + δ_kj, with the prior N(0, P_k / r)
+        of δ_kj: m rows of a group move the mean of a kernel m / (m + r) of the way to their mean. 'auto'
+        chooses r, or no shifts, by held-out rows.
+        When to change: if batch effects move the same population in each sample.
 
     Attributes
     ----------
     classes_ : ndarray of shape (L,)
-        Class labels, sorted; ``[0]`` when fitted without labels.
+        Sorted class labels; ``[0]`` if fitted without labels.
     class_prior_ : ndarray of shape (L,)
-        Share of each class among the training rows, estimated where rows have no label.
+        Share of each class among the training rows; estimated if some rows are unlabelled.
     n_kernels_ : int
         Number K of kernels.
     covariance_prior_ : tuple of float and ndarray of shape (M, M) or (M,)
-        The prior of ``covariance_prior='auto'`` or 'weak': its strength in rows, and the common covariance,
-        its diagonal alone for diagonal and spherical kernels.
+        With ``covariance_prior='auto'`` or ``'weak'``: strength of the prior in rows, and the common
+        covariance, or its diagonal for diagonal and spherical kernels.
     prior_setting_ : {'auto', 'weak'}
-        The `covariance_prior` that found it.
+        The `covariance_prior` with which `covariance_prior_` was found.
     resolution_ : ndarray of shape (M,)
-        With a `covariance_prior`, the smallest variance that each feature resolves, zero if unknown; in a
-        stream the finest of all batches.
+        With a `covariance_prior`: smallest variance that each feature resolves, zero if unknown; in a stream,
+        the finest of all batches.
     variance_floor_ : ndarray of shape (M,)
-        With a `covariance_prior`, the smallest variance that a kernel may have in each feature.
+        With a `covariance_prior`: smallest variance of a kernel in each feature.
     {fitted}
     group_shifts_ : ndarray of shape (L, K, M)
-        With a `group_shift`: what is added to `means_` in each group.
+        With a `group_shift`: shifts to add to `means_` in each group.
     group_shift_ : float
-        With a `group_shift`: its strength r, infinite where 'auto' found that shifts do not help.
+        With a `group_shift`: its strength r; infinite if 'auto' found that shifts do not help.
 
     See Also
     --------
     SharedKernelMixtureCV : Chooses the number of kernels and the covariance type.
-    SharedKernelClassifier : The classifier made of it.
-    GaussianMixture : Drop-in for scikit-learn's mixture on the same engine.
+    SharedKernelClassifier : Classifier based on this model.
+    GaussianMixture : Drop-in replacement for scikit-learn's mixture on the same engine.
 
     Examples
     --------
@@ -609,8 +609,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def _graph_parts(self) -> dict[str, Any]:
         if densities.has_shifts(self):
             raise ValueError(
-                "Groups of this mixture have means of their own, and the graph has one set of means: fit "
-                "without group_shift first."
+                "to_onnx cannot be combined with group_shift: groups of this mixture differ in their means, "
+                "but the graph has common means. Fit without group_shift."
             )
         columns, parameters = list(range(self.n_features_in_)), self._parameters
         return {
@@ -621,24 +621,24 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         }
 
     def predict(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> IntArray:
-        """Return the kernel (n,) that each row of X (n, M) most probably came from; see `predict_proba`."""
+        """Return the most probable kernel (n,) of each row of X (n, M); see `predict_proba`."""
         return score_rows(self, X, densities.most_likely_kernel, groups, name="groups")
 
     def predict_proba(self, X: ArrayLike, *, groups: ArrayLike | None = None) -> FloatArray:
-        """Return the probability that each row came from each kernel.
+        """Return the responsibilities: the probability of each kernel for each row.
 
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows, of any kind that `fit` takes.
+            Rows, of any kind that `fit` accepts.
         groups : array-like of shape (n,), default=None
-            Their classes: with them, the weights, and the means where there are shifts, are those of the
-            class; without, probabilities are averaged over the classes.
+            Class labels of the rows, whose weights, and shifted means with `group_shift`, are used. Without
+            them, probabilities are averaged over classes.
 
         Returns
         -------
         ndarray of shape (n, K)
-            Probabilities; rows sum to one or, with a background, to the probability that they are not
+            Probabilities; each row sums to one or, with a background, to the probability that it is not
             background.
         """
         return score_rows(self, X, densities.responsibilities, groups, name="groups")

@@ -55,7 +55,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, prepare, source_of
-from ..io.encoding import are_numbers, feature_names
+from ..io.encoding import ColumnError, are_numbers, feature_names
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
 from ..io.opening import encode_frame
 from ..io.preparation import Preparation, transformer_of
@@ -80,11 +80,14 @@ Sender = Callable[[np.ndarray], Array]
 def enter(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None, *, name: str = "y") -> Rows:
     """Return rows of any kind behind the interface `Rows`; errors call the labels `name`.
 
-    X is an array or tensor (n, M), a data frame, files, a source, an AnnData or a Dask collection. y and
-    sample_weight are arrays (n,) or Dask collections; with files, also paths or names of columns.
+    X is an array or tensor (n, M), a data frame, files, a source, an AnnData, a Dask collection, or rows that
+    `read_into_memory` returned. y and sample_weight are arrays (n,) or Dask collections; with files, also
+    paths or names of columns.
     """
     if type(X) is np.ndarray and type(y) in _PLAIN and type(sample_weight) in _PLAIN:
         return InMemory(estimator, X, y, sample_weight, name)
+    if isinstance(X, PreparedRows):
+        return Prepared(estimator, X, y, sample_weight, name)
     source = source_of(X, y, sample_weight)
     if source is not None:
         return InBlocks(estimator, source, y, sample_weight, name)
@@ -147,7 +150,6 @@ class Rows(ABC):
     y: Any
     sample_weight: Any
     name: str
-    is_in_memory: ClassVar[bool] = False
 
     @abstractmethod
     def training(self, least: int = 2) -> Training:
@@ -272,12 +274,11 @@ class Training:
 class InMemory(Rows):
     """A NumPy array or nested lists; labels may be on a device."""
 
-    is_in_memory: ClassVar[bool] = True
     is_raw: ClassVar[bool] = False
 
     def training(self, least: int = 2) -> Training:
         estimator, device = self.estimator, device_of(self.estimator)
-        _check_labelled(estimator, self.y)
+        check_labelled(estimator, self.y)
         X, preparation = self._check(fitting=True, least=least)
         rows, classes, _ = self.coded(X)
         X, codes = rows.X, None if self.y is None else rows.y
@@ -307,8 +308,8 @@ class InMemory(Rows):
             if not fits_on(X, device):
                 return enter(model, open_rows(X), on_host(self.y), name=self.name).scores(function)
             X = _send_complete(X, device)
-        found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
-        return found if type(found) is np.ndarray else on_host(found)
+        scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+        return scores if type(scores) is np.ndarray else on_host(scores)
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         X, preparation = self._check(fitting=fitting, least=least, on_cpu=on_cpu)
@@ -438,6 +439,64 @@ def without_names(estimator: Any) -> Any:
     return nameless
 
 
+# ---------------------------------------------------------------- rows of files in memory
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedRows:
+    """Rows of files in memory, with the names of their features and how these were made."""
+
+    X: np.ndarray  # (n, M), of float64 or float32
+    feature_names: list[str] | None
+    preparation: Preparation | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of features."""
+        return self.X.shape[0], self.X.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, rows: Any) -> PreparedRows:
+        """Return some of the rows, chosen by a slice or by an array of indices or booleans."""
+        return replace(self, X=self.X[rows])
+
+
+def read_into_memory(source: Source) -> tuple[PreparedRows, np.ndarray | None, FloatArray | None]:
+    """Return all rows of files, with their labels (n,) and weights (n,) if they have any."""
+    with closing(source.blocks()) as blocks:
+        found = list(blocks)
+    y = np.concatenate([labels_in(block) for block in found]) if source.has_labels else None
+    weights = [block.weights for block in found if block.weights is not None]
+    X = np.concatenate([block.X for block in found])
+    for row, feature in np.argwhere(np.isinf(X))[:1]:
+        name = str(feature) if source.feature_names is None else source.feature_names[feature]
+        problem = f"column {name!r} is infinite in row {row + 1}; leave unknown values empty."
+        raise ColumnError(problem, column=name, is_feature=True)
+    rows = PreparedRows(X, source.feature_names, source.preparation)
+    return rows, y, np.concatenate(weights) if weights else None
+
+
+@dataclass(frozen=True)
+class Prepared(InMemory):
+    """Rows of files in memory. A fit notes their names and preparation, as it does those of the files."""
+
+    X: PreparedRows
+    is_raw: ClassVar[bool] = True
+
+    def _check(
+        self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
+    ) -> tuple[Array, Preparation | None]:
+        rows = self.X
+        if not fitting:
+            return _validated(without_names(self.estimator), rows.X, fitting, least), None
+        X = _validated(self.estimator, rows.X, fitting, least)
+        if rows.feature_names is not None:
+            self.estimator.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+        return X, rows.preparation
+
+
 # ---------------------------------------------------------------- tensors
 
 
@@ -449,8 +508,8 @@ class OnDevice(InMemory):
         rows = replace(self, estimator=host_copy(self.estimator))
         model = rows.estimator
         X = rows._check(on_cpu=on_cpu or is_robust_fit(model))[0]
-        found = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
-        return _in_kind(found, self.X)
+        scores = function(model, X) if self.y is None else function(model, X, rows.codes(len(X)))
+        return _in_kind(scores, self.X)
 
     def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
@@ -563,7 +622,7 @@ def _training_in_blocks(rows: Rows, blocks: Blocks, device: str | None, least: i
     """Summarise all blocks in one pass, note their features in the estimator, and return them."""
     estimator = rows.estimator
     summary, seed = _summarise(estimator, blocks, device, least)
-    _check_labelled(
+    check_labelled(
         estimator,
         summary.labels,
         "these rows have no labels. Give y, or open a file by open_rows with label=.",
@@ -746,7 +805,8 @@ def updating(estimator: Any, X: Any = None) -> Iterator[None]:
 # ---------------------------------------------------------------- validation
 
 
-def _check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.") -> None:
+def check_labelled(estimator: Any, labels: Any, advice: str = "give the labels.") -> None:
+    """Refuse to fit a classifier to rows without labels."""
     if labels is None and is_classifier(estimator):
         raise ValueError(
             f"{type(estimator).__name__} requires y to be passed, but the target y is None: {advice}"

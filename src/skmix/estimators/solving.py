@@ -45,9 +45,9 @@ from .rows import Training, device_and_precision, warn_caller
 if TYPE_CHECKING:
     from .mixture import SharedKernelMixture as Mixture
 
-# Starts run together while their covariances have at most this many numbers, otherwise in several batches.
+# Largest number of entries in the covariances of a batch of starts.
 NUMBERS_TOGETHER = 1 << 17
-# Resolution and mild prior are estimated from at most this many rows.
+# Largest number of rows from which to estimate the resolution and the mild prior.
 _SOME_ROWS = 1 << 12
 # Strength of covariance_prior='weak', relative to 'auto'.
 _WEAK = 0.01
@@ -66,8 +66,8 @@ def fit_model(
 ) -> Fitted:
     """Fit a mixture to training rows of its features.
 
-    A warm start continues from the `last` fit. Errors name features by `columns`, their numbers in all rows.
-    `watching` yields what to call after each pass, and `path` is the file of a checkpoint.
+    A warm start continues from the `last` fit. `columns` are the indices of the features in all rows, for
+    errors. `watching` yields a function to call after each pass, and `path` is the file of a checkpoint.
     """
     source, summary, n_features = training.source, training.source.summary, training.n_features
     if model.group_shift is not None:
@@ -82,8 +82,8 @@ def fit_model(
     if path is not None:
         saved = SavedRun(path, model, frame, training.classes, training.sizes)
         resume = saved.read()
-    last = last if _goes_on(model, training, structure, last) else None
-    # With callbacks, all starts run together.
+    last = last if _continues_last_fit(model, training, structure, last) else None
+    # With callbacks, all starts run as one batch.
     apart = path is None and watching is None
     batches = start_batches(model, training, frame, structure, last, NUMBERS_TOGETHER if apart else None)
     batches = (with_tails(model, batch, source) for batch in batches)
@@ -125,14 +125,14 @@ def _with_prior(options: Options, prior: LearntPrior | None) -> Options:
 def _shift_groups(
     model: Mixture, training: Training, fitted: Fitted, start: Parameters, options: Options, frame: Frame
 ) -> Fitted:
-    """Return a fit in which groups have means of their own, and everything else is fitted with them."""
+    """Fit shifts of the means in each group together with all other parameters."""
     source, n_groups, strength = training.source, len(training.classes), model.group_shift
     if strength == "auto":
         seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
         strength = choose_strength(source, start, options, frame, seed) if n_groups > 1 else np.inf
     assert strength is not None
     strength = float(strength)
-    # The mean of one group is the common one.
+    # The means of a single group are the common means.
     if n_groups == 1 or np.isinf(strength):
         none = np.zeros((n_groups, *start.means.shape))
         return replace(fitted, shifts=Shifts(group_shift=strength, group_shifts=none))
@@ -148,13 +148,13 @@ def _shift_groups(
         weight_prior = parameters.concentration
         posterior = WeightPosterior(
             lower_bound=float(found.objective[-1]),
-            # Leave out the first objective: the fit without shifts ended there.
+            # Leave out the first objective, at which the fit without shifts ended.
             lower_bound_path=np.concatenate([posterior.lower_bound_path, found.objective[1:]]),
             weight_concentration=found.counts + weight_prior[:, None],
         )
     if not found.converged and fitted.converged:
         warn_caller(
-            f"The shifts of groups did not converge in {len(found.path)} passes. "
+            f"The group shifts did not converge in {len(found.path)} passes. "
             f"Increase max_iter ({model.max_iter}) or tol ({model.tol}).",
             ConvergenceWarning,
         )
@@ -172,7 +172,7 @@ def _shift_groups(
 def _best_result(results: Iterator[Result]) -> tuple[Result, IntArray, FloatArray]:
     """Return the result with the best start, and the status and log-likelihood (n_init,) of all starts.
 
-    A start whose objective fell has failed; the fit is refused if no other is left.
+    A start fails if its objective decreases; raise ValueError if all starts failed.
     """
     best: Result | None = None
     status, reached = [], []
@@ -193,7 +193,7 @@ def _best_result(results: Iterator[Result]) -> tuple[Result, IntArray, FloatArra
 
 
 def _objective(result: Result) -> float:
-    """Return the objective of the best start that did not fail."""
+    """Return the largest objective of the starts that did not fail."""
     return float(np.where(result.status == Status.FAILED, -np.inf, result.objective).max())
 
 
@@ -208,9 +208,9 @@ def _default_prior(
     saved: SavedRun | None,
     resume: RunState | None,
 ) -> LearntPrior | None:
-    """Return the prior of ``covariance_prior='auto'`` or 'weak'; None where there is none.
+    """Return the prior of ``covariance_prior='auto'`` or ``'weak'``, or None.
 
-    It is that of a checkpoint or of the last fit, found by a first fit where rows are few, or a mild one.
+    It comes from a checkpoint or the last fit, from a first fit if kernels have few rows, or is a mild one.
     """
     summary, structure = training.source.summary, structure_of(options.covariance_type).of(given.covariances)
     n_kernels, n_features = given.means.shape[1:]
@@ -226,7 +226,7 @@ def _default_prior(
                 prior = found.covariance_prior, found.covariance_prior_scale
         elif isinstance(model.init, str) and model.init != "uniform":
             rows, codes, weights = _rows_for_starts(model, training, frame)
-            # Use labelled rows alone: the others have no class.
+            # Use labelled rows only: the others have no class.
             labelled = np.flatnonzero(codes >= 0)
             some = labelled[_evenly_spaced(len(labelled))]
             rows, codes = to_numpy(pick(rows, some)).astype(np.float64), codes[some]
@@ -243,7 +243,7 @@ def _default_prior(
     return LearntPrior(
         covariance_prior=prior,
         prior_setting=str(model.covariance_prior),
-        # The share of the prior in the covariance of an average kernel.
+        # Share of the prior in the covariance of a kernel with an average number of rows.
         shrinkage=prior[0] / (prior[0] + summary.total / n_kernels),
     )
 
@@ -251,7 +251,7 @@ def _default_prior(
 def _kept_prior(model: Mixture, last: Fitted | None, floor: Floor | None) -> tuple[float, FloatArray] | None:
     """Return the prior of the last fit if setting and floor are the same; None otherwise.
 
-    A warm start keeps its prior, so the objective is unchanged. The floor changes with the rows.
+    A warm start keeps its prior, so that its objective does not change. The floor depends on the rows.
     """
     if last is None or last.prior is None or last.floor is None or floor is None:
         return None
@@ -268,26 +268,28 @@ def with_resolution(
     frame: Frame,
     last: FloatArray | None = None,
 ) -> tuple[Options, Floor | None]:
-    """Return options with the resolution of the features as a floor, and that floor.
+    """Return options with the resolution of the features as variance floor, and the floor.
 
-    Maximum likelihood, variational fits and frozen parameters have none. It is found from rows (n, M) with
-    weights (n,). In a stream, `last` (M,) is the resolution so far, and the finer one of each feature stays.
+    The resolution is estimated from rows (n, M) with weights (n,). In a stream, `last` (M,) is the resolution
+    so far, and the finer one of each feature is kept. Maximum likelihood, variational fits and frozen
+    parameters have no such floor.
     """
     if model.covariance_prior is None or options.inference != "em" or options.freeze is not None:
         return options, None
     some = _evenly_spaced(rows.shape[0])
     X = to_numpy(pick(rows, some)).astype(np.float64)
-    found = resolution_of(X, None if weights is None else weights[some], frame)
+    resolution = resolution_of(X, None if weights is None else weights[some], frame)
     if last is not None:
-        # A feature has no resolution in a batch where it is constant.
-        found = np.where((found > 0) & (last > 0), np.minimum(found, last), np.maximum(found, last))
+        # A feature that is constant in a batch has no resolution there.
+        both = (resolution > 0) & (last > 0)
+        resolution = np.where(both, np.minimum(resolution, last), np.maximum(resolution, last))
     least = options.floor * frame.variance * frame.scale**2
-    floor = Floor(resolution=found, variance_floor=np.maximum(least, found))
+    floor = Floor(resolution=resolution, variance_floor=np.maximum(least, resolution))
     return replace(options, resolution=floor.variance_floor), floor
 
 
 def _evenly_spaced(n_rows: int) -> IntArray:
-    """Return at most `_SOME_ROWS` of the numbers of n rows."""
+    """Return the numbers of at most `_SOME_ROWS` of `n_rows` rows, evenly spaced."""
     return np.unique(np.linspace(0, n_rows - 1, _SOME_ROWS).round().astype(np.int64))
 
 
@@ -295,7 +297,7 @@ def _evenly_spaced(n_rows: int) -> IntArray:
 
 
 def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options:
-    """Return the engine's options for the settings of a mixture; its covariance type may be 'auto'."""
+    """Return the engine's options for the settings of a mixture; `covariance_type` replaces 'auto'."""
     rows, scale = None, None
     if not isinstance(model.covariance_prior, str | None):
         rows, scale = check_covariance_prior(model.covariance_prior, n_features)
@@ -322,15 +324,15 @@ def options_of(model: Mixture, n_features: int, covariance_type: str) -> Options
 
 
 def with_tails(model: Mixture, start: Parameters, source: RowSource) -> Parameters:
-    """Return starts with degrees of freedom and a background, as the settings of a mixture ask for them.
+    """Return starts with the tail that a mixture is set to: degrees of freedom or a background.
 
-    A given or earlier start keeps its own; degrees of freedom that are fixed replace them.
+    A given start, or the last fit, keeps its tail, unless the degrees of freedom are fixed.
     """
     (kind, fixed), (n_starts, n_kernels, _) = check_tail(model.tail), start.means.shape
     is_t, freeze, given = kind == "t", freeze_of(model), start.tail.name == "t"
     tail: Tail = NONE
     if isinstance(model.init, Mapping) and "degrees" in model.init and model.tail != "t":
-        raise ValueError(f"init has 'degrees', which only tail='t' starts from, and tail is {model.tail!r}.")
+        raise ValueError(f"init has 'degrees', which needs tail='t', but tail is {model.tail!r}.")
     if is_t and not given and fixed is None and freeze == "kernels":
         raise ValueError(
             "freeze='kernels' keeps the degrees of freedom too: init must have 'degrees', or tail be "
@@ -342,22 +344,22 @@ def with_tails(model: Mixture, start: Parameters, source: RowSource) -> Paramete
         tail = start.tail if freeze == "kernels" else start.tail.within_range()
     if kind == "background":
         moments, n_classes = source.summary.moments, start.weights.shape[-1]
-        # A constant feature gets an interval of one unit.
-        away = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
-        tail = Background.begin(n_starts, n_classes, moments.low - away, moments.high + away)
+        # The box of a constant feature is one unit wide.
+        margin = np.where(moments.high > moments.low, 0.0, 0.5 * moments.unit)
+        tail = Background.begin(n_starts, n_classes, moments.low - margin, moments.high + margin)
         if isinstance(start.tail, Background):
             tail = replace(tail, weights=start.tail.weights)
     return replace(start, tail=tail)
 
 
 def fitted_options(model: Mixture, fitted: Fitted) -> Options:
-    """Return the engine's options for a fitted mixture, with its default prior and floor."""
+    """Return the engine's options for a fitted mixture, with its learnt prior and floor."""
     options = _with_prior(options_of(model, fitted.means.shape[1], fitted.covariance_type), fitted.prior)
     return replace(options, resolution=None if fitted.floor is None else fitted.floor.variance_floor)
 
 
 # Settings that cannot be combined unless one of them has its default value.
-_APART = (
+_EXCLUSIVE = (
     ("tail", "inference"),
     ("tail", "accelerate"),
     ("tail", "device"),
@@ -373,7 +375,7 @@ _APART = (
 
 
 def check_inference(estimator: Any) -> None:
-    """Refuse settings that cannot be combined."""
+    """Raise ValueError for settings that cannot be combined."""
     check_covariance_type(estimator.covariance_type)
     check_tail(estimator.tail)
     variational, hierarchical = estimator.inference == "variational", estimator.weight_prior == "hierarchical"
@@ -389,9 +391,9 @@ def check_inference(estimator: Any) -> None:
         "group_shift": getattr(estimator, "group_shift", None),
     }
     learnt = ["weight_prior"] + (["tail"] if estimator.tail == "background" else [])
-    # Weights that are frozen cannot be learnt.
+    # Frozen weights cannot be learnt.
     frozen = [("freeze", name) for name in learnt if freeze == "weights"]
-    for one, other in (*_APART, *frozen):
+    for one, other in (*_EXCLUSIVE, *frozen):
         if settings[one] is not None and settings[other] is not None:
             raise ValueError(
                 f"{one}={settings[one]!r} cannot be combined with {other}={settings[other]!r}: leave one out."
@@ -399,16 +401,16 @@ def check_inference(estimator: Any) -> None:
     if not (variational or hierarchical) and (estimator.weight_prior or 1.0) < 1.0:
         raise ValueError(
             f"weight_prior={estimator.weight_prior} must be at least 1 for EM, whose weights would become "
-            "negative; inference='variational' takes any positive number."
+            "negative; inference='variational' accepts any positive number."
         )
 
 
 def refuse_unlabelled(n_rows: int, n_sets: int) -> None:
-    """Refuse rows without a label where there are several feature sets."""
+    """Raise ValueError for unlabelled rows with several feature sets."""
     if n_rows and n_sets > 1:
         raise ValueError(
-            f"{n_rows} rows have no label, and {n_sets} feature sets cannot be combined with such rows: "
-            "their class depends on all sets. Leave these rows out, or fit one set."
+            f"{n_rows} rows without a label cannot be combined with {n_sets} feature sets: the class of such "
+            "a row depends on all sets. Leave these rows out, or fit one set."
         )
 
 
@@ -423,14 +425,14 @@ def start_batches(
     last: Fitted | None = None,
     n_numbers: int | None = None,
 ) -> Iterator[Parameters]:
-    """Yield the starting points of a mixture, with a leading axis, in batches of few enough numbers.
+    """Yield batches of starts, whose covariances have at most `n_numbers` entries; None for one batch.
 
-    With a `last` fit there is one start, its parameters. Starts are drawn one after the other, so that
-    batches change none of them.
+    With a `last` fit, its parameters are the only start. Starts are drawn one after the other, so that they
+    do not depend on the batches.
     """
     n_kernels, classes = model.n_kernels, training.classes
     n_classes, n_features = len(classes), training.n_features
-    # Only rows without a label need class priors.
+    # Only unlabelled rows need class priors.
     prior = training.class_prior if training.n_unlabelled else None
     if last is not None:
         concentration = last.weight_prior if model.weight_prior == "hierarchical" else None
@@ -441,7 +443,7 @@ def start_batches(
         frozen = "covariances" if freeze == "kernels" else freeze
         if frozen is not None and model.init.get(frozen) is None:
             raise ValueError(
-                f"freeze={freeze!r} keeps what a start gives, so init must have {frozen!r}, "
+                f"freeze={freeze!r} keeps the given values, so init must have {frozen!r}, "
                 f"got the keys {sorted(map(str, model.init))}."
             )
         variances = frame.variance * frame.scale**2
@@ -462,21 +464,21 @@ def start_batches(
         coordinates = frame.standardised(structure)
         wanted = starts.Wanted(n_classes, n_starts, n_kernels, coordinates, structure, random_state)
         if init == "uniform":
-            found = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
+            batch = starts.uniform(n_starts, n_kernels, n_classes, n_features, structure, random_state)
         elif init == "class":
-            found = starts.class_wise(rows, codes, wanted, weights, own_kernels)
+            batch = starts.class_wise(rows, codes, wanted, weights, own_kernels)
         elif init == "k-means":
-            found = starts.k_means(rows, codes, wanted, weights)
+            batch = starts.k_means(rows, codes, wanted, weights)
         else:
             choose = starts.k_means_plus_plus if init == "k-means++" else starts.random_from_data
-            found = choose(rows, wanted, weights)
-        yield found if prior is None else replace(found, class_prior=np.tile(prior, (n_starts, 1)))
+            batch = choose(rows, wanted, weights)
+        yield batch if prior is None else replace(batch, class_prior=np.tile(prior, (n_starts, 1)))
 
 
 def _rows_for_starts(
     model: Mixture, training: Training, frame: Frame, *, labelled: bool = False
 ) -> tuple[Array, IntArray, FloatArray | None]:
-    """Return rows (n, M) to start from, with codes and weights (n,): no gaps, and no outliers with a tail."""
+    """Return rows (n, M) for starts, with codes and weights (n,): without gaps or, with a tail, outliers."""
     rows, codes, weights = training.source.start_rows()
     if training.source.summary.gaps:
         rows = fill_gaps(rows, codes)
@@ -488,8 +490,10 @@ def _rows_for_starts(
     return rows, codes, weights
 
 
-def _goes_on(model: Mixture, training: Training, structure: Structure, last: Fitted | None) -> bool:
-    """Return whether a fit starts from the parameters of the last one."""
+def _continues_last_fit(
+    model: Mixture, training: Training, structure: Structure, last: Fitted | None
+) -> bool:
+    """Return whether a fit starts from the parameters of the last fit."""
     if not model.warm_start or last is None:
         return False
     n_kernels, n_features = model.n_kernels or len(last.means), training.n_features
@@ -499,18 +503,18 @@ def _goes_on(model: Mixture, training: Training, structure: Structure, last: Fit
 
 
 def default_kernels(training: Training, structure: Structure, *, shared: bool) -> IntArray:
-    """Return the default number (L,) of kernels of each class, or (1,) of all where they are shared.
+    """Return the default number of kernels of each class (L,), or of all classes (1,) if `shared`.
 
-    It is √(n / 2p), for n rows, the geometric mean over classes, and p parameters of a kernel. All classes
-    get the same number, so that none is favoured: at least one, at most 50, and at most one kernel for M + 1
-    rows of the class. Shared kernels are as many as one class of all rows would have. Only the proportions of
-    row weights matter.
+    It is √(n / 2p), where n is the geometric mean of the number of rows over classes, and p the number of
+    parameters of a kernel; at least 1, at most 50, and at most one kernel per M + 1 rows of the class. It is
+    the same for all classes up to these bounds, so that none is favoured. With `shared`, n is the number of
+    all rows. Only the proportions of row weights matter.
     """
     summary, n_features = training.source.summary, training.n_features
     rows = training.sizes * (summary.n_rows / summary.total)
     if shared:
         rows = np.array([summary.n_rows], dtype=np.float64)
-    # Parameters of a kernel's own mean and covariance.
+    # Parameters of the mean and covariance of one more kernel.
     n_parameters = n_features + structure.n_parameters(2, n_features) - structure.n_parameters(1, n_features)
     usual = np.sqrt(np.exp(np.log(rows).mean()) / (2.0 * n_parameters)).round()
     most = np.minimum(rows // (n_features + 1), _MOST_KERNELS)
@@ -523,7 +527,7 @@ def default_kernels(training: Training, structure: Structure, *, shared: bool) -
 def fitted_so_far(
     model: Mixture, training: Training, parameters: Parameters, log_likelihood: float
 ) -> Fitted:
-    """Return the record of a fit that has come to these parameters (of one start)."""
+    """Return the record of an unfinished fit, given the parameters of one start."""
     summary = training.source.summary
     prior = parameters.class_prior
     return Fitted(
@@ -547,7 +551,7 @@ def fitted_so_far(
 def record_of_start(
     model: Mixture, training: Training, result: Result, start: int, parameters: Parameters | None = None
 ) -> Fitted:
-    """Return the record of one start, whose parameters may be given in another form."""
+    """Return the record of one start; `parameters` may replace those of the result."""
     parameters = result.parameters.take(start) if parameters is None else parameters
     found = fitted_so_far(model, training, parameters, float(result.log_likelihood[start].sum()))
     assert found.history is not None
@@ -562,7 +566,7 @@ def record_of_start(
 def _fitted(
     model: Mixture, result: Result, status: IntArray, reached: FloatArray, training: Training
 ) -> Fitted:
-    """Return the best start of a fit, with the status and log-likelihood (n_init,) of all."""
+    """Return the record of the best start, with the status and log-likelihood (n_init,) of all starts."""
     best = best_start(result, model.variance_floor, len(status))
     parameters = result.parameters.take(best)
     structure = structure_of(covariance_type_of(model, training.source.summary.n_rows, training.n_features))
@@ -581,7 +585,7 @@ def _fitted(
         )
     if result.counts is None or result.bounds is None:
         return found
-    # Leave out kernels that lost all weight.
+    # Leave out kernels without weight.
     alive, prior = np.flatnonzero(result.parameters.weights[best].any(axis=1)), result.prior
     counts, concentration = result.counts[best], parameters.concentration
     added = prior.concentration if prior is not None else 0.0
@@ -602,10 +606,10 @@ def _fitted(
 
 
 def best_start(result: Result, variance_floor: float, n_starts: int) -> int:
-    """Return the number of the best start; refuse a result of failed ones alone."""
+    """Return the number of the best start; raise ValueError if all starts failed."""
     if np.all(result.status == Status.FAILED):
         raise ValueError(
             f"All {n_starts} starts ended in a singular covariance, with variance_floor="
-            f"{variance_floor}. Use a larger one (1e-6 by default), a covariance_prior or another start."
+            f"{variance_floor}. Use a larger floor (1e-6 by default), a covariance_prior or another start."
         )
     return result.best

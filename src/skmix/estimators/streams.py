@@ -1,4 +1,4 @@
-"""Batches of a stream, and classes that come later."""
+"""Update models with batches of a stream, and add classes to them."""
 
 from __future__ import annotations
 
@@ -33,25 +33,29 @@ if TYPE_CHECKING:
 
 
 def check_streams(estimator: Any) -> bool:
-    """Return True if an estimator can add up the statistics of batches; raise an AttributeError otherwise."""
+    """Return True if an estimator supports `partial_fit`; raise AttributeError otherwise."""
     if estimator.inference == "variational":
-        raise AttributeError("partial_fit needs inference='em': variational fits need all rows at once.")
+        raise AttributeError(
+            "partial_fit cannot be combined with inference='variational', which needs all rows at once."
+        )
     if getattr(estimator, "group_shift", None) is not None:
-        raise AttributeError("partial_fit has no group shifts, which need all rows at once: use fit.")
+        raise AttributeError(
+            "partial_fit cannot be combined with group_shift, which needs all rows at once: use fit."
+        )
     if is_robust(estimator):
         raise AttributeError(
-            "partial_fit is for Gaussian kernels without a background: use tail=None, or fit."
+            "partial_fit cannot be combined with t kernels or a background: use tail=None, or fit."
         )
     if check_covariance_type(estimator.covariance_type)[0] == "low_rank":
         raise AttributeError(
-            "partial_fit adds up the sums of all batches: those of covariance_type='low_rank' mean something "
-            "else in each batch. Use fit, with blocks of rows if there are many."
+            "partial_fit cannot be combined with covariance_type='low_rank', whose sums change their meaning "
+            "between batches. Use fit, with blocks of rows if there are many."
         )
     return True
 
 
 def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any) -> tuple[Block, np.ndarray]:
-    """Return the rows of a batch with class codes, −1 for none, and all labels (L,) of the stream."""
+    """Return a batch with class codes, −1 for unlabelled rows, and all class labels (L,) of the stream."""
     first = not hasattr(estimator, "class_prior_")
     given = enter(estimator, X, y, sample_weight)
     rows = given.values(fitting=first, least=1)
@@ -71,7 +75,7 @@ def read_batch(estimator: Any, X: Any, y: Any, classes: Any, sample_weight: Any)
 def _read_labels(
     estimator: Any, y: Any, classes: Any, n_rows: int, first: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return all labels of the stream, and those of the batch as indices into them, −1 for none."""
+    """Return all class labels (L,) of the stream, and the codes (n,) of the batch, −1 for unlabelled rows."""
     given: Any = None if classes is None else np.asarray(classes)
     if first and y is None and not is_classifier(estimator):
         return np.zeros(1, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
@@ -98,7 +102,7 @@ def _read_labels(
 
 
 def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) -> None:
-    """Update an estimator with a batch, given all labels (L,) of the stream."""
+    """Update an estimator with a batch, given all class labels (L,) of the stream."""
     if not isinstance(decay, Real) or not 0.5 < float(decay) <= 1.0:
         raise ValueError(f"decay must be above 0.5 and at most 1, got {decay!r}.")
     first = not hasattr(estimator, "class_prior_")
@@ -114,15 +118,15 @@ def absorb_batch(estimator: Any, batch: Block, classes: np.ndarray, decay: Any) 
         if last is None or rows.X.shape[0]:
             last = _absorb(model, last, rows, classes, sizes, float(decay))
         fits.append(last)
-    # Recent batches count more in a stream's priors; the set with the fewest gaps has the best estimate.
+    # Class priors of a stream favour recent batches; the feature set with the most rows estimates them best.
     streaming = [each for each in fits if each.stream is not None]
-    if streaming:  # otherwise no row has a value in any set
+    if streaming:  # otherwise, no row has a value in any feature set
         best = max(streaming, key=lambda each: (each.stream or {})["n_rows"])
         estimator._record(parts, fits, sizes, best.class_prior).store(estimator)
 
 
 def _columns_of(rows: Block, columns: list[int]) -> Block:
-    """Return the rows that have a value in some columns."""
+    """Return some columns, and the rows that have a value in them."""
     return replace(rows, X=columns_of(rows.X, columns)).informative()
 
 
@@ -134,7 +138,7 @@ def _absorb(
     class_count: FloatArray,
     decay: float,
 ) -> Fitted:
-    """Return a mixture after one more batch; the first batch has no last fit."""
+    """Return the fit of a mixture after a batch; `last` is None for the first batch."""
     covariance_type = covariance_type_of(model, *batch.X.shape)
     if model.covariance_type == "auto" and last is not None:
         covariance_type = last.covariance_type
@@ -149,13 +153,13 @@ def _absorb(
         parameters = replace(last.parameters, class_prior=last.class_prior, concentration=last.weight_prior)
         if parameters.tail.name is not None:
             raise ValueError(
-                "partial_fit is for Gaussian kernels without a background, and this model was fitted with t "
-                "kernels or a background: fit it again."
+                "partial_fit cannot be combined with t kernels or a background, with which this model was "
+                "fitted: fit it again."
             )
         if last.stream is not None:
             past = Running.from_dict(last.stream)
         else:
-            # Count the rows of an earlier fit as batches of this size.
+            # Count the rows of the earlier fit as batches of this size.
             total = float(last.class_count.sum())
             n_batches = max(1, round(total / batch.X.shape[0]))
             counted = replace(parameters, weights=last.counted_weights)
@@ -167,7 +171,7 @@ def _absorb(
         batch.X, batch.y, parameters, past, options, decay=decay, row_weights=batch.weights
     )
     assert found.class_prior is not None
-    # A stream is neither shrunk nor variational, even where an earlier fit was, and has no shifts.
+    # A stream has no learnt prior, posterior or shifts, even if an earlier fit had.
     return Fitted(
         classes=classes,
         class_prior=found.class_prior,
@@ -197,29 +201,29 @@ def _check_covariance_type(model: Mixture, fitted: Fitted) -> None:
 
 
 def _sizes(batch: Block, classes: np.ndarray) -> FloatArray:
-    """Return the number (L,) of labelled rows of each class, or the sum of their weights."""
+    """Return the number (L,) of labelled rows in each class, or the sum of their weights."""
     assert batch.y is not None
-    # The first count is that of rows without a label.
+    # The first count is that of unlabelled rows.
     sizes = np.bincount(batch.y + 1, weights=batch.weights, minlength=len(classes) + 1)
     return sizes[1:].astype(np.float64)
 
 
 def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options, frame: Frame) -> Parameters:
-    """Return the model of the first batch of a stream."""
+    """Return the parameters fitted to the first batch of a stream."""
     sizes = _sizes(batch, classes)
     present = np.flatnonzero(sizes)
     if not len(present):
         raise ValueError(f"None of the {batch.X.shape[0]} rows of the first batch has a label.")
-    # Classes still to come count as one row each, and begin with uniform weights.
+    # A class without rows so far counts as one row, and starts with uniform weights.
     prior = np.maximum(sizes, 1.0) / np.maximum(sizes, 1.0).sum()
-    place = np.full(len(classes) + 1, -1)
-    place[present] = np.arange(len(present))
-    training = Training(open_source(batch.X, place[batch.y], batch.weights), classes[present])
+    new_codes = np.full(len(classes) + 1, -1)
+    new_codes[present] = np.arange(len(present))
+    training = Training(open_source(batch.X, new_codes[batch.y], batch.weights), classes[present])
     beginner = model
     if model.n_kernels is None and isinstance(model.init, str):
         beginner = copy(model).set_params(n_kernels=len(classes))
     starts = next(start_batches(beginner, training, frame, structure_of(options.covariance_type)))
-    # With few rows a kernel may collapse onto some of them, and later batches would not undo it.
+    # With few rows, a kernel may collapse onto some of them, and later batches would not undo that.
     careful = replace(options, covariance_prior=options.covariance_prior or training.n_features + 2.0)
     result = fit(training.source, starts, careful, frame=frame)
     best = result.parameters.take(best_start(result, model.variance_floor, len(result.status)))
@@ -228,11 +232,11 @@ def _first_batch(model: Any, batch: Block, classes: np.ndarray, options: Options
     return Parameters(weights, best.means, best.covariances, prior, concentration=best.concentration)
 
 
-# ---------------------------------------------------------------- one more class
+# ---------------------------------------------------------------- new classes
 
 
 def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
-    """Return the rows of a new class that have a weight."""
+    """Return the rows of a new class that have a positive weight."""
     given = enter(estimator, X, sample_weight=sample_weight)
     rows = given.values(on_cpu=True)
     weights = given.weights(len(rows))
@@ -240,8 +244,8 @@ def rows_of_class(estimator: Any, X: Any, sample_weight: Any) -> Block:
     return Block(rows, None, weights).informative()
 
 
-def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
-    """Fit the weights of a new class in all parts of a model, and insert it among the others."""
+def add_class(estimator: Any, new: Block, label: Any, position: int) -> None:
+    """Fit the weights of a new class in all parts of a model, and insert it at its position."""
     parts = estimator._parts_to_fit(new.X.shape[1], stream=True)
     fits: list[Fitted] = []
     for number, (columns, model) in enumerate(parts):
@@ -251,17 +255,17 @@ def add_class(estimator: Any, new: Block, label: Any, place: int) -> None:
             raise ValueError(
                 f"No row of class {label!r} has a value in feature set {number}, columns {columns}."
             )
-        fits.append(_insert(model, last, rows, label, place))
+        fits.append(_insert(model, last, rows, label, position))
     assert last is not None
     # The other classes keep their proportions.
     size = float(len(new.X) if new.weights is None else new.weights.sum())
     share = size / (last.class_count.sum() + size)
-    prior = np.insert(last.class_prior * (1.0 - share), place, share)
-    estimator._record(parts, fits, np.insert(last.class_count, place, size), prior).store(estimator)
+    prior = np.insert(last.class_prior * (1.0 - share), position, share)
+    estimator._record(parts, fits, np.insert(last.class_count, position, size), prior).store(estimator)
 
 
-def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) -> Fitted:
-    """Fit the weights of a new class and insert it among those of a mixture; prior and size are set later."""
+def _insert(model: Mixture, last: Fitted, new: Block, label: Any, position: int) -> Fitted:
+    """Fit the weights of a new class and insert it into a mixture; its prior and size are set later."""
     _check_covariance_type(model, last)
     options = replace(
         options_of(model, new.X.shape[1], last.covariance_type), freeze="kernels", stopping="total", floor=0.0
@@ -271,13 +275,13 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) ->
     if isinstance(start.tail, Background):
         start = replace(start, tail=start.tail.of_average(last.class_prior, 1))
     if options.inference == "variational":
-        # Frozen kernels have no posterior; the new weights are the most likely ones.
+        # Frozen kernels have no posterior: fit the weights by EM.
         options = replace(options, inference="em", weight_prior=None)
     if model.weight_prior == "hierarchical" and last.weight_prior is not None:
         # Use the prior that was learnt from the other classes.
         options = replace(options, weight_prior="given")
         start = replace(start, concentration=last.weight_prior)
-    # The frame covers kernels and rows; a floor would move the kernels, so there is none.
+    # The frame covers kernels and rows.
     frame = measure(np.concatenate([before.means, new.X]), structure_of(options.covariance_type))
     source, strength = open_source(new.X, None, new.weights), model.group_shift
     if strength == "auto":
@@ -287,7 +291,7 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) ->
         found = fit(source, start.batch(), options, frame=frame).parameters
         weights = found.weights[0, :, 0]
         if isinstance(found.tail, Background) and background is not None:
-            background = np.insert(background, place, found.tail.weights[0, 0])
+            background = np.insert(background, position, found.tail.weights[0, 0])
     else:
         weights, shift = _adapted(last, source, start, float(strength), options, frame)
     shifts = last.shifts
@@ -296,14 +300,14 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) ->
         others, earlier = (none, np.inf) if shifts is None else (shifts.group_shifts, shifts.group_shift)
         shifts = Shifts(
             group_shift=earlier if strength is None else float(strength),
-            group_shifts=np.insert(others, place, shift, axis=0),
+            group_shifts=np.insert(others, position, shift, axis=0),
         )
-    longer = np.result_type(last.classes, np.asarray(label))
-    # Drop reports of the fit or stream: they describe fewer classes.
+    dtype = np.result_type(last.classes, np.asarray(label))
+    # Drop attributes that describe the fit or stream without the new class.
     return replace(
         last,
-        classes=np.insert(last.classes.astype(longer), place, label),
-        weights=np.insert(last.weights, place, weights, axis=1),
+        classes=np.insert(last.classes.astype(dtype), position, label),
+        weights=np.insert(last.weights, position, weights, axis=1),
         background_weights=background,
         shifts=shifts,
         history=None,
@@ -316,7 +320,7 @@ def _insert(model: Mixture, last: Fitted, new: Block, label: Any, place: int) ->
 def _adapted(
     last: Fitted, source: RowSource, start: Parameters, strength: float, options: Options, frame: Frame
 ) -> tuple[FloatArray, FloatArray]:
-    """Return weights (K,) and shifts (K, M) of a new group by MAP adaptation; see `add_class`."""
+    """Return the weights (K,) and shifts (K, M) of a new group by MAP adaptation."""
     common = last.weights @ last.class_prior
     anchor = common if options.weight_prior is None else None
     found = shift_groups(
@@ -325,8 +329,8 @@ def _adapted(
     return found.parameters.weights[:, 0], found.shifts[0]
 
 
-def place_of_label(classes: np.ndarray, label: Any) -> int:
-    """Return where a new label belongs among the sorted ones; refuse one that is known or of another kind."""
+def position_of_label(classes: np.ndarray, label: Any) -> int:
+    """Return the position of a new label among sorted classes; refuse known labels and other kinds."""
     new = np.asarray(label)
     if new.ndim != 0:
         raise ValueError(f"label must be a single value, got an array of shape {new.shape}.")
@@ -334,7 +338,7 @@ def place_of_label(classes: np.ndarray, label: Any) -> int:
         raise ValueError(f"label is {label!r}, which marks rows without a label. Give the class a name.")
     is_text = [kind_of_labels(each) == "a string" for each in (new, classes)]
     if is_text[0] != is_text[1]:
-        raise ValueError(f"label {label!r} is not of the kind of the labels {classes.tolist()}.")
+        raise ValueError(f"label {label!r} is of another kind than the labels {classes.tolist()}.")
     if label in classes.tolist():
-        raise ValueError(f"label {label!r} is known already: {classes.tolist()}.")
+        raise ValueError(f"label {label!r} is already a class: {classes.tolist()}.")
     return int(np.searchsorted(classes, label))

@@ -1,8 +1,8 @@
-"""Discriminative tuning of a fitted classifier, and how far held-out rows let it go.
+"""Tune a fitted classifier discriminatively, with early stopping by held-out rows.
 
-A classifier's own training rows cannot judge it. Held-out rows that the user gives judge the classifier
-itself. Otherwise some rows are held out of a second fit and judge it while it is tuned; the first classifier
-is then tuned on all rows, for as many rounds.
+The training rows of a classifier cannot judge it. If the user gives held-out rows, they judge the classifier
+itself. Otherwise, some rows are held out of a second fit and judge it while it is tuned; the classifier is
+then tuned to all rows for the same number of rounds.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .holdout import rows_to_divide, single_split
 from .rows import enter
 from .solving import fitted_options
 
-# Values of λ, from nearly the model that EM found to one that only separates classes.
+# Values of λ, from nearly the EM fit to a model that only separates classes.
 _TRADE_OFFS = (1.0, 0.1, 0.01, 0.001, 0.0)
-# The same with mini-batches, whose rounds are longer.
+# Values of λ with mini-batches, whose rounds take longer.
 _TRADE_OFFS_OF_BATCHES = (0.001, 0.0)
-# Up to this many rows L-BFGS uses all of them at once; with more, mini-batches learn faster.
+# Largest number of rows for L-BFGS, which uses all of them at once; with more, mini-batches learn faster.
 _ALL_AT_ONCE = 10_000
-# Rows of a mini-batch.
+# Number of rows in a mini-batch.
 _BATCH = 500
 # Largest number of steps of L-BFGS for each λ.
 _STEPS = 200
@@ -56,23 +56,23 @@ def tune(
     training, held_out = split_rows(classifier, rows, validation, random)
     schedule = make_schedule(len(training.X), trade_off, max_iter, batch_size, random)
     if held_out is None or isinstance(validation, (tuple, list)):
-        model, found = _tuned_model(classifier, schedule, training, held_out)
+        model, judge = _tuned_model(classifier, schedule, training, held_out)
     else:
-        model, found = _as_far_as_a_second_fit(classifier, schedule, rows, training, held_out)
+        model, judge = _tuned_by_second_fit(classifier, schedule, rows, training, held_out)
     classifier.models_ = [model]
-    if found.after is not None:
-        classifier.temperature_ = found.after.temperature
+    if judge.after is not None:
+        classifier.temperature_ = judge.after.temperature
     classifier.tuned_ = {
-        "trade_off": found.trade_off,
-        "before": found.before and asdict(found.before),
-        "after": found.after and asdict(found.after),
-        "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in found.rounds],
+        "trade_off": judge.trade_off,
+        "before": judge.before and asdict(judge.before),
+        "after": judge.after and asdict(judge.after),
+        "rounds": [{"trade_off": value, **asdict(scores)} for value, scores in judge.rounds],
     }
     if classifier.reject_below is not None:
 
-        def finish(other: Any, own: Block) -> None:
-            stages = replace(schedule, stages=found.stages)
-            other.models_ = [_tuned_model(other, stages, own, None)[0]]
+        def finish(other: Any, training: Block) -> None:
+            stages = replace(schedule, stages=judge.stages)
+            other.models_ = [_tuned_model(other, stages, training, None)[0]]
 
         classifier.threshold_ = novelty_threshold(classifier, classifier.reject_below, rows, finish)
 
@@ -80,25 +80,25 @@ def tune(
 def _tuned_model(
     classifier: Any, schedule: Schedule, training: Block, held_out: Block | None
 ) -> tuple[Any, Judge]:
-    """Return a tuned copy of the classifier's only model, and how held-out rows judge it."""
+    """Return a tuned copy of the classifier's only model, and the judgement of held-out rows."""
     model = copy(classifier.models_[0])
     fitted = Fitted.of(model)
     assert fitted is not None
-    # Kernels move here even where the fit kept them and so had no floor.
+    # Tuning needs the floor even if kernels were frozen in the fit, without a floor.
     options = replace(
         fitted_options(model, fitted), floor=model.variance_floor, n_jobs=effective_n_jobs(classifier.n_jobs)
     )
     prior = classifier.class_prior_
-    found = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
-    if found.trade_off is not None:
-        fitted.moved(found.best).store(model)
-    return model, found
+    judge = discriminative.tune(fitted.parameters, prior, training, held_out, options, schedule)
+    if judge.trade_off is not None:
+        fitted.moved(judge.best).store(model)
+    return model, judge
 
 
-def _as_far_as_a_second_fit(
+def _tuned_by_second_fit(
     classifier: Any, schedule: Schedule, rows: Block, training: Block, held_out: Block
 ) -> tuple[Any, Judge]:
-    """Tune to all rows as far as it helped a second fit, to the training rows alone."""
+    """Tune to all rows for as many rounds as were best for a second fit, to the training rows only."""
     counts = np.bincount(labels_of(rows), minlength=len(classifier.classes_))
     if not counts.all():
         label = classifier.classes_.tolist()[int(np.argmin(counts))]
@@ -106,16 +106,16 @@ def _as_far_as_a_second_fit(
             f"tune fits a second model to some of the rows, but none of them has the label {label!r}. Give "
             "rows of all classes, or held-out rows as validation=(X, y)."
         )
-    _, found = _tuned_model(refit(classifier, training), schedule, training, held_out)
-    model, _ = _tuned_model(classifier, replace(schedule, stages=found.stages), rows, None)
-    return model, found
+    _, judge = _tuned_model(refit(classifier, training), schedule, training, held_out)
+    model, _ = _tuned_model(classifier, replace(schedule, stages=judge.stages), rows, None)
+    return model, judge
 
 
 # ---------------------------------------------------------------- rows and settings
 
 
 def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, name: str = "X") -> Block:
-    """Return rows (n, M) that have a weight, and their classes (n,); refuse what tuning cannot use."""
+    """Return rows of positive weight with class codes; raise ValueError if tuning cannot use them."""
     given = enter(classifier, X, y, sample_weight)
     rows = given.values(on_cpu=True)
     codes = given.codes(len(rows), unlabelled=True)
@@ -129,7 +129,7 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
     if len(impossible):
         label = classifier.classes_.tolist()[codes[impossible[0]]]
         raise ValueError(
-            f"{len(impossible)} rows of {name} have a label of class prior zero, such as {label!r}: "
+            f"{len(impossible)} rows of {name} have a label whose class prior is zero, such as {label!r}: "
             "no tuning makes them possible."
         )
     weights = given.weights(len(rows))
@@ -140,7 +140,7 @@ def labelled_rows(classifier: Any, X: Any, y: Any, sample_weight: Any = None, na
 def split_rows(
     classifier: Any, rows: Block, validation: Any, random: np.random.RandomState
 ) -> tuple[Block, Block | None]:
-    """Return rows to tune to, and held-out rows: a share of the rows, given ones, or None."""
+    """Return rows to tune to, and held-out rows: a share of the rows, the given ones, or None."""
     if validation is None:
         return rows, None
     if isinstance(validation, (tuple, list)):
@@ -166,7 +166,7 @@ def split_rows(
 def make_schedule(
     n_rows: int, trade_off: Any, max_iter: Any, batch_size: Any, random: np.random.RandomState
 ) -> Schedule:
-    """Return how to tune to n rows; refuse invalid settings."""
+    """Return the schedule for tuning to `n_rows` rows; raise ValueError for invalid settings."""
     for name, count in (("batch_size", batch_size), ("max_iter", max_iter)):
         if count is not None:
             check_count(count, f"{name} must be", ", or None")
@@ -180,7 +180,7 @@ def make_schedule(
 
 
 def _check_trade_offs(trade_off: Any, in_batches: bool) -> tuple[float, ...]:
-    """Return the values of λ to go through."""
+    """Return the values of λ in order."""
     if isinstance(trade_off, str):
         if trade_off != "auto":
             raise ValueError(f"trade_off must be a number, a list of them or 'auto', got {trade_off!r}.")

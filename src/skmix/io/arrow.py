@@ -43,7 +43,7 @@ def kind_of(type_: Any) -> str | None:
         "text": (types.is_string, types.is_large_string, types.is_string_view),
     }
     plain = type_.value_type if types.is_dictionary(type_) else type_
-    return next((kind for kind, own in tests.items() if any(test(plain) for test in own)), None)
+    return next((kind for kind, checks in tests.items() if any(is_kind(plain) for is_kind in checks)), None)
 
 
 def numbers_of(column: Any) -> np.ndarray:

@@ -204,14 +204,14 @@ def find_kinds(
     """
     import pyarrow.types as pa_types
 
-    categorical = {name for name, own in types.items() if pa_types.is_dictionary(own)}
+    categorical = {name for name, type_ in types.items() if pa_types.is_dictionary(type_)}
     categorical |= {*notation.categorical} & types.keys()
-    for name, own in types.items():
-        if pa_types.is_temporal(own):
-            raise _refused(name, f"holds dates: it is of type {own}. {_DATES}")
-        if kind_of(own) not in (*NUMERIC, "text"):
-            raise _refused(name, f"is of type {own}; a feature must be numbers or categories.")
-    read = [name for name, own in types.items() if name in categorical or kind_of(own) not in NUMERIC]
+    for name, type_ in types.items():
+        if pa_types.is_temporal(type_):
+            raise _refused(name, f"holds dates: it is of type {type_}. {_DATES}")
+        if kind_of(type_) not in (*NUMERIC, "text"):
+            raise _refused(name, f"is of type {type_}; a feature must be numbers or categories.")
+    read = [name for name, type_ in types.items() if name in categorical or kind_of(type_) not in NUMERIC]
     counts: dict[str, Counter[str]] = {name: Counter() for name in read}
     for batch in batches(read) if read else ():
         for name in read:
@@ -430,16 +430,10 @@ def are_numbers(columns: Mapping[str, Kind]) -> list[bool]:
 
 def check_columns(columns: Any, names: Sequence[str]) -> None:
     """Raise ValueError if the kinds of columns in a model file are invalid or do not match its features."""
-    valid = isinstance(columns, dict) and all(
-        kind is None
-        or (
-            isinstance(kind, list)
-            and len(kind) > 1
-            and all(isinstance(c, str) for c in kind)
-            and len({*kind}) == len(kind)
-        )
-        for kind in columns.values()
-    )
+    valid = isinstance(columns, dict)
+    for kind in columns.values() if valid else ():
+        is_texts = isinstance(kind, list) and all(isinstance(category, str) for category in kind)
+        valid &= kind is None or (is_texts and len({*kind}) == len(kind) > 1)
     if not valid or feature_names(columns) != list(names):
         raise ValueError("the columns of preparation_ do not describe the features of feature_names_in_")
 

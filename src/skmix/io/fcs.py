@@ -17,7 +17,7 @@ from .._errors import Argument, ArgumentError
 from ..engine.compute import need
 from ..engine.compute.blocks import Block
 from .arrow import stamp
-from .preparation import AUTO, FCS_SCALE, Preparation, features_of
+from .preparation import AUTO, FCS_SCALE, Preparation
 from .readers import Reader, rows_in_block, rows_of_npy
 from .writing import replacing
 
@@ -116,12 +116,6 @@ class FcsFile:
             found[index] = name
         return list(found)
 
-    def is_single(self, columns: Sequence[int]) -> bool:
-        """Return whether all these channels are stored in single precision on the linear scale."""
-        return all(
-            self.dtype[column] in ("<f4", ">f4") and self.channels[column].is_plain for column in columns
-        )
-
     def values(
         self, records: NDArray[Any], columns: Sequence[int], dtype: np.dtype[Any], *, compensate: bool
     ) -> NDArray[Any]:
@@ -198,7 +192,7 @@ def open_fcs(path: Path) -> FcsFile:
             text = _keywords(header.text, file.read(header.header["text_stop"] - file.tell() + 1))
         return _header(name, version, header, text)
     except MultipleDataSetsError:
-        raise ValueError(f"{name} has several data sets; write each into a file of its own.") from None
+        raise ValueError(f"{name} has several data sets; write each into a separate file.") from None
     except KeyError as error:
         raise ValueError(f"{name} is not a complete FCS file: it lacks ${error.args[0].upper()}.") from None
     except (FlowIOException, EOFError, IndexError) as error:
@@ -339,8 +333,9 @@ class FcsReader(Reader):
     @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Type of the rows, float64 or float32."""
-        single = not self.compensate and self.file.is_single(self._columns)
-        return np.dtype(np.float32 if single else np.float64)
+        file = self.file
+        single = (file.dtype[c] in ("<f4", ">f4") and file.channels[c].is_plain for c in self._columns)
+        return np.dtype(np.float32 if not self.compensate and all(single) else np.float64)
 
     def with_features(self, columns: Sequence[int]) -> Self:
         return replace(self, chosen=[self.chosen[column] for column in columns])
@@ -380,6 +375,7 @@ class FcsReader(Reader):
 def open_events(path: Path) -> FcsReader:
     """Open an FCS file; Time is a feature only if it is chosen."""
     file = open_fcs(path)
+    names = [channel.name for channel in file.channels]
     return FcsReader(
         name=str(path),
         n_rows=file.n_rows,
@@ -387,5 +383,5 @@ def open_events(path: Path) -> FcsReader:
         stamps={path: stamp(path)},
         path=path,
         file=file,
-        chosen=features_of([channel.name for channel in file.channels]),
+        chosen=[name for name in names if name.casefold() != "time"] or names,
     )

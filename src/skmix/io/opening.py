@@ -203,19 +203,19 @@ def _open_files(files: Sequence[Path], label: Any, compensate: bool, notation: N
 
 def _names_of(files: Sequence[Path]) -> list[str]:
     """Return a name for each file: its stem, with the suffix or folders if stems are not unique."""
-    found = [Path(os.path.abspath(path)) for path in files]
+    paths = [Path(os.path.abspath(path)) for path in files]
     suffixes = [suffix for each in SUFFIXES.values() for suffix in each]
     stems = []
-    for path in found:
+    for path in paths:
         ends = [suffix for suffix in suffixes if path.name.lower().endswith(suffix)]
         stems.append(path.name[: -max(map(len, ends))] if ends else path.stem)
-    for n_folders in range(max(len(path.parts) for path in found)):
-        for last in (stems, [path.name for path in found]):
-            folders = (path.parts[len(path.parts) - 1 - n_folders : -1] for path in found)
+    for n_folders in range(max(len(path.parts) for path in paths)):
+        for last in (stems, [path.name for path in paths]):
+            folders = (path.parts[len(path.parts) - 1 - n_folders : -1] for path in paths)
             names = ["/".join([*parents, name]) for parents, name in zip(folders, last, strict=True)]
             if len(set(names)) == len(names):
                 return names
-    twice = next(path for path in found if found.count(path) > 1)
+    twice = next(path for path in paths if paths.count(path) > 1)
     raise ValueError(f"{twice} is given twice.")
 
 
@@ -268,18 +268,17 @@ def _arrow_table(thing: Any) -> Any:
     pa = pyarrow()
     if library == "pandas":
         for name, values in thing.items():
-            _check_column(values, name)
+            if values.dtype == object:
+                _check_types(values, name)
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()
     return thing if isinstance(thing, pa.Table) else pa.Table.from_batches([thing])
 
 
-def _check_column(values: Any, name: str) -> None:
+def _check_types(values: Any, name: str) -> None:
     """Raise ColumnError if a pandas column mixes types that Arrow cannot convert."""
     pa = pyarrow()
-    if values.dtype != object:
-        return
     try:
         pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

@@ -24,11 +24,6 @@ FCS_SCALE = "arcsinh:150"
 """Default scale of FCS files."""
 
 
-def features_of(channels: Sequence[str]) -> list[str]:
-    """Return the channels of an FCS file that are features by default: all but Time."""
-    return [name for name in channels if name.casefold() != "time"] or list(channels)
-
-
 def parse_scale(scale: str) -> tuple[str, float]:
     """Return the kind and cofactor of a scale such as ``arcsinh:150``; raise ValueError for other text."""
     kind, _, given = scale.partition(":")

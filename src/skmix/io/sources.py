@@ -459,15 +459,15 @@ def _check_finite(reader: Reader, block: Block, start: int) -> bool:
     return not np.isnan(block.X).all()
 
 
-def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None) -> Source:
+def prepare(source: Source, preparation: Preparation | None, names: Sequence[str] | None) -> Source:
     """Return rows with the features of a model; prepare those of files as the model's fit did.
 
-    `own` is the preparation that the model keeps, and `names` are its feature names, if it has any. Raise
+    `preparation` is the one that the model keeps, and `names` are its feature names, if it has any. Raise
     ValueError if scale or compensation of the rows differ from those of the fit, or if the model keeps no
     preparation.
     """
     automatic = source.automatic
-    if "transform" in automatic and own is not None:
+    if "transform" in automatic and preparation is not None:
         # The scale of the model replaces the default scale of the files.
         source = replace(source, transform=None, cached={})
     elif "transform" in automatic and source.usual_scale is not None:
@@ -476,24 +476,25 @@ def prepare(source: Source, own: Preparation | None, names: Sequence[str] | None
             Argument("transform", wording="open_rows(..., transform=...)"),
             ".",
         )
-    columns = (own or {}).get("columns") or dict.fromkeys(names if names is not None else ())
+    columns = (preparation or {}).get("columns") or dict.fromkeys(names if names is not None else ())
     if columns and (source.named or any(columns.values())):
-        source = source.encoded(columns, (own or {}).get("missing", ()))
-    if own is None:
+        source = source.encoded(columns, (preparation or {}).get("missing", ()))
+    if preparation is None:
         return source
     if "compensate" in automatic:
-        source = source.compensated(own.get("compensate", False))
+        source = source.compensated(preparation.get("compensate", False))
     if "transform" in automatic:
-        source = replace(source, transform=transformer_of(own["transform"]))
-    found = own | (source.preparation or {})
-    if found["transform"] != own["transform"]:
+        source = replace(source, transform=transformer_of(preparation["transform"]))
+    actual = preparation | (source.preparation or {})
+    if actual["transform"] != preparation["transform"]:
         raise ValueError(
-            f"{source.name} was opened on the scale {scale_in_words(found['transform'])}, but the fit was on "
-            f"{scale_in_words(own['transform'])}: leave transform out, and the model applies its own."
+            f"{source.name} was opened on the scale {scale_in_words(actual['transform'])}, but the fit was "
+            f"on {scale_in_words(preparation['transform'])}: leave transform out, and the model applies the "
+            "scale of its fit."
         )
-    if found.get("compensate", False) != own.get("compensate", False):
+    if actual.get("compensate", False) != preparation.get("compensate", False):
         raise ValueError(
-            f"{source.name} was opened {'with' if found['compensate'] else 'without'} compensation for "
-            "spill-over, unlike the rows of the fit: leave compensate out, and the model applies its own."
+            f"{source.name} was opened {'with' if actual['compensate'] else 'without'} compensation for "
+            "spill-over, unlike the rows of the fit: leave compensate out, and the model does as its fit did."
         )
     return replace(source, automatic=frozenset())

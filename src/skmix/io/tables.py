@@ -87,10 +87,10 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
     try:
         yield
     except ColumnError as error:
-        parts = (f"{name}: ", *error.parts)
+        parts = (f"{name}: ", *error.pieces)
         raise ColumnError(*parts, column=error.column, is_feature=error.is_feature) from None
     except ArgumentError as error:
-        raise ArgumentError(f"{name}: ", *error.parts) from None
+        raise ArgumentError(f"{name}: ", *error.pieces) from None
     except (ValueError, arrow_error, *_DAMAGE) as error:
         problem = re.sub(f"^{re.escape(name)} ", "it ", str(error))
         if isinstance(error, UnicodeError) or (isinstance(error, arrow_error) and "UTF8" in problem):
@@ -106,32 +106,22 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
         raise ValueError(f"{name}: {problem}") from None
 
 
-def check_names(names: Sequence[str], header: bool) -> dict[str, int]:
-    """Check column names and return their positions."""
+def _check_names(names: Sequence[str], header: bool) -> None:
+    """Raise ValueError if a text file has no columns, or their names are unusable."""
     if not names:
         raise ValueError("the file is empty.")
-    positions: dict[str, int] = {}
-    for position, name in enumerate(names):
-        if name and name in positions:
+    counts = Counter(names)
+    for name, n in counts.items():
+        if name and n > 1:
             raise ColumnError(f"two columns are called {name!r}. Rename one of them.", column=name)
-        positions.setdefault(name, position)
     if header and all(is_number(name) for name in names):
         raise ArgumentError(
             f"its first line has numbers instead of names: {listed(names)}. Add a line of names, or use ",
             of_text("header", False),
             ".",
         )
-    return positions
-
-
-def check_named(names: Sequence[str], positions: Mapping[str, int]) -> None:
-    """Raise ColumnError if a feature has no name."""
-    if "" in names:
-        raise ColumnError(
-            f"column {positions[''] + 1} has no name. Such a column is often a row index, not a feature.",
-            column="",
-            is_feature=True,
-        )
+    if counts[""] > 1:
+        raise ValueError("several columns have no name. Name them.")
 
 
 # ---------------------------------------------------------------- tables in blocks
@@ -163,7 +153,13 @@ class TableReader(Reader):
         names = list(self.table.types) if self.columns is None else self.columns
         if not names:
             raise ValueError(f"{self.name} has no columns of features.")
-        check_named(names, {name: i for i, name in enumerate(self.table.types)})
+        if "" in names:
+            raise ColumnError(
+                f"column {list(self.table.types).index('') + 1} has no name. Such a column is often a row "
+                "index, not a feature.",
+                column="",
+                is_feature=True,
+            )
         return names
 
     @property
@@ -368,9 +364,7 @@ def open_text(path: Path, notation: Notation) -> TableReader:
     """Read a text file."""
     with naming(str(path), notation):
         file = TextFile(path, notation)
-        positions = check_names(file.names, notation.header)
-        if len(positions) < len(file.names):
-            raise ValueError("several columns have no name. Name them.")
+        _check_names(file.names, notation.header)
         table = table_in_memory(file.read(), str(path))
     if not table.n_rows:
         raise NoRowsError(f"{path}: it has column names but no rows.")

@@ -72,12 +72,7 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
         return folder
 
 
-def write_columns(
-    target: str | os.PathLike[str] | BinaryIO,
-    columns: Mapping[str, NDArray[Any]],
-    *,
-    digits: int | None = None,
-) -> None:
+def write_columns(target: str | os.PathLike[str] | BinaryIO, columns: Mapping[str, NDArray[Any]]) -> None:
     r"""Write a table; a file is replaced atomically.
 
     Parameters
@@ -85,10 +80,7 @@ def write_columns(
     target : path-like or binary stream
         The file, whose suffix determines the format (see `WRITABLE`); a stream receives CSV.
     columns : mapping of str to ndarray of shape (n,)
-        Columns of numbers or text.
-    digits : int, default=None
-        Significant digits of numbers in text files; None writes enough of them to restore the number exactly.
-        Parquet files always have full precision.
+        Columns of numbers or text. Text files have enough digits to restore each number exactly.
 
     Examples
     --------
@@ -100,7 +92,7 @@ def write_columns(
     b'a\n1.0\n2.5\n'
     """
     if not isinstance(target, str | os.PathLike):
-        _write_text(target, columns, ",", digits)
+        _write_text(target, columns, ",")
         return
     kind = check_writable(Path(target))
     separator = "\t" if kind.startswith(".tsv") else ","
@@ -113,9 +105,9 @@ def write_columns(
         elif kind.endswith(".gz"):
             # No name or date, so that the same table gives the same bytes.
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                _write_text(packed, columns, separator, digits)
+                _write_text(packed, columns, separator)
         else:
-            _write_text(file, columns, separator, digits)
+            _write_text(file, columns, separator)
 
 
 def check_writable(path: Path) -> str:
@@ -128,23 +120,18 @@ def check_writable(path: Path) -> str:
     raise ValueError(f"{path}: the name of a table must end in {', '.join(WRITABLE)}.")
 
 
-def _write_text(
-    file: IO[bytes] | gzip.GzipFile, columns: Mapping[str, NDArray[Any]], separator: str, digits: int | None
-) -> None:
+def _write_text(file: IO[bytes] | gzip.GzipFile, columns: Mapping[str, NDArray[Any]], separator: str) -> None:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
     writer.writerow(columns)
     n_rows = max((len(values) for values in columns.values()), default=0)
     for first in range(0, n_rows, _BATCH_ROWS):
         part = slice(first, first + _BATCH_ROWS)
-        writer.writerows(zip(*(_cells(values[part], digits) for values in columns.values()), strict=True))
+        writer.writerows(zip(*(_cells(values[part]) for values in columns.values()), strict=True))
     # The caller closes the file.
     text.detach()
 
 
-def _cells(values: NDArray[Any], digits: int | None) -> list[Any]:
+def _cells(values: NDArray[Any]) -> list[Any]:
     """Return values (n,) as cells of a text file, empty for missing ones."""
-    cells = ["" if value is None or value != value else value for value in values.tolist()]
-    if digits is None or values.dtype.kind != "f":
-        return cells
-    return [cell if cell == "" else f"{cell:.{digits}g}" for cell in cells]
+    return ["" if value is None or value != value else value for value in values.tolist()]

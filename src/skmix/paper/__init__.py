@@ -1,13 +1,13 @@
 """The paper: its seven-segment digits and their features, its study, tables, claims, figures and report.
 
-Everything here uses the library by its public names. `skmix.paper.figures` draws, `skmix.paper.page` writes
-the report, and `skmix.paper.harness` runs any experiment.
+Everything here uses the public names of the library. `skmix.paper.figures` draws the figures,
+`skmix.paper.page` writes the report, and `skmix.paper.harness` runs any experiment.
 """
 
 from importlib import import_module
 from typing import Any
 
-# Modules are imported on first use: most users of the digits, and of the harness, need no estimator.
+# Modules are imported on first use: the digits and the harness need no estimator.
 _HOMES = {
     "claims": ("Difference", "check_claims", "differences", "headline"),
     "digits": (

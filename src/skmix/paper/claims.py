@@ -1,4 +1,4 @@
-"""Claims of the study, checked on its results, and differences from the paper."""
+"""Check the claims of the study on its results, and list differences from the paper."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ from .variants import (
     SWEEP_VARIANTS,
 )
 
-# Fewer kernels than classes, which cannot tell all digits apart.
+# Numbers of kernels below the number of classes: they cannot tell all digits apart.
 _FEW_KERNELS = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels < MAIN_KERNELS]
-# Clearly more kernels than classes.
+# Numbers of kernels clearly above the number of classes.
 _MANY_KERNELS = [n_kernels for n_kernels in SWEEP_KERNELS if n_kernels >= 15]
-# A median this close to the printed one agrees with it: medians of other images differ by about as much.
+# Largest difference of a median from the printed one: medians of other images differ by about as much.
 _MEDIAN_TOLERANCE = 0.02
-# The paper's medians must be met in this many of its ten variants.
+# Number of the paper's ten variants in which the median must agree.
 _MEDIANS_TO_MEET = 8
-# The mean class-wise run may be this far below the best robust run.
+# Largest accepted shortfall of the mean class-wise run from the best robust run.
 _BEHIND_BEST = 0.01
-# Class-wise runs hardly differ if the standard deviation of their accuracies is below this.
+# Largest standard deviation of the accuracies of class-wise runs.
 _LARGEST_STD = 0.01
-# With K < 10 kernels, the accuracy may be this far from K/10 or from the printed mean.
+# With K < 10 kernels, largest distance of the accuracy from K/10 or from the printed mean.
 _NEAR_SHARE = 0.05
-# The one value of table 5 that no setting reproduces; it repeats another value.
+# The only value of table 5 that no setting reproduces; it equals another value.
 _MISPRINTED = ("10D", 8)
-# Class-wise accuracy with many kernels may be this far below that at K = 10.
+# With many kernels, largest shortfall of the class-wise accuracy from that at K = 10.
 _BEHIND_MAIN = 0.03
-# Accuracy of a shared-kernel classifier on the pixels: at most one image in two hundred is wrong.
+# Least accuracy of a shared-kernel classifier on the pixels: at most one error in two hundred images.
 _BEYOND = 0.995
-# Numbers of failures are of the same order if neither is more than this many times the other.
+# Largest ratio of two numbers of failures of the same order.
 _SAME_ORDER = 3.0
+# Level of each test of a difference from the paper: a whole study tests 34 shares and 24 means, and finds one
+# by chance with a probability below 0.06.
 LEVEL = 0.001
-"""Level of each test of a difference from the paper: with the 34 shares and 24 means of a whole study, one of
-them is found by chance in fewer than 6 of 100 studies."""
 
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the paper's algorithm, rerun, does not give the printed numbers."""
+    """A difference between the paper's algorithm, rerun, and its printed numbers."""
 
-    variant: str  # with K if it is not that of the main study
+    variant: str  # with K, unless it is that of the main study
     quantity: str
     printed: float
     rerun: float
-    reason: str  # the likely one
-    p_value: float | None = None  # of the test that found it; None where a tolerance did
+    reason: str  # likely reason
+    p_value: float | None = None  # of the test that found it; None if a tolerance was exceeded
 
 
 def check_claims(results: StudyResults) -> tuple[Claim, ...]:
@@ -77,7 +77,7 @@ def check_claims(results: StudyResults) -> tuple[Claim, ...]:
 
 
 def headline(results: StudyResults) -> str:
-    """Return one sentence on the class-wise start over all data sets; empty without enough runs."""
+    """Return a sentence about the class-wise start on all data sets; empty without enough runs."""
     if not results.margins:
         return ""
     seeds, n_runs, missed, worst = _over_seeds(results)
@@ -93,21 +93,21 @@ def headline(results: StudyResults) -> str:
 
 
 def _over_seeds(results: StudyResults) -> tuple[str, int, list[Margin], Margin]:
-    """Return the data sets in words, the runs on each, comparisons that miss the target, and the worst."""
+    """Return the data sets in words, the runs of each, the margins that miss the target, and the largest."""
     seeds = sorted({margin.seed for margin in results.margins})
     words = f"data sets of seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"data of seed {seeds[0]}"
-    # Accuracies are rounded: a distance of exactly the target must not miss it.
+    # Allow for rounding: a shortfall of exactly the target meets it.
     missed = [margin for margin in results.margins if margin.shortfall > _BEHIND_BEST + 1e-9]
     worst = max(results.margins, key=lambda margin: margin.shortfall)
     return words, min(margin.n_runs for margin in results.margins), missed, worst
 
 
 def differences(results: StudyResults) -> tuple[Difference, ...]:
-    """List where the paper's algorithm, rerun, differs from what is printed, with the likely reason.
+    """List differences between the paper's algorithm, rerun, and its printed numbers, with likely reasons.
 
-    These are medians over the successful runs that differ by more than 0.02; shares of failed runs, and in
-    the sweep shares of counted runs, that differ by Fisher's exact test at the level `LEVEL`; and in the
-    sweep means that differ by more than 0.03, and by Welch's t-test at that level.
+    These are medians over the successful runs that differ by more than 0.02; shares of failed runs and, in
+    the sweep, of counted runs that differ by Fisher's exact test at the level `LEVEL`; and means of the sweep
+    that differ by more than 0.03 and by Welch's t-test at that level.
     """
     runs = Runs(results.runs)
     paper = published_values()
@@ -133,7 +133,7 @@ def differences(results: StudyResults) -> tuple[Difference, ...]:
         label = f"{name}, K = {n_kernels}"
         accuracies = [run.accuracy for run in counted]
         mean = float(np.mean(accuracies))
-        # With few runs counted the mean itself is uncertain by more than the tolerance.
+        # Over few counted runs, the uncertainty of the mean exceeds the tolerance.
         p_value = _p_of_means(accuracies, entry.mean, entry.std, entry.counted)
         if abs(mean - entry.mean) > _BEHIND_MAIN and p_value < LEVEL:
             reason = (
@@ -148,7 +148,7 @@ def differences(results: StudyResults) -> tuple[Difference, ...]:
         share, printed = len(counted) / len(own), entry.counted / SWEEP_RUNS
         p_value = _p_of_shares(len(counted), len(own), entry.counted, SWEEP_RUNS)
         if p_value < LEVEL:
-            reason = "How many runs survive depends on the draw of the images."
+            reason = "The number of runs that survive depends on the draw of the images."
             found.append(Difference(label, "share of runs counted", printed, share, reason, p_value))
     return tuple(found)
 
@@ -170,10 +170,10 @@ def _p_of_means(values: list[float], mean: float, std: float, n: int) -> float:
 def _median_reason(name: str, settings: Settings) -> str:
     if name == "13D" and settings.dither == "paper":
         return (
-            "The quadrant masses of 13D were probably dithered too: with --dither all the median comes out "
-            "as printed."
+            "The quadrant masses of 13D were probably dithered too: with --dither all, the median is the "
+            "printed one."
         )
-    return "Another draw of the images: the paper's own are not known."
+    return "Another draw of the images: those of the paper are not known."
 
 
 def _failure_reason(runs: list[Run], settings: Settings) -> str:
@@ -186,13 +186,13 @@ def _failure_reason(runs: list[Run], settings: Settings) -> str:
         )
     few = sum(run.reason == "too few rows" for run in runs)
     return (
-        f"{few} of {len(runs)} runs end in a kernel with no more rows than features. How many do depends on "
+        f"{few} of {len(runs)} runs end in a kernel with no more rows than features. Their number depends on "
         "the draw of the images."
     )
 
 
 def _rerun_cells(runs: Runs) -> Iterator[tuple[str, list[Run], list[float]]]:
-    """Yield variants with enough runs of the paper's algorithm, these, and accuracies of successful ones."""
+    """Yield each variant with enough runs of the paper's algorithm, the runs, and successful accuracies."""
     for name in runs.variants:
         own = runs.of(name, MAIN_KERNELS, "published")
         if len(own) >= ENOUGH_RUNS:

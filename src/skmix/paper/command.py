@@ -1,4 +1,4 @@
-"""What `skmix digits` and `skmix reproduce` do: simulate, run, print and write everything.
+"""The work of `skmix digits` and `skmix reproduce`: simulate, run, print and write.
 
 Options, progress and exit codes are in `skmix.cli`.
 """
@@ -36,33 +36,34 @@ from .records import Settings, StudyResults
 from .tables import differences_table, make_tables, write_tables
 from .variants import MAIN_KERNELS, Cell
 
+# A context manager of the numbers of missing runs, stored runs and processes; its function is called with the
+# records of each batch.
 Progress = Callable[[int, int, int], AbstractContextManager[Callable[[Sequence[Any]], None]]]
-"""From the runs to be made, those stored already and the processes to a function to call after each batch."""
 
+# Most images of each digit on a sheet.
 MAX_ON_A_SHEET = 20
-"""Images of each digit that a sheet shows."""
 # Formats of the figures, and their resolutions.
 _FORMATS = (("png", 300), ("pdf", 300))
-# Narrower terminals have no room between the columns of ten variants.
+# Least width of a terminal that has room for gaps between the columns of ten variants.
 _WIDE = 100
 
 
 def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: Any) -> int:
-    """Simulate digits, and write their images and features into a file and a picture; return their number.
+    """Simulate digits, write their images and features into a file and a picture, and return their number.
 
     Parameters
     ----------
     out : Path
         An .npz file for images, labels and features, or a table for features and digits.
     sheet : Path or None
-        Picture of the first images of each digit.
+        File for a picture of the first images of each digit.
     n_per_digit : int
         Images of each digit.
     **settings
         Further arguments of `make_seven_segment_digits`.
     """
     images, labels = make_seven_segment_digits(n_per_digit, **settings)
-    # Draw before anything is written: matplotlib may be missing.
+    # Draw before writing anything: matplotlib may be missing.
     figure = None
     if sheet is not None:
         across = min(n_per_digit, MAX_ON_A_SHEET)
@@ -85,7 +86,7 @@ def write_digits(out: Path, sheet: Path | None, n_per_digit: int, **settings: An
 def reproduce(
     out: Path, settings: Settings, cells: list[Cell], jobs: int | None, console: Console, progress: Progress
 ) -> dict[str, Any]:
-    """Run what is missing, print and write everything; return tables and claims as plain values."""
+    """Run what is missing, print and write all results, and return tables and claims as plain values."""
     folder = writable_folder(out)
     n_jobs = jobs or joblib.cpu_count()
     record = run_illustration(settings.seed)
@@ -135,7 +136,7 @@ def _save(folder: Path, figure: tuple[str, Callable[[], Any]]) -> None:
 
 
 def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]] = (), *, text: bool = False) -> Grid:
-    """Return a grid with a column of names and columns of numbers, or of text that wraps."""
+    """Return a grid with a column of names, and columns of numbers or of wrapped text."""
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), show_lines=text)
     for place, heading in enumerate(headings):
         number = place > 0 and not text
@@ -153,10 +154,10 @@ def _show(console: Console, title: str, grid: Grid, note: str = "") -> None:
 
 
 def _print_illustration(console: Console, record: IllustrationRecord) -> None:
-    """Print true and estimated parameters: each kernel's mean and covariance, each class's weights."""
+    """Print true and estimated means and covariances of each kernel, and weights of each class."""
     model, lines = record.model, []
     for compared in record.comparisons():
-        # A line for each kernel or class; for a symmetric matrix, its upper triangle.
+        # Print a line for each kernel or class; of a symmetric matrix, the upper triangle.
         of_classes = compared.name == "weights"
         upper = np.triu_indices(compared.true.shape[-1]) if compared.true.ndim == 3 else (slice(None),)
         values = (compared.true, compared.estimated, compared.standard_error)
@@ -165,7 +166,7 @@ def _print_illustration(console: Console, record: IllustrationRecord) -> None:
             errors = (np.abs(estimated - true).max(), standard_error.max())
             name = f"class {owner}" if of_classes else f"{compared.name.removesuffix('s')} {owner}"
             lines.append((name, _numbers(true), _numbers(estimated), *(f"{each:.3f}" for each in errors)))
-    # Headings in two lines leave room for the names.
+    # Headings of two lines leave room for the names.
     console.print(_grid(["", "true", "estimated", "largest\nerror", "standard\nerror"], lines))
     ended = "Converged" if model.converged_ else "Did not converge"
     largest = ", ".join(f"{compared.name} {compared.largest_error:.3f}" for compared in record.comparisons())
@@ -181,8 +182,8 @@ def _numbers(values: FloatArray) -> str:
 def _print_table(console: Console, table: Table) -> None:
     """Print a table: a heading for each of its rows, and a line for each source.
 
-    Rows that share their first key, such as the K of table 5, are printed as one, with their values side by
-    side. Of the table of failures, only those of the paper's algorithm at its K are printed.
+    Rows with the same first key, such as the K of table 5, are printed as one, with their values side by
+    side. Of the table of failures, only the paper's algorithm at K = 10 is printed.
     """
     if table.name == "failures":
         found = [

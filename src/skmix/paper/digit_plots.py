@@ -22,8 +22,8 @@ from skmix.plots._common import (
     panels_for,
 )
 
+# Pixels between the images of a sheet.
 _GAP = 2
-"""Pixels between the images of a sheet."""
 
 
 def plot_segments(half_length: float = 2.0, half_width: float = 0.5, *, figure: Figure | None = None) -> Axes:
@@ -54,7 +54,7 @@ def plot_segments(half_length: float = 2.0, half_width: float = 0.5, *, figure: 
         xlabel="x",
         ylabel="y",
     )
-    # Lines between two points, each with its length above it or to its right.
+    # Dimension lines, with lengths above them or to their right.
     top, right = 2 * step + 1.8 * half_width, step + 2.2 * half_width
     bar = {"arrowstyle": "|-|,widthA=0.25,widthB=0.25", "color": "0.4", "shrinkA": 0, "shrinkB": 0}
     text: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "color": "0.3"}
@@ -117,8 +117,8 @@ def plot_digits(
     images : array-like of shape (n, height, width), or (n, side * side)
         Images, at least one; dark is high.
     labels : array-like of shape (n,), default=None
-        Their labels. If each row of the sheet has one label, it is on the left; otherwise each image has its
-        own.
+        Their labels. If all images of a row have the same label, it is on the left; otherwise it is on each
+        image.
     n_columns : int, default=None
         Images in a row; None makes the sheet about square, with at least ten columns.
     figure : matplotlib figure, default=None
@@ -135,7 +135,7 @@ def plot_digits(
     n, height, width = tiles.shape
     across = min(n_columns or max(10, round(np.sqrt(n))), n)
     down = -(-n // across)
-    # Each image is scaled to its own brightest pixel, and followed by a gap on the right and below.
+    # Scale each image to its brightest pixel, and add a gap on the right and below.
     brightest = np.maximum(tiles.max(axis=(1, 2), keepdims=True), np.finfo(float).tiny)
     padded = np.full((down * across, height + _GAP, width + _GAP), np.nan)
     padded[:n, :height, :width] = tiles / brightest
@@ -172,11 +172,11 @@ def plot_feature_overlay(
     Parameters
     ----------
     features : array-like of shape (n, M), M >= 10
-        Features, the ten entries of the axis first, as `skmix.paper.digit_features` has them.
+        Features in the order of `skmix.paper.digit_features`, which begins with ten entries of the axis.
     labels : array-like of shape (n,)
         Labels.
     n_samples : int, default=10
-        Images of each class to show, the first ones.
+        Number of images of each class to show.
     figure : matplotlib figure, default=None
         An empty figure to draw into. By default a new one.
 

@@ -40,7 +40,7 @@ LIT_SEGMENTS: tuple[tuple[int, ...], ...] = (
 # Segment centres in units of half length + half width, and which segments are horizontal.
 _CENTRES = ((1, 1), (1, -1), (0, -2), (-1, -1), (-1, 1), (0, 2), (0, 0))
 _HORIZONTAL = (False, False, True, False, False, True, True)
-# Half the width of an image, relative to the distance of the outermost edge of the segments from the middle.
+# Half the width of an image, relative to the distance of the outermost segment edge from the centre.
 _MARGIN = 1.8
 # Images simulated at a time, to limit memory; it does not affect the random numbers.
 _IMAGES_AT_A_TIME = 1000
@@ -181,7 +181,7 @@ def bin_points(
     bound = segment_layout(half_length, half_width).bound
     clamped = np.clip(checked, -bound, bound)
     clamped += bound
-    # Multiply first, so that the origin is exactly on the border between pixels.
+    # Multiply before dividing, so that the origin is exactly on the border between pixels.
     clamped *= IMAGE_SIDE
     clamped /= 2.0 * bound
     # Pixels include their left and their upper border, as in the published code.
@@ -190,7 +190,7 @@ def bin_points(
     pixel = (index * IMAGE_SIDE + (IMAGE_SIDE - from_below)) * IMAGE_SIDE + column
     counts = np.bincount(pixel, minlength=n * IMAGE_SIDE**2).reshape(n, IMAGE_SIDE, IMAGE_SIDE)
     fullest = np.maximum(counts.max(axis=(1, 2), keepdims=True, initial=0), 1)
-    # Integers make halves exact; they are rounded up.
+    # Integer arithmetic is exact, so that halves are rounded up.
     return ((510 * counts + fullest) // (2 * fullest)).astype(np.uint8)
 
 

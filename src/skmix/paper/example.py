@@ -1,4 +1,4 @@
-"""The paper's two-dimensional illustration: simulate, fit from the paper's start, compare with the truth."""
+"""The paper's two-dimensional illustration: simulate it, fit from the paper's start, compare the results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Comparison:
     name: str  # means, covariances or weights
     true: FloatArray
     estimated: FloatArray
-    # Of each estimate, if the kernel of every row were known; overlapping kernels increase them a little.
+    # Of each estimate if the kernel of every row were known; overlap of kernels increases it a little.
     standard_error: FloatArray
 
     @property
@@ -138,9 +138,9 @@ def run_illustration(seed: int = 0) -> IllustrationRecord:
 def fit_illustration(
     X: FloatArray, y: IntArray, example: Illustration, *, seed: int | None = None
 ) -> IllustrationRecord:
-    """Fit rows X (N, M) with classes y (N,), 0 to L - 1, from the start of an example, by the paper's rule.
+    """Fit rows X (N, M) of classes y (N,), 0 to L - 1, from an example's start, with the paper's tolerance.
 
-    Whether the fit converged is in ``model.converged_`` of the record.
+    The fit may not converge: see ``model.converged_`` of the record.
     """
     rule: dict[str, Any] = {"max_iter": example.max_iter, "tol": ("per-class", TOLERANCE)}
     model = SharedKernelMixture(init=_start(example), covariance_prior=None, **rule)

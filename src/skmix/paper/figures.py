@@ -1,4 +1,4 @@
-"""The paper's figures: its illustration, the runs of its study, and all others in the paper's order."""
+"""The paper's figures, in its order: the illustration, the digits, and the runs of the study."""
 
 from __future__ import annotations
 
@@ -61,39 +61,39 @@ __all__ = [
     "plot_illustration",
 ]
 
+# Half lengths and half widths of the segments in the paper's figures of points.
 _SIZES = {"d1": (1.0, 0.2), "d2": (2.0, 0.5)}
-"""Half lengths and half widths of the segments in the paper's figures of points."""
+# Variants whose best class-wise mixtures are shown in all planes, for every class.
 _PROJECTED = ("4D", "6D")
-"""Variants whose best class-wise mixtures are shown in all planes, for every class."""
+# Images of each digit on the sheet, and lines of their features.
 _IMAGES_OF_A_DIGIT = 10
-"""Images in a row of the sheet, and lines of their features."""
+# Rows beneath the kernels: enough to see the class, few enough for a small file.
 _ROWS_OF_A_CLASS = 100
-"""Rows beneath the kernels: enough to see the class, few enough for a small file."""
 _STYLES: dict[Method, Line] = {
     "published": {"color": CLASS_COLOURS[1], "marker": "o"},
     "robust": {"color": CLASS_COLOURS[0], "marker": "s"},
     "class-wise": {"color": CLASS_COLOURS[2], "marker": "^"},
 }
+# Most runs of a variant and method that are drawn: as many as in the paper. More could not be told apart.
 _MAX_DOTS = 500
-"""Runs drawn of one configuration: all of the paper's, and more could not be told apart."""
+# Half the height of the band of dots of a variant and method.
 _LANE = 0.36
-"""Half the height of the band that the dots of one configuration fill."""
 
 
 def paper_figures(results: StudyResults) -> dict[str, Callable[[], Figure]]:
-    """Return a function that draws it for every figure of the paper and of the study.
+    """Return the figures of the paper and of the study as functions that draw them.
 
-    No model is fitted. Drawn one at a time, each can be discarded once saved.
+    No model is fitted. Figures can be drawn, saved and discarded one at a time.
 
     Parameters
     ----------
     results : StudyResults
-        The study; figures of missing parts are skipped.
+        The study; figures that need missing runs are skipped.
 
     Returns
     -------
     dict of str to callable
-        By a file name without suffix, in the paper's order: functions that draw and return a figure.
+        Functions that draw and return a figure, by file name without suffix, in the paper's order.
     """
     return dict(_figures(results))
 
@@ -135,7 +135,7 @@ def _drawn(
     plot(*args, figure=figure, **settings)
     if title is not None:
         figure.suptitle(title, fontsize=11)
-    # Lay out once here, instead of once for each format it is saved in.
+    # Lay out once, instead of once for each file format.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
@@ -177,8 +177,8 @@ def _projection(model: FittedMixture, rows: FloatArray, label: int, title: str) 
 def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = None) -> NDArray[Any]:
     """Plot the accuracy of every run at K = 10, and how many runs failed.
 
-    Each variant has a panel, in the order of the study. A dot is a run (at most 500 are drawn), a bar the
-    median; in the grey area a run counts as failed.
+    Each variant has a panel, in the order of the study. A dot is a run (at most 500 are drawn), and a bar is
+    the median; runs in the grey area count as failed.
 
     Parameters
     ----------
@@ -206,12 +206,12 @@ def plot_accuracy_distribution(runs: Iterable[Run], *, figure: Figure | None = N
             # Golden-ratio steps spread the dots over the lane without clumps.
             heights = lane + _LANE * (2.0 * ((0.5 + np.arange(len(shown)) * 0.6180339887) % 1.0) - 1.0)
             dots(panel, np.column_stack([shown, heights]), size=2.2, color=colour, alpha=0.45, zorder=2)
-            # Behind the dots, to keep them visible where all runs coincide.
+            # Behind the dots, to keep them visible if all runs coincide.
             panel.vlines(np.median(accuracies), lane - 0.47, lane + 0.47, color="black", lw=1.2, zorder=1)
             n_failed = sum(run.failed for run in own)
             look = {"fontweight": "bold", "color": colour} if n_failed else {"color": "0.35"}
             note = f"{n_failed} of {len(own)} failed" if n_failed else "none failed"
-            # Beside the panel, where no run lies.
+            # Beside the panel, where there are no runs.
             panel.annotate(note, (1.03, lane), va="center", fontsize=SMALL, annotation_clip=False, **look)
         panel.set(xlim=(-0.02, 1.02), ylim=(len(METHODS) - 0.45, -0.55), xlabel="accuracy on the test set")
         panel.set_yticks(range(len(METHODS)), [LABELS[each].replace(", ", ",\n") for each in METHODS])
@@ -229,8 +229,8 @@ def plot_accuracy_against_kernels(
 ) -> NDArray[Any]:
     """Plot accuracy and the share of lost runs against the number of kernels.
 
-    As in the paper's table 5 the accuracy is the mean over the runs that were not lost, that is, whose
-    accuracy is above one half; with three kernels, which cannot reach that, all runs count.
+    As in the paper's table 5, the accuracy is the mean over the runs that are not lost: those with an
+    accuracy above one half or, with three kernels, which cannot reach that, all runs.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def plot_accuracy_against_kernels(
             by_kernels = {k: own for k in kernels[variant] if (own := cells.of(variant, k, method))}
             if not by_kernels:
                 continue
-            # Offsets in K, so that error bars do not cover one another.
+            # Offset in K, so that error bars do not cover one another.
             ks = np.array(list(by_kernels)) + 0.15 * (place - 1)
             means, deviations, lost = np.array([_summary(own) for own in by_kernels.values()]).T
             look = {"ms": 3.5, "lw": 1.2, "label": LABELS[method], **_STYLES[method]}
@@ -283,7 +283,7 @@ def plot_accuracy_against_kernels(
 
 
 def _summary(runs: list[Run]) -> tuple[float, float, float]:
-    """Return mean and standard deviation over the runs not lost, NaN if there is none, and the share lost."""
+    """Return mean and standard deviation over the runs that are not lost, or NaN, and the share lost."""
     kept = counted_in_sweep(runs)
     found = statistics(kept)
     spread = found.get("Std Acc", 0.0 if kept else np.nan)
@@ -296,7 +296,7 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     Parameters
     ----------
     record : IllustrationRecord
-        What `skmix.paper.run_illustration` returned.
+        A run, from `skmix.paper.run_illustration`.
     figure : matplotlib figure, default=None
         An empty figure to draw into. None makes one without a window, ready for ``savefig``.
 
@@ -308,7 +308,7 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     model, example = record.model, record.example
     classes = model.classes_.tolist()
     own = new_figure(10.0, 3.6) if figure is None else figure
-    # The overview on the left, two classes in each row beside it, and then the key.
+    # The overview is on the left; beside it, rows of two classes each, and the key at the end.
     names = [*map(str, range(len(classes))), "key", *("." for _ in range(1 - len(classes) % 2))]
     layout: list[Any] = [["overview", *names[first : first + 2]] for first in range(0, len(names), 2)]
     placed = own.subplot_mosaic(layout, sharex=True, sharey=True, width_ratios=(2.34, 1.0, 1.0))
@@ -351,6 +351,6 @@ def plot_illustration(record: IllustrationRecord, figure: Figure | None = None) 
     for panel in (overview, *panels):
         panel.set_aspect("equal", anchor="N")
     finish(overview, *panels)
-    # Axes with equal scales are placed by a first drawing, and their labels by the second.
+    # The first drawing places axes with equal scales, the second their labels.
     own.draw_without_rendering()
     return np.array([overview, *panels], dtype=object)

@@ -1,7 +1,7 @@
-"""Shared by all experiments: cells keyed by their settings, a resumable store, a runner, tables and claims.
+"""Tools of all experiments: cells keyed by their settings, a resumable store, a runner, tables and claims.
 
-It does not depend on any particular experiment. Keys and random generators are hashes of settings: cells can
-run in any order, batch and process, and each can be repeated alone.
+Keys and random generators are hashes of settings, so cells can run in any order, batch and process, and each
+can be repeated alone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
     "write_lines",
 ]
 
-# Packages and modules whose code affects the results of an experiment.
+# Modules of skmix whose code affects the results of an experiment.
 _CODE = (
     *("datasets.py", "engine/**/*.py", "estimators/**/*.py", "features.py"),
     *("paper/digits.py", "paper/images.py"),
@@ -71,9 +71,9 @@ def cell_key(settings: Mapping[str, Any]) -> str:
 
 @cache
 def library(*files: str) -> str:
-    """Return the version of skmix and a digest of its source and of further files.
+    """Return the version of skmix and a hash of its source and of further files.
 
-    As a setting of a cell, it separates results of edited code from earlier results.
+    As a setting of a cell, it keeps results of edited code apart from earlier results.
     """
     root = Path(skmix.__file__).parent
     digest = hashlib.sha256()
@@ -96,7 +96,7 @@ def processor() -> str:
 def generator(seed: int, *names: str | int) -> np.random.RandomState:
     """Return a new generator seeded by a hash of the seed and names, the same on every machine.
 
-    `names` identify what is drawn; they must not contain line breaks, which separate them.
+    `names` identify what is drawn; they must not contain line breaks.
     """
     text = "\n".join(["skmix study", str(seed), *map(str, names)])
     entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
@@ -105,9 +105,9 @@ def generator(seed: int, *names: str | int) -> np.random.RandomState:
 
 # ---------------------------------------------------------------- store
 
-# "SKMX" in the file header, which distinguishes stores from other SQLite files.
+# "SKMX" in the file header, to tell stores from other SQLite files.
 _APPLICATION = 0x534B4D58
-# Increase when the tables change.
+# Version of the tables.
 _VERSION = 3
 # Longest wait for the transaction of another process, which takes milliseconds.
 _PATIENCE_SECONDS = 60.0
@@ -128,7 +128,7 @@ class Store:
     """Results of cells in one SQLite file, found by a hash of all settings of their cell.
 
     Results of other settings are never used by mistake, and one file can hold several experiments. A batch is
-    one transaction: a process killed at any moment leaves all finished batches and no part of an unfinished
+    one transaction: a process killed at any moment leaves the finished batches and nothing of an unfinished
     one. Several processes may write to one file.
 
     Parameters
@@ -139,7 +139,7 @@ class Store:
     Raises
     ------
     StoreError
-        If the file is not a store, or one of another version.
+        If the file is not a store, or a store of another version.
     OSError
         If the file cannot be opened.
     """
@@ -163,7 +163,7 @@ class Store:
         """Create the tables in an empty file, or check that an existing file is a store."""
         with self._transaction() as execute:
             if execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,):
-                # PRAGMAs are part of the transaction too, so another process sees all or nothing.
+                # The transaction includes PRAGMAs, so another process sees all or nothing.
                 for statement in _CREATE:
                     execute(statement)
             (application,) = execute("PRAGMA application_id").fetchone()
@@ -199,7 +199,7 @@ class Store:
         self._connection.close()
 
     def add(self, settings: Mapping[str, Any], records: Mapping[int, Mapping[str, Any]]) -> None:
-        """Store results of one cell by replicate, all or, if interrupted, none.
+        """Store results of one cell by replicate: all of them or, if interrupted, none.
 
         Records are values for JSON. Replicates that are already stored are not replaced.
         """
@@ -215,7 +215,7 @@ class Store:
             raise OSError(f"cannot write to the store {self.path}: {error}") from error
 
     def get(self, settings: Mapping[str, Any], most: float = math.inf) -> dict[int, dict[str, Any]]:
-        """Return the stored results of one cell by replicate, in order, the first `most` replicates."""
+        """Return the stored results of one cell by replicate, in order, of replicates below `most`."""
         query = "SELECT replicate, record FROM results WHERE key = ? AND replicate < ? ORDER BY replicate"
         found = self._connection.execute(query, (cell_key(settings), most))
         return {replicate: json.loads(record) for replicate, record in found}
@@ -231,7 +231,7 @@ class Store:
 Record = dict[str, Any]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
-# A function of what all cells share, a cell's task and some replicates, which returns a record of each.
+# A function of the shared data, a cell's task and some replicates that returns a record of each replicate.
 Work = Callable[[Any, Any, Sequence[int]], list[Record]]
 
 
@@ -269,8 +269,8 @@ def run_cells(
 ) -> None:
     """Run what the store lacks, and store each batch as soon as it is finished.
 
-    After an interrupt (Ctrl-C) or an error the store has all finished batches, and the same call continues
-    from there. Cells take turns, so that all of them grow together.
+    After an interrupt (Ctrl-C) or an error, the store has all finished batches, and the same call continues
+    from there. Batches of different cells alternate, so that all cells progress together.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def run_cells(
     n_jobs : int, default=1
         Number of processes; 1 runs everything in this process.
     progress : callable, optional
-        Called with the records of each batch once they are stored.
+        Called with the records of each batch after they are stored.
     """
     for cell, replicates, records in spread(_run, (work, shared), _missing_batches(cells, store), n_jobs):
         store.add(cell.settings, dict(zip(replicates, records, strict=True)))
@@ -313,7 +313,7 @@ def _run(common: tuple[Work, Any], batch: _Batch) -> _Done:
 def spread(
     work: Callable[[Any, Task], Answer], shared: Any, tasks: Sequence[Task], n_jobs: int
 ) -> Iterator[Answer]:
-    """Yield ``work(shared, task)`` of each task as processes finish them; with one job, in this process.
+    """Yield ``work(shared, task)`` for each task, in the order they finish; one job runs in this process.
 
     Parameters
     ----------
@@ -322,14 +322,14 @@ def spread(
     shared : object
         Sent to each process once.
     tasks : sequence
-        Tasks, in the order in which they are begun.
+        Tasks, in the order in which they start.
     n_jobs : int
         Number of processes.
     """
     if n_jobs <= 1 or len(tasks) < 2:
         yield from (work(shared, task) for task in tasks)
         return
-    # Fresh interpreters: a fork would inherit the threads of BLAS in an unknown state.
+    # Spawn fresh interpreters: a fork would inherit BLAS threads in an unknown state.
     pool = ProcessPoolExecutor(
         max_workers=min(n_jobs, len(tasks)),
         mp_context=multiprocessing.get_context("spawn"),
@@ -387,9 +387,10 @@ def _run_in_worker(task: Any) -> Any:
 # ---------------------------------------------------------------- tables and claims
 
 Value = float | int | str | None
-# One value for each source of the table, or a single one.
+# One value for each source of the table, or a single value.
 Entry = tuple[Value, ...]
 
+# A number with its unit, or nothing.
 _NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*(?:[mµ]?s|[kM]B|GB/s|e-\d+)?|")
 _LEADING = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
@@ -414,7 +415,7 @@ class Table:
     sources: tuple[str, ...]  # where the values of an entry come from; empty for a single value
     rows: tuple[Row, ...]
     note: str = ""
-    compared: tuple[str, ...] = ()  # columns of which the least value of a line is bold in Markdown
+    compared: tuple[str, ...] = ()  # columns among which Markdown shows the smallest value of a line in bold
 
     def value(self, keys: str | tuple[str, ...], column: str, source: str = "") -> Value:
         """Return one value by the names of its row, column and source."""
@@ -438,7 +439,7 @@ class Table:
         )
 
     def source_lines(self, row: Row) -> list[tuple[str, list[str]]]:
-        """Return the values of a row as text, source by source."""
+        """Return the values of a row as text for each source."""
         return [
             (source, [text_of(entry[place]) for entry in row.entries])
             for place, source in enumerate(self.sources or ("",))
@@ -493,7 +494,7 @@ def plain_table(
     name: str = "",
     compared: Sequence[str] = (),
 ) -> Table:
-    """Return a table of text whose first column has the keys of its rows."""
+    """Return a table of text whose first column is the key."""
     rows = tuple(Row((key,), tuple((cell,) for cell in cells)) for key, *cells in lines)
     columns = tuple(headings[1:])
     return Table(name, title, (headings[0],), "column", columns, (), rows, compared=tuple(compared))
@@ -502,10 +503,9 @@ def plain_table(
 def bold_best(
     cells: Sequence[str], places: Iterable[int], choose: Callable[[Iterable[float]], float] = min
 ) -> list[str]:
-    """Return the cells of a line in Markdown, with the best of those at `places` bold.
+    """Return the cells of a line in Markdown, with the best of those at `places` in bold.
 
-    Numbers are compared as they are shown, without what follows them, and equal ones are all bold. Cells with
-    words take no part.
+    Numbers are compared as shown, without their units; ties are all bold. Cells with words are ignored.
     """
     shown = {place: cells[place] for place in places if _NUMBER.fullmatch(cells[place])}
     values = {place: float(found[0]) for place, cell in shown.items() if (found := _LEADING.match(cell))}
@@ -518,10 +518,10 @@ def bold_best(
 
 @dataclass(frozen=True)
 class Claim:
-    """Something an experiment should show, checked on its results."""
+    """A claim about an experiment, checked on its results."""
 
     claim: str
-    target: str  # what it means in numbers
+    target: str  # the criterion in numbers
     measured: str
     holds: bool
     note: str = ""
@@ -534,7 +534,7 @@ def claims_table(claims: Iterable[Claim], title: str = "Claims") -> Table:
 
 
 def text_of(value: Value) -> str:
-    """Return a value as text: floats with three decimals, nothing for None."""
+    """Return a value as text: floats with three decimals, None as empty text."""
     if value is None:
         return ""
     return f"{value:.3f}" if isinstance(value, float) else str(value)
@@ -565,7 +565,7 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[dict[str, Any]])
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of a file written by `write_lines`; raise ValueError if a line is not one."""
+    """Return the records of a file written by `write_lines`; raise ValueError if a line is not a record."""
     records = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try:

@@ -15,9 +15,9 @@ FloatArray = NDArray[np.float64]
 DIGIT_FEATURES = (*(f"pca {j}" for j in range(1, 11)), "q1", "q2", "q3", "q4")
 """Names of the columns of `digit_features`."""
 
-# The paper's entries 11 to 20 of the principal axis.
+# The entries of the principal axis that the paper uses, 11 to 20.
 _ENTRIES = slice(10, 20)
-# Entries within this relative distance of the largest count as equally large when the sign is chosen.
+# Relative difference up to which entries count as equally large in the choice of the sign.
 _TIE = 1e-9
 # Images whose features are computed at a time, to limit memory.
 _IMAGES_AT_A_TIME = 256
@@ -74,18 +74,18 @@ def principal_axis(images: ArrayLike) -> FloatArray:
     checked = _check_images(images)
     axes = np.empty((len(checked), checked.shape[2]))
     for first in range(0, len(checked), _IMAGES_AT_A_TIME):
-        part = checked[first : first + _IMAGES_AT_A_TIME].astype(np.float64)
-        # By SVD: eigenvectors of the covariance matrix would have half as many correct digits.
-        centred = part - part.mean(axis=1, keepdims=True)
+        some = checked[first : first + _IMAGES_AT_A_TIME].astype(np.float64)
+        # Use the SVD: eigenvectors of the covariance matrix would have half as many correct digits.
+        centred = some - some.mean(axis=1, keepdims=True)
         leading = np.linalg.svd(centred, full_matrices=False)[2][:, 0]
         # Entries of constant columns are zero; rounding would leave about 1e-30 or, if all columns are
         # constant, an arbitrary unit vector.
-        leading[(part == part[:, :1]).all(axis=1)] = 0.0
+        leading[(some == some[:, :1]).all(axis=1)] = 0.0
         sizes = np.abs(leading)
         largest = np.argmax(sizes >= (1.0 - _TIE) * sizes.max(axis=1, keepdims=True), axis=1)
         signs = np.where(np.take_along_axis(leading, largest[:, None], axis=1) < 0.0, -1.0, 1.0)
         # Adding zero turns -0.0 into 0.0.
-        axes[first : first + len(part)] = signs * leading + 0.0
+        axes[first : first + len(some)] = signs * leading + 0.0
     return axes
 
 
@@ -173,6 +173,6 @@ def _check_images(images: ArrayLike) -> NDArray[np.generic]:
 
 
 def _halves(size: int) -> tuple[FloatArray, FloatArray]:
-    """Return how much of each row (or column) belongs to the first half and to the second."""
+    """Return the shares of each of `size` rows or columns in the first half and in the second."""
     first = np.clip(size / 2.0 - np.arange(size), 0.0, 1.0)
     return first, 1.0 - first

@@ -1,6 +1,6 @@
-"""Elementwise loops of the study, compiled: NumPy makes one pass over arrays (K, M, N) for each operation.
+"""Compiled elementwise loops of the study: NumPy would pass over arrays (K, M, N) for each operation.
 
-Those of the published arithmetic do the same operations in the same order as NumPy would.
+The loops of the published arithmetic do the same operations in the same order as NumPy.
 """
 
 # mypy: disable-error-code="no-untyped-def, misc"
@@ -39,7 +39,7 @@ def exponents(projected, deviations, out):
 
 @compiled
 def normalise(joint, normalisers, weights, sizes, evidence):
-    """Turn exponentials (K, N) into responsibilities, and write the evidence (N,): densities of the rows."""
+    """Turn exponentials (K, N) into responsibilities, and write the rows' densities to evidence (N,)."""
     n_kernels, n_classes = weights.shape
     evidence[:] = 0.0
     for k in range(n_kernels):
@@ -68,7 +68,7 @@ def weigh(responsibilities, rows, means, deviations, weighted):
 
 @compiled
 def without(responsibilities, least):
-    """Return responsibilities (K, N) with those of each kernel below a number (K,) set to zero."""
+    """Return responsibilities (K, N), with values below `least` (K,) of their kernel set to zero."""
     found = np.empty_like(responsibilities)
     for k in range(len(least)):
         for n in range(found.shape[1]):
@@ -78,9 +78,9 @@ def without(responsibilities, least):
 
 @compiled
 def relative_logs(whitened, offsets, constants, out, highest):
-    """Write log-densities (K, n) of whitened rows (K, M, n), relative to the highest (n,), −∞ at first.
+    """Write log-densities (K, n) of whitened rows (K, M, n), less the highest (n,), which starts at −∞.
 
-    Kernels have the whitened means (K, M) and the log-densities (K,) at their means.
+    `offsets` (K, M) are the whitened means, `constants` (K,) the log-densities at the means.
     """
     n_kernels, n_features, n_rows = whitened.shape
     for k in range(n_kernels):
@@ -88,8 +88,8 @@ def relative_logs(whitened, offsets, constants, out, highest):
             out[k, n] = 0.0
         for d in range(n_features):
             for n in range(n_rows):
-                ahead = whitened[k, d, n] - offsets[k, d]
-                out[k, n] += ahead * ahead
+                deviation = whitened[k, d, n] - offsets[k, d]
+                out[k, n] += deviation * deviation
         for n in range(n_rows):
             out[k, n] = constants[k] - 0.5 * out[k, n]
             highest[n] = max(highest[n], out[k, n])
@@ -102,8 +102,8 @@ def relative_logs(whitened, offsets, constants, out, highest):
 def decide(likelihoods, least, close):
     """Return the class (n,) with the largest product of likelihoods (S, L, n) over S feature sets.
 
-    Likelihoods below `least` are raised to it. Also return which rows are doubtful: one of the winner's was
-    raised, or another product is within a share `close` of the winner's.
+    Likelihoods below `least` are raised to it. Also return which rows are doubtful: a likelihood of the
+    winner was raised, or another product is within a relative distance `close` of the winner's.
     """
     n_sets, n_classes, n_rows = likelihoods.shape
     winners, doubtful = np.zeros(n_rows, dtype=np.int64), np.zeros(n_rows, dtype=np.bool_)

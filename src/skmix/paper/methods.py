@@ -1,13 +1,13 @@
-"""Three methods of fitting a variant, a batch of runs at a time, and what their models predict.
+"""Three methods of fitting a variant, a batch of runs at a time, and the predictions of their models.
 
 published
     The paper's algorithm, rerun: its start and arithmetic, without safeguards.
 robust
     The paper's start and stopping rule in `skmix.SharedKernelMixture`.
 class-wise
-    The start within each class, and the stopping rule, that a `skmix.SharedKernelClassifier` has.
+    The start within each class and the stopping rule of `skmix.SharedKernelClassifier`.
 
-A batch only saves time: the results of a run are bitwise the same alone and in any batch.
+A batch only saves time: a run gives the same bits alone and in any batch.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _MIXTURES: dict[Method, dict[str, Any]] = {
 }
 # Variances of the kernels at the paper's start.
 _START_VARIANCE = 0.3
-# A class likelihood below this, relative to the row's most likely kernel, may have underflowed. The product
-# of those of three feature sets is still a normal number.
+# A class likelihood below this, relative to the row's most likely kernel, may have underflowed. The cube, for
+# three feature sets, is still a normal number.
 _UNDERFLOW = 1e-100
-# Classes whose likelihoods differ by less than this share may have the same logarithm.
+# Likelihoods whose relative difference is below this may have the same logarithm.
 _CLOSE = 1e-9
 # Numbers that stay in a core's second-level cache.
 _CACHED = 1 << 16
@@ -58,7 +58,7 @@ def run_batch(
 ) -> list[Run]:
     """Fit and test a variant with K kernels by one method, for the given run numbers.
 
-    `device` is a PyTorch device to fit on, for methods on our engine; the last digits then depend on it.
+    `device` is a PyTorch device for the methods on our engine; the last digits of results depend on it.
     """
     chosen = variant_of(variant)
     decide = predict_published if method == "published" else predict
@@ -69,9 +69,9 @@ def run_batch(
     with threadpool_limits(limits=1, user_api="blas"):
         fits = fit_batch(data, chosen, n_kernels, method, runs, settings, device=device)
         for run, fitted in zip(runs, fits, strict=True):
-            ended = vars(fitted).copy()
-            scores = scores_of(data.test_labels, decide(rows, ended.pop("mixtures")))
-            made.append(Run(variant, n_kernels, method, run, **scores, **ended))
+            outcome = vars(fitted).copy()
+            scores = scores_of(data.test_labels, decide(rows, outcome.pop("mixtures")))
+            made.append(Run(variant, n_kernels, method, run, **scores, **outcome))
     return made
 
 
@@ -171,10 +171,10 @@ def scores_of(truth: IntArray, predicted: IntArray) -> dict[str, Any]:
 def predict(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntArray:
     """Return the most likely class (n,) of each row, for equal class priors.
 
-    Likelihoods of classes are relative to that of the row's most likely kernel. One that may have underflowed
-    is raised to an upper bound, and only rows where that bound wins are scored exactly. Logarithms are only
-    taken where classes nearly tie, as those that share a kernel do: the first of those whose log-likelihoods
-    round to the same number wins. For thousands of small models this is several times as fast as exact
+    Likelihoods of classes are relative to that of the row's most likely kernel. A likelihood that may have
+    underflowed is replaced by an upper bound; a row is scored exactly only if that bound wins. Logarithms are
+    computed only if classes nearly tie, as classes that share a kernel do; if log-likelihoods round to the
+    same number, the first class wins. For thousands of small models this is several times as fast as exact
     likelihoods.
 
     Parameters
@@ -196,7 +196,7 @@ def predict(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntAr
         for own, (_, highest) in zip(some, scored, strict=True)
     )
     winners[close] = np.argmax(total, axis=0)
-    # Where the winner's likelihood is exact, bounds of other classes do not matter.
+    # If the winner's likelihood is exact, the bounds of other classes do not matter.
     lost = np.any(some < _UNDERFLOW, axis=0)
     doubtful = close[lost[winners[close], np.arange(len(close))]]
     if len(doubtful):
@@ -246,9 +246,9 @@ def _class_log_likelihoods(rows: FloatArray, mixture: Parameters) -> FloatArray:
 def predict_published(rows: Sequence[FloatArray], mixtures: Sequence[Parameters]) -> IntArray:
     """Return the most likely class (n,) of each row in the published arithmetic, which may give NaN.
 
-    Parameters of a failed run are treated as in Matlab: the root of a negative determinant is imaginary,
-    complex numbers are compared by magnitude, and a maximum skips NaN; if all are NaN it is the first class.
-    Parameters as in `predict`, but mixtures need not be finite.
+    Failed runs are treated as in Matlab: the root of a negative determinant is imaginary, complex numbers are
+    compared by magnitude, and the maximum skips NaN; if all classes are NaN, the first wins. Parameters as in
+    `predict`, but mixtures need not be finite.
     """
     magnitudes: FloatArray = np.ones(1)
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""The study's page: its results as one dictionary of plain values, then as HTML."""
+"""The report of the study: its results as a dictionary of plain values, rendered as HTML."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from skmix.report.rendering import decimals, kernel_values, line_styles, number_
 
 __all__ = ["render", "report_data", "write_report"]
 
+# Width of a bin of the histograms.
 _BIN = 0.01
-"""Width of the histograms' bins."""
+# Training rows of each digit in the explorer: more make the page larger, but not clearer.
 _ROWS_PER_DIGIT = 150
-"""Training rows in the explorer: more would make the page larger, but not clearer."""
+# Fewest failed runs of which the mean is inferred: printed means have only three decimals.
 _MIN_FAILED = 10
-"""With fewer failed runs, means printed with three decimals are too coarse to infer theirs."""
 
 
 def write_report(
@@ -77,8 +77,8 @@ def write_report(
     path : path-like
         The file to create or replace.
     figures : mapping of str to bytes, optional
-        PNG pictures by the names that `skmix.paper.figures.paper_figures` gives them, in the order
-        they are shown. Those that the page draws itself are left out.
+        PNG pictures by their names in `skmix.paper.figures.paper_figures`, in the order of the page.
+        Pictures that the page draws itself are left out.
     tables : iterable of Table, optional
         By default those of `skmix.paper.make_tables`.
     verdicts : iterable of Claim, optional
@@ -87,7 +87,7 @@ def write_report(
     Returns
     -------
     Path
-        Where it was written. The same arguments give the same bytes.
+        The file. The same arguments give the same bytes.
     """
     page = render(report_data(results, figures=figures, tables=tables, verdicts=verdicts))
     with replacing(path) as file:
@@ -107,7 +107,7 @@ def report_data(
     tables: Iterable[Table] | None = None,
     verdicts: Iterable[Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what the report shows as strings, numbers, lists and dictionaries, ready for JSON.
+    """Return the contents of the report as strings, numbers, lists and dictionaries, ready for JSON.
 
     Parameters are those of `write_report`. The result depends only on them and the versions of the libraries.
     """
@@ -172,21 +172,21 @@ def report_data(
 
 
 def _repeat_all(runs: Runs, settings: Settings) -> str:
-    """Return the command that makes the study again, with the same variants, methods and number of runs."""
+    """Return the command that repeats the study, with the same variants, methods and number of runs."""
     most = {
         method: max((len(runs.of(variant, MAIN_KERNELS, method)) for variant in runs.variants), default=0)
         for method in METHODS
     }
-    parts = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
+    words = [f"skmix reproduce --seed {settings.seed} --dither {settings.dither}"]
     n_runs = max(most.values())
     if n_runs not in (0, MAIN_RUNS):
-        parts.append(f"--runs {n_runs}")
+        words.append(f"--runs {n_runs}")
     if len(runs.variants) < len(VARIANTS):
-        parts += [f"--only {variant}" for variant in runs.variants]
+        words += [f"--only {variant}" for variant in runs.variants]
     methods = [method for method in METHODS if most[method]]
     if len(methods) < len(METHODS):
-        parts += [f"--method {method}" for method in methods]
-    return " ".join(parts)
+        words += [f"--method {method}" for method in methods]
+    return " ".join(words)
 
 
 def _repeat(run: Run, settings: Settings) -> str:
@@ -219,12 +219,12 @@ def _sources(runs: Runs, paper: PublishedValues) -> dict[str, dict[str, Any]]:
         )
     }
     for method in METHODS:
-        groups = list(filter(None, (runs.of(variant, MAIN_KERNELS, method) for variant in variants)))
-        accuracies = [[run.accuracy for run in own] for own in groups]
-        if groups:
+        cells = list(filter(None, (runs.of(variant, MAIN_KERNELS, method) for variant in variants)))
+        accuracies = [[run.accuracy for run in own] for own in cells]
+        if cells:
             sources[method] = source(
-                sum(run.failed for own in groups for run in own),
-                sum(map(len, groups)),
+                sum(run.failed for own in cells for run in own),
+                sum(map(len, cells)),
                 [float(np.mean(own)) for own in accuracies],
                 list(map(max, accuracies)),
             )
@@ -235,7 +235,7 @@ def _sources(runs: Runs, paper: PublishedValues) -> dict[str, dict[str, Any]]:
 
 
 def _variant(name: str, results: StudyResults, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
-    """Return a variant at the paper's K: of the paper and of each method, its accuracies and its best run."""
+    """Return accuracies and best run of a variant at K = 10, in the paper and by each method."""
     design = variant_of(name)
     return {
         "name": name,
@@ -257,7 +257,7 @@ def _variant(name: str, results: StudyResults, runs: Runs, paper: PublishedValue
 
 
 def _histogram(runs: Sequence[Run]) -> dict[str, Any]:
-    # Many accuracies lie exactly on a border between bins; they count in the upper bin.
+    # Many accuracies lie exactly between two bins; count them in the upper one.
     bins = np.floor(np.array([run.accuracy for run in runs]) / _BIN + 1e-6).astype(int)
     counts = Counter(np.minimum(bins, round(1 / _BIN) - 1).tolist())
     return {
@@ -305,7 +305,7 @@ def _rows(data: StudyData) -> dict[str, Any]:
 
 
 def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
-    """Return mean accuracy and lost runs of a variant against K, of the paper and of each method."""
+    """Return mean accuracy and lost runs of a variant for each K, in the paper and by each method."""
 
     def point(n_kernels: int, mean: float, std: float, lost: int, n_runs: int) -> dict[str, Any]:
         mean, std = decimals([mean, std], 4)
@@ -334,7 +334,7 @@ def _sweep(name: str, runs: Runs, paper: PublishedValues) -> dict[str, Any]:
 
 
 def _failures(runs: Runs, paper: PublishedValues) -> dict[str, Any]:
-    """Return how often each reason ended a run of the paper's algorithm, and how many failed, by variant."""
+    """Return how many runs of the paper's algorithm ended for each reason and how many failed, by variant."""
     made = {variant: runs.of(variant, MAIN_KERNELS, "published") for variant in runs.variants}
     made = {variant: own for variant, own in made.items() if own}
 
@@ -360,7 +360,7 @@ def _failures(runs: Runs, paper: PublishedValues) -> dict[str, Any]:
 
 
 def _failed_means(made: Mapping[str, Sequence[Run]], paper: PublishedValues) -> dict[str, str] | None:
-    """Return the accuracy of the variants' failed runs, and the value that tables 1 and 3 imply."""
+    """Return the range of mean accuracies of failed runs, ours and those that tables 1 and 3 imply."""
     implied, ours = [], []
     for variant, own in made.items():
         lost = _failed_in_paper(paper, variant)
@@ -377,7 +377,7 @@ def _failed_means(made: Mapping[str, Sequence[Run]], paper: PublishedValues) -> 
 
 
 def _differences(results: StudyResults) -> list[dict[str, str]]:
-    """Return where the paper's algorithm, rerun, differs from the paper, and the likely reasons."""
+    """Return the differences of the paper's algorithm, rerun, from the paper, with likely reasons."""
     rows = []
     for found in claims.differences(results):
         share = found.quantity.startswith("share")
@@ -400,7 +400,7 @@ def _beaten(beyond: Sequence[Beyond]) -> str:
     sentences = []
     pairs = [(one, other) for one in beyond for other in beyond if one.ours and not other.ours]
     for ours, other in pairs:
-        # Names are the classifier and, after the last comma, the features.
+        # A name is that of the classifier and, after the last comma, of the features.
         (name, _, on), (peer, _, same) = (each.name.rpartition(", ") for each in (ours, other))
         if on == same and other.accuracy > ours.accuracy:
             wrong, fewer = (each.confusion.sum() - each.confusion.trace() for each in (ours, other))
@@ -417,9 +417,9 @@ _SWEEP = "table5"
 
 
 def _table(table: Table) -> dict[str, Any]:
-    """Return a numbered table as lists of strings: under the label of each section, a row for each source.
+    """Return a numbered table as lists of strings: labelled sections with a row for each source.
 
-    Rows that share their first key, the K of table 5, go into one section, with their values in one cell.
+    Rows with the same first key, the K of table 5, go into one section, with their values in one cell.
     """
     number = int(table.name.removeprefix("table"))
     title = table.title.removeprefix(f"Table {number}:").strip()
@@ -451,14 +451,14 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _gaps(entries: Sequence[Sequence[tuple[Value, ...]]], table: Table) -> list[dict[str, Any]]:
-    """Return the line of differences, the paper's algorithm rerun minus the printed value, if there are any.
+    """Return a row of differences, the paper's algorithm rerun minus the printed value, or no row.
 
-    Of table 5 it has the means. Counts have none, since the numbers of runs may differ.
+    For table 5, these are differences of means. Counts are left out, since the numbers of runs may differ.
     """
     rerun = next((place for place, s in enumerate(table.sources) if METHOD_OF_SOURCE.get(s) == METHODS[0]), 0)
     pairs = [(each[0][0], each[0][rerun]) for each in entries]
     gaps = [b - a if isinstance(a, float) and isinstance(b, float) else None for a, b in pairs]
-    # The agreement of two rankings is a difference already.
+    # Rankings have Kendall's tau instead.
     if all(gap is None for gap in gaps) or TAU in table.columns:
         return []
     # Adding zero turns -0.000 into +0.000.
@@ -484,19 +484,19 @@ def _number(value: Value, printed: bool) -> str:
 
 # ---------------------------------------------------------------- pictures
 
+# Pixels of the page for an inch of a picture: text of 8 points is as high as small print.
 _PER_INCH = 100
-"""Pixels of the page for an inch of a picture: text of 8 points is as high as small print."""
+# Most pixels across a picture; wider ones are scaled down.
 _WIDEST = 1200
-"""Pixels; wider pictures are scaled down, as are those of twice the size at which they are shown."""
+# Colours of a picture: a palette reduces files to a third.
 _COLOURS = 128
-"""Size of the palette, which reduces files to a third."""
 _PROJECTIONS = re.compile(r"projections_(?P<variant>[^_]+)_(?P<method>[^_]+)_class(?P<digit>\w+)")
 
 
 def _picture(name: str, content: bytes) -> dict[str, Any]:
     """Return a PNG file as a data URI, with its size on the page in pixels.
 
-    ``chosen_by`` has the model and the digit by which one of many projections is chosen, None for others.
+    ``chosen_by`` has the model and the digit of a projection, by which readers choose it; otherwise None.
     """
     content, width, height = _smaller(content)
     chosen_by = None
@@ -514,11 +514,11 @@ def _picture(name: str, content: bytes) -> dict[str, Any]:
 
 def _smaller(content: bytes) -> tuple[bytes, int, int]:
     """Return a PNG with a palette, scaled down if it is very wide, and its size on the page."""
-    # Installed with matplotlib, which drew the pictures.
+    # Pillow comes with matplotlib, which drew the pictures.
     from PIL import Image
 
     with Image.open(io.BytesIO(content)) as opened:
-        # Transparent pixels become white.
+        # Make transparent pixels white.
         picture = Image.new("RGB", opened.size, "white")
         shown = _PER_INCH / opened.info.get("dpi", (_PER_INCH,))[0]
         layered = opened.convert("RGBA")

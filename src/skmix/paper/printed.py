@@ -1,4 +1,4 @@
-"""The paper's numbers, read from CSV files next to this module."""
+"""The paper's printed numbers, read from CSV files in the folder `printed`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OK_RUNS = "OK runs"
 
 
 class SweepEntry(NamedTuple):
-    """An entry of table 5: mean and standard deviation of the accuracy over the runs counted, of 100."""
+    """An entry of table 5: mean and standard deviation of the accuracy over the counted ones of 100 runs."""
 
     mean: float
     std: float
@@ -67,7 +67,7 @@ def published_values() -> PublishedValues:
 
 
 def published_sweep() -> dict[tuple[str, int], tuple[float, float]]:
-    """Return table 5 by (variant, K): the mean accuracy, and the share of runs that were not counted."""
+    """Return the mean accuracy and the share of runs not counted of table 5, by (variant, K)."""
     return {
         (name, n_kernels): (entry.mean, 1.0 - entry.counted / SWEEP_RUNS)
         for (n_kernels, name), entry in published_values().sweep.items()

@@ -1,9 +1,9 @@
-"""The published algorithm: its arithmetic in the linear domain, full covariances, no safeguards.
+"""The published algorithm: arithmetic in the linear domain, full covariances, no safeguards.
 
-To fit data, use the library. This module repeats the paper's numbers and shows how its arithmetic fails: once
-a covariance is singular its density is infinite or undefined, the normalisation (E) turns that into NaN, and
-the pooled sums (M2), (M3) spread it to every kernel. A run ends there, with the parameters that entered the
-failing pass and the reason.
+To fit data, use the library. This module reproduces the paper's numbers and shows how its arithmetic fails:
+once a covariance is singular, its density is infinite or undefined, the normalisation (E) turns that into
+NaN, and the pooled sums (M2), (M3) spread it to every kernel. A run ends there, with the parameters from
+before the failing pass and the reason.
 
 The labels in comments are those of ``docs/notation.md``: (E) the responsibilities, (M1) the weights,
 (M2) the means, (M3) the covariances, (LL) the log-likelihood of a class.
@@ -28,16 +28,16 @@ IntArray = NDArray[np.int64]
 Reason = Literal["", "constant feature", "too few rows", "overflow"]
 REASONS: tuple[Reason, ...] = ("constant feature", "too few rows", "overflow")
 
-# The paper's: a class has converged once its log-likelihood changes by less than this between passes.
+# The paper's tolerance: a class has converged once its log-likelihood changes by less between two passes.
 TOLERANCE = 0.1
 # A feature is constant within a kernel if its variance there is below this share of its overall variance.
 _CONSTANT = 1e-8
-# Half a row on top of the number of features: responsibilities rarely add up to a whole number.
+# Added to the number of features when rows are counted: responsibilities rarely sum to a whole number.
 _HALF_A_ROW = 0.5
-# Responsibilities below this share of a kernel's mass are lost in the rounding of its sums. They are left
-# out, since products with subnormal numbers are slow.
+# Responsibilities below this share of a kernel's mass are lost in rounding. They are left out, since products
+# with subnormal numbers are slow.
 _NEGLIGIBLE = 1e-200
-# Unless a variance would be below this.
+# They are kept if a variance would otherwise be below this.
 _COLLAPSED = 1e-100
 
 
@@ -47,8 +47,8 @@ class PublishedPass:
 
     number: int  # from 1
     parameters: Parameters  # after the pass: weights (K, L), means (K, M), covariances (K, M, M)
-    class_log_likelihood: FloatArray  # (L,) under the parameters before the pass
-    converged: NDArray[np.bool_]  # (L,) classes that have converged in this pass or an earlier one
+    class_log_likelihood: FloatArray  # (L,): under the parameters before the pass
+    converged: NDArray[np.bool_]  # (L,): whether each class has converged in this pass or an earlier one
 
     @property
     def finite(self) -> bool:
@@ -62,9 +62,9 @@ class PublishedPass:
 class Fit:
     """A fitted run."""
 
-    # The mixture of each feature set; that of a failed published run is from before the failing pass.
+    # The mixture of each feature set; for a failed published run, from before the failing pass.
     mixtures: tuple[Parameters, ...]
-    n_iter: int  # passes, the failing one included, the most over the feature sets
+    n_iter: int  # passes, including a failing one; the largest number over the feature sets
     converged: bool
     failing_pass: int | None  # the pass, from 1, that gave a NaN or an infinity
     reason: Reason
@@ -88,7 +88,7 @@ def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_it
     Returns
     -------
     Fit
-        With one feature set. Its log-likelihood is that of the parameters before the last pass.
+        A fit of one feature set. Its log-likelihood is that of the parameters before the last pass.
     """
     before, done = start, None
     for done in published_passes(X, classes, start, max_iter=max_iter):
@@ -106,7 +106,7 @@ def published_run(X: FloatArray, classes: IntArray, start: Parameters, *, max_it
 def published_passes(
     X: FloatArray, classes: IntArray, start: Parameters, *, max_iter: int = 100
 ) -> Iterator[PublishedPass]:
-    """Yield after every pass, until all classes have converged or `max_iter` passes are done.
+    """Yield the result of every pass, until all classes have converged or `max_iter` is reached.
 
     A class that has converged once counts as converged, even if it moves again. A comparison with NaN is
     false, so a failed run continues to `max_iter`, as the published code does. Parameters as in
@@ -160,7 +160,7 @@ def published_pass(
         mass_in_class = np.add.reduceat(responsibilities, bounds, axis=1)
         mass = mass_in_class.sum(axis=1)
         deviations, weighted = _scratch((2, *parameters.means.shape, rows.shape[1]))
-        # A kernel that collapses onto a row needs the shares of the others, however small.
+        # A kernel that collapses onto a row needs even the smallest responsibilities of the others.
         for used in (loops.without(responsibilities, _NEGLIGIBLE * mass), responsibilities):
             means = (used @ rows.T) / mass[:, None]  # (M2)
             loops.weigh(used, rows, means, deviations, weighted)  # about the new means
@@ -171,7 +171,7 @@ def published_pass(
 
 
 def published_densities(rows: FloatArray, parameters: Parameters) -> FloatArray:
-    """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain, finite or not."""
+    """Return N(x_n; μ_k, P_k) of rows (M, N), shape (K, N), in the linear domain; it may not be finite."""
     return _exponentials(rows, parameters) / _normalisers(parameters)[:, None]
 
 
@@ -184,7 +184,7 @@ def _normalisers(parameters: Parameters) -> FloatArray:
 def published_likelihoods(
     rows: FloatArray, parameters: Parameters
 ) -> NDArray[np.complexfloating | np.float64]:
-    """Return p(x_n | class j) of rows (M, n) in the published arithmetic, shape (L, n), finite or not.
+    """Return p(x_n | class j) of rows (M, n), shape (L, n), in the published arithmetic.
 
     As in Matlab, the square root of a negative determinant, which only a failed run has, is imaginary, and so
     are the densities of its kernel.
@@ -216,7 +216,7 @@ _memory = _Memory()
 
 
 def _scratch(shape: tuple[int, ...]) -> FloatArray:
-    """Return the memory of this thread in a shape: allocating it anew would take as long as filling it."""
+    """Return reused memory of this thread in a shape: allocating it takes as long as filling it."""
     size = math.prod(shape)
     if _memory.array.size < size:
         _memory.array = np.empty(size)
@@ -224,7 +224,7 @@ def _scratch(shape: tuple[int, ...]) -> FloatArray:
 
 
 def _inverses(covariances: FloatArray) -> FloatArray:
-    """Return the inverses of matrices (K, M, M); all infinite, as in Matlab, where none exists."""
+    """Return the inverses of matrices (K, M, M); a singular one has infinite entries, as in Matlab."""
     try:
         return np.asarray(np.linalg.inv(covariances), dtype=np.float64)
     except np.linalg.LinAlgError:
@@ -234,11 +234,11 @@ def _inverses(covariances: FloatArray) -> FloatArray:
 
 
 def failure_reason(before: Parameters, rows: FloatArray, sizes: IntArray) -> Reason:
-    """Return why a pass of rows (M, N), with `sizes` (L,) of the classes, failed.
+    """Return why a pass over rows (M, N) of classes of `sizes` (L,) failed.
 
-    The kernels that cause a failure are those whose density is not finite at some row. Their covariance is
-    singular up to rounding, for one of two reasons: a feature is constant among the rows of the kernel, or
-    the kernel has no more rows than features. Any other cause is called "overflow".
+    A failure comes from kernels whose density is not finite at some row. Their covariance is singular up to
+    rounding, for one of two reasons: a feature is constant among the rows of the kernel, or the kernel has no
+    more rows than features. Any other cause is called "overflow".
     """
     with np.errstate(all="ignore"):
         failing = ~np.isfinite(published_densities(rows, before)).all(axis=1)

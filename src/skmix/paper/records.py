@@ -1,4 +1,4 @@
-"""Settings and data of a study, its runs and their statistics, and all results together."""
+"""Records of the study: settings, data, runs and their statistics, and all results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .variants import FEATURES, MAIN_KERNELS, VARIANTS, Dither, Method, Variant
 
 # The paper counts a run as failed unless its accuracy is above this.
 FAILED_BELOW = 0.5
-# With so few kernels no run can reach that accuracy, and the paper counts them all.
+# Largest K at which table 5 counts all runs: with so few kernels, no run can reach that accuracy.
 _ALL_COUNTED_UP_TO = 3
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -29,8 +29,8 @@ class Settings:
     """Settings of a study."""
 
     seed: int = 0  # of the data and, with variant, K, method and run, of every start
-    # In which variants zero features are replaced by small random numbers. The paper says in two; its numbers
-    # of failed runs suggest in all.
+    # Variants in which zero features are replaced by small random numbers: the paper names two, but its
+    # numbers of failed runs suggest all.
     dither: Dither = "all"
     train_per_digit: int = 100  # images of each digit
     test_per_digit: int = 250
@@ -54,24 +54,24 @@ class StudyData:
 def make_data(settings: Settings) -> StudyData:
     """Simulate the training and test images of a study and compute their features.
 
-    Each part has its own generator: the number of training images does not change the test images.
+    Each set has its own generator, so the number of training images does not change the test images.
     """
-    parts: dict[str, Any] = {}
-    for part, n_images in (("train", settings.train_per_digit), ("test", settings.test_per_digit)):
-        random = generator(settings.seed, "data", f"{part} images")
-        images, parts[f"{part}_labels"] = make_seven_segment_digits(n_images, random_state=random)
+    arrays: dict[str, Any] = {}
+    for name, n_images in (("train", settings.train_per_digit), ("test", settings.test_per_digit)):
+        random = generator(settings.seed, "data", f"{name} images")
+        images, arrays[f"{name}_labels"] = make_seven_segment_digits(n_images, random_state=random)
         features = digit_features(images)
-        random = generator(settings.seed, "data", f"{part} dither")
-        parts |= {f"{part}_images": images, f"{part}_features": features}
-        parts[f"{part}_dithered"] = dither(features, random_state=random)
-    return StudyData(**parts)
+        random = generator(settings.seed, "data", f"{name} dither")
+        arrays |= {f"{name}_images": images, f"{name}_features": features}
+        arrays[f"{name}_dithered"] = dither(features, random_state=random)
+    return StudyData(**arrays)
 
 
 def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[FloatArray, FloatArray]:
     """Return the training and the test features (n, 14) of a variant, dithered according to the settings.
 
-    With ``dither="paper"`` zeros of the pca features are replaced, in the variants that the paper names; with
-    ``dither="all"`` zeros of all features, in every variant.
+    ``dither="paper"`` replaces zeros of the pca features in the variants that the paper names;
+    ``dither="all"`` replaces zeros of all features in every variant.
     """
     if settings.dither == "all":
         return data.train_dithered, data.test_dithered
@@ -84,7 +84,7 @@ def features_of(data: StudyData, variant: Variant, settings: Settings) -> tuple[
 
 
 def fingerprint(data: StudyData) -> str:
-    """Return a digest of images, labels and features, for the keys of runs."""
+    """Return a hash of images, labels and features, for the keys of runs."""
     digest = hashlib.sha256()
     for array in (data.train_images, data.train_labels, data.test_images, data.test_labels):
         digest.update(str(array.shape).encode())
@@ -105,7 +105,7 @@ class Run:
     run: int  # number of the run, from 0
     accuracy: float
     mean_iou: float  # mean over the digits of the Jaccard index
-    reason: str  # why a covariance became singular, one of published.REASONS; empty if none did
+    reason: str  # why a covariance became singular, one of published.REASONS, or empty
     failing_pass: int | None
     n_iter: int  # passes, the most over the feature sets
     converged: bool
@@ -114,15 +114,15 @@ class Run:
 
     @property
     def singular(self) -> bool:
-        """Whether a covariance became singular, after which every number is undefined.
+        """Whether a covariance became singular, after which all parameters are undefined.
 
-        Such a run is tested with the parameters that entered the failing pass, and need not fail.
+        Such a run is tested with the parameters from before the failing pass, and may still succeed.
         """
         return bool(self.reason)
 
     @property
     def failed(self) -> bool:
-        """Whether the run fails as the paper counts: an accuracy of at most one half."""
+        """Whether the run failed by the paper's criterion: an accuracy of at most one half."""
         return not self.accuracy > FAILED_BELOW
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,27 +136,27 @@ class Run:
 
 
 class Runs:
-    """The runs of a study by cell, given in any order."""
+    """The runs of a study, grouped by cell."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._cells: dict[tuple[str, int, str], list[Run]] = {}
         for run in sorted(runs, key=lambda run: run.run):
             self._cells.setdefault((run.variant, run.n_kernels, run.method), []).append(run)
         at_main = {variant for variant, n_kernels, _ in self._cells if n_kernels == MAIN_KERNELS}
-        # Those that have runs at K = 10, in the paper's order.
+        # Variants that have runs at K = 10, in the paper's order.
         self.variants = tuple(variant.name for variant in VARIANTS if variant.name in at_main)
 
     def kernels(self, variant: str) -> list[int]:
-        """Return the numbers of kernels at which a variant has runs, in order."""
+        """Return the sorted numbers of kernels at which a variant has runs."""
         return sorted({n_kernels for name, n_kernels, _ in self._cells if name == variant})
 
     def of(self, variant: str, n_kernels: int, method: str, most: int | None = None) -> list[Run]:
-        """Return the runs of one cell in order, the first `most` of them."""
+        """Return the first `most` runs of a cell, or all, in order."""
         return self._cells.get((variant, n_kernels, method), [])[:most]
 
 
 def statistics(runs: Sequence[Run]) -> dict[str, float]:
-    """Return median, mean and standard deviation of both metrics over some runs, by the paper's names."""
+    """Return median, mean and standard deviation of both metrics over runs, under the paper's names."""
     found: dict[str, float] = {}
     for name, attribute in (("Acc", "accuracy"), ("MIoU", "mean_iou")):
         values = [getattr(run, attribute) for run in runs]
@@ -169,7 +169,7 @@ def statistics(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def counted_in_sweep(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that table 5 counts: those that did not fail; all of them with very few kernels."""
+    """Return the runs that table 5 counts: those that did not fail or, with very few kernels, all."""
     return [run for run in runs if run.n_kernels <= _ALL_COUNTED_UP_TO or not run.failed]
 
 
@@ -188,7 +188,7 @@ class FittedMixture:
 
 @dataclass(frozen=True)
 class BestRun:
-    """The run of highest accuracy of one variant and method at the paper's K, with its mixtures."""
+    """The run with the highest accuracy of a variant and method at K = 10, with its mixtures."""
 
     run: Run
     mixtures: tuple[FittedMixture, ...]
@@ -225,11 +225,11 @@ class Margin:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Everything that tables, figures and report need; no model has to be fitted again."""
+    """Everything that tables, figures and report need, without fitting a model again."""
 
     settings: Settings
     data: StudyData
-    # Main study (K = 10) and sweep over K, whose runs at K = 10 are the first of the main study.
+    # Main study (K = 10) and sweep over K; the runs of the sweep at K = 10 are the first of the main study.
     runs: tuple[Run, ...]
     best: dict[tuple[str, Method], BestRun]  # by variant and method, at K = 10
     beyond: tuple[Beyond, ...]

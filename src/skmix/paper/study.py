@@ -1,4 +1,4 @@
-"""Running the paper's study, and gathering its results."""
+"""Run the paper's study, and gather its results."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ from .variants import (
     variant_of,
 )
 
-# Runs in a batch, which takes some seconds. Large batches are faster, as the engine shares work between their
-# runs, but every process should have some. The published method shares nothing.
+# Runs in a batch, which takes some seconds. Large batches are faster, since the engine shares work between
+# their runs, but every process needs some. The published method shares no work.
 _BATCH: dict[Method, int] = {"published": 10, "robust": 250, "class-wise": 250}
-# Files that affect the results, besides the library.
+# Files of this room that affect the results, besides those that `harness.library` hashes.
 _CODE = [str(Path(__file__).with_name(f"{name}.py")) for name in ("methods", "published", "loops")]
 
+# Principal components of the pixels, for the classifiers that are not in the paper.
 _N_COMPONENTS = 20
 # The features that the study uses; the four quadrant masses sum to one, so one is left out.
 _PAPER_COLUMNS = [column for column, name in enumerate(FEATURES) if name != "q1"]
@@ -64,7 +65,7 @@ class Study:
     data: tuple[StudyData, ...]  # the data sets
 
     def settings_of(self, data_set: int) -> Settings:
-        """Return the settings of a data set, each of which has its own seed."""
+        """Return the settings of a data set, with its own seed."""
         return replace(self.settings, seed=self.settings.seed + data_set)
 
     def planned(self) -> list[harness.Cell]:
@@ -88,7 +89,7 @@ class Study:
 def make_study(
     cells: Iterable[Cell], settings: Settings | None = None, data: StudyData | None = None
 ) -> Study:
-    """Return a study of some cells with all data sets that they need; `data` may be the first of them."""
+    """Return a study of cells with the data sets they need; `data` replaces the first of them."""
     study = Study(settings or Settings(), tuple(cells), ())
     n_sets = 1 + max((cell.data_set for cell in study.cells), default=0)
     further = [make_data(study.settings_of(number)) for number in range(1, n_sets)]
@@ -102,7 +103,7 @@ def run_study(
     n_jobs: int = 1,
     progress: Callable[[Sequence[Any]], None] | None = None,
 ) -> None:
-    """Make the runs that the store lacks; arguments as for `skmix.paper.harness.run_cells`."""
+    """Run what the store lacks; arguments as for `skmix.paper.harness.run_cells`."""
     harness.run_cells(study.planned(), _work, study, store, n_jobs=n_jobs, progress=progress)
 
 
@@ -123,8 +124,8 @@ def stored_runs(study: Study, store: harness.Store) -> dict[Cell, list[Run]]:
 def study_results(study: Study, store: harness.Store, beyond: Sequence[Beyond] | None = None) -> StudyResults:
     """Gather the results for tables, figures and report.
 
-    The best runs are fitted once more, each from its own seed, to have their models. So are the classifiers
-    that are not in the paper, unless `beyond` has them.
+    The best runs are fitted again, each from its own seed, to get their models. Classifiers that are not in
+    the paper are fitted too, unless `beyond` has their results.
     """
     stored = stored_runs(study, store)
     own = {cell: runs for cell, runs in stored.items() if cell.data_set == 0}
@@ -164,7 +165,7 @@ def fitted_mixtures(run: Run, data: StudyData, settings: Settings) -> tuple[Fitt
 
 
 def _margins(stored: Mapping[Cell, list[Run]], seed: int) -> Iterator[Margin]:
-    """Yield the comparisons of robust and class-wise runs, data set by data set."""
+    """Yield comparisons of robust and class-wise runs for each data set and variant."""
     accuracies = {
         (cell.data_set, cell.variant, cell.method): [run.accuracy for run in runs[:DATA_SET_RUNS]]
         for cell, runs in stored.items()
@@ -184,7 +185,7 @@ def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
     """Fit classifiers that are not in the paper: on principal components of the pixels, and on its features.
 
     The paper's thirteen features do not always distinguish 0 from 8 or 2 from 5, with any classifier.
-    Principal components of the pixels do. `seed` is that of components and starts.
+    Principal components of the pixels do. `seed` is used for components and starts.
     """
     ours = SharedKernelClassifier(MAIN_KERNELS, covariance_prior=None, priors="uniform", random_state=seed)
     components = PCA(_N_COMPONENTS, svd_solver="randomized", random_state=seed)
@@ -203,9 +204,9 @@ def run_beyond(data: StudyData, seed: int = 0) -> tuple[Beyond, ...]:
     found = []
     for name, steps, (train, test), on in classifiers:
         is_ours = ours in steps
-        kind = (
+        what = (
             f"SharedKernelClassifier with {MAIN_KERNELS} kernels" if is_ours else "RBF support vector machine"
         )
         predicted = make_pipeline(*steps).fit(train, data.train_labels).predict(test)
-        found.append(Beyond(name, f"{kind} on {on}", is_ours, **scores_of(data.test_labels, predicted)))
+        found.append(Beyond(name, f"{what} on {on}", is_ours, **scores_of(data.test_labels, predicted)))
     return tuple(found)

@@ -1,8 +1,8 @@
 """The paper's tables 1 to 6, with each printed number next to ours, and their files.
 
-Each table compares four sources, `SOURCES`: the number that the paper prints, the paper's algorithm, rerun,
-and the methods on our engine, robust and class-wise. A number that is not known, for instance because a
-variant was not run, is None.
+Each table compares four sources, `SOURCES`: the paper's printed number, the paper's algorithm, rerun, and the
+robust and class-wise methods on our engine. An unknown number, for instance of a variant that was not run, is
+None.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ SOURCES = (PRINTED, *LABELS.values())
 METHOD_OF_SOURCE: dict[str, Method] = dict(zip(SOURCES[1:], METHODS, strict=True))
 TAU = "tau"
 
-# From the runs of a cell to those that a table counts.
+# A function of the runs of a cell that returns those that a table counts.
 Counted = Callable[[Sequence[Run]], Sequence[Run]]
 
 
 def make_tables(results: StudyResults) -> tuple[Table, ...]:
-    """Return the paper's tables, ``table1`` to ``table6``, and the table of ``failures``, of any runs."""
+    """Return the paper's tables, ``table1`` to ``table6``, and the table ``failures``."""
     runs = Runs(results.runs)
     printed = published_values()
     above = f"runs with accuracy above {FAILED_BELOW}"
@@ -64,7 +64,7 @@ def _ok(runs: Sequence[Run]) -> list[Run]:
 
 
 def _statistic(metric: str, counted: Counted, runs: Sequence[Run]) -> Value:
-    """Return a metric over the runs of a cell that are counted, or their number for the metric `OK_RUNS`."""
+    """Return a metric over the counted runs of a cell, or their number for the metric `OK_RUNS`."""
     chosen = counted(runs)
     return len(chosen) if metric == OK_RUNS else records.statistics(chosen).get(metric)
 
@@ -77,7 +77,7 @@ def _row(
     n_kernels: int = MAIN_KERNELS,
     most: int | None = None,
 ) -> Row:
-    """Return a row with the printed value of each variant, and ours of its first `most` runs."""
+    """Return a row with the printed value of each variant and the values of its first `most` runs."""
     entries = []
     for name, value in printed.items():
         cells = [runs.of(name, n_kernels, method, most) for method in METHODS]
@@ -138,12 +138,12 @@ def _sweep_table(runs: Runs) -> Table:
     variants = tuple(name for name in SWEEP_VARIANTS if name in runs.variants)
     rows = []
     for n_kernels in SWEEP_KERNELS:
-        for part, metric in (("mean", "Mean Acc"), ("std", "Std Acc"), ("counted", OK_RUNS)):
+        for field, metric in (("mean", "Mean Acc"), ("std", "Std Acc"), ("counted", OK_RUNS)):
             measure = partial(_statistic, metric, records.counted_in_sweep)
-            printed = {name: getattr(paper[n_kernels, name], part) for name in variants}
-            rows.append(_row((str(n_kernels), part), runs, measure, printed, n_kernels, SWEEP_RUNS))
+            printed = {name: getattr(paper[n_kernels, name], field) for name in variants}
+            rows.append(_row((str(n_kernels), field), runs, measure, printed, n_kernels, SWEEP_RUNS))
     title = "Table 5: number of kernels (mean and standard deviation of the accuracy, runs counted)"
-    note = "Runs with accuracy above 0.5 are counted; at K = 3, where none can be, all are."
+    note = "Runs with accuracy above 0.5 are counted; at K = 3, where none can reach it, all runs are."
     return Table("table5", title, ("K", "accuracy"), "variant", variants, SOURCES, tuple(rows), note)
 
 
@@ -156,12 +156,12 @@ def _extremes_table(runs: Runs) -> Table:
         _row(("maximum",), runs, lambda own: max(run.accuracy for run in own), largest),
     )
     title = "Table 6: mean and maximum accuracy of all runs, K = 10"
-    note = "The paper speaks of successful runs here, but its means are those of all runs, as in table 1."
+    note = "The paper says that these are successful runs, but its means are those of all runs in table 1."
     return Table("table6", title, ("accuracy",), "variant", runs.variants, SOURCES, rows, note)
 
 
 def _failures_table(runs: Runs) -> Table:
-    """How many runs end singular and why, and how many fail, at every K."""
+    """The table of failures: how many runs end singular and why, and how many fail, at every K."""
     above, below = f"singular but > {FAILED_BELOW}", f"finite but <= {FAILED_BELOW}"
 
     def counts(own: list[Run]) -> dict[str, Value]:
@@ -187,7 +187,7 @@ def _failures_table(runs: Runs) -> Table:
                 rows.append(Row((str(n_kernels), variant.name), tuple(entries)))
     note = (
         "A run ends singular when a covariance becomes singular, for one of the reasons; it is tested with "
-        "the parameters that entered that pass. A run fails, as the paper counts, when its accuracy is at "
+        "the parameters from before that pass. By the paper's criterion, a run fails if its accuracy is at "
         f"most {FAILED_BELOW}: failed = singular - singular above {FAILED_BELOW} + finite."
     )
     title, keys, columns = "Runs that end singular, and runs that fail", ("K", "variant"), tuple(counts([]))
@@ -219,13 +219,13 @@ def differences_table(differences: Iterable[Difference]) -> Table:
 def claims_markdown(claims: Iterable[Claim], differences: Iterable[Difference]) -> str:
     """Return the checked claims, and the differences from the paper with likely reasons, as Markdown."""
     claims, found = list(claims), differences_table(differences)
-    parts = [claims_table(claims, "Claims, checked").markdown("#"), ""]
-    parts += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
+    lines = [claims_table(claims, "Claims, checked").markdown("#"), ""]
+    lines += [f"- *{each.claim}*: {each.note}" for each in claims if each.note]
     if found.rows:
-        parts += ["", found.markdown("#")]
+        lines += ["", found.markdown("#")]
     else:
-        parts += ["", f"# {found.title}", "", "No difference exceeds its sampling error."]
-    return "\n".join(parts) + "\n"
+        lines += ["", f"# {found.title}", "", "No difference exceeds its sampling error."]
+    return "\n".join(lines) + "\n"
 
 
 def write_tables(
@@ -235,7 +235,7 @@ def write_tables(
     claims: Iterable[Claim],
     differences: Iterable[Difference],
 ) -> None:
-    """Write all tables into a folder: CSV, Markdown, confusion matrices, and checked claims."""
+    """Write all tables, confusion matrices and checked claims into a folder, as CSV and Markdown."""
     contents = {"confusion_matrices.csv": confusion_csv(results)}
     contents["verdicts.md"] = claims_markdown(claims, differences)
     for table in tables:

@@ -11,10 +11,11 @@ from .images import DIGIT_FEATURES
 Method = Literal["published", "robust", "class-wise"]
 Dither = Literal["paper", "all"]
 
-# In this order in tables, figures and report.
+# The methods, in the order of tables, figures and report.
 METHODS: tuple[Method, ...] = ("published", "robust", "class-wise")
-# Where a number comes from: the paper's pages, or runs by one of the methods.
+# Label of the numbers that the paper prints.
 PRINTED = "paper, printed"
+# Labels of the numbers of each method.
 LABELS: dict[str, str] = {
     "published": "paper's algorithm, rerun",
     "robust": "robust",
@@ -25,14 +26,19 @@ OURS: tuple[Method, Method] = ("robust", "class-wise")
 
 FEATURES = DIGIT_FEATURES
 
+# K of the paper's main study.
 MAIN_KERNELS = 10
+# Runs of each variant of the paper's main study.
 MAIN_RUNS = 500
-# Table 5: the effect of K.
+# Variants of table 5, the sweep over K.
 SWEEP_VARIANTS = ("3D", "6D", "9D", "10D")
+# Numbers of kernels of table 5.
 SWEEP_KERNELS = (3, 6, 8, 10, 12, 15, 18)
+# Runs of each cell of table 5.
 SWEEP_RUNS = 100
-# Our methods are compared on several simulated data sets, with fewer runs.
+# Simulated data sets on which our methods are compared.
 DATA_SETS = 5
+# Runs of each variant and method on each of them.
 DATA_SET_RUNS = 100
 # Claims about averages need at least this many runs of a cell.
 ENOUGH_RUNS = 20
@@ -43,7 +49,7 @@ class Variant:
     """One of the paper's classifiers."""
 
     name: str  # the paper's name for it
-    feature_sets: tuple[tuple[str, ...], ...]  # one for each factor of the product; a single one is joint
+    feature_sets: tuple[tuple[str, ...], ...]  # one for each mixture whose densities are multiplied
     dithered: bool = False  # whether the paper replaces zero features by small random numbers
 
     @property
@@ -112,7 +118,7 @@ def study_cells(
     chosen = VARIANTS if variants is None else {variant_of(name) for name in variants}
     names = [variant.name for variant in VARIANTS if variant in chosen]
     methods = list(methods)
-    # Neighbours have different numbers of features: processes then compile code for different ones.
+    # Variants change fastest: processes then compile code for different numbers of features.
     cells = [Cell(name, MAIN_KERNELS, method, n_runs) for method in methods for name in names]
     cells += [
         Cell(name, n_kernels, method, min(n_runs, SWEEP_RUNS))

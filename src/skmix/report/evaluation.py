@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,9 @@ from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from ..estimators.callbacks import progress_bar
-from ..estimators.holdout import Split
+from ..estimators.holdout import stratified_folds
 from ..estimators.rows import enter
-from ..io.labels import code_labels
+from ..io.labels import code_labels, number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
 from ._predictions import outlier_threshold
@@ -192,17 +191,23 @@ class _HeldOut:
 
 def cross_validate(
     estimator: Any,
-    X: NDArray[Any],
-    y: NDArray[Any],
+    X: Any,
+    y: Any,
     sample_weight: NDArray[Any] | None = None,
     *,
-    splits: Sequence[Split],
+    folds: int = 5,
+    random_state: int = 0,
 ) -> tuple[Evaluation, list[float]]:
-    """Evaluate a classifier by cross-validation.
+    """Evaluate a classifier by cross-validation in stratified folds.
 
-    Each split has the indices of the training rows and of the held-out rows of a fit. Rows without a label
-    are never held out. Return the evaluation of all held-out rows, and the accuracy of each fit.
+    Rows X (n, M), labels y (n,) and weights (n,) are arrays; NaN or None marks a row without a label. Such
+    rows, and the only row of a class, are never held out. Return the evaluation of all held-out rows, and the
+    accuracy of each fit.
     """
+    classes, codes = number_labels(y)
+    splits = stratified_folds(codes, folds, random_state)
+    if not splits:
+        raise ValueError("no row can be held out: every class has one row.")
     found, accuracies = [], []
     with progress_bar("cross-validating", len(splits)) as progress:
         for training, held in splits:
@@ -210,13 +215,13 @@ def cross_validate(
                 None if sample_weight is None else sample_weight[rows] for rows in (training, held)
             )
             model = clone(estimator).fit(X[training], y[training], sample_weight=own)
-            accuracies.append(evaluate(model, X[held], y[held], tested).accuracy)
+            accuracies.append(evaluate(model, X[held], classes[codes[held]], tested).accuracy)
             found.append(model.predict_proba(X[held]))
             progress("")
     rows = np.concatenate([held for _, held in splits])
     together = _HeldOut(model.classes_, np.concatenate(found))
     weights = None if sample_weight is None else sample_weight[rows]
-    return evaluate(together, X[rows], y[rows], weights), accuracies
+    return evaluate(together, X[rows], classes[codes[rows]], weights), accuracies
 
 
 def _plain(count: Any) -> float:

@@ -20,7 +20,7 @@ from skmix.engine import density as scoring
 from skmix.engine.compute.arrays import to_numpy
 from skmix.engine.compute.threads import Workers
 from skmix.engine.estep import gaps as gaps_module
-from skmix.engine.estep.gaps import group_rows
+from skmix.engine.estep.gaps import rows_by_pattern
 from skmix.engine.model import Factor, FloatArray, IntArray, Options, Parameters, Setting, Statistics
 from skmix.engine.sources.base import GapRows, MemoryRows
 from skmix.engine.sources.summary import measure
@@ -122,7 +122,7 @@ def test_hundreds_of_patterns(covariance_type: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("skmix.engine.estep.gaps.HELD", 1)
     random, X, classes, model = problem(3, covariance_type, n_rows=150, n_features=8)
     X = with_gaps(random, X, 0.5)
-    assert len(list(group_rows(X))) > 100
+    assert len(list(rows_by_pattern(X))) > 100
     row_weights = random.uniform(0.2, 3.0, size=len(X))
     found, likelihood = one_pass(X, classes, model, covariance_type, row_weights)
     expected, true_likelihood = expected_pass(X, classes, model, covariance_type, row_weights)

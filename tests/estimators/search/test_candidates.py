@@ -83,15 +83,6 @@ def test_settings_of_the_search_come_before_those_of_its_estimator() -> None:
     assert SharedKernelMixtureCV()._prototype(SharedKernelMixture(tol=0.25)).tol == 0.25
 
 
-def test_numbers_are_tried_once_each_from_few_to_many() -> None:
-    search = SharedKernelClassifierCV(n_kernels=[8, 2, 8, 4], covariance_type=["tied", "full"])
-    assert search._settings_to_try() == ([2, 4, 8], ["tied", "full"])
-    assert SharedKernelClassifierCV(n_kernels=3, covariance_type="diag")._settings_to_try() == ([3], ["diag"])
-    assert SharedKernelClassifierCV()._settings_to_try() == (None, None)
-    for given in (("low_rank", 2), ["tied", ("low_rank", 2)]):
-        assert SharedKernelMixtureCV(covariance_type=given)._settings_to_try()[1][-1] == ("low_rank", 2)
-
-
 # ---------------------------------------------------------------- candidates
 
 

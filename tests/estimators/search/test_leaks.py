@@ -71,6 +71,8 @@ def test_no_classifier_is_judged_by_rows_it_has_learnt(
         estimator, n_kernels=3, covariance_type="tied", n_members=1, cv=cv, random_state=0
     ).fit(X, y)
     assert {"tuning", "kernels"} <= set(search.cv_results_["stage"])
+    # Tuning to rows without a label would fail.
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     # Each row that has a label is held out once, for each candidate.
     assert sum(judged[:n_folds]) == np.count_nonzero(y >= 0)
 
@@ -164,6 +166,16 @@ def test_priors_are_of_the_covariance_within_classes_that_a_kernel_has_its_share
     assert_allclose(smaller, 0.5 * common)
     within = sum((np.sum(y == c) - 1) * np.cov(X[y == c].T) for c in range(3))
     assert_allclose(common, (within + np.diag(X.var(axis=0))) / (120 - 3 + 1))
+    # A row of weight two counts as two.
+    counts = np.random.default_rng(0).integers(1, 4, size=120)
+    weighted, repeated = (
+        make_classifier(SharedKernelClassifier(), {**params, "n_kernels": 3}, own, 0).covariance_prior[1]
+        for own in (
+            Block(X, y, counts.astype(float)),
+            Block(np.repeat(X, counts, axis=0), np.repeat(y, counts)),
+        )
+    )
+    assert_allclose(weighted, repeated, rtol=1e-12)
 
 
 @pytest.mark.parametrize("tune", [False, "auto"])

@@ -79,7 +79,7 @@ class _Partition(NamedTuple):
 class DaskBlocks:
     """The partitions of Dask collections as `Blocks`, of M features; `client` is None without a cluster.
 
-    `threads` are how many each worker of the cluster has.
+    `threads` is the number of threads of each worker of the cluster.
     """
 
     n_features: int

@@ -145,9 +145,9 @@ def complete_rows(x, first, orders, n_known, covariances, means, distances, logs
     the lower triangular roots of the covariances of the g missing values given the others.
     """
     n_features = x.shape[1]
-    n_factors, n_groups = covariances.size // (n_features**2 * LANES), distances.shape[1] // LANES
+    n_factors, n_vectors = covariances.size // (n_features**2 * LANES), distances.shape[1] // LANES
     lower, roots = np.zeros((n_features + 3) * n_features * LANES), np.zeros(n_features * LANES)
-    white, shared, row = np.empty(n_features * LANES), n_groups // n_factors, n_features * LANES
+    white, shared, row = np.empty(n_features * LANES), n_vectors // n_factors, n_features * LANES
     flat_distances, flat_logs, size = distances.reshape(-1), logs.reshape(-1), n_features * row
     for p in range(len(n_known)):
         known, order = n_known[p], orders[p]
@@ -176,7 +176,7 @@ def complete_rows(x, first, orders, n_known, covariances, means, distances, logs
                         found = multiply(found, load(roots, i * LANES))
                         store(white, i * LANES, found)
                         length = fma(found, found, length)
-                    store(flat_distances, (n * n_groups + g) * LANES, length)
+                    store(flat_distances, (n * n_vectors + g) * LANES, length)
                     if not len(ahead):
                         continue
                     for i in range(known, n_features):

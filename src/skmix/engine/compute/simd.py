@@ -39,8 +39,10 @@ _INTEGERS = ir.VectorType(ir.IntType(64), LANES)
 _INDEX = ir.IntType(32)
 # Exponentials below e^-460 = 1e-200 are zero: subnormal numbers would be slow, and nothing needs them.
 _LOWEST = -460.0
-# log 2 as a number of few digits, whose small multiples are exact, and the rest.
-_LOG_2, _LOG_2_REST = 6.93145751953125e-1, 1.42860682030941723212e-6
+# The first digits of log 2, so that small multiples are exact.
+_LOG_2 = 6.93145751953125e-1
+# The rest of log 2.
+_LOG_2_REST = 1.42860682030941723212e-6
 # Adding 1.5 · 2^52 rounds to an integer, which is then in the lowest bits.
 _ROUND = 6755399441055744.0
 
@@ -106,7 +108,7 @@ def _cached(compile: Callable[..., Any], function: Any) -> Any:
 
 
 def _empty(cache: Any) -> None:
-    """Empty a cache with a damaged file, so that it is written anew, or use it no more if it cannot be."""
+    """Empty a cache with a damaged file, so that it is written again; disable it if that fails."""
     try:
         cache.flush()
     except OSError:
@@ -229,7 +231,7 @@ class Code:
         """Return the sums of the lanes of up to LANES vectors, with fewer instructions than one by one."""
         vectors, width = [*values, *[_repeat(0.0)] * (LANES - len(values))], LANES // 2
         while width:
-            # In groups of `width` lanes: sums of the first vector in even groups, of the second in odd ones.
+            # In runs of `width` lanes: sums of the first vector in even runs, of the second in odd ones.
             half = len(vectors) // 2
             pairs = zip(vectors[:half], vectors[half:], strict=True)
             vectors = [self.builder.fadd(*self._exchanged(a, b, width)) for a, b in pairs]
@@ -237,7 +239,7 @@ class Code:
         return [self.builder.extract_element(vectors[0], _INDEX(i)) for i in range(len(values))]
 
     def _exchanged(self, a: Any, b: Any, width: int) -> tuple[Any, Any]:
-        """Return two vectors: the even groups of `width` lanes of a and of b in turn, and the odd groups."""
+        """Return two vectors: the even runs of `width` lanes of a and of b in turn, and the odd runs."""
         kind, low, high = ir.VectorType(_INDEX, LANES), [], []
         for i in range(LANES):
             odd = i // width % 2

@@ -19,8 +19,9 @@ Array = Any
 
 # Numbers in a tile of responsibilities, by their bytes: fastest or nearly so on an H200.
 _TILE = {8: 2048, 4: 8192}
-# Fewest and most rows of a tile.
+# Fewest rows of a tile.
 _FEWEST_IN_TILE = 16
+# Most rows of a tile.
 _MOST_IN_TILE = 64
 # More kernels than this do not fit in a tile.
 MOST_KERNELS = 4096

@@ -111,7 +111,7 @@ class Sizes(NamedTuple):
     white: int  # numbers of a whitener
     moments: int  # numbers of a kernel's moments: `width` first ones, then the second ones
     kind: int  # how log-densities are computed
-    rows: int  # number of kernels, padded to ROWS if they are expanded
+    padded_kernels: int  # K, padded to ROWS if they are expanded
     step: int  # numbers of a row: M padded, after expansion the terms whose sums are needed
     terms: int  # terms of an expanded log-density: M features, and their squares or the sum of them
     heavy: bool  # whether kernels are Student's t
@@ -136,7 +136,7 @@ class Model(NamedTuple):
     base: Any  # (R, K, C): log-joints at the means
     means: Any  # (R, K, width)
     origins: Any  # (R, K, width): of the moments
-    whitener: Any  # (R, rows, white): coefficients of the terms, if expanded
+    whitener: Any  # (R, padded K, white): coefficients of the terms, if expanded
     factors: Any  # (R, K, depth / ROWS, M, ROWS): V of each kernel
     rotation: Any  # (R, M, M): whitens the rows for all kernels; empty if each has its own whitener
     degrees: Any  # (R, K): degrees of freedom; empty for Gaussian kernels
@@ -148,7 +148,7 @@ _NO_PLACES = np.empty(0, dtype=np.int64)
 
 
 class Tiles(NamedTuple):
-    """Rows and kernels of each tile; all empty if tiles are of rows in their order and meet all kernels."""
+    """Rows and kernels of each tile; all are empty if tiles take rows in order and meet all kernels."""
 
     order: Any = _NO_PLACES  # (N,): rows, tile after tile
     start: Any = _NO_PLACES  # (T + 1,): first row of each tile in `order`
@@ -177,14 +177,14 @@ class BlockSums(NamedTuple):
 
     likelihood: Any = _NO_NUMBERS  # (blocks, R, C)
     mass: Any = _NO_NUMBERS  # (blocks, R, K, C)
-    moments: Any = _NO_NUMBERS  # (blocks, R, rows, moments)
+    moments: Any = _NO_NUMBERS  # (blocks, R, padded K, moments)
     precisions: Any = _NO_NUMBERS  # (blocks, R, K): E[u] of rows
     log_ratios: Any = _NO_NUMBERS  # (blocks, R, K): log(1 + d² / ν)
     background: Any = _NO_NUMBERS  # (blocks, R, C)
 
 
 class Job(NamedTuple):
-    """What the threads of a pass share; what is not asked for is empty."""
+    """What the threads of a pass read and write together; arrays that are not needed are empty."""
 
     unrolled: Any  # addresses of the code for distances and for moments, or zeros; see `simd.unrolled`
     sizes: Sizes
@@ -202,13 +202,13 @@ def _length_by_row(sizes: Sizes) -> int:
     return 0 if sizes.unrolled or sizes.kind == _EXPANDED else sizes.width * sizes.tile
 
 
-# Memory of one thread: the length of each array. Numbers of rows and kernels:
+# Lengths of the arrays of numbers in the memory of one thread.
 _SCRATCH_NUMBERS: dict[str, Callable[[Sizes], int]] = {
     "x": lambda s: max(s.step, s.n_features) * s.tile,  # (step, tile): rows
     "white": lambda s: s.terms * s.tile if s.kind == _EXPANDED else 0,  # (terms, tile): whitened rows
-    # (rows, tile): log-densities, then responsibilities; those of the background follow those of the kernels,
-    # and there is a vector to spare.
-    "values": lambda s: max(s.rows, s.n_kernels + 1) * s.tile + LANES,
+    # (padded K, tile): log-densities, then responsibilities; those of the background follow, then one spare
+    # vector.
+    "values": lambda s: max(s.padded_kernels, s.n_kernels + 1) * s.tile + LANES,
     "precisions": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): E[u] of t kernels
     "log_ratios": lambda s: (s.n_kernels * s.tile + LANES) * s.heavy,  # (K, tile): log(1 + d² / ν)
     "logs": lambda s: s.tile + LANES,  # (tile,): log-likelihoods
@@ -222,7 +222,7 @@ _SCRATCH_NUMBERS: dict[str, Callable[[Sizes], int]] = {
     "turned": lambda s: s.n_features * s.tile if s.depth else 0,  # (M, tile): differences by feature
     "along": lambda s: s.tile * s.depth,  # (tile, depth): differences projected on the factors
 }
-# Indices of rows, classes and kernels:
+# Lengths of its arrays of indices of rows, classes and kernels.
 _SCRATCH_PLACES: dict[str, Callable[[Sizes], int]] = {
     "order": lambda s: s.tile,  # (tile,): the rows by class
     "places": lambda s: s.tile,  # (tile,): where they begin
@@ -337,8 +337,8 @@ def _add_terms(x, sizes, model, start, values):
     """Add the expanded log-densities of rows x (terms, tile) under all kernels."""
     tile, n_terms = sizes.tile, sizes.terms
     for r in range(0, tile, 2 * LANES):
-        for k in range(0, sizes.rows, ROWS):
-            at = (start * sizes.rows + k) * n_terms
+        for k in range(0, sizes.padded_kernels, ROWS):
+            at = (start * sizes.padded_kernels + k) * n_terms
             simd.add_products(
                 model.whitener, at, n_terms, 1, x, r, tile, n_terms, values, k * tile + r, tile, ROWS, 2
             )
@@ -447,7 +447,7 @@ def _find_likeliest(values, count, n, tile, kernels, scratch, likeliest):
 def _normalise(values, tile, kernels, count, a, b, weights, logs):
     """Turn log-joints (K, tile) of rows a … b − 1 into responsibilities times weights.
 
-    This is for the first `count` kernels, or of those in a list. Weighted log-likelihoods are written into
+    It does so for the first `count` kernels, or for those in a list, and writes weighted log-likelihoods into
     `logs`.
     """
     for r in range(a, b, LANES):
@@ -518,7 +518,7 @@ def _choose(weights, at, n, index):
 def _add_products(sizes, scratch, n, own, moments):
     """Add the moments of n rows about zero, for all kernels: products of responsibilities and rows."""
     tile, step = sizes.tile, sizes.step
-    for k in range(0, sizes.rows, ROWS):
+    for k in range(0, sizes.padded_kernels, ROWS):
         for j in range(0, step, 2 * LANES):
             simd.add_products(
                 scratch.values, k * tile, tile, 1, scratch.by_row, j, step, n,
@@ -720,7 +720,7 @@ def _work(counter, n_tasks, job, scratch):
                             values, count * tile + bounds[c], count * tile + bounds[c + 1]
                         )
                 if sizes.kind == _EXPANDED:
-                    _add_products(sizes, scratch, n, batch * sizes.rows, moments)
+                    _add_products(sizes, scratch, n, batch * sizes.padded_kernels, moments)
                 for i in range(count):
                     kernel, own, place = s * n_kernels + i, batch * n_kernels + i, i * tile
                     if listed:
@@ -786,7 +786,7 @@ def expect(
     job = prepare(rows, kernels, origins, near=near)
     sizes, model = job.sizes, job.model
     n_starts, n_kernels, n_classes = sizes.n_starts, sizes.n_kernels, sizes.n_classes
-    of_start = n_classes + n_kernels * n_classes + sizes.rows * sizes.moments
+    of_start = n_classes + n_kernels * n_classes + sizes.padded_kernels * sizes.moments
     n_tasks = max(1, _SUMS_TOGETHER // (sizes.n_blocks * of_start) // _STARTS_OF_TASK)
     together = n_tasks * _STARTS_OF_TASK
     if n_starts > together:
@@ -795,7 +795,7 @@ def expect(
     shapes = [
         (*leading, n_classes),
         (*leading, n_kernels, n_classes),
-        (*leading, sizes.rows, sizes.moments if with_moments else 0),
+        (*leading, sizes.padded_kernels, sizes.moments if with_moments else 0),
         (*leading, n_kernels if len(model.degrees) else 0),
         (*leading, n_kernels if len(model.degrees) else 0),
         (*leading, n_classes if len(model.background) else 0),
@@ -978,9 +978,9 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     structure, whitener, means = kernels.structure, kernels.factor.whitener, kernels.means
     factors, rotation, depth, size, n_terms = _NO_NUMBERS, _NO_NUMBERS, 0, 0, 0
     kind, width = _FACTORS, _padded(n_features)
-    step, n_rows, constants = width, n_kernels, kernels.constants
+    step, n_padded, constants = width, n_kernels, kernels.constants
     if near:
-        kind, width, n_rows = _EXPANDED, n_features, -(-n_kernels // ROWS) * ROWS
+        kind, width, n_padded = _EXPANDED, n_features, -(-n_kernels // ROWS) * ROWS
         if structure.shared:
             rotation, means = whitener, means @ whitener[:, 0].mT
             whitener = np.ones_like(means)
@@ -990,7 +990,7 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
         last = -0.5 * (squares[..., :1] if structure.shared or structure.isotropic else squares)
         whitener = np.concatenate([squares * means, last], axis=-1)
         n_terms = whitener.shape[-1]
-        whitener = _filled(whitener, n_rows, n_terms)
+        whitener = _filled(whitener, n_padded, n_terms)
         step = -(-(n_features if structure.shared else n_terms) // (2 * LANES)) * 2 * LANES
     elif structure.projects:
         depth = _padded(whitener.shape[-1] - 1)
@@ -1015,13 +1015,13 @@ def prepare(rows: Rows, kernels: Kernels, origins: FloatArray, *, near: bool) ->
     )
     # Features must not lie a power of two apart: they would compete for the same lines of the cache.
     tile = _SMALLEST_TILE * (tile - 1 + tile % 2)
-    of_block = n_classes + n_kernels * n_classes + n_rows * n_moments
+    of_block = n_classes + n_kernels * n_classes + n_padded * n_moments
     n = len(rows.X)
     n_blocks = max(1, min(_MOST_BLOCKS, n // _SMALLEST_BLOCK, max(2, _SUMS // of_block)))
     block = tile * max(1, -(-n // (n_blocks * tile)))
     sizes = Sizes(
         n, n_features, n_starts, n_kernels, n_classes, tile, block, -(-n // block),
-        width, depth, whitener[0, 0].size, n_moments, kind, n_rows, step, n_terms,
+        width, depth, whitener[0, 0].size, n_moments, kind, n_padded, step, n_terms,
         kernels.tail.weighted, size,
     )  # fmt: skip
     base = constants[..., None] + kernels.log_weights

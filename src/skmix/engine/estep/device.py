@@ -51,8 +51,8 @@ from ..tails import NONE
 from .terms import expand_densities, log_mix
 
 Done = TypeVar("Done")
-# (start, kernel) of the kernels that are computed from differences, and of those with moments about their own
-# origin; how often terms that a captured pass may read were dropped.
+# What an optimistic pass assumes: (start, kernel) of the kernels computed from differences, and of those with
+# moments about their own origin; how often terms that a captured pass may read were dropped.
 Assumed = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int]
 
 # Smallest chunk, in rows: if it does not fit in the device's memory, give up.
@@ -61,7 +61,7 @@ _SMALLEST_CHUNK = 64
 _ROUND = 256
 # Rows of one product of second moments.
 _PIECE = 1024
-# Rows whose distance from a model is found at a time.
+# Rows whose distances from a model are computed at a time.
 _SCANNED = 1 << 20
 # Terms are padded to a multiple of this, so that matrix products can load whole vectors.
 _PADDING = 8
@@ -77,9 +77,8 @@ class Expanded:
     """Parameters of R starts, expanded into coefficients of the rows' terms."""
 
     coefficients: Array  # (R, K, M + S): of x and of the second-order terms in log N(x; μ_k, P_k)
-    # (R, K, L): log π_kj N(x; μ_k, P_k) at the origin and at the mean, less the level
-    at_origin: Array
-    at_mean: Array
+    at_origin: Array  # (R, K, L): log π_kj N(x; μ_k, P_k) at the origin, less the level
+    at_mean: Array  # (R, K, L): the same at the mean
     # (R,): log-density of the start's highest peak, subtracted from all so that no exponential overflows
     levels: Array
     means: Array  # (R, K, M)
@@ -92,7 +91,7 @@ class Expanded:
     def coefficients_for(self, first: int, last: int, dtype: Any) -> Array:
         """Return the coefficients (R · K, M + S + C, padded) of terms with the indicators of C classes.
 
-        There are no indicators of one class.
+        With one class there are no indicators.
         """
         parts = [self.coefficients]
         if last > first:
@@ -199,8 +198,8 @@ class FramedRows:
         self.recentred: list[tuple[int, int]] = []
         # Terms of all chunks, by their first and last row, if there is memory to keep them between passes.
         self._kept: dict[tuple[int, int], tuple[Array, Array | None]] = {}
-        self._kept_rows = 0  # rows of a chunk of them
-        self._n_dropped = 0  # how often they were
+        self._kept_rows = 0  # rows of a chunk whose terms are kept
+        self._n_dropped = 0  # how often kept terms were dropped
         n_bytes = self.n_rows * (self.n_coefficients + _PADDING) * (8 if precision == "float64" else 4)
         self._keeps = keeps and n_bytes <= self._operations.spare_memory()
 

@@ -30,7 +30,7 @@ _MANY_PATTERNS = 32
 _LARGEST_FULL = 64
 
 
-def group_rows(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
+def rows_by_pattern(X: np.ndarray) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield (rows, columns) for each pattern of gaps: its rows and its observed features."""
     order = _by_pattern(X)
     seen = ~np.isnan(X[order])
@@ -300,7 +300,7 @@ def log_densities(
     """Yield, chunk by chunk, numbers (n,) of rows and log-densities (K, n) of their observed values.
 
     `index` are the numbers of all those rows. The model, of one start, is in the rows' frame; densities are
-    those outside of it.
+    those in the data's coordinates.
     """
     _, n_kernels, n_features = kernels.means.shape
     chunks = chunks_of(rows, index, chunk_size(n_kernels, n_features) // TILE * TILE)

@@ -63,7 +63,7 @@ ROUNDING = 1e-12
 _STRETCH = 1.4
 # Widths of a home by which distances in a tile may always differ.
 _STEP = 3.0
-# Tiles with more than this share of the kernels are mixed anew and evaluate all kernels.
+# Rows of tiles that meet more than this share of the kernels go to other tiles, which evaluate all kernels.
 _MOST_KERNELS = 0.25
 # Skipping does not pay if all tiles together would meet more than this share of the kernels.
 _MOST_PAIRS = 0.5
@@ -88,7 +88,7 @@ _STALE = 0.01
 
 
 class _Geometry(NamedTuple):
-    """What the bounds need of the kernels; K' is K, padded to vectors."""
+    """The kernels as the bounds need them; K' is K, padded to vectors."""
 
     limit: float  # of the logarithm of a responsibility that may be skipped
     means: Any  # (K, M)
@@ -139,7 +139,7 @@ def _far(geometry, a, k, ahead, white, along):
 
 @inner
 def _matters(peak, distance, radius, lowest, limit):
-    """Return whether a kernel so far from rows within `radius`, of log-joints ≥ lowest, may matter."""
+    """Return whether a kernel at this distance may matter to rows within `radius`, of log-joints ≥ lowest."""
     square = max(distance, 0.0) ** 2
     most = peak + LOG_RISE - (0.5 - LOG_SLOPE) * square - lowest
     return not most + ROUNDING * (square + radius * radius + abs(lowest)) < limit
@@ -147,7 +147,7 @@ def _matters(peak, distance, radius, lowest, limit):
 
 @jit
 def _expected_share(geometry, homes, radii, lowest, n_each):
-    """Return the share of kernels that may matter to rows of these homes, by `n_each` kernels for each."""
+    """Return the share of kernels that may matter to rows of these homes, judged by `n_each` kernels."""
     n_kernels, vectors = len(geometry.means), np.empty((3, geometry.means.shape[1]))
     step, count, total = max(1, n_kernels // n_each), 0, 0
     for i in range(len(homes)):
@@ -175,9 +175,9 @@ def _add_squares(geometry, first, squares):
 
 @inner
 def _extent(values, lengths, base, at, scratch, n_present):
-    """Return the largest distance of rows from their home, in its metric and in none, and least log-joint.
+    """Return the largest distances of rows from their home, its own and Euclidean, and the least log-joint.
 
-    `values` are −½ times the squared distances, `lengths` those of plain differences, base[at:] log-joints at
+    `values` are −½ times the squared distances, `lengths` the squared Euclidean ones, base[at:] log-joints at
     the mean for each class.
     """
     radius, reach, lowest = 0.0, 0.0, np.inf
@@ -390,7 +390,7 @@ def expect(
     likeliest = Likeliest.empty(len(rows.X))
     sums = _skip(job._replace(tiles=tiles, likeliest=likeliest), geometry, pool)
     if sums is not None:
-        # A weight that is zero would stay zero: what was skipped is small, not nothing.
+        # A weight of zero would stay zero, but what was skipped is only small.
         mass = np.where((sums[1] == 0) & (kernels.log_weights > -np.inf), LEAST_MASS, sums[1])
         found = compiled.statistics_of(rows, kernels, origins, job.sizes, (sums[0], mass, sums[2]))
     elif homes.evaluated:
@@ -470,7 +470,7 @@ def _measure(whitener: FloatArray) -> tuple[FloatArray, ...]:
 
 
 def _geometry(kernels: Kernels, job: Job, pool: Workers, always: BoolArray) -> _Geometry:
-    """Return what the bounds need of the kernels."""
+    """Return the kernels as the bounds need them."""
     means, n_kernels = np.ascontiguousarray(kernels.means[0]), len(always)
     n_features, more = means.shape[1], -n_kernels % (2 * LANES)
     whitener = np.ascontiguousarray(kernels.factor.whitener[0])
@@ -494,14 +494,14 @@ def _list(job: Job, geometry: _Geometry, pool: Workers) -> Tiles | None:
     first, count = np.zeros((2, n_tiles), np.int64)
     tiles = tiles._replace(kernels=kernels, first=first, count=count)
     used, counter = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    n_tasks, few = -(-sizes.n_kernels // ROWS), sizes._replace(rows=1)
+    n_tasks, few = -(-sizes.n_kernels // ROWS), sizes._replace(padded_kernels=1)
     given = n_tasks, job._replace(tiles=tiles), geometry, used
     pool.run(lambda: _work(counter, *given, compiled.scratch_of(few)), n_tasks)
     return tiles._replace(kernels=kernels[: used[0]]) if used[0] <= len(kernels) else None
 
 
 def _arrange(tiles: Tiles, sizes: Sizes) -> Tiles:
-    """Return tiles in blocks of about the same work; rows of crowded ones are mixed to full tiles."""
+    """Return tiles in blocks of about the same work; rows of crowded tiles are gathered in full ones."""
     lengths, crowded = np.diff(tiles.start), tiles.count == sizes.n_kernels
     mixed = np.repeat(crowded, lengths)
     n_mixed = np.count_nonzero(mixed)

@@ -1,1 +1,1 @@
-"""Methods around the EM loop: shrinkage, pruning, discriminative training, calibration, streams, merges."""
+"""Methods around the EM loop: shrinkage, group shifts, discriminative training, calibration, streams."""

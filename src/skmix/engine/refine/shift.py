@@ -1,20 +1,20 @@
 """Group shifts: every group has its own means, near the common ones.
 
-Group j has the means μ_k + δ_kj. Seen in the deviations of its kernel, a shift is normal with variance 1 / r:
+Group j has the means μ_k + δ_kj. In units of its kernel's deviations, a shift is normal with variance 1 / r:
 δ_kj ~ N(0, P_k / r), as if r rows of the group lay at the common mean. EM raises the penalised log-likelihood
 
     Σ_n log Σ_k π_kj N(x_n; μ_k + δ_kj, P_k) − r/2 Σ_kj δ_kjᵀ P_k⁻¹ δ_kj.
 
 The E-step is that of one class for each group, with its own means. For m_kj expected rows with mean x̄_kj, the
-M-step has a closed form, since shifts and means that are best do not depend on P_k:
+M-step has a closed form, since the best shifts and means do not depend on P_k:
 
     μ_k = Σ_j c_kj x̄_kj / Σ_j c_kj,  c_kj = r m_kj / (m_kj + r),                                        (M2)
     δ_kj = m_kj / (m_kj + r) (x̄_kj − μ_k),                                                              (M4)
     P_k = [Σ_n w_nk (x_n − μ_k − δ_kj)(…)ᵀ + r Σ_j δ_kj δ_kjᵀ] / m_k.                                     (M3)
 
-The last is also the covariance of the highest likelihood in which shifts are integrated out, given to which
-kernel each row belongs; a term log |P_k| for each shift, as for a prior of δ in the units of the data, would
-make kernels too narrow where groups have few rows. With frozen kernels this is relevance MAP adaptation
+Given the kernel of each row, (M3) also maximises the likelihood with shifts integrated out. A prior on δ in
+the units of the data would add a term log |P_k| for each shift, and kernels would become too narrow where
+groups have few rows. With frozen kernels this is relevance MAP adaptation
 (Reynolds, Quatieri & Dunn, 2000), and r is the relevance factor.
 """
 
@@ -49,7 +49,7 @@ _ENOUGH_ROWS = 200_000
 _PARTS = 20
 # Standard errors that a gain must exceed.
 _ERRORS = 2.0
-# Strengths in a row that are no better than the best, after which the search ends.
+# The search ends after this many strengths in a row that are no better than the best.
 _WORSE = 2
 # Largest number of passes of each candidate, which starts from the one before.
 _PASSES = 50
@@ -72,7 +72,7 @@ class Shifted:
 
 @dataclass(frozen=True)
 class GroupSums:
-    """GroupSums over rows. Those of disjoint rows add."""
+    """Sums over the rows of groups. Sums of disjoint rows add."""
 
     # By group: log-likelihoods (B,) of parts of its rows, mass (K,), first moments (K, M) and their origins.
     groups: dict[int, tuple[FloatArray, FloatArray, FloatArray, FloatArray]]
@@ -80,7 +80,7 @@ class GroupSums:
 
 
 def add(a: GroupSums, b: GroupSums) -> GroupSums:
-    """Return the sums of the rows of both, which have the same origins; both stay as they are."""
+    """Return the sums of the rows of both, which have the same origins, leaving both unchanged."""
     groups = a.groups | b.groups
     for j in a.groups.keys() & b.groups.keys():
         one, two = a.groups[j], b.groups[j]
@@ -89,14 +89,14 @@ def add(a: GroupSums, b: GroupSums) -> GroupSums:
 
 
 class Entered(NamedTuple):
-    """What enters an E-step: one model (1, …) in the frame, with shifts (L, K, M)."""
+    """The input of an E-step: one model (1, …) in the frame, with shifts (L, K, M)."""
 
     parameters: Parameters
     shifts: FloatArray
     factor: Factor
     setting: Setting
     n_parts: int  # of the rows of each group
-    with_moments: bool  # whether moments are needed
+    with_moments: bool
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ class Fold:
         """Return the chosen rows of a block, and random parts 0 … `_PARTS` − 1 of them."""
         random = np.random.default_rng([self.seed, block])
         folds = random.integers(0, _FOLDS, size=n_rows)
-        taken = np.flatnonzero((folds == self.number) == self.held_out)
-        return taken, random.integers(0, _PARTS, size=n_rows)[taken]
+        chosen = np.flatnonzero((folds == self.number) == self.held_out)
+        return chosen, random.integers(0, _PARTS, size=n_rows)[chosen]
 
 
 def check_source(source: RowSource) -> None:
-    """Refuse rows that cannot be taken group by group."""
+    """Refuse rows that cannot be read group by group."""
     if isinstance(source, StreamedRows):
         raise ValueError(
             "group_shift needs rows in memory, or passes on the CPU over rows in files: these rows are "
@@ -162,7 +162,7 @@ class GroupRows:
         return found
 
     def log_likelihoods(self, sums: GroupSums) -> FloatArray:
-        """Return the log-likelihoods (L, B) of the groups, zero of those without rows."""
+        """Return the log-likelihoods (L, B) of the groups, zero for groups without rows."""
         found = np.zeros((self.n_groups, _PARTS if self.parted else 1))
         for j, (own, *_) in sums.groups.items():
             found[j] = own
@@ -170,11 +170,11 @@ class GroupRows:
 
 
 def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, RowSource]]:
-    """Yield the groups of a block and their rows, as sources of a kind."""
+    """Yield the number of each group in a block, and a source of its rows in the fold."""
     codes = None
     if fold is not None:
-        taken, codes = fold.of(block.number, block.X.shape[0])
-        block = block.rows(taken)
+        chosen, codes = fold.of(block.number, block.X.shape[0])
+        block = block.rows(chosen)
         codes = codes if fold.held_out else None
     groups = np.zeros(block.X.shape[0], dtype=np.int64) if block.y is None else block.y
     if not len(groups):  # a fold of few rows may be empty
@@ -188,7 +188,7 @@ def _split(kind: Any, block: Block, fold: Fold | None) -> Iterator[tuple[int, Ro
 
 
 def _expect_group(rows: RowSource, j: int, given: Entered) -> GroupSums:
-    """Do the E-step of a group's rows, which are in parts."""
+    """Do the E-step of a group's rows."""
     parameters, weights = given.parameters, given.parameters.weights[:, :, j : j + 1]
     if given.n_parts > 1:
         weights = rows.to_device(np.repeat(to_numpy(weights), given.n_parts, axis=-1))
@@ -283,10 +283,10 @@ def shift_groups(
     shifts : ndarray of shape (L, K, M), optional
         Shifts to begin with; zero by default.
     anchor : ndarray of shape (K,), optional
-        Draw the weights of groups to these by the rule of Reynolds, Quatieri & Dunn, instead of their M-step:
+        Shrink the groups' weights towards these by the rule of Reynolds, Quatieri & Dunn, not by the M-step:
         π_kj ∝ a n_kj / n_j + (1 − a) anchor_k with a = n_kj / (n_kj + r).
     judge : GroupRows, optional
-        Return the log-likelihoods of these rows instead, those of parts (B,) where they are held out.
+        Rows whose log-likelihoods to return instead, by part (B,) if they are held out.
     """
     n_groups, source = start.weights.shape[-1], rows.source
     own = np.zeros((n_groups, *start.means.shape)) if shifts is None else shifts / frame.scale
@@ -302,7 +302,7 @@ def shift_groups(
             total = rule.objective(found[None], current, factor)[0]
             objectives.append(float(total) - penalty(setting.structure, factor, own, strength))
             last = np.array(objectives[-2:])
-            # Weights that are drawn to an anchor do not maximise the objective.
+            # Weights shrunk towards an anchor do not maximise the objective.
             watched = len(last) == 2 and anchor is None
             if watched and passes.fell(last[:1], last[1:], current, factor)[0]:
                 raise ValueError(say_fall(*(last - volume.sum())))
@@ -316,7 +316,7 @@ def shift_groups(
             if not next_factor.usable[0] or not np.isfinite(log_likelihood).all():
                 break  # a covariance became singular, without a floor
             if anchor is not None:
-                following = replace(following, weights=_drawn_to(anchor, sums, strength, following.weights))
+                following = replace(following, weights=_shrunk_to(anchor, sums, strength, following.weights))
             current, factor, own = following, next_factor, next_own
             change = objectives[-1] - objectives[-2] if len(objectives) > 1 else np.inf
             converged = bool(abs(change) < options.tol * source.summary.total)
@@ -340,7 +340,7 @@ def shift_groups(
     )
 
 
-def _drawn_to(anchor: FloatArray, sums: GroupSums, strength: float, weights: FloatArray) -> FloatArray:
+def _shrunk_to(anchor: FloatArray, sums: GroupSums, strength: float, weights: FloatArray) -> FloatArray:
     """Return weights (1, K, L) of groups between their own and those of the anchor (K,)."""
     weights = weights.copy()
     for j, (_, mass, *_) in sums.groups.items():
@@ -353,8 +353,8 @@ def _drawn_to(anchor: FloatArray, sums: GroupSums, strength: float, weights: Flo
 def choose_strength(source: RowSource, start: Parameters, options: Options, frame: Frame, seed: int) -> float:
     """Return the strength that is best for rows held out in all groups, infinite if shifts do not help.
 
-    Strengths are tried from the smallest shifts on, each fit from the one before, until two in a row are no
-    better than the best. Shifts help if the held-out rows gain more than twice the standard error of the
+    Strengths are tried from the largest down, each fit starting from the one before, until two in a row are
+    no better than the best. Shifts help if the held-out rows gain more than twice the standard error of the
     gain, against a model of the other rows without shifts.
     """
     n_groups = start.weights.shape[-1]

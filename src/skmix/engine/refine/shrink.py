@@ -108,9 +108,8 @@ def prior_of_start(
     T, (M, M) or (M,), is the mean covariance within kernels, each row in the nearest kernel of its class
     (n,). Where each class has kernels to itself, ν is that of the highest marginal likelihood, or, where rows
     are not Gaussian enough for that to be good, the one with which rows predict each other's classes best:
-    the more ν, the more the classifier is like linear discriminant analysis. Elsewhere ν is one row, enough
-    to keep a kernel from collapsing: kernels that overlap differ more than the parts into which they divide
-    the rows.
+    the larger ν, the more the classifier is like linear discriminant analysis. Elsewhere kernels overlap,
+    and differ more than their nearest rows do: ν is one row, enough to keep a kernel from collapsing.
     """
     n_kernels, n_classes = start.weights.shape
     floor = np.maximum(regulariser.floor, _LEAST_VARIANCE * frame.variance) * frame.scale**2
@@ -213,7 +212,7 @@ def errors_left_out(
     # Without its only row a part is empty.
     alone = left <= _NOTHING * own_mass
     left = np.where(alone, 1.0, left)
-    # What a row contributes to the scatter of its part is this multiple of u uᵀ.
+    # A row contributes this multiple of u uᵀ to the scatter of its part.
     lost = np.where(alone, 0.0, masses * own_mass / left)[:, None]
     joint = np.full((len(x), len(strengths), int(classes.max()) + 1), -np.inf)
     for k, own in enumerate(parts):
@@ -258,7 +257,7 @@ def _along(
 def _by_feature(
     a: FloatArray, u: FloatArray, shrunk: FloatArray, less: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the same where each feature has a variance of its own."""
+    """Return the same as `_along` for independent features: A keeps only its diagonal."""
     distances, log_determinants = np.empty(less.shape), np.empty(less.shape)
     for g, own in enumerate(shrunk):
         variances = np.maximum(own - less[:, g, None] * u**2, _NOTHING * own)

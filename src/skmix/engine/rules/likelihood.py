@@ -104,7 +104,7 @@ class Likelihood:
         )
         found = Parameters(previous.weights, means, covariances, prior, tail=tail)  # weights are set below
         if self.bounded:
-            found = with_posterior(found, class_mass, previous, learn=regulariser.hierarchical == "learnt")
+            found = with_posterior(found, class_mass, previous, learn=regulariser.hierarchical != "given")
         else:
             found = replace(found, weights=self._shares(class_mass, previous))
         following = with_frozen(self.freeze, found, previous)
@@ -142,21 +142,28 @@ class Likelihood:
 
     def finish(self, parameters: Parameters) -> Parameters:
         """Return the parameters as point estimates: weights that have a posterior become its means."""
-        return point_weights(parameters) if self.bounded else parameters
+        if not self.bounded:
+            return parameters
+        assert parameters.concentration is not None
+        return point_weights(parameters, parameters.concentration[..., None])
 
 
 def _identity(structure: Structure, n_features: int, n_numbers: int) -> FloatArray:
-    """Return the second-order terms of the identity matrix, followed by zeros, as `n_numbers` in all."""
+    """Return the second-order terms of the identity matrix, padded with zeros to `n_numbers`."""
     first, second = structure.pairs(n_features)
     return np.pad((first == second).astype(np.float64), (0, n_numbers - len(first)))
 
 
 def with_frozen(freeze: str | None, parameters: Parameters, previous: Parameters) -> Parameters:
     """Return parameters with the frozen ones restored from `previous`."""
-    frozen_tail = freeze is not None and freeze == parameters.tail.frozen_with
-    tail = previous.tail if frozen_tail else parameters.tail
-    frozen = {None: (), "kernels": ("means", "covariances"), "weights": ("weights",)}
-    return replace(parameters, tail=tail, **{name: getattr(previous, name) for name in frozen[freeze]})
+    if freeze == "weights":
+        return replace(parameters, weights=previous.weights)
+    if freeze == "kernels":
+        tail = parameters.tail
+        # Degrees of freedom belong to the kernels, a background does not.
+        tail = previous.tail if tail.of_kernels() is tail else tail
+        return replace(parameters, means=previous.means, covariances=previous.covariances, tail=tail)
+    return parameters
 
 
 def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structure) -> BoolArray:
@@ -166,15 +173,15 @@ def lost_digits(offset: FloatArray, covariances: FloatArray, structure: Structur
 
 
 def all_weights(parameters: Parameters) -> FloatArray:
-    """Return the weights (..., K, L), or with a background (..., K + 1, L): its own are last."""
+    """Return the weights (..., K, L), or (..., K + 1, L) with those of a background last."""
     return parameters.tail.joint(parameters.weights)
 
 
 def for_pass(parameters: Parameters) -> Parameters:
-    """Return parameters whose weights are those of an E-step: joint with those of the background.
+    """Return the parameters of an E-step: weights are shares of all rows, those of the background included.
 
-    Where there are class priors, weights (R, K, L + 1) have a last column for rows without a label. Such a
-    row comes from kernel k with probability Σ_j Pr(class j) π_kj.
+    With class priors, weights (R, K, L + 1) have a last column for rows without a label. Such a row comes
+    from kernel k with probability Σ_j Pr(class j) π_kj.
     """
     weights = all_weights(parameters)
     if parameters.class_prior is not None:
@@ -185,12 +192,10 @@ def for_pass(parameters: Parameters) -> Parameters:
 
 
 def assign_unlabelled(mass: FloatArray, previous: Parameters) -> tuple[FloatArray, FloatArray | None]:
-    """Split the mass (R, K, L + 1) of unlabelled rows among the classes: the E-step over classes.
-
-    With a background, which is then the last of the lines, there are K + 1 of them.
+    """Split the mass of unlabelled rows, the last column of (R, K, L + 1), among the classes: their E-step.
 
     Returns the mass (R, K, L) of each class and the class shares (R, L). If every row has a label, the mass
-    (R, K, L) is returned as it is, and None for the shares.
+    is returned as it is, and None for the shares. With a background there are K + 1 components.
     """
     if previous.class_prior is None:
         return mass, None

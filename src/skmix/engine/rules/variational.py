@@ -1,8 +1,8 @@
 """Variational Bayes on the statistics of EM.
 
 Each class's weights have a Dirichlet prior, each kernel's mean and precision a normal–Wishart one, and the
-posterior is sought among products q(z) q(π) q(μ, Λ). The expected logarithm of weight times density is again
-a constant plus that of a Gaussian,
+posterior is approximated by a product q(z) q(π) q(μ, Λ). The expected logarithm of weight times density is
+that of another weight times another Gaussian,
 
     E log π_kj + E log N(x; μ_k, Λ_k⁻¹) = log ω_kj + log N(x; m_k, E[Λ_k]⁻¹),
 
@@ -35,6 +35,7 @@ from .weights import (
     expected_log_weights,
     is_known,
     learn_concentration,
+    point_weights,
 )
 
 # The default prior on covariances is worth this many rows more than their dimension (Fraley & Raftery, 2007).
@@ -70,7 +71,7 @@ class Variational:
     """The update rule of variational Bayes: parameters are posteriors."""
 
     structure: Structure
-    prior: Prior  # of all kernels; the stopping rule uses the bound of the evidence
+    prior: Prior  # of all kernels
     floor: FloatArray  # (M,): variance floor of the starts
     pseudo_rows: FloatArray  # (1, K, S): second-order terms of the pseudo-rows of covariances
     hierarchical: bool = False  # whether the concentration of the weights' prior is learnt
@@ -134,7 +135,7 @@ class Variational:
         return learnt, next_factor, lost_digits(offset, covariances, structure)
 
     def log_prior(self, parameters: Parameters, factor: Factor) -> FloatArray:
-        """Return zeros (R,): priors are in the divergence, which is computed on the host."""
+        """Return zeros (R,): the divergence, computed on the host, has the priors."""
         zeros: FloatArray = namespace(parameters.means).zeros_like(parameters.means[:, 0, 0])
         return zeros
 
@@ -257,11 +258,7 @@ def point_estimate(parameters: Parameters, prior: Prior) -> Parameters:
     """
     counts = parameters.counts
     assert counts is not None
-    xp = namespace(counts)
-    known, places = is_known(counts)[:, None, None], constant(np.arange, counts.shape[1], example=counts)
+    xp, places = namespace(counts), constant(np.arange, counts.shape[1], example=counts)
     needed = xp.any(xp.argmax(counts, axis=1)[:, None, :] == places[:, None], axis=-1)
     alive = (xp.sum(counts, axis=-1) >= _LEAST_EXPLAINED) | needed
-    concentration, _ = _concentration(prior, parameters.concentration)
-    weights = xp.where(known, counts + concentration, parameters.weights)
-    weights = xp.where(alive[..., None], weights, 0.0)
-    return replace(parameters, weights=weights / xp.sum(weights, axis=1, keepdims=True))
+    return point_weights(parameters, _concentration(prior, parameters.concentration)[0], alive)

@@ -1,10 +1,10 @@
 """Dirichlet posteriors of the classes' weights, and the prior that classes have in common.
 
 The weights of class j have the prior Dirichlet(a_1, …, a_K). In a hierarchical model a = α β is learnt from
-all classes: α says how alike they are, in rows, and β is what they have in common. A posterior q(π) of the
-weights beside responsibilities q(z) is sought as in variational Bayes, whether the kernels have a posterior
-or are points. Given the expected rows n_kj of class j and kernel k, it is Dirichlet(a + n_j), and the bound
-depends on a by the Dirichlet–multinomial likelihood of the counts alone,
+all classes: α says how alike they are, in rows, and β is what they have in common. As in variational Bayes,
+the weights have a posterior q(π) beside the responsibilities q(z), whether kernels have one or are points.
+Given the expected rows n_kj of class j and kernel k, it is Dirichlet(a + n_j), and the bound depends on a
+only through the Dirichlet–multinomial likelihood of the counts,
 
     Σ_j [log Γ(α) − log Γ(α + n_j) + Σ_k log Γ(a_k + n_kj) − log Γ(a_k)],
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ..compute.arrays import clip, digamma, gammaln, namespace, to_numpy, trigamma, where
+from ..compute.arrays import Array, clip, digamma, gammaln, namespace, to_numpy, trigamma, where
 from ..model import BoolArray, FloatArray, Parameters
 
 # Exponentials of lower logarithms would be subnormal, and slow; such weights are negligible.
@@ -42,7 +42,7 @@ _GROWTH = 1.1
 
 
 def begin(parameters: Parameters, *, hierarchical: bool = True) -> Parameters:
-    """Return starts with counts, infinite unless they are known, and with a concentration if hierarchical."""
+    """Return starts with counts, infinite unless known, and with a concentration if hierarchical."""
     xp, weights = namespace(parameters.weights), parameters.weights
     if parameters.counts is None:
         parameters = replace(parameters, counts=xp.full_like(weights, np.inf))
@@ -88,9 +88,9 @@ def log_evidence(counts: FloatArray, sizes: FloatArray, concentration: FloatArra
 def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatArray:
     """Return a concentration (R, K) under which the counts (R, K, L) are likelier, by a few steps.
 
-    Each step takes the best of Newton's step for log a, whose matrix is a diagonal plus one of rank one, and
-    of Minka's fixed point, which never lowers the likelihood ("Estimating a Dirichlet distribution", 2000).
-    The sum α grows by a limited factor.
+    Each step takes the better of two: Newton's step for log a, whose Hessian is a diagonal plus a matrix of
+    rank one, and Minka's fixed point, which never lowers the likelihood ("Estimating a Dirichlet
+    distribution", 2000). The sum α grows by a limited factor.
     """
     xp, n_classes = namespace(counts), counts.shape[-1]
     sizes = xp.sum(counts, axis=1)
@@ -130,7 +130,7 @@ def learn_concentration(counts: FloatArray, concentration: FloatArray) -> FloatA
 
 
 def _within_limits(concentration: FloatArray, most: FloatArray) -> FloatArray:
-    """Return a concentration (R, K) in which no number is too small, nor their sum above `most` (R, 1)."""
+    """Return a concentration (R, K) with no number too small, and no sum above `most` (R, 1)."""
     total = namespace(concentration).sum(concentration, axis=1, keepdims=True)
     return clip(
         concentration * clip(most / clip(total, _LEAST_A, np.inf), 0.0, 1.0),
@@ -153,19 +153,22 @@ def with_posterior(
     return replace(parameters, weights=weights, counts=counts, concentration=concentration)
 
 
-def point_weights(parameters: Parameters) -> Parameters:
-    """Return parameters with the expected weights; those of starts without a posterior stay."""
-    counts, concentration = parameters.counts, parameters.concentration
+def point_weights(parameters: Parameters, concentration: Any, alive: Array | None = None) -> Parameters:
+    """Return parameters with expected weights, given the prior's concentration; see `expected_log_weights`.
+
+    Kernels that are not `alive` (R, K) get none. Starts without a posterior keep their weights.
+    """
+    counts = parameters.counts
     assert counts is not None
-    assert concentration is not None
     known = is_known(counts)[:, None, None]
-    after = where(known, counts, 0.0) + concentration[..., None]
+    after = where(known, counts, 0.0) + concentration
+    after = after if alive is None else where(alive[..., None], after, 0.0)
     means = after / namespace(counts).sum(after, axis=1, keepdims=True)
     return replace(parameters, weights=where(known, means, parameters.weights))
 
 
 def log_ratio(parameters: Parameters) -> FloatArray:
-    """Return what hierarchical weights add to the objective (R,), on the host: minus their divergence."""
+    """Return the term (R,) of hierarchical weights in the objective, on the host: minus their divergence."""
     assert parameters.counts is not None
     assert parameters.concentration is not None
     counts, concentration = to_numpy(parameters.counts), to_numpy(parameters.concentration)

@@ -132,7 +132,7 @@ class MemoryRows(ArrayRows):
     """Complete rows in a NumPy array."""
 
     _seen: tuple[Frame, int, Rows] | None = None  # frame, number of classes, rows in the frame
-    _grouping: Any = None  # rows by home kernel, kept between passes that skip kernels
+    _homes: Any = None  # the home kernel of each row, kept between passes that skip kernels
     scatter: tuple[Frame, FloatArray] | None = None  # (M, M): of the rows in a frame, once known
 
     def expect(
@@ -156,8 +156,8 @@ class MemoryRows(ArrayRows):
         ):
             from ..estep import nearby
 
-            found, self._grouping = nearby.expect(
-                rows, kernels, origins, setting.pool, self._grouping, with_moments=with_moments
+            found, self._homes = nearby.expect(
+                rows, kernels, origins, setting.pool, self._homes, with_moments=with_moments
             )
             return found, origins
         from ..estep import compiled
@@ -175,12 +175,12 @@ class MemoryRows(ArrayRows):
             rows = Rows(native(self.X), codes, self.weights, 1.0 / frame.scale, frame.shift)
             if self.scatter is not None and self.scatter[0] is frame:
                 vars(rows)["scatter"] = self.scatter[1]
-            self._seen, self._grouping = (frame, n_classes, rows), None
+            self._seen, self._homes = (frame, n_classes, rows), None
         return self._seen[2]
 
     def clear_cache(self) -> None:
         """Free the rows in the frame."""
-        self._seen = self._grouping = self.scatter = None
+        self._seen = self._homes = self.scatter = None
 
 
 class GapRows(ArrayRows):

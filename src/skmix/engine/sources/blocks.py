@@ -28,13 +28,13 @@ _FEWEST_SAMPLED = 64
 _SAMPLE = 1 << 22
 # Numbers in the scatters of blocks that are kept between passes; those of other blocks are computed again.
 _SCATTERS = 1 << 22
-# Of a row in the sample: its label as an index into the summary's arrays, its weight or NaN, a random key
-# (the sample has the rows with the smallest keys of each label), and its place in the data.
+# Fields of a row in the sample: its label as an index into the summary's arrays, its weight or NaN, a random
+# key (the sample has the rows with the smallest keys of each label), and its place in the data.
 _RECORD = [("label", "i8"), ("weight", "f8"), ("key", "f8"), ("block", "i8"), ("row", "i8")]
 
 
 class Scatters(dict[int, tuple[Frame, FloatArray]]):
-    """Scatters of blocks in a frame, by the block's number; those of a process stay there."""
+    """Scatters of blocks in a frame, by the block's number. Pickling drops them: each process has its own."""
 
     def __reduce__(self) -> tuple[type[Scatters], tuple[()]]:
         return Scatters, ()
@@ -58,14 +58,14 @@ class BlockRows(RowSource):
         return found if found.labels is None else found.coded(np.arange(found.labels.max(initial=0) + 1))
 
     def with_features(self, columns: Sequence[int]) -> BlockRows:
-        """Return the rows with some of their features; see `RowSource`. With gaps, their summary is new."""
+        """Return the rows with some of their features; see `RowSource`. With gaps, they get a new summary."""
         summary = None if self.summary.gaps else self.summary.with_features(columns)
         return BlockRows(self.blocks.with_features(list(columns)), summary, self._seed)
 
     def start_rows(self) -> tuple[np.ndarray, IntArray, FloatArray | None]:
         """Return the sample, its class codes, and weights that correct for the sampling.
 
-        Small classes are sampled more densely than large ones. A sample of all rows has their order and
+        Small classes are sampled more densely than large ones. A sample of all rows keeps their order and
         weights, so that starts are the same as for rows in memory.
         """
         assert self.summary.sample is not None
@@ -111,8 +111,8 @@ def expect_block(
 ) -> Expected | None:
     """Return the statistics of a block and the origins of its moments; None for a block without rows.
 
-    All blocks must be of one kind, which takes moments about the same origins. `some_empty` is whether rows
-    of the blocks may have no value; `arguments` are those of `RowSource.expect`. The block's scatter is
+    All blocks are of one kind, so that their moments have the same origins. `some_empty` is whether rows of
+    the blocks may have no value; `arguments` are those of `RowSource.expect`. The block's scatter is
     added to `scatters`, for the next pass in this process.
     """
     block = block.informative() if some_empty else block.weighted()
@@ -136,7 +136,7 @@ def add(a: Expected | None, b: Expected | None) -> Expected | None:
 
 
 def summarise_blocks(blocks: Blocks, seed: int = 0, device: str | None = None) -> Summary:
-    """Return the summary of all blocks, with a random sample from `seed`; moments are found on a device."""
+    """Return the summary of all blocks, with a random sample; moments are computed on a `device` if given."""
     return blocks.reduce(partial(summarise_block, seed, device=device), merge_summaries)
 
 

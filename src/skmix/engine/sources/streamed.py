@@ -1,4 +1,4 @@
-"""Rows in blocks that the host reads and a device works on.
+"""Rows in blocks that the host reads and a device processes.
 
 As many rows as fit stay on the device after the first pass. The others are sent in every pass, piece by
 piece.
@@ -22,15 +22,15 @@ from .blocks import BlockRows, Expected
 from .device import DeviceRows
 from .summary import Summary
 
-# Rows of this many bytes are sent and worked on at a time: the work takes milliseconds, so that what the host
-# does for each piece does not matter.
+# Bytes of rows that are sent and processed at a time: the work takes milliseconds, far longer than the host
+# needs for each piece.
 PIECE_BYTES = 1 << 26
 # Bytes for each row on the device besides its values: class, place in the order of classes, weight.
 _BESIDE = 24
 
 
 class StreamedRows(BlockRows):
-    """Complete rows in blocks, with encoded labels, worked on by the PyTorch device of that name."""
+    """Complete rows in blocks, with encoded labels, processed by the PyTorch device of that name."""
 
     covers = DEVICE
 
@@ -114,7 +114,7 @@ class StreamedRows(BlockRows):
             self._resident.append(rows)
             self._room -= n_bytes
         else:
-            # Keep a prefix of the rows.
+            # Only a prefix of the rows stays.
             self._room = 0.0
         return rows
 

@@ -172,7 +172,7 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
 class Summary:
     """The summary of all rows, except those of weight zero or without any value.
 
-    The first entry of arrays by label is for rows without a label. Rows that have no labels are of one class.
+    The first entry of arrays by label is for rows without a label. Without labels, all rows are of one class.
     """
 
     moments: Moments  # of each feature

@@ -99,7 +99,7 @@ class Structure:
         return covariances * scale[:, None] * scale
 
     def widened(self, covariances: FloatArray, factors: FloatArray) -> FloatArray:
-        """Return covariances times a factor (K,) for each kernel: shared ones become those of each."""
+        """Return covariances times a factor (K,) for each kernel; a shared covariance becomes K of them."""
         stack = self.by_kernel(covariances)
         return stack * factors.reshape((-1,) + (1,) * (stack.ndim - 2))
 
@@ -148,7 +148,7 @@ class Structure:
         return namespace(weighted).matrix_transpose(weighted) @ difference
 
     def second_sums(self, difference: FloatArray, weighted: FloatArray, factor: Factor) -> FloatArray:
-        """Return second-order sums (R, K, S) of such rows; a structure that projects adds sums of x(Vx)ᵀ."""
+        """Return second-order sums (R, K, S) of the same; a structure that projects adds sums of x(Vx)ᵀ."""
         return self.pack(self.second_moment(difference, weighted))
 
     def pack(self, moments: FloatArray) -> FloatArray:
@@ -208,7 +208,7 @@ class Structure:
     def inflation(self, covariances: FloatArray, factor: Factor) -> FloatArray:
         """Return the largest variance inflation (R,) of each start, infinite where it is not usable.
 
-        It is not more for some of the features.
+        A subset of the features has no larger one.
         """
         found = self.variances(covariances) * np.square(factor.whitener).sum(axis=-2)
         return np.where(factor.usable, found.max(axis=(1, 2)), np.inf)

@@ -50,7 +50,7 @@ HUGE = float(np.finfo(np.float64).max)
 
 @lru_cache(maxsize=256)
 def index_of(n_features: int, which: str) -> np.ndarray:
-    """Return indices of the pairs of features, and −½ times how often each (S,) occurs in x'Qx.
+    """Return indices of pairs of features, or −½ times how often each pair (S,) occurs in x'Qx, by name.
 
     The pairs are (i, i + s mod M) for s = 0, 1, … ⌊M/2⌋. In this order all products are one strided
     elementwise product of the rows with themselves: one call instead of one per feature.

@@ -1,4 +1,4 @@
-"""What both searches share: parameters, rows, folds, and methods that pass rows to the chosen model."""
+"""The base class of searches: parameters, rows, folds, and methods that pass rows to the chosen model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, _fit_context, clone, is_classifier
+from sklearn.base import BaseEstimator, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
@@ -21,12 +21,13 @@ from ...engine.compute.blocks import Block
 from ...engine.model import IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
-from ...io import is_elsewhere
+from ...io import Source, is_elsewhere, source_of
+from ...io.readers import is_path
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
 from ..exporting import ExportMixin
 from ..holdout import check_splits, default_splits, splits_of
-from ..rows import check_gaps, device_of, enter, note_rows, updating
+from ..rows import check_gaps, check_labelled, device_of, enter, read_into_memory, updating
 from ..saving import FileMixin
 from ._trials import Trial, Trials
 
@@ -49,7 +50,7 @@ _PARAMETERS = """
         When to change: if there is a GPU and there are many rows; a thousand rows are faster on the CPU.
     n_jobs : int, default=None
         Number of threads of each fit; results do not depend on it.
-        When to change: to -1 on a machine of your own.
+        When to change: to -1 if nothing else needs the cores.
     random_state : int, RandomState instance or None, default=None
         Source of randomness of folds and starts.
         When to change: to an integer for repeatable results.
@@ -129,14 +130,6 @@ def saved_part(estimator: Any) -> Any:
     return members[0] if len(members) == 1 and not maps_features else estimator
 
 
-def note_members(estimator: Any, **attributes: Any) -> None:
-    """Set attributes as `note_rows` does, also in members of a search that receive the same rows."""
-    maps = zip(*(getattr(estimator, name, []) for name in ("classifiers_", "feature_maps_")), strict=True)
-    members = [classifier for classifier, feature_map in maps if feature_map is None]
-    for each in (estimator, *members, *getattr(estimator, "mixtures_", [])):
-        note_rows(each, **attributes)
-
-
 def delegated(method: Callable[..., Any]) -> Any:
     """Return a method that passes rows X to that method of the chosen model."""
 
@@ -184,11 +177,11 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (N, M)
-            Rows; NaN marks a missing value. The search for a mixture by BIC also accepts files and Dask
-            collections, as `SharedKernelMixture.fit` does.
+            Rows, given as for `SharedKernelMixture.fit`; NaN marks a missing value. Rows of files are read
+            into memory; the search for a mixture by BIC reads them in blocks, and accepts Dask collections.
         y : array-like of shape (N,), default=None
-            Class labels; -1 marks a row without a label, see `SharedKernelMixture.fit`. A classifier needs
-            labels; a mixture without labels has one class.
+            Class labels, with a file also the name of their column; -1 marks a row without a label, see
+            `SharedKernelMixture.fit`. A classifier needs labels; a mixture without labels has one class.
         sample_weight : array-like of shape (N,), default=None
             Weights of the rows, in fits and in scores.
         groups : array-like of shape (N,), default=None
@@ -201,8 +194,11 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         estimator
             The fitted search.
         """
-        if y is None and is_classifier(self):
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        source = source_of(X, y, sample_weight)
+        if source is not None:
+            X, labels, sample_weight = self._read(source)
+            y = labels if y is None or is_path(y) else y
+        check_labelled(self, y)
         if groups is not None:
             check_consistent_length(X, groups)
         trials = Trials(self.time_limit)
@@ -218,6 +214,10 @@ class Search(FileMixin, ExportMixin, BaseEstimator):
         self.best_score_ = float(best.score)
         self._finish()
         return self
+
+    def _read(self, source: Source) -> tuple[Any, Any, Any]:
+        """Return X, y and sample_weight of opened rows, in memory."""
+        return read_into_memory(source)
 
     def _choose(self, trials: Trials, X: Any, y: Any, sample_weight: Any, groups: Any) -> Trial:
         """Try candidates, fit the best to all rows, and return its trial."""

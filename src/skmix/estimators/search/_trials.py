@@ -22,7 +22,7 @@ SCREENING = "screening"
 
 @dataclass
 class Trial:
-    """A candidate and its score, of which larger is better; `columns` are further columns of the table."""
+    """A candidate and its score (larger is better); `columns` are further columns of the table."""
 
     stage: str
     params: Params
@@ -51,11 +51,6 @@ class Trials:
         self._untried: set[str] = set()
         self._planned: dict[str, tuple[int, float]] = {}  # by stage: number of steps, and work of each
         self._stage, self._n_done = "", 0
-
-    @property
-    def time_is_up(self) -> bool:
-        """Whether the time limit has passed."""
-        return time.monotonic() - self._began > self._time_limit
 
     @property
     def n_untried(self) -> int:
@@ -106,7 +101,8 @@ class Trials:
         for trial in self.list:
             if trial.params == params and (trial.stage == SCREENING) == screening:
                 return trial
-        if (self.best.params or (screening and self.list)) and self.time_is_up:
+        time_is_up = time.monotonic() - self._began > self._time_limit
+        if time_is_up and (self.best.params or (screening and self.list)):
             if not any(trial.params == params for trial in self.list):
                 self._untried.add(repr(params))
             return None

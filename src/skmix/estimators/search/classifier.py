@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, on_host
 from ...engine.model import FloatArray
-from ..classifier import SharedKernelClassifier, share_predicted
+from ..classifier import SharedKernelClassifier, accuracy_of
 from ..decisions import with_outliers
 from ..rows import enter, sender
 from ..saving import savable
@@ -275,6 +275,6 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,)."""
-        return share_predicted(self._fitted(), X, y, sample_weight)
+        return accuracy_of(self._fitted(), X, y, sample_weight)
 
     score_samples = delegated(SharedKernelClassifier.score_samples)

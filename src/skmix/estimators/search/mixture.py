@@ -18,8 +18,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from ...engine.compute.arrays import namespace, safe_log
+from ...engine.compute.dask import is_collection
 from ...engine.model import FloatArray, IntArray
 from ...engine.structures import STRUCTURES
+from ...io import Source
+from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
@@ -74,8 +77,8 @@ class SharedKernelMixtureCV(DensityMixin, Search):
     criterion : {'auto', 'log_likelihood', 'bic', 'stability'}, default='auto'
         How candidates are compared: by the log-density of held-out rows given their class, for the best
         density; by the Bayesian information criterion, for the number of clusters; or by the stability of
-        kernels as clusters. 'auto' is the log-density; for files and Dask collections, and if no class has
-        two rows, it is BIC.
+        kernels as clusters. 'auto' is the log-density; for Dask collections, for files with more than 256 MB
+        of numbers, and if no class has two rows, it is BIC.
 
         'stability' halves the rows at random five times, or `cv` times, fits both halves, and compares the
         kernels of both fits, as clusters of all rows, by their Jaccard index. It chooses the largest number
@@ -167,11 +170,17 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         self.shares_ = shares
         return best
 
+    def _read(self, source: Source) -> tuple[Any, Any, Any]:
+        is_large = source.n_rows * source.n_features * source.dtype.itemsize > CACHED_BYTES
+        if self.criterion == "bic" or (self.criterion == "auto" and is_large):
+            return source, None, None
+        return super()._read(source)
+
     def _scorer(self, prototype: Any, given: tuple[Any, Any, Any], groups: Any) -> Scorer:
         """Return the scorer of candidates, with the rows that the criterion needs."""
         criterion, to_device = self.criterion, sender(prototype, given[0])
         if criterion == "auto":
-            criterion = "log_likelihood" if enter(self, given[0]).is_in_memory else "bic"
+            criterion = "bic" if is_collection(given[0]) or isinstance(given[0], Source) else "log_likelihood"
         if criterion == "bic":
             if groups is not None:
                 raise ValueError(

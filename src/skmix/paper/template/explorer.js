@@ -13,7 +13,7 @@ const DENSITY = "density";
 const variantOf = () => explored.find((variant) => variant.name === control.variant.value);
 const modelOf = () => variantOf().methods[control.method.value].best;
 
-// The mixture that has a feature, and the feature's place in it.
+// The mixture of a feature, and the feature's index in it.
 function placeOf(feature) {
   const sets = variantOf().feature_sets;
   const set = sets.findIndex((names) => names.includes(feature));
@@ -67,7 +67,7 @@ function plane(svg, mixture, weights, frame) {
   const size = mixture.means[0].length;
   const covariances = mixture.covariances.map((triangle) => [
     entry(triangle, size, places[0], places[0]), entry(triangle, size, places[0], places[1]), entry(triangle, size, places[1], places[1])]);
-  // A kernel that a class uses must be in the picture; one that no class uses may be far away.
+  // Show all kernels that a class uses; a kernel that no class uses may be far away.
   const used = mixture.weights.map((row) => Math.max(...row) >= 0.01);
   const reach = (axis) => mixture.means.flatMap((mean, k) => (used[k]
     ? [-1, 1].map((sign) => mean[places[axis]] + sign * Math.sqrt(covariances[k][2 * axis])) : []));
@@ -148,7 +148,7 @@ function show() {
 }
 
 if (explored.length) {
-  // First the smallest variant whose kernels the paper draws.
+  // Begin with the smallest variant whose kernels the paper draws.
   options(control.variant, explored.map(({ name }) => [name, name]), "4D");
   options(control.digit, [...report.digits.map((d) => [String(d), String(d)]), ["all", "all"]], "0");
   offerVariant();

@@ -1,4 +1,4 @@
-"""``weight_prior='hierarchical'`` from fit to file: every kind of rows, new classes, streams, errors."""
+"""Fits that leave a posterior: variational ones, and hierarchical weights of the classes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.datasets import load_iris, load_wine
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
 
-from skmix import SharedKernelMixture
+from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.theory import Beliefs, evidence_bound
 
 CENTRES = 100.0 * np.array([[0.0, 0.0], [1.0, -1.0], [-1.0, 2.0]])
 PRIOR = np.array([6.0, 3.0, 1.0])
 START = {"means": CENTRES, "covariances": np.tile(np.eye(2), (3, 1, 1))}
+
+IRIS, SPECIES = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
+VARIATIONAL: dict[str, Any] = {"inference": "variational", "random_state": 0, "max_iter": 500}
 
 
 def groups(
@@ -46,28 +53,25 @@ def test_weights_are_posterior_means_under_the_learnt_prior(inference: str) -> N
     assert len(model.lower_bound_path_) == model.n_iter_ == len(model.log_likelihood_path_)
 
 
-def test_the_bound_of_a_variational_fit_is_that_of_the_theory() -> None:
+@pytest.mark.parametrize("weight_prior", [0.3, "hierarchical"])
+def test_the_bound_of_a_variational_fit_is_that_of_the_theory(weight_prior: Any) -> None:
     X, y, _ = groups(n_groups=8, centres=0.03 * CENTRES)
     settings: dict[str, Any] = {"covariance_prior": (4.0, np.eye(2)), "max_iter": 300, "tol": 1e-7}
     model = SharedKernelMixture(3, init={"means": 0.03 * CENTRES}, inference="variational", **settings)
-    model.set_params(weight_prior="hierarchical").fit(X, y)
+    model.set_params(weight_prior=weight_prior).fit(X, y)
+    learnt = weight_prior == "hierarchical"
     prior = Beliefs(
-        concentration=np.tile(model.weight_prior_[:, None], (1, 8)),
+        concentration=np.tile(model.weight_prior_[:, None], (1, 8)) if learnt else np.full((3, 8), 0.3),
         means=np.tile(X.mean(axis=0), (3, 1)),
         mean_precision=np.full(3, 3 ** (-2 / 2)),
         degrees_of_freedom=np.full(3, 4.0),
         covariances=np.tile(np.eye(2), (3, 1, 1)),
     )
-    posterior = Beliefs(
-        model.weight_concentration_,
-        model.means_,
-        model.mean_precision_,
-        model.wishart_degrees_,
-        model.covariances_,
-    )
+    names = ("weight_concentration_", "means_", "mean_precision_", "wishart_degrees_", "covariances_")
+    posterior = Beliefs(*(getattr(model, name) for name in names))
     assert model.lower_bound_ == pytest.approx(evidence_bound(X, y, posterior, prior), abs=1e-6)
     # No other prior on the weights has a higher bound.
-    for factor in ([1.1, 1.0, 1.0], [1.0, 0.9, 1.0], [1.1, 1.1, 1.1], [0.9, 0.9, 0.9]):
+    for factor in ([1.1, 1.0, 1.0], [1.0, 0.9, 1.0], [1.1, 1.1, 1.1], [0.9, 0.9, 0.9]) if learnt else ():
         changed = prior.concentration * np.array(factor)[:, None]
         counts = model.weight_concentration_ - prior.concentration
         moved = replace(posterior, concentration=counts + changed)
@@ -91,3 +95,51 @@ def test_streams_learn_the_prior_from_all_rows_so_far() -> None:
     prior = whole.weight_prior_
     whole.partial_fit(X[:1], y[:1], decay=1.0)
     assert_allclose(whole.weight_prior_, prior, rtol=0.02)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_what_a_fit_leaves(covariance_type: str) -> None:
+    model = SharedKernelMixture(6, covariance_type=covariance_type, n_init=2, **VARIATIONAL).fit(IRIS, NAMES)
+    n_kernels = model.n_kernels_
+    assert n_kernels <= 6
+    assert model.weights_.shape == model.weight_concentration_.shape == (n_kernels, 3)
+    assert model.wishart_degrees_.shape == model.mean_precision_.shape == (n_kernels,)
+    shares = model.weight_concentration_ / model.weight_concentration_.sum(axis=0)
+    assert_allclose(model.weights_, shares)
+    assert (model.weights_ > 0).all()
+    # All rows are in the counts, but those of the prior and of kernels that were left out.
+    assert_allclose((model.weight_concentration_ - 1 / 6).sum(), 150, atol=3)
+    assert_allclose(
+        model.mean_precision_ - 6 ** (-2 / 4), (model.weight_concentration_ - 1 / 6).sum(axis=1), rtol=1e-9
+    )
+    expected = {"full": 6.0, "tied": 6.0, "diag": 3.0, "spherical": 3.0}[covariance_type]
+    rows = model.mean_precision_ - 6 ** (-2 / 4)
+    rows = np.full(n_kernels, 150.0) if covariance_type == "tied" else rows
+    each = 4 if covariance_type == "spherical" else 1
+    assert_allclose(model.wishart_degrees_, each * (expected + rows), rtol=1e-9)
+    assert len(model.lower_bound_path_) == model.n_iter_
+    assert model.lower_bound_path_[-1] == model.lower_bound_
+    assert (np.diff(model.lower_bound_path_) > -1e-8).all()
+    assert_allclose(model.score_samples(IRIS, NAMES).sum(), model.log_likelihood_, rtol=1e-9)
+
+
+def test_a_later_fit_by_em_leaves_no_posterior() -> None:
+    model = SharedKernelClassifier(6, **VARIATIONAL).fit(IRIS, NAMES)
+    assert model.lower_bound_ == model.models_[0].lower_bound_
+    model.set_params(inference="em").fit(IRIS, NAMES)
+    assert not hasattr(model, "lower_bound_")
+    assert not hasattr(model, "weight_concentration_")
+
+
+def test_too_many_kernels_do_no_harm() -> None:
+    # 13 features and 41 rows a class: the most likely parameters of three kernels a class are worthless.
+    wine, labels = load_wine(return_X_y=True)
+    rows, others, known, unknown = train_test_split(
+        wine, labels, test_size=0.3, stratify=labels, random_state=0
+    )
+    em = SharedKernelClassifier(9, covariance_prior=None, random_state=0, max_iter=500).fit(rows, known)
+    variational = SharedKernelClassifier(9, **VARIATIONAL).fit(rows, known)
+    assert variational.n_kernels_ < em.n_kernels_
+    losses = [log_loss(unknown, model.predict_proba(others)) for model in (em, variational)]
+    assert losses[1] < 0.2 * losses[0]
+    assert variational.score(others, unknown) >= 0.95
