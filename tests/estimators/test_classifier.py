@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oracles import COVARIANCE_TYPES, class_log_likelihood
 from scipy.special import logsumexp
 
-from skmix import SharedKernelClassifier, SharedKernelMixture, load
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV, SharedKernelMixture, load
 from skmix.engine.model import Parameters
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
@@ -151,6 +151,20 @@ def test_feature_sets_by_name_are_those_by_index() -> None:
     assert_array_equal(by_name.feature_names_in_, ["a", "b", "c", "d"])
     mixed = SharedKernelClassifier(feature_sets=(("c", 0), np.array([3])), random_state=0).fit(frame, y)
     assert mixed.feature_sets_ == [[2, 0], [3]]
+
+
+@pytest.mark.parametrize("sets", [[["d", "text"], ["a"]], [[2, 1], [0]]])
+def test_feature_sets_are_of_columns_where_a_column_has_several_features(sets: Any) -> None:
+    X, y = unequal_classes()
+    text = np.array(["p", "q", "r"])[np.digitize(X[:, 1], np.quantile(X[:, 1], [0.3, 0.6]))]
+    frame = pd.DataFrame({"a": X[:, 0], "text": text, "d": X[:, 3]})
+    encoded = np.column_stack([X[:, 0], *(text == each for each in "pqr"), X[:, 3]])
+    by_features = SharedKernelClassifier(feature_sets=[[4, 1, 2, 3], [0]], random_state=0).fit(encoded, y)
+    of_columns = SharedKernelClassifier(feature_sets=sets, random_state=0).fit(frame, y)
+    assert of_columns.feature_sets_ == [[4, 1, 2, 3], [0]]
+    assert_allclose(of_columns.predict_proba(frame), by_features.predict_proba(encoded), rtol=1e-9)
+    search = SharedKernelClassifierCV(feature_sets=sets, n_kernels=3, cv=2, random_state=0).fit(frame, y)
+    assert search.best_estimator_.feature_sets_ == [[4, 1, 2, 3], [0]]
 
 
 def test_attributes_of_one_model_go_when_there_are_several() -> None:

@@ -12,6 +12,7 @@ import pytest
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.io import ColumnError
 from skmix.io import readers as reader_module
+from skmix.report import evaluate
 
 RANDOM = np.random.default_rng(0)
 NAMES = np.array(["ash", "elm", "oak"])[RANDOM.integers(0, 3, 500)]
@@ -69,7 +70,7 @@ def test_labels_may_come_with_the_rows() -> None:
     there = SharedKernelClassifier(**SETTINGS).fit(source)
     here = SharedKernelClassifier(**SETTINGS).fit(X, NAMES, sample_weight=WEIGHTS)
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
-    assert there.score(source) == here.score(X, NAMES)
+    assert there.score(source) == here.score(X, NAMES, WEIGHTS)
     with pytest.raises(ValueError, match="rows of X have no labels: give y"):
         there.score(open_rows(X))
     gaps = X.copy()
@@ -140,9 +141,12 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
                 np.testing.assert_allclose(model.predict_proba(new), expected, rtol=1e-6)
         assert model.score(both, "species") == model.score(frame, NAMES) == right.mean()
         assert model.score(both[1], "species") == right[300:].mean()
-        assert model.score(both, "species", sample_weight=WEIGHTS) == pytest.approx(
-            right @ WEIGHTS / WEIGHTS.sum()
-        )
+        share = pytest.approx(right @ WEIGHTS / WEIGHTS.sum())
+        weighted = open_rows(both, label="species", weight=WEIGHTS)
+        for weighing in ((both, "species", WEIGHTS), (frame, NAMES, WEIGHTS), (weighted,)):
+            assert model.score(*weighing) == share
+            y = weighing[1] if len(weighing) > 1 else None
+            assert evaluate(model, weighing[0], y, *weighing[2:]).accuracy == share
     # Extra columns do not count, whatever the model; a column that is missing or elsewhere is refused.
     for own in (features, features[["b", "a"]]):
         model = SharedKernelClassifier(3, **settings).fit(own, NAMES)
@@ -168,6 +172,9 @@ def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
     ):
         with pytest.raises(ColumnError, match=f"column {words}"):
             model.fit(pandas.DataFrame({"a": X[:, 0], "day": values}))
+    twice = pandas.DataFrame({"a": NAMES, "b": NAMES}).set_axis(["a", "a"], axis=1)
+    with pytest.raises(ValueError, match="Duplicate column names"):
+        model.fit(twice)
 
 
 def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
@@ -184,6 +191,10 @@ def test_every_way_to_learn_takes_text_columns(tmp_path: Path) -> None:
     def searched(rows: Any) -> SharedKernelMixtureCV:
         return SharedKernelMixtureCV(n_kernels=[2], covariance_type="diag", random_state=0).fit(rows, NAMES)
 
+    # Columns may be called by numbers, as in a frame without a header.
+    numbered = frame.set_axis([0, "size"], axis=1)
+    named = SharedKernelMixture(3, **settings).fit(numbered)
+    np.testing.assert_array_equal(named.predict(numbered[["size", 0]]), named.predict(numbered))
     for learn, method in ((streamed, "predict_proba"), (searched, "score_samples")):
         model, plain = learn(frame), learn(encoded)
         assert model.preparation_["columns"] == {"a": None, "size": ["large", "small"]}

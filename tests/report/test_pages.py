@@ -14,7 +14,7 @@ from browsing import PHONE, WIDE, choose, embedded, fetched, fits, visit, wait_f
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
-from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture
+from skmix import GaussianMixture, SharedKernelClassifier, SharedKernelMixture, open_rows
 from skmix.metrics import ReliabilityBin
 from skmix.plots._models import drawn_kernels
 from skmix.report import Evaluation, evaluation_page, model_page
@@ -57,7 +57,7 @@ def test_the_page_of_a_model_has_its_numbers(covariance_type: str) -> None:
     X, y = labelled(3)
     model = SharedKernelClassifier(4, covariance_type=covariance_type, **SETTINGS).fit(X, y)
     page = model_page(model, title="model", X=X, y=y)
-    assert model_page(model, title="model", X=X, y=y) == page
+    assert model_page(model, title="model", X=open_rows(X, chunk_rows=50), y=y) == page
     data = embedded(page)
     (group,) = data["feature_sets"]
     assert group["features"] == ["feature 0", "feature 1", "feature 2"]

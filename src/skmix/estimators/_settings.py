@@ -12,6 +12,7 @@ from ..engine.model import FloatArray, Parameters
 from ..engine.starts import uniform_weights
 from ..engine.structures import Structure, structure_of
 from ..engine.tails import NONE, StudentT
+from ..io.encoding import Kind, features_by_column
 
 # Largest deviation of a sum of probabilities from one.
 _SUM_TOLERANCE = 1e-6
@@ -273,23 +274,40 @@ def check_given(given: Mapping[Any, Any], n_features: int, names: Sequence[str] 
     return known
 
 
+def feature_sets_of(estimator: Any, n_features: int) -> list[list[int]]:
+    """Return an estimator's `feature_sets` as indices of the features of the rows it is being fitted to."""
+    names = getattr(estimator, "feature_names_in_", None)
+    encoded = getattr(estimator, "preparation_", {}).get("columns")
+    return check_feature_sets(estimator.feature_sets, n_features, names, encoded)
+
+
 def check_feature_sets(
-    sets: Sequence[Sequence[Any]], n_features: int, names: Sequence[str] | None
+    sets: Sequence[Sequence[Any]],
+    n_features: int,
+    names: Sequence[str] | None,
+    encoded: Mapping[str, Kind] | None = None,
 ) -> list[list[int]]:
-    """Return feature sets as column indices, each column in at most one set."""
+    """Return the indices of the features in each set; a column is in at most one set.
+
+    Sets name columns by index or name. A column that is a feature has the same index; where columns were
+    `encoded`, the features of a column go into its set.
+    """
     if isinstance(sets, str) or not isinstance(sets, Sequence) or len(sets) == 0:
         raise ValueError(f"feature_sets must be a non-empty list of lists of columns, got {sets!r}.")
+    features = [[feature] for feature in range(n_features)]
+    if encoded is not None:
+        names, features = list(encoded), features_by_column(encoded)
     set_of: dict[int, int] = {}
     resolved: list[list[int]] = []
-    for number, features in enumerate(sets):
-        columns = check_features(features, n_features, names, f"feature set {number}", once=False)
+    for number, own in enumerate(sets):
+        columns = check_features(own, len(features), names, f"feature set {number}", once=False)
         for column in columns:
             if column in set_of:
                 raise ValueError(
                     f"column {column} is in feature set {set_of[column]} and again in set {number}."
                 )
             set_of[column] = number
-        resolved.append(columns)
+        resolved.append([feature for column in columns for feature in features[column]])
     return resolved
 
 

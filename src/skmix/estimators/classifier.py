@@ -21,7 +21,7 @@ from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
 from . import decisions, densities, streams, tuning
-from ._settings import check_distribution, check_feature_sets, is_robust, prior_of_columns
+from ._settings import check_distribution, feature_sets_of, is_robust, prior_of_columns
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
@@ -55,7 +55,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     ----------
     {parameters}
     feature_sets : list of lists of int or str, default=None
-        Sets of columns, by index or name, that are independent given the class: each set has a separate
+        Sets of columns of X, by index or name, that are independent given the class: each set has a separate
         shared-kernel model, and class likelihoods are multiplied. Columns in no set are ignored. None is one
         set of all columns.
         When to change: if sets of features are known to be independent within classes, and rows are few.
@@ -89,7 +89,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     models_ : list of SharedKernelMixture
         One fitted model per feature set; a single one without sets.
     feature_sets_ : list of lists of int
-        The columns of each model.
+        The features of each model; a column of text has several.
     n_kernels_ : int or list of int
         Number K of kernels; with feature sets, one number per set.
     {fitted}
@@ -195,8 +195,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         sets = [list(range(n_features))]
         if self.feature_sets is not None:
-            names = getattr(self, "feature_names_in_", None)
-            sets = check_feature_sets(self.feature_sets, n_features, names)
+            sets = feature_sets_of(self, n_features)
         last = getattr(self, "feature_sets_", None)
         if stream and last not in (None, sets):
             raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
@@ -421,7 +420,10 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     def score(
         self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
-        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,)."""
+        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
+
+        Rows that `open_rows` opened with labels and weights are scored with these.
+        """
         return accuracy_of(self, X, y, sample_weight)
 
 
@@ -437,9 +439,9 @@ for _name in Fitted.names().keys() - _OWN:
 def accuracy_of(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
     """Return the accuracy of a classifier on rows X (n, M) with labels y (n,) and weights (n,)."""
     check_is_fitted(classifier)
-    given = enter(classifier, X, y)
+    given = enter(classifier, X, y, sample_weight)
     predicted = computed(classifier.predict(given.X))
-    return float(accuracy_score(given.labels(), predicted, sample_weight=computed(sample_weight)))
+    return float(accuracy_score(given.labels(), predicted, sample_weight=given.weights(len(predicted))))
 
 
 def _log_posteriors(model: SharedKernelClassifier, rows: Array) -> FloatArray:

@@ -188,7 +188,7 @@ class Rows(ABC):
         if self.sample_weight is None:
             return None
         weights: FloatArray = _check_sample_weight(
-            self.sample_weight, np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+            computed(self.sample_weight), np.empty((n_rows, 0)), dtype=np.float64, ensure_non_negative=True
         )
         if not weights.any():  # older scikit-learn lets them pass
             raise ValueError("Sample weights must contain at least one non-zero number.")
@@ -409,6 +409,9 @@ def _known_columns(model: Any, frame: Any) -> Any:
     if known is None:
         return frame
     names = list(frame.columns)
+    if columns is not None and not all(isinstance(name, str) for name in names):
+        frame = frame.rename(columns=str)  # as encoding does
+        names = list(frame.columns)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
     frame = frame[kept] if len(known) == len(kept) and kept != names else frame
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
@@ -591,6 +594,12 @@ class InBlocks(Rows):
                 f"{n_missing} of {len(labels)} rows of {self.X.name} have no label: leave them out."
             )
         return labels
+
+    def weights(self, n_rows: int) -> FloatArray | None:
+        if self.X.weight is None and self.X.weights is None:
+            return None
+        with closing(with_features_of(self.estimator, self.X).blocks()) as blocks:
+            return np.concatenate([block.row_weights for block in blocks])
 
 
 def with_features_of(model: Any, source: Source) -> Source:

@@ -251,8 +251,14 @@ def _refused(name: str, *parts: str) -> ColumnError:
 
 
 def in_list(name: str, value: str) -> Argument:
-    """Return an argument that is a list of one value."""
-    return Argument(name, value, wording=f"{name}=[{value!r}]")
+    """Return an entry of `text` that is a list of one value."""
+    return of_text(name, value, [value])
+
+
+def of_text(name: str, value: Any, entry: Any = None) -> Argument:
+    """Return an entry of the argument `text` of `open_rows`, worded with another value if one is given."""
+    given = {name: value if entry is None else entry}
+    return Argument(name, value, wording=f"open_rows(..., text={given})")
 
 
 def _holds_numbers(values: Iterable[str], notation: Notation) -> bool:
@@ -294,7 +300,7 @@ def _check_categories(
 
 
 def _other_mark(notation: Notation) -> Argument:
-    return Argument("decimal", "," if notation.decimal == "." else ".")
+    return of_text("decimal", "," if notation.decimal == "." else ".")
 
 
 def without_constants(kinds: Mapping[str, Kind]) -> tuple[dict[str, Kind], list[ArgumentWarning]]:
@@ -323,6 +329,12 @@ def feature_names(columns: Mapping[str, Kind]) -> list[str]:
     for name, kind in columns.items():
         names += [name] if kind is None else [f"{name}={category}" for category in kind[len(kind) == 2 :]]
     return names
+
+
+def features_by_column(columns: Mapping[str, Kind]) -> list[list[int]]:
+    """Return the indices of the features of each column."""
+    indices = iter(range(len(feature_names(columns))))
+    return [[next(indices) for _ in feature_names({"": kind})] for kind in columns.values()]
 
 
 def check_unambiguous(columns: Mapping[str, Kind]) -> None:

@@ -267,9 +267,9 @@ def _arrow_table(thing: Any) -> Any:
         return None
     pa = pyarrow()
     if library == "pandas":
-        for name in thing.columns:
-            if thing[name].dtype == object:
-                _check_types(thing[name], name)
+        for name, values in thing.items():
+            if values.dtype == object:
+                _check_types(values, name)
         return pa.Table.from_pandas(thing, preserve_index=False)
     if library == "polars":
         return thing.to_arrow()

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .._errors import Argument, ArgumentError, ArgumentWarning
+from .._errors import ArgumentError, ArgumentWarning
 from ..engine.compute.blocks import Block
 from .arrow import Table, kind_of, numbers_of, pyarrow, table_in_memory
 from .encoding import (
@@ -31,6 +31,7 @@ from .encoding import (
     find_kinds,
     is_number,
     listed,
+    of_text,
     texts_of,
     without_constants,
 )
@@ -97,7 +98,7 @@ def naming(name: str, notation: Notation) -> Iterator[None]:
             raise ArgumentError(
                 f"{name}: it is neither text in {notation.encoding or 'UTF-8'} ({reason}) nor Parquet or "
                 "FCS. Save it as CSV in UTF-8, or name its encoding, such as ",
-                Argument("encoding", "latin-1"),
+                of_text("encoding", "latin-1"),
                 ".",
             ) from None
         if isinstance(error, (arrow_error, *_DAMAGE)):
@@ -116,7 +117,7 @@ def _check_names(names: Sequence[str], header: bool) -> None:
     if header and all(is_number(name) for name in names):
         raise ArgumentError(
             f"its first line has numbers instead of names: {listed(names)}. Add a line of names, or use ",
-            Argument("header", False),
+            of_text("header", False),
             ".",
         )
     if counts[""] > 1:

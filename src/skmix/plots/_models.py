@@ -176,6 +176,11 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     return enter(model if hasattr(X, "columns") else without_names(model), X).gathered()
 
 
+def labels_of(model: Any, X: Any, y: Any) -> np.ndarray:
+    """Return labels (n,) of rows of any kind; those of a file may be given by the name of a column."""
+    return np.asarray(enter(model, X, y).labels()).ravel()
+
+
 def short_name(name: Any, noun: str = "kernel") -> str:
     """Return the short name of a kernel, such as k0, of a population, such as 0, or of the background."""
     # A bare number would be read as a weight, a class or a population.

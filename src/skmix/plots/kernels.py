@@ -29,7 +29,7 @@ from ._common import (
     panels_for,
     round_of,
 )
-from ._models import Feature, drawn_kernels, rows_of
+from ._models import Feature, drawn_kernels, labels_of, rows_of
 
 Style = Literal["paper", "accessible"]
 
@@ -216,7 +216,7 @@ def plot_projections(
         title.append(f"{_MAX_FEATURES} of {n_features} features: where the kernels differ most")
     rows = None if X is None else rows_of(model, X)
     if rows is not None and y is not None and label is not None:
-        labels = np.asarray(y).tolist()
+        labels = labels_of(model, X, y).tolist()
         check_length(len(labels), len(rows))
         rows = rows[[each == label for each in labels]]
     means, covariances = kernels.project(np.eye(n_features)[columns])

@@ -12,6 +12,7 @@ from sklearn.metrics import log_loss
 
 from ..estimators.callbacks import progress_bar
 from ..estimators.holdout import stratified_folds
+from ..estimators.rows import enter
 from ..io.labels import code_labels, number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
 from ..plots._models import chosen_model
@@ -113,9 +114,9 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
     model : SharedKernelClassifier
         A fitted classifier; any object with `classes_` and `predict_proba` works.
     X : array-like of shape (n, M)
-        Rows that were not used for training.
+        Rows that were not used for training, of any kind that `fit` takes.
     y : array-like of shape (n,)
-        Their labels.
+        Their labels; for rows in a file also the name of a column.
     sample_weight : array-like of shape (n,), default=None
         How often each row counts; None counts each once.
 
@@ -140,13 +141,14 @@ def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | 
     >>> found.n_rows, round(found.accuracy, 2)
     (75, 0.97)
     """
-    probabilities = np.asarray(model.predict_proba(X))
-    codes = code_labels(np.asarray(y).ravel(), model.classes_, len(probabilities))
-    every, weights = np.arange(len(model.classes_)), row_counts(sample_weight, len(codes))
+    given = enter(model, X, y, sample_weight)
+    probabilities = np.asarray(model.predict_proba(given.X))
+    codes = code_labels(np.asarray(given.labels()).ravel(), model.classes_, len(probabilities))
+    every, weights = np.arange(len(model.classes_)), row_counts(given.weights(len(codes)), len(codes))
     taken, outliers, refused = probabilities.argmax(axis=1), None, None
     threshold = outlier_threshold(model)
     if threshold > -np.inf:
-        below = model.score_samples(X) < threshold
+        below = model.score_samples(given.X) < threshold
         outliers = float(np.average(below, weights=weights))
         if getattr(chosen_model(model), "outlier_label", None) is not None:
             # `predict` returns no class for these rows.

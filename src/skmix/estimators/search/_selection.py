@@ -17,7 +17,7 @@ from ...engine.compute.arrays import on_host
 from ...engine.compute.blocks import Block
 from ...engine.model import FloatArray, IntArray
 from ...engine.refine.temperature import least_log_loss, log_losses
-from .._settings import check_covariance_type, check_feature_sets, is_robust
+from .._settings import check_covariance_type, feature_sets_of, is_robust
 from ..classifier import SharedKernelClassifier
 from ..decisions import novelty_threshold
 from ..rows import Sender
@@ -166,10 +166,7 @@ class Selection:
         """Return the settings of all candidates, simple ones first."""
         search, prototype = self.search, self.prototype
         numbers, types = search._settings_to_try()
-        sets = search.feature_sets
-        if sets is not None:
-            names = getattr(search, "feature_names_in_", None)
-            sets = check_feature_sets(sets, self.rows.X.shape[1], names)
+        sets = None if search.feature_sets is None else feature_sets_of(search, self.rows.X.shape[1])
         return Choices(
             numbers,
             types,
@@ -303,7 +300,11 @@ class Selection:
                 rows, filled = mapped(rows, feature_map.transform), mapped(complete, feature_map.transform)
                 data = self.to_device(rows.X), labels_of(rows, self.classes), rows.weights
             seed = self.prototype.random_state + number
-            classifier = make_classifier(self.prototype, params, filled, seed).fit(*data)
+            classifier = make_classifier(self.prototype, params, filled, seed)
+            if params["feature_sets"] is not None:
+                # The sets of candidates are of features; those of the search are of the given columns.
+                classifier.set_params(feature_sets=self.search.feature_sets)
+            classifier.fit(*data)
             if params["trade_off"] is not None:
                 # The model may have feature names, which filled rows lack.
                 warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
