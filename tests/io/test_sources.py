@@ -769,4 +769,4 @@ def test_zarr_arrays_and_their_folders(
 
 
 def test_defaults_are_as_documented() -> None:
-    assert_defaults(io, 10)
+    assert_defaults(io, 9)
