@@ -13,7 +13,7 @@ import pytest
 from commands import KINDS, X, run, said
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import log_loss
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 import skmix
 from skmix import (
@@ -206,28 +206,36 @@ def test_a_search_of_mixtures_has_what_is_given(
 # ---------------------------------------------------------------- fit: tests of the model
 
 
-def test_cross_validation_with_weights_and_rows_without_a_label(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "splitter"),
+    [
+        (("--folds", 3), StratifiedKFold(3, shuffle=True, random_state=8)),
+        (("--hold-out", 0.25), StratifiedShuffleSplit(1, test_size=8, random_state=8)),
+    ],
+)
+def test_a_test_of_the_model_with_weights_and_rows_without_a_label(
+    tmp_path: Path, option: tuple[str, float], splitter: Any
+) -> None:
     known = np.arange(42) % 4 > 0
     frame = FRAME.assign(kind=np.where(known, KINDS, ""))[["a", "b", "kind", "n"]]
     frame.to_csv(tmp_path / "t.csv", index=False)
     fit = ("fit", tmp_path / "t.csv", "-t", "kind", "--weight", "n", "--kernels", 2, "--outliers", 0)
-    fit += ("--unlabelled", "use", "--folds", 3, "--seed", 8, "-o", tmp_path / "m", "--json")
+    fit += ("--unlabelled", "use", *option, "--seed", 8, "-o", tmp_path / "m", "--json")
     printed = json.loads(run(*fit).stdout)
     labelled, y = np.flatnonzero(known), np.where(known, KINDS, None)
-    probabilities, by_fold = np.empty((42, 3)), []
-    splitter = StratifiedKFold(3, shuffle=True, random_state=8)
+    probabilities, by_fold, tested = np.empty((42, 3)), [], np.zeros(42, dtype=bool)
     for _, part in splitter.split(labelled, KINDS[labelled]):
         held = labelled[part]
         rest = np.setdiff1d(np.arange(42), held)
         model = SharedKernelClassifier(2, random_state=8).fit(X[rest], y[rest], sample_weight=OFTEN[rest])
-        probabilities[held] = model.predict_proba(X[held])
+        probabilities[held], tested[held] = model.predict_proba(X[held]), True
         by_fold.append(np.average(model.predict(X[held]) == KINDS[held], weights=OFTEN[held]))
-    right = np.array(["u", "v", "w"])[probabilities[known].argmax(axis=1)] == KINDS[known]
+    right = np.array(["u", "v", "w"])[probabilities[tested].argmax(axis=1)] == KINDS[tested]
     found = printed["folds"]
-    assert found["n_rows"] == OFTEN[known].sum()
+    assert found["n_rows"] == OFTEN[tested].sum()
     assert_allclose(found["by_fold"], by_fold)
-    assert found["accuracy"] == pytest.approx(np.average(right, weights=OFTEN[known]))
-    expected = log_loss(KINDS[known], probabilities[known], sample_weight=OFTEN[known])
+    assert found["accuracy"] == pytest.approx(np.average(right, weights=OFTEN[tested]))
+    expected = log_loss(KINDS[tested], probabilities[tested], sample_weight=OFTEN[tested])
     assert found["log_loss"] == pytest.approx(expected)
     assert (printed["n_rows"], printed["n_unlabelled"]) == (42, 11)
     own = SharedKernelClassifier(2, random_state=8).fit(X, y, sample_weight=OFTEN)

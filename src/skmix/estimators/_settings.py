@@ -160,10 +160,10 @@ def check_tol(tol: Any) -> tuple[str, float]:
     """Return the stopping rule, 'total' or 'per-class', and its tolerance."""
     if isinstance(tol, tuple):
         rule, value = tol if len(tol) == 2 else (None, None)
-        valid = isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
-        if rule != "per-class" or not valid:
-            raise ValueError(f"tol as a tuple is ('per-class', tolerance), got {tol!r}.")
-        return "per-class", float(value)
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
+        if rule == "per-class" and number >= 0.0:
+            return "per-class", number
+        raise ValueError(f"tol as a tuple is ('per-class', tolerance), got {tol!r}.")
     return "total", float(tol)
 
 

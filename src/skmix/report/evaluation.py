@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import log_loss
 
 from ..estimators.callbacks import progress_bar
-from ..estimators.holdout import stratified_folds
+from ..estimators.holdout import rows_to_divide, single_split, stratified_folds
 from ..estimators.rows import enter
 from ..io.labels import code_labels, number_labels
 from ..metrics import ReliabilityBin, calibration_error, reliability_bins, row_counts
@@ -106,7 +107,7 @@ class Evaluation:
         }
 
 
-def evaluate(model: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Evaluation:
+def evaluate(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Evaluation:
     """Evaluate a fitted classifier on labelled rows.
 
     Parameters
@@ -195,19 +196,23 @@ def cross_validate(
     y: Any,
     sample_weight: NDArray[Any] | None = None,
     *,
-    folds: int = 5,
+    folds: float = 5,
     random_state: int = 0,
 ) -> tuple[Evaluation, list[float]]:
-    """Evaluate a classifier by cross-validation in stratified folds.
+    """Evaluate a classifier by cross-validation in stratified folds, or on one share of rows held out.
 
-    Rows X (n, M), labels y (n,) and weights (n,) are arrays; NaN or None marks a row without a label. Such
-    rows, and the only row of a class, are never held out. Return the evaluation of all held-out rows, and the
-    accuracy of each fit.
+    `folds` is a number of folds, or below 1 the share of rows to hold out of a single fit. Rows X (n, M),
+    labels y (n,) and weights (n,) are arrays; NaN or None marks a row without a label. Such rows, and the
+    only row of a class, are never held out. Return the evaluation of all held-out rows, and the accuracy of
+    each fit.
     """
     classes, codes = number_labels(y)
-    splits = stratified_folds(codes, folds, random_state)
-    if not splits:
+    if not len(rows_to_divide(codes)):
         raise ValueError("no row can be held out: every class has one row.")
+    if folds < 1:
+        splits = [single_split(codes, math.ceil(folds * np.count_nonzero(codes >= 0)), random_state)]
+    else:
+        splits = stratified_folds(codes, int(folds), random_state)
     found, accuracies = [], []
     with progress_bar("cross-validating", len(splits)) as progress:
         for training, held in splits:

@@ -134,6 +134,8 @@ def test_scores_are_at_the_best_temperature_of_at_least_one() -> None:
     found = score(joints, Block(np.zeros((200, 1)), codes, weights))
     assert (found.temperature, found.log_loss) == least_log_loss(joints, codes, weights)
     assert found.temperature > 1.0
+    # Rows that are all right do not make probabilities sharper.
+    assert score(0.1 * np.eye(3)[codes], Block(np.zeros((200, 1)), codes)).temperature == 1.0
     assert_allclose(found.error, np.average(joints.argmax(axis=1) != codes, weights=weights))
     assert_allclose(found.log_likelihood, np.average(joints[np.arange(200), codes], weights=weights))
 
