@@ -12,11 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax
 from sklearn.metrics import log_loss
 
-from skmix import SharedKernelClassifier
+from skmix import SharedKernelClassifier, SharedKernelClassifierCV
 from skmix.engine.model import FloatArray, IntArray, Parameters
 from skmix.estimators import crossfit
-from skmix.estimators.crossfit import seed_of
-from skmix.estimators.decisions import quantile
+from skmix.estimators.crossfit import quantile, seed_of
 from skmix.estimators.holdout import stratified_folds
 
 
@@ -88,6 +87,19 @@ def test_the_threshold_is_a_quantile_of_held_out_densities(
     # Only the label says that a row was refused, and only if there is one.
     assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
     assert_array_equal(model.set_params(outlier_label=None).predict(X), plain.predict(X))
+
+
+def test_tuned_models_refuse_the_share_that_was_asked_for() -> None:
+    # Tuning moves the level of densities, here of far classes by different amounts in each fit.
+    refused = []
+    for seed in (0, 3, 5):
+        random = np.random.default_rng(seed)
+        X, Z = (np.repeat([[0.0], [6.0]], n, axis=0) + random.normal(size=(2 * n, 2)) for n in (150, 3000))
+        model = SharedKernelClassifier(2, reject_below=0.05, outlier_label=9, random_state=0)
+        search = SharedKernelClassifierCV(model, n_kernels=[2], cv=2, random_state=0)
+        refused.append(np.mean(search.fit(X, np.repeat([0, 1], 150)).predict(Z) == 9))
+    assert min(refused) > 0.02
+    assert max(refused) < 0.1
 
 
 def test_the_share_of_new_rows_that_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
-from skmix.estimators.decisions import quantile
+from skmix.estimators.crossfit import quantile
 
 
 def sample(seed: int = 0, n_rows: int = 6000) -> tuple[np.ndarray, np.ndarray]:

@@ -17,8 +17,7 @@ from sklearn.metrics import log_loss
 import skmix
 from skmix import SharedKernelClassifier
 from skmix.engine.model import FloatArray
-from skmix.estimators.crossfit import seed_of
-from skmix.estimators.decisions import quantile
+from skmix.estimators.crossfit import quantile, seed_of
 from skmix.estimators.holdout import stratified_folds
 from skmix.estimators.tuning import labelled_rows, split_rows
 
@@ -184,7 +183,12 @@ def test_the_threshold_of_a_tuned_model(weighted: bool) -> None:
     model = tuned(clone(plain).set_params(reject_below=0.2), slice(None))
     densities, order = [], []
     for training, held in stratified_folds(np.searchsorted(model.classes_, y) + 1, 4, seed_of(model)):
-        densities.append(tuned(clone(plain), training).score_samples(X[held]))
+        other = tuned(clone(plain), training)
+        # On the level of the model, by the quantile of the rows of this fit.
+        level, of_fold = (
+            quantile(0.2, each.score_samples(X[training]), weights[training]) for each in (model, other)
+        )
+        densities.append(other.score_samples(X[held]) + level - of_fold)
         order.append(held)
     expected = quantile(0.2, np.concatenate(densities), weights[np.concatenate(order)])
     assert_allclose(model.threshold_, expected, rtol=1e-9)

@@ -34,6 +34,7 @@ _ENOUGH = 2000
 
 def held_out_densities(
     estimator: Any,
+    share: float,
     rows: Block,
     finish: Callable[[Any, Block], None] | None = None,
     groups: np.ndarray | None = None,
@@ -41,7 +42,9 @@ def held_out_densities(
     """Return log p(x), shape (n,), of rows under fits that have not seen them, and the rows' weights (n,).
 
     `estimator` is fitted to the rows, which have class codes; it may be a search that averages mixtures.
-    `finish` changes each fit, given its training rows. Whole groups (N,) are held out.
+    `finish` changes each fit, given its training rows, as the estimator was changed. Densities of such fits have
+    different levels, so each is shifted to the estimator's: the quantile `share` of its training rows is
+    then that of the same rows under the estimator. Whole groups (N,) are held out.
 
     A fold is skipped if the remaining rows cannot be fitted. If all folds are skipped, warn and return the
     densities of all rows under the estimator itself.
@@ -64,7 +67,14 @@ def held_out_densities(
             # Too few rows are left, or too few values of some feature.
             error = f" The last fit failed: {reason}"
             continue
-        densities.append(_log_average(models, shares, pick(rows.X, held)))
+        log_densities = _log_average(models, shares, pick(rows.X, held))
+        if finish is not None:
+            levels = [
+                quantile(share, _log_average(each, shares, remaining.X), remaining.weights)
+                for each in (members, models)
+            ]
+            log_densities += levels[0] - levels[1]
+        densities.append(log_densities)
         seen = np.concatenate([seen, held])
     if not densities:
         warn_caller(
@@ -103,3 +113,24 @@ def refit(estimator: Any, rows: Block) -> Any:
 def seed_of(estimator: Any) -> int:
     """Return a seed for splits, without advancing the estimator's generator."""
     return int(check_random_state(clone(estimator).random_state).randint(np.iinfo(np.int32).max))
+
+
+def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None = None) -> float:
+    """Return the value that the log-density of a new row falls below with probability `share`.
+
+    All ranks of a new row among n + 1 rows are equally probable, so it is below the i-th of n rows with
+    probability i / (n + 1). Densities are interpolated between rows; with fewer than 1 / share rows, the
+    smallest density is returned. A row of weight two, in weights (n,), counts as two.
+    """
+    order = np.argsort(log_densities)
+    weights = np.ones(len(order)) if weights is None else weights[order]
+    reached = np.cumsum(weights)
+    # If weights are shares of all rows, a new row has the mean weight.
+    one = min(1.0, reached[-1] / len(order))
+    rank = share * (reached[-1] / one + 1.0)
+    whole, part = np.floor(rank), rank % 1.0
+    # First rows whose cumulative weight reaches each rank, up to rounding.
+    positions = np.searchsorted(reached / one * (1.0 + 1e-12), [whole, whole + 1.0])
+    low, high = log_densities[order[np.minimum(positions, len(order) - 1)]]
+    with np.errstate(divide="ignore"):
+        return float(np.logaddexp(np.log1p(-part) + low, np.log(part) + high))

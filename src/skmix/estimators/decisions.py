@@ -11,7 +11,7 @@ from ..engine.compute.arrays import on_host
 from ..engine.compute.blocks import Block
 from ..engine.model import FloatArray, IntArray
 from ..engine.refine.temperature import least_log_loss
-from .crossfit import held_out_densities
+from .crossfit import held_out_densities, quantile
 from .densities import log_density
 from .rows import Training, sent, warn_caller
 
@@ -115,25 +115,4 @@ def novelty_threshold(
     `finish` changes each fit, as the model was changed after its fit; whole groups (N,) are held out. See
     `held_out_densities`.
     """
-    return quantile(share, *held_out_densities(model, rows, finish, groups))
-
-
-def quantile(share: float, log_densities: FloatArray, weights: FloatArray | None = None) -> float:
-    """Return the value that the log-density of a new row falls below with probability `share`.
-
-    All ranks of a new row among n + 1 rows are equally probable, so it is below the i-th of n rows with
-    probability i / (n + 1). Densities are interpolated between rows; with fewer than 1 / share rows, the
-    smallest density is returned. A row of weight two, in weights (n,), counts as two.
-    """
-    order = np.argsort(log_densities)
-    weights = np.ones(len(order)) if weights is None else weights[order]
-    reached = np.cumsum(weights)
-    # If weights are shares of all rows, a new row has the mean weight.
-    one = min(1.0, reached[-1] / len(order))
-    rank = share * (reached[-1] / one + 1.0)
-    whole, part = np.floor(rank), rank % 1.0
-    # First rows whose cumulative weight reaches each rank, up to rounding.
-    positions = np.searchsorted(reached / one * (1.0 + 1e-12), [whole, whole + 1.0])
-    low, high = log_densities[order[np.minimum(positions, len(order) - 1)]]
-    with np.errstate(divide="ignore"):
-        return float(np.logaddexp(np.log1p(-part) + low, np.log(part) + high))
+    return quantile(share, *held_out_densities(model, share, rows, finish, groups))
