@@ -42,9 +42,9 @@ def held_out_densities(
     """Return log p(x), shape (n,), of rows under fits that have not seen them, and the rows' weights (n,).
 
     `estimator` is fitted to the rows, which have class codes; it may be a search that averages mixtures.
-    `finish` changes each fit, given its training rows, as the estimator was changed. Densities of such fits have
-    different levels, so each is shifted to the estimator's: the quantile `share` of its training rows is
-    then that of the same rows under the estimator. Whole groups (N,) are held out.
+    `finish` changes each fit, given its training rows, as the estimator was changed. Densities of such fits
+    have different levels, so each fit is shifted to the estimator's: the quantile `share` of its training
+    rows is then that of the same rows under the estimator. Whole groups (N,) are held out.
 
     A fold is skipped if the remaining rows cannot be fitted. If all folds are skipped, warn and return the
     densities of all rows under the estimator itself.
