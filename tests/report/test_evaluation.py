@@ -20,7 +20,7 @@ from skmix import (
     SharedKernelMixture,
     report,
 )
-from skmix.report import Evaluation, describe, evaluate
+from skmix.report import Evaluation, cross_validate, describe, evaluate
 from skmix.report._predictions import predict_columns
 from skmix.report.description import settings_of, traits
 from skmix.report.evaluation import evaluation_data
@@ -117,6 +117,12 @@ def test_the_ten_most_frequent_mistakes_come_first() -> None:
     found = Evaluation(0, tuple("abcd"), 0, 0, 0, 0, counts, blank, blank, blank, []).mistakes()
     assert [count for _, _, count in found] == [12, 11, 10, 9, 8, 7, 5, 4, 3, 2]
     assert all(counts[true, taken] == count for true, taken, count in found)
+
+
+def test_impossible_numbers_of_folds_are_refused(model: SharedKernelClassifier) -> None:
+    for folds in (0, 1, 2.5, -0.2, np.nan):
+        with pytest.raises(ValueError, match=f"share between 0 and 1; got {folds!r}"):
+            cross_validate(model, X[:, :2], SPECIES, folds=folds)
 
 
 def test_labels_that_do_not_fit_are_refused(model: SharedKernelClassifier) -> None:

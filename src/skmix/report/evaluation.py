@@ -206,6 +206,8 @@ def cross_validate(
     only row of a class, are never held out. Return the evaluation of all held-out rows, and the accuracy of
     each fit.
     """
+    if not (0.0 < folds < 1.0 or (folds >= 2 and folds == int(folds))):
+        raise ValueError(f"folds is a number of folds from 2 on, or a share between 0 and 1; got {folds!r}.")
     classes, codes = number_labels(y)
     if not len(rows_to_divide(codes)):
         raise ValueError("no row can be held out: every class has one row.")
