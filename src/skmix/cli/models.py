@@ -38,9 +38,9 @@ def predict(
 
     Writes for each row the label, the probability of each class (p_...), the
     log-density, and outlier: 1 if the row is unlike the training rows. For a
-    mixture, the kernel replaces the label. Columns are matched by name; other
-    columns are ignored. A column that DATA lacks, and a category that the
-    model does not know, are missing values.
+    mixture, the kernel replaces the label. Columns are matched by name: DATA
+    needs all columns of the model, and others are ignored. Empty cells, and
+    categories that the model does not know, are missing values.
     """
     import numpy as np
 
