@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from skmix import SharedKernelClassifier, SharedKernelMixture, SharedKernelMixtureCV, load, open_rows
 from skmix.io import ColumnError
@@ -83,6 +85,48 @@ def test_labels_may_come_with_the_rows() -> None:
         there.fit(open_rows(X, label=np.full(500, None), chunk_rows=99))
 
 
+def test_all_methods_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
+    there_rows, y, weights, columns = rows
+    opened = open_rows(there_rows, label=y, weight=weights)
+    for kind in (SharedKernelMixture, SharedKernelClassifier):
+        model = kind(**SETTINGS).fit(there_rows, y, sample_weight=weights)
+        here = kind(**SETTINGS).fit(columns, NAMES, sample_weight=WEIGHTS)
+        doors = (here, (columns, NAMES, WEIGHTS)), (model, (there_rows, y, weights)), (model, (opened,))
+        found = []
+        for one, given in doors:
+            classes = one.classes_ if kind is SharedKernelClassifier else None
+            weighing = {"sample_weight": given[2]} if len(given) > 1 else {}
+            answers = [
+                *(one.score(*given), one.bic(*given), one.aic(*given)),
+                deepcopy(one).partial_fit(*given[:2], **weighing).means_,
+                clone(one).partial_fit(*given[:2], classes=classes, **weighing).means_,
+                deepcopy(one).add_class(given[0], "yew", **weighing).weights_,
+            ]
+            if kind is SharedKernelMixture:
+                answers += [one.score_samples(*given[:2])]
+            else:
+                tuned = deepcopy(one).tune(*given[:2], **weighing, random_state=0, max_iter=3)
+                answers += [deepcopy(one).calibrate(*given).temperature_, tuned.means_]
+            found.append(answers)
+        for answers in found[1:]:
+            for mine, theirs in zip(found[0], answers, strict=True):
+                np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-9)
+    # BIC and AIC count a row of weight 2 as two rows.
+    mixture, twice = SharedKernelMixture(**SETTINGS).fit(X, NAMES), np.repeat(np.arange(500), 2)
+    for measure in (mixture.score, mixture.bic, mixture.aic):
+        assert measure(X, NAMES, np.full(500, 2.0)) == pytest.approx(measure(X[twice], NAMES[twice]))
+
+
+def test_the_names_of_files_are_labels_of_scores_if_the_model_knows_them(tmp_path: Path) -> None:
+    for name, part in (("one", X[:300]), ("two", X[300:]), ("new", X[:100])):
+        np.save(tmp_path / f"{name}.npy", part)
+    both, groups = [tmp_path / "one.npy", tmp_path / "two.npy"], np.repeat(["one", "two"], [300, 200])
+    model = SharedKernelMixture(**SETTINGS).fit(both)
+    assert model.score(both) == pytest.approx(model.score(X, groups))
+    others = [tmp_path / "two.npy", tmp_path / "new.npy"]
+    assert model.score(others) == pytest.approx(model.score(np.concatenate([X[300:], X[:100]])))
+
+
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
 def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""
@@ -109,8 +153,14 @@ def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     assert there.classes_.dtype == here.classes_.dtype
     assert np.allclose(there.means_, here.means_, rtol=1e-9, atol=1e-9)
     assert np.allclose(there.class_prior_, here.class_prior_, rtol=1e-9)
-    with pytest.raises(ValueError, match=r"y has labels that no training row had: \[(None|nan)"):
+    # One sentence by all doors, with the number of all rows, whatever the size of a block.
+    n_missing = np.count_nonzero(known == None)  # noqa: E711
+    with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y .*: leave them out"):
         there.bic(rows, "y" if rows.named else y)
+    for model, given in ((there, (rows,)), (here, (X, known))):
+        for method in (model.score, model.calibrate, model.tune, model.bic):
+            with pytest.raises(ValueError, match=f"{n_missing} of 500 rows have no label in y"):
+                method(*given)
 
 
 def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) -> None:
@@ -158,7 +208,7 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
     ):
         SharedKernelClassifier(3, **settings).fit(features, NAMES).predict(features.assign(colour="teal"))
     frame[300:].assign(species=np.where(np.arange(200) < 3, None, NAMES[300:])).to_csv(both[1], index=False)
-    with pytest.raises(ValueError, match="3 of 500 rows of 2 files have no label"):
+    with pytest.raises(ValueError, match="3 of 500 rows have no label in y"):
         model.score(both, "species")
 
 
