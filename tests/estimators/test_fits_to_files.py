@@ -117,16 +117,6 @@ def test_all_methods_take_files_and_what_they_were_opened_with(rows) -> None:  #
         assert measure(X, NAMES, np.full(500, 2.0)) == pytest.approx(measure(X[twice], NAMES[twice]))
 
 
-def test_the_names_of_files_are_labels_of_scores_if_the_model_knows_them(tmp_path: Path) -> None:
-    for name, part in (("one", X[:300]), ("two", X[300:]), ("new", X[:100])):
-        np.save(tmp_path / f"{name}.npy", part)
-    both, groups = [tmp_path / "one.npy", tmp_path / "two.npy"], np.repeat(["one", "two"], [300, 200])
-    model = SharedKernelMixture(**SETTINGS).fit(both)
-    assert model.score(both) == pytest.approx(model.score(X, groups))
-    others = [tmp_path / "two.npy", tmp_path / "new.npy"]
-    assert model.score(others) == pytest.approx(model.score(np.concatenate([X[300:], X[:100]])))
-
-
 @pytest.mark.parametrize("kind", ["int64", "bool", "dictionary", "objects", "nan"])
 def test_rows_of_a_file_without_a_label(kind: str, tmp_path: Path) -> None:
     """Nulls of Parquet files, None and NaN of arrays; some blocks have no label at all."""
@@ -212,12 +202,38 @@ def test_text_columns_of_frames_and_files_give_the_same_model(tmp_path: Path) ->
         model.score(both, "species")
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_numbers_that_are_text_are_read_alike_in_fits_and_predictions(library: str) -> None:
+    pandas, make = pytest.importorskip("pandas"), pytest.importorskip(library)
+    numbers = X[:, :2].copy()
+    numbers[7, 1] = np.nan
+    frame = pandas.DataFrame(
+        {"a": X[:, 0], "b": np.where(np.isnan(numbers[:, 1]), "NA", X[:, 1].astype(str))}
+    )
+    convert = {"polars": "from_pandas", "pyarrow": "table"}.get(library, "DataFrame")
+    here = SharedKernelClassifier(**SETTINGS).fit(numbers, NAMES)
+    there = SharedKernelClassifier(**SETTINGS).fit(getattr(make, convert)(frame), NAMES)
+    for names in (["a", "b"], ["a", "c", "b"]):
+        rows = getattr(make, convert)(frame.assign(c="other")[names])
+        np.testing.assert_array_equal(there.predict_proba(rows), here.predict_proba(numbers))
+    with pytest.raises(ValueError, match=r"column 'b' holds text, such as 'low' on row 0; a feature must be"):
+        there.predict(getattr(make, convert)(frame.assign(b="low")))
+    with pytest.raises(ValueError, match=r"X holds text: .*Give a data frame"):
+        here.predict(frame.to_numpy())
+
+
 def test_a_frame_with_a_column_that_is_no_feature_is_refused_by_name() -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     model = SharedKernelMixture(2)
     for values, words in (
-        (pandas.to_datetime(["2020-01-01"] * 500), "'day' holds dates.* Replace them by numbers"),
-        ([f"name {i}" for i in range(500)], "'day' holds text, such as 'name 0' on row 0: 500 different"),
+        (
+            pandas.to_datetime(["2020-01-01"] * 500),
+            "'day' holds dates.* by numbers.*leave it out",
+        ),
+        (
+            [f"name {i}" for i in range(500)],
+            "'day' holds text, such as 'name 0' on row 0: 500 .*categories, use",
+        ),
         ([1, "x"] * 250, "'day' holds values of different types: int, str"),
     ):
         with pytest.raises(ColumnError, match=f"column {words}"):

@@ -33,10 +33,10 @@ Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
 
 
 @contextmanager
-def _reading(watch: Watch, data: str, advice: str = "") -> Iterator[Path]:
+def _reading(watch: Watch, data: str, *advice: str) -> Iterator[Path]:
     """Yield the path of a table, after copying standard input or a pipe; stop if the body cannot read it.
 
-    Errors about the column of a feature end in the advice.
+    Errors about the column of a feature end in the advice, with the name of the column.
     """
     if data == STANDARD and sys.stdin is None:
         stop("standard input is closed.", BAD_INPUT)
@@ -55,7 +55,8 @@ def _reading(watch: Watch, data: str, advice: str = "") -> Iterator[Path]:
         except ValueError as error:
             message = in_options(error).replace(folder, "") if folder else in_options(error)
             if isinstance(error, ColumnError) and error.is_feature:
-                message += advice.format(repr(error.column))
+                for each in advice:
+                    message += "" if "--drop" in message and "--drop" in each else each.format(error.column)
             stop(message, BAD_INPUT)
 
 
@@ -74,8 +75,8 @@ def read_to_fit(
 
     Note which columns are encoded, on which scale values are, and which columns may be no measurements.
     """
-    use = "" if target is not None else ", or use --target {0} if it holds labels"
-    with _reading(watch, data, f" Leave it out with --drop {{0}}{use}.") as path:
+    use = [] if target is not None else [" If it holds labels, use --target {!r}."]
+    with _reading(watch, data, " Leave it out with --drop {!r}.", *use) as path:
         source = _open(path, text | {"as_text": _names(target)}, **preparation)
         present = _columns_in(source)
         used = [*_names(target, weight), *text["categorical"]]

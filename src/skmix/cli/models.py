@@ -160,6 +160,8 @@ def evaluate(
         rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, *rows)
+        if rows[2] is not None:
+            cli.note(f"{len(rows[0])} rows count as {found.n_rows:g}, the sum of their weights.")
         if html is not None:
             title = f"{Path(model).name} on {tables.name_of(data)}"
             tables.write_bytes(html, report.evaluation_page(found, title=title).encode())

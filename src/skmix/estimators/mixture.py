@@ -665,8 +665,8 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
     def score_samples(self, X: ArrayLike, y: ArrayLike | None = None) -> FloatArray:
         """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
-        A row without any value has a log-density of 0. Labels that rows were opened with count, and so do the
-        names of files if all of them are classes of the model.
+        A row without any value has a log-density of 0. Labels that `open_rows` was given count, but not the
+        names of files.
         """
         return score_rows(self, X, densities.log_density, y, own_labels=True)
 

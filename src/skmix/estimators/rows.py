@@ -343,14 +343,19 @@ class InMemory(Rows):
 
 def _validated(estimator: Any, X: Any, fitting: bool, least: int) -> np.ndarray:
     """Check rows by scikit-learn, and return them as floats (n, M)."""
-    rows: np.ndarray = validate_data(
-        estimator,
-        X,
-        dtype=_FLOATS,
-        ensure_all_finite="allow-nan",
-        ensure_min_samples=least if fitting else 1,
-        reset=fitting,
-    )
+    try:
+        rows: np.ndarray = validate_data(
+            estimator,
+            X,
+            dtype=_FLOATS,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=least if fitting else 1,
+            reset=fitting,
+        )
+    except ValueError as error:
+        if "could not convert string" not in str(error):
+            raise
+        raise ValueError(f"X holds text: {error}. Give a data frame, whose columns are encoded.") from None
     return rows
 
 
@@ -401,9 +406,10 @@ def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     preparation = getattr(model, "preparation_", None) or {}
     columns, scale = preparation.get("columns"), _scale_of_frames(model)
     frame = _known_columns(model, frame)
-    if columns is None:
+    if columns is None and _is_numeric(frame):
         rows = _validated(model, frame, fitting=False, least=1)
         return rows if scale is None else scale.transform(rows)
+    columns = columns or dict.fromkeys(map(str, _names_of(frame)))
     rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
     for note in notes:
         warn_caller(f"{note}.")
@@ -423,15 +429,21 @@ def _known_columns(model: Any, frame: Any) -> Any:
     known = getattr(model, "feature_names_in_", None) if columns is None else list(columns)
     if known is None:
         return frame
-    names = list(frame.columns)
+    names = _names_of(frame)
     if columns is not None and not all(isinstance(name, str) for name in names):
         frame = frame.rename(columns=str)  # as encoding does
-        names = list(frame.columns)
+        names = _names_of(frame)
     kept = [name for name in (names if columns is None else known) if name in {*known} & {*names}]
-    frame = frame[kept] if len(known) == len(kept) and kept != names else frame
+    if len(known) == len(kept) and kept != names:
+        frame = frame.select(kept) if hasattr(frame, "column_names") else frame[kept]
     reference = SimpleNamespace(feature_names_in_=np.array(known, dtype=object))
     _check_feature_names(reference, getattr(frame, "_meta", frame), reset=False)
     return frame
+
+
+def _names_of(frame: Any) -> list[Any]:
+    """Return the names of the columns of a data frame or an Arrow table."""
+    return list(getattr(frame, "column_names", frame.columns))
 
 
 def _scale_of_frames(model: Any) -> Any:
@@ -594,10 +606,8 @@ class InBlocks(Rows):
         raise ValueError(f"This needs rows in memory, but X is {self.X!r}: give an array or a data frame.")
 
     def with_own_labels(self) -> Rows:
-        source, classes = self.X, on_host(self.estimator.classes_).tolist()
-        # The groups of new files are not those of the model.
-        known = source.has_labels and (not source.by_file or {*source.readers} <= {*classes})
-        return replace(self, y=source) if known else self
+        # Names of files are groups for a fit, but new files are none of its groups.
+        return self if self.X.by_file or not self.X.has_labels else replace(self, y=self.X)
 
     def in_memory(self) -> Rows:
         source = self.X
