@@ -631,7 +631,8 @@ class InBlocks(Rows):
         if self.X.weight is None and self.X.weights is None:
             return None
         with closing(with_features_of(self.estimator, self.X).blocks()) as blocks:
-            return np.concatenate([block.row_weights for block in blocks])
+            weights = np.concatenate([block.row_weights for block in blocks])
+        return Rows.weights(replace(self, sample_weight=weights), n_rows)
 
 
 def with_features_of(model: Any, source: Source) -> Source:
@@ -640,6 +641,10 @@ def with_features_of(model: Any, source: Source) -> Source:
     source = prepare(source, getattr(model, "preparation_", None), names)
     if source.n_features != model.n_features_in_:
         raise ValueError(_wrong_features(model, source.n_features, f": {source.name}"))
+    if source.label_texts is not None and hasattr(model, "classes_"):
+        # Labels of a text file that has only some of the classes are of the same type as the classes.
+        classes = map(str, on_host(model.classes_).tolist())
+        source = replace(source, label_texts=source.label_texts.union(classes))
     return source
 
 
