@@ -310,7 +310,7 @@ OF_CLASSIFIERS: list[tuple[dict[str, Any], str]] = [
     ({"feature_sets": [[0, 0], [1, 2]]}, "column 0 is in feature set 0 and again in set 0"),
     ({"feature_sets": [[0, 1], []]}, "feature set 1 is empty"),
     ({"feature_sets": []}, "non-empty list of lists"),
-    ({"feature_sets": [[0, 1], [3]]}, r"feature set 1 has column 3, but X has 3 feature\(s\)"),
+    ({"feature_sets": [[0, 1], [3]]}, r"feature set 1 has column 3, but X has 3 column\(s\)"),
     ({"feature_sets": [["a"], [1]]}, "feature set 0 names 'a', but X has no feature names"),
     ({"feature_sets": [[True], [1]]}, "feature set 0 has True, which is not a column"),
     ({"feature_sets": [0, 1]}, "feature set 0 must be a list of columns, got 0"),
@@ -338,7 +338,7 @@ def test_bad_settings_of_classifiers(settings: dict[str, Any], message: str) -> 
 
 def test_bad_feature_sets_by_name() -> None:
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    with pytest.raises(ValueError, match=r"feature set 1 names 'z', but features are \['a', 'b', 'c'\]"):
+    with pytest.raises(ValueError, match="feature set 1 names 'z', but columns are a, b, c"):
         SharedKernelClassifier(3, feature_sets=[["a"], ["z"]]).fit(frame, Y)
     with pytest.raises(ValueError, match="column 0 is in feature set 0 and again in set 1"):
         SharedKernelClassifier(3, feature_sets=[["a"], [0, "b"]]).fit(frame, Y)

@@ -408,7 +408,10 @@ class Encoder:
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
-    """Return features (n, M) as columns of a table, each category the one of the largest feature."""
+    """Return features (n, M) as columns of a table, each category the one of the largest feature.
+
+    A category without features is None.
+    """
     found: dict[str, NDArray[Any]] = {}
     start = 0
     for name, kind in columns.items():
@@ -420,6 +423,9 @@ def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDAr
         else:
             codes = (part[:, 0] > 0.5).astype(np.intp) if width == 1 else part.argmax(axis=1)
             found[name] = np.array(kind)[codes]
+            if (missing := np.isnan(part).any(axis=1)).any():
+                found[name] = found[name].astype(object)
+                found[name][missing] = None
     return found
 
 
