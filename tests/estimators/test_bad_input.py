@@ -310,7 +310,7 @@ OF_CLASSIFIERS: list[tuple[dict[str, Any], str]] = [
     ({"feature_sets": [[0, 0], [1, 2]]}, "column 0 is in feature set 0 and again in set 0"),
     ({"feature_sets": [[0, 1], []]}, "feature set 1 is empty"),
     ({"feature_sets": []}, "non-empty list of lists"),
-    ({"feature_sets": [[0, 1], [3]]}, r"feature set 1 has column 3, but X has 3 column\(s\)"),
+    ({"feature_sets": [[0, 1], [3]]}, r"feature set 1 has column 3, but X has 3 feature\(s\)"),
     ({"feature_sets": [["a"], [1]]}, "feature set 0 names 'a', but X has no feature names"),
     ({"feature_sets": [[True], [1]]}, "feature set 0 has True, which is not a column"),
     ({"feature_sets": [0, 1]}, "feature set 0 must be a list of columns, got 0"),

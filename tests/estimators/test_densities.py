@@ -355,7 +355,7 @@ def test_what_prepared_columns_do_not_have(method: str, given: Any, message: str
         (random_mixture, "marginal", [], "features is empty"),
         (random_mixture, "marginal", "ab", "list of columns, got 'ab'"),
         (random_mixture, "marginal", 3, "list of columns, got 3"),
-        (random_mixture, "marginal", [0, 4], r"features has column 4, but X has 4 column\(s\)"),
+        (random_mixture, "marginal", [0, 4], r"features has column 4, but X has 4 feature\(s\)"),
         (random_mixture, "marginal", [-1], "features has column -1"),
         (random_mixture, "marginal", [1, 1], "features has column 1 more than once"),
         (random_mixture, "marginal", ["a"], "features names 'a', but X has no feature names"),

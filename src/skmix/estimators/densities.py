@@ -357,7 +357,8 @@ def _derive(
         for mixture in models:
             if getattr(mixture, name) != getattr(model, name):
                 derived.set_params(**{name: getattr(mixture, name)})
-    sets = [[features.index(feature) for feature in part.features] for part in parts]
+    index = {feature: i for i, feature in enumerate(features)}
+    sets = [[index[feature] for feature in part.features] for part in parts]
     if model.feature_sets is not None:
         column_of = {own[0]: column for column, own in enumerate(Columns.of(derived).features)}
         derived.set_params(feature_sets=[[column_of[f] for f in own if f in column_of] for own in sets])

@@ -56,7 +56,7 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, is_elsewhere, open_rows, prepare, source_of
-from ..io.encoding import ColumnError, feature_names
+from ..io.encoding import ColumnError, decode_columns, feature_names
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
 from ..io.opening import encode_frame
 from ..io.preparation import Columns, Preparation, transformer_of
@@ -455,7 +455,7 @@ def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
     """
     index = getattr(given, "index", None) if is_frame(given) else None
     pandas = need("pandas", "tables", "The model prepares columns of tables, and returns rows as such, with")
-    return pandas.DataFrame(Columns.of(model).decode(X), index=index)
+    return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
 
 
 def without_names(estimator: Any) -> Any:

@@ -17,7 +17,6 @@ from numbers import Real
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .encoding import (
     FloatArray,
@@ -25,7 +24,6 @@ from .encoding import (
     Notation,
     are_numbers,
     check_columns,
-    decode_columns,
     feature_names,
     features_by_column,
     listed,
@@ -149,25 +147,29 @@ class Columns:
         """Return the indices of the features of some columns."""
         return [feature for column in columns for feature in self.features[column]]
 
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.kinds) if isinstance(name, str)}
+
     def index(self, column: Any, where: str) -> int:
         """Return the index of a column given by index or name; errors call the given columns `where`."""
-        names = [name for name in self.kinds if isinstance(name, str)]
         if isinstance(column, str):
-            if not names:
+            if not self._positions:
                 raise ValueError(f"{where} names {column!r}, but X has no feature names.")
-            if column in names:
-                return names.index(column)
+            if column in self._positions:
+                return self._positions[column]
             for name, kind in self.kinds.items():
                 if column in feature_names({name: kind}):
                     raise ValueError(
                         f"{where} names {column!r}, one of the categories of column {name!r}, which belong "
                         "together: name the column."
                     )
-            raise ValueError(f"{where} names {column!r}, but columns are {listed(names)}.")
+            raise ValueError(f"{where} names {column!r}, but columns are {listed([*self.kinds])}.")
         if not isinstance(column, (int, np.integer)) or isinstance(column, bool):
             raise ValueError(f"{where} has {column!r}, which is not a column index or name.")
         if not 0 <= column < len(self.kinds):
-            raise ValueError(f"{where} has column {int(column)}, but X has {len(self.kinds)} column(s).")
+            what = "column(s)" if "columns" in self.preparation else "feature(s)"
+            raise ValueError(f"{where} has column {int(column)}, but X has {len(self.kinds)} {what}.")
         return int(column)
 
     def encode(self, column: int, value: Any) -> list[float]:
@@ -202,10 +204,6 @@ class Columns:
         X, numeric = X.copy(), are_numbers(self.kinds)
         X[:, numeric] = getattr(scale, method)(X[:, numeric])
         return X
-
-    def decode(self, X: FloatArray) -> dict[Any, NDArray[Any]]:
-        """Return encoded values (n, M) as columns: numbers, and the likeliest category of each row."""
-        return decode_columns(X, self.kinds)
 
     def of_columns(self, columns: Sequence[int]) -> Preparation | None:
         """Return the preparation of some columns; None if their values are used as they are."""
