@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skmix.io import writable_folder
+from skmix.io.writing import writable_folder
 from skmix.paper.harness import (
     Store,
     StoreError,

@@ -18,9 +18,10 @@ from .._errors import Argument, ArgumentError
 from ..estimators import SharedKernelMixture, SharedKernelMixtureCV
 from ..estimators.callbacks import progress_bar
 from ..estimators.saving import estimator_of, read_model, record_of
-from ..io import Record, pack, replacing, write_file
 from ..io.encoding import listed
+from ..io.models import Record, pack, write_file
 from ..io.preparation import AUTO, scale_in_words
+from ..io.writing import replacing
 from .judging import FEWEST_SAMPLES
 from .labelling import write_labels
 from .populations import Populations, checked_mixture, merge_kernels

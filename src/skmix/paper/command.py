@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as Grid
 
-from skmix.io import replacing, writable_folder, write_columns
+from skmix.io import write_columns
+from skmix.io.writing import replacing, writable_folder
 from skmix.plots._common import new_figure, save_figure
 
 from . import harness, study

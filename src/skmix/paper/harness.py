@@ -31,7 +31,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 import skmix
-from skmix.io import replacing
+from skmix.io.writing import replacing
 
 __all__ = [
     "Cell",

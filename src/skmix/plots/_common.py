@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine.compute import need
-from ..io import replacing
+from ..io.writing import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

@@ -21,7 +21,8 @@ from ...engine.compute.blocks import Block
 from ...engine.model import IntArray
 from ...engine.sources.summary import measure
 from ...engine.structures import COVARIANCE_TYPES, structure_of
-from ...io import Source, is_elsewhere, source_of
+from ...io import Source
+from ...io.opening import is_elsewhere, source_of
 from ...io.readers import is_path
 from .._settings import check_covariance_type
 from ..callbacks import progress_bar
