@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..estimators.rows import without_names
-from ..plots._common import CLASS_COLOURS, FloatArray
 from ..plots._models import DrawnKernels, drawn_kernels, short_name
+from ..plots.style import CLASS_COLOURS, FloatArray
 from ..report.description import describe, traits
 from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
 from ..report.rendering import decimals, in_words, number_text, render_page, significant

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..plots._common import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, colour_of, finish, panels_for
 from ..plots._models import short_name
+from ..plots.style import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, colour_of, finish, panels_for
 from .populations import Populations
 
 # Most proportions of a picture in which numbers are legible.

@@ -41,7 +41,7 @@ from .samples import fitted_samples, new_samples
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..plots._common import Axes, Figure
+    from ..plots.style import Axes, Figure
 
 # Most kernels that the search tries: more take hours.
 _MOST_KERNELS = 100
@@ -569,7 +569,7 @@ class Study:
 
     def _repr_html_(self) -> str:
         """Return the table of proportions, in percent with intervals, and the heat map."""
-        from ..plots._common import new_figure
+        from ..plots.style import new_figure
         from .plots import heat_size
 
         found = self._composition
