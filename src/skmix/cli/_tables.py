@@ -328,6 +328,15 @@ def load_model(path: str) -> Any:
     return found.model if isinstance(found, Study) else found
 
 
+def composed(study: Study) -> tuple[dict[str, Any], Any]:
+    """Return the description of a study, and its table of proportions with names or numbers alone."""
+    proportions = study.proportions
+    part = "kernel" if study.populations is None else "population"
+    if any(isinstance(each, str) for each in proportions[part]):
+        proportions[part] = proportions[part].astype(str)
+    return study.describe(), proportions
+
+
 def check_place(
     out: str | None, *, reading: Sequence[str | Path | None], table: bool = False, as_json: bool = False
 ) -> None:
