@@ -269,11 +269,12 @@ class Study:
 
         Intervals follow from the Fisher information about weights and kernels: they are wider if kernels
         overlap, and include the errors of the kernels, unless these were frozen. If kernels are far apart,
-        they are Jeffreys' intervals of counts. With a prior on the weights, they are those of the posterior;
-        with hierarchical weights, they ignore the prior. With `group_shift`, limits are NaN if kernels
-        overlap so much that intervals would be too narrow. Intervals do not account for missing values: they
-        use the information of complete cells. They assume that the fit has converged: a `tol` of 1e-6 or
-        less, with `accelerate`, suits samples of thousands of cells.
+        they are Jeffreys' intervals of counts. With a prior on the weights, they are those of the posterior.
+        With hierarchical weights, they ignore the prior, and one that misses the shrunken proportion is
+        extended to it: the proportion is then one of its limits. With `group_shift`, limits are NaN if
+        kernels overlap so much that intervals would be too narrow. Intervals do not account for missing
+        values: they use the information of complete cells. They assume that the fit has converged: a `tol` of
+        1e-6 or less, with `accelerate`, suits samples of thousands of cells.
         """
         return self._composition.frame()
 
