@@ -123,6 +123,11 @@ def test_everything_that_is_said(study: Path) -> None:
         f"unusual samples were not judged: this takes at least {FEWEST_SAMPLES} samples in the model".split(),
         f"written into {written}".split(),
     ]
+    shown = commands.run("show", study / "model.skmix").stdout.splitlines()
+    assert [line.split() for line in shown if line.strip(" ─")] == [["model.skmix:", "Study"], *text[:-1]]
+    described = json.loads(commands.run("show", study / "model.skmix", "--json").stdout)
+    table = pd.DataFrame(described.pop("proportions"))
+    assert (described, table.equals(stored.proportions)) == ({"kind": "Study"} | stored.describe(), True)
 
 
 # ---------------------------------------------------------------- files

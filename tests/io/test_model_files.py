@@ -18,8 +18,8 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from skmix import __version__
-from skmix.io import Record, models, pack, read_file, unpack, write_file
-from skmix.io.models import FORMAT, VERSION
+from skmix.io import models
+from skmix.io.models import FORMAT, VERSION, Record, pack, read_file, unpack, write_file
 
 # ---------------------------------------------------------------- values
 

@@ -22,8 +22,9 @@ from scipy import sparse
 from skmix import SharedKernelMixture, io, open_rows
 from skmix.engine.compute.blocks import Block, is_blocks
 from skmix.features import Arcsinh
-from skmix.io import Source, source_of, sources
+from skmix.io import Source, sources
 from skmix.io import readers as reader_module
+from skmix.io.opening import source_of
 from skmix.io.sources import labels_in, read_ahead
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

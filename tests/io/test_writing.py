@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skmix.io import replacing
-from skmix.io.writing import is_device, write_columns
+from skmix.io.writing import is_device, replacing, write_columns
 
 
 def names(folder: Path) -> list[str]:

@@ -12,19 +12,10 @@ from scipy.stats import fisher_exact
 from scipy.stats import t as student_t
 from synthetic import make_run
 
-from skmix.paper import (
-    Beyond,
-    Margin,
-    Run,
-    Settings,
-    StudyData,
-    StudyResults,
-    check_claims,
-    differences,
-    headline,
-    published_values,
-)
+from skmix.paper import Settings, check_claims, differences, published_values
+from skmix.paper.claims import headline
 from skmix.paper.harness import Claim
+from skmix.paper.records import Beyond, Margin, Run, StudyData, StudyResults
 from skmix.paper.tables import claims_markdown
 from skmix.paper.variants import LABELS, MAIN_KERNELS, METHODS, SWEEP_KERNELS, SWEEP_VARIANTS, VARIANTS
 

@@ -10,7 +10,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmix.datasets import make_shared_kernel_data
-from skmix.paper import IllustrationRecord, fit_illustration, illustration, run_illustration
+from skmix.paper import illustration, run_illustration
+from skmix.paper.example import IllustrationRecord, fit_illustration
 
 OVERLAP = 1.35
 """How much larger errors are than if each row's kernel were known: at most 1.32 over 150 seeds."""

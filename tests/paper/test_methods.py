@@ -14,12 +14,12 @@ from synthetic import same_runs
 
 from skmix import SharedKernelClassifier, SharedKernelMixture
 from skmix.estimators import fit_each
-from skmix.paper import METHODS, Method, Settings, StudyData, methods, run_batch, run_one
+from skmix.paper import Settings, methods, run_one
 from skmix.paper.harness import generator
-from skmix.paper.methods import fit_batch, predict, predict_published, scores_of
-from skmix.paper.records import features_of
+from skmix.paper.methods import fit_batch, predict, predict_published, run_batch, scores_of
+from skmix.paper.records import StudyData, features_of
 from skmix.paper.study import fitted_mixtures
-from skmix.paper.variants import FEATURES, variant_of
+from skmix.paper.variants import FEATURES, METHODS, Method, variant_of
 from skmix.theory import Parameters
 
 

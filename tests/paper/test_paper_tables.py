@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from synthetic import make_run
 
-from skmix.paper import Difference, Run, Settings, StudyData, StudyResults, make_tables, write_tables
+from skmix.paper import Settings, make_tables, write_tables
+from skmix.paper.claims import Difference
 from skmix.paper.harness import Claim, Row, Table, bold_best, plain_table
-from skmix.paper.records import BestRun
+from skmix.paper.records import BestRun, Run, StudyData, StudyResults
 from skmix.paper.tables import agreement, claims_markdown, confusion_csv
 
 PAPER, RERUN = "paper, printed", "paper's algorithm, rerun"

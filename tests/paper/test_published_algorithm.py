@@ -10,9 +10,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from skmix.paper import Settings, StudyData, published_pass, published_passes, published_run
+from skmix.paper import Settings, published_pass, published_passes, published_run
 from skmix.paper.methods import fit_batch
 from skmix.paper.published import REASONS, failure_reason
+from skmix.paper.records import StudyData
 from skmix.paper.variants import variant_of
 from skmix.theory import Parameters
 

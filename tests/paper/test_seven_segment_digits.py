@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmix.paper import LIT_SEGMENTS, bin_points, make_seven_segment_digits, sample_points, segment_layout
+from skmix.paper import make_seven_segment_digits
+from skmix.paper.digits import LIT_SEGMENTS, bin_points, sample_points, segment_layout
 
 Golden = Callable[[str], dict[str, Any]]
 

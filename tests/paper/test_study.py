@@ -10,23 +10,20 @@ import pytest
 from synthetic import make_run, same_runs
 
 from skmix.paper import (
-    VARIANTS,
-    Cell,
     Settings,
-    StudyData,
-    fingerprint,
     harness,
     make_data,
     make_study,
     run_one,
     run_study,
-    stored_runs,
     study,
     study_cells,
     study_results,
 )
 from skmix.paper.harness import Store
-from skmix.paper.study import run_beyond
+from skmix.paper.records import StudyData, fingerprint
+from skmix.paper.study import run_beyond, stored_runs
+from skmix.paper.variants import VARIANTS, Cell
 
 CELLS = [Cell("3D", 10, "robust", 7), Cell("3x1D", 10, "class-wise", 7), Cell("3D", 12, "published", 7)]
 

@@ -11,8 +11,9 @@ from matplotlib.patches import Ellipse, Rectangle
 from numpy.testing import assert_allclose, assert_array_equal
 from synthetic import make_run, synthetic_results
 
-from skmix.paper import LIT_SEGMENTS, run_illustration, sample_points
+from skmix.paper import run_illustration
 from skmix.paper.digit_plots import plot_digit_points, plot_digits, plot_segments
+from skmix.paper.digits import LIT_SEGMENTS, sample_points
 from skmix.paper.figures import (
     paper_figures,
     plot_accuracy_against_kernels,

@@ -243,6 +243,8 @@ def test_tails_and_shifts_are_described() -> None:
     assert "2 %" in background
     shifted = SharedKernelMixture(2, group_shift=7.0, random_state=0).fit(X, CODES)
     assert [name for name, _ in traits(describe(shifted))] == ["shifts"]
+    ((_, shifts),) = traits(describe(shifted), ("cells", "sample", "sample"))
+    assert shifts == "own means of each sample; the prior on shifts counts as 7 cells"
 
 
 def test_transformed_features_are_counted_and_named(model: SharedKernelClassifier) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -168,7 +169,7 @@ def evaluate(
     epilog=cli.examples(
         "skmix show flowers.skmix",
         "skmix show flowers.skmix --json",
-        "skmix show flowers.skmix --html flowers.html",
+        "skmix show study.skmix --html study.html",
     )
 )
 def show(
@@ -176,24 +177,35 @@ def show(
     html: options.Html = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show a model: features, classes, kernels, weights and settings.
+    """Show a model or a study of samples.
 
-    Each line of weights shows how much each class uses a kernel. --html writes
-    an interactive page of kernels, weights and projections.
+    Of a model: features, classes, kernels, settings, and how much each class
+    uses each kernel. Of a study: samples, cells, markers, scale, and the
+    proportions of the populations. --html writes an interactive page.
     """
     from skmix import report
     from skmix.cli import _tables as tables
+    from skmix.groups import Study
 
     tables.check_place(html, reading=[model])
     name = Path(model).name
     with cli.guarded(), watching() as watch:
-        fitted = tables.load_model(model)
-        described = report.describe(fitted)
+        found = tables.load_any(model)
+        if isinstance(found, Study):
+            with watch.steps("composing", None):
+                outcome, proportions = tables.composed(found)
+            described = {"kind": "Study", **outcome, "proportions": proportions.to_dict("records")}
+            in_words = partial(printing.print_study, outcome, proportions, name=name)
+            make_page = found.to_html
+        else:
+            described = report.describe(found)
+            in_words = partial(printing.print_model, described, name)
+            make_page = partial(report.model_page, found)
         if html is not None:
             with watch.steps("drawing", None):
-                page = report.model_page(fitted, title=name)
+                page = make_page(title=name)
             tables.write_bytes(html, page.encode())
-    printing.print_result(described, lambda: printing.print_model(described, name), html, as_json=as_json)
+    printing.print_result(described, in_words, html, as_json=as_json)
 
 
 @cli.app.command(epilog=cli.examples("skmix export flowers.skmix --onnx flowers.onnx"))

@@ -25,7 +25,7 @@ from . import decisions, densities, streams, tuning
 from ._settings import check_distribution, check_feature_sets, is_robust, prior_of_columns
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
-from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented
+from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
 from .rows import Training, computed, enter, score_rows, updating
 from .saving import savable
 
@@ -44,7 +44,7 @@ def _of_only_model(name: str, *, alone: bool = True) -> Any:
 
 
 @savable
-@documented
+@documented_model
 class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     """Classifier whose classes are Gaussian mixtures over the same kernels.
 

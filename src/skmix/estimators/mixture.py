@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -198,11 +198,18 @@ _FITTED = """
 """
 
 
-def documented(cls: Estimator) -> Estimator:
-    """Insert the common parameters and attributes into the docstring of an estimator."""
-    for name, text in (("parameters", _PARAMETERS), ("fitted", _FITTED)):
-        cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
-    return cls
+def documented(**texts: str) -> Callable[[Estimator], Estimator]:
+    """Return a decorator that inserts texts into the docstring of a class, at their names in braces."""
+
+    def insert(cls: Estimator) -> Estimator:
+        for name, text in texts.items():
+            cls.__doc__ = (cls.__doc__ or "").replace(f"{{{name}}}", text.strip())
+        return cls
+
+    return insert
+
+
+documented_model = documented(parameters=_PARAMETERS, fitted=_FITTED)
 
 
 class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimator):
@@ -534,7 +541,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
 
 
 @savable
-@documented
+@documented_model
 class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, DensityMixin, SharedKernelBase):
     """Gaussian mixtures, one per class, that share their kernels.
 

@@ -55,12 +55,12 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
-from ..io import Source, is_elsewhere, open_rows, prepare, source_of
+from ..io import Source, open_rows
 from ..io.encoding import ColumnError, decode_columns, feature_names
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
-from ..io.opening import encode_frame
+from ..io.opening import encode_frame, is_elsewhere, source_of
 from ..io.preparation import Columns, Preparation, transformer_of
-from ..io.sources import labels_in
+from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]

@@ -17,7 +17,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import structure_of
-from ..io import Record, pack, read_file, unpack, write_file
+from ..io.models import Record, pack, read_file, unpack, write_file
 from ..io.preparation import Columns, check_preparation
 from ._settings import check_covariance_type, check_covariances, check_feature_sets, check_tail
 from .fitted import (

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from ..engine.compute.blocks import is_missing
 from ..estimators import SharedKernelMixture
 from ..estimators.rows import computed, host_copy
-from ..io import Source, source_of
+from ..io import Source
 from ..io.fcs import FcsReader, write_fcs
+from ..io.opening import source_of
 from ..io.writing import check_writable, write_columns
 from .populations import Populations
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skmix.plots._common import (
+from skmix.plots.style import (
     CLASS_COLOURS,
-    INK,
     MEDIUM,
     ROWS_COLOUR,
     SMALL,
@@ -23,6 +22,8 @@ from skmix.plots._common import (
 
 from .digits import sample_points, segment_layout
 
+# Dark blue, for a single series.
+INK = "#1a3a5c"
 # Pixels between the images of a sheet.
 _GAP = 2
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.structures import Structure, structure_of
 from ..estimators.rows import enter, without_names
-from ._common import FloatArray
+from .style import FloatArray
 
 Feature = int | str
 

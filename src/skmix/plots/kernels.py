@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
 from ..io.labels import check_length
-from ._common import (
+from ._models import Feature, drawn_kernels, labels_of, rows_of
+from .style import (
     DASHES,
     LEGEND,
     MEDIUM,
@@ -29,7 +30,6 @@ from ._common import (
     panels_for,
     round_of,
 )
-from ._models import Feature, drawn_kernels, labels_of, rows_of
 
 Style = Literal["paper", "accessible"]
 

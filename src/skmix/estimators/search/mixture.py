@@ -28,7 +28,7 @@ from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
 from ..rows import enter, note_rows, sender, warn_caller
 from ..saving import savable
-from ._base import Search, codes_of, delegated, documented, make_folds
+from ._base import Search, codes_of, delegated, documented_search, make_folds
 from ._grid import Scorer, average, largest_stable, try_grid
 from ._trials import Params, Trial, Trials
 
@@ -49,7 +49,7 @@ _N_HALVINGS = 5
 
 
 @savable
-@documented
+@documented_search
 class SharedKernelMixtureCV(DensityMixin, Search):
     """SharedKernelMixture with the number of kernels and the covariance type chosen by a criterion.
 
