@@ -224,7 +224,7 @@ def prepared(make: type[Model] = SharedKernelMixture, **settings: Any) -> tuple[
     table |= {"city": np.array(["x", "y", "z"])[(kind + (b > 0)) % 3], "b": 20.0 * np.sinh(b)}
     X = pd.DataFrame(table, index=np.arange(600) + 7)
     y = kind > 1 if make is SharedKernelClassifier else None
-    model = make(3, covariance_type="full", random_state=0, **settings)
+    model = make(3, random_state=0, **{"covariance_type": "full", **settings})
     return model.fit(open_rows(X, transform=Arcsinh([150.0, 20.0])), y), X
 
 
@@ -268,8 +268,9 @@ def test_models_of_some_columns_keep_their_preparation(kept: list[Any], tmp_path
         assert_allclose(each.score_samples(X[left]), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_drawn_rows_are_columns_in_their_units() -> None:
-    model, X = prepared()
+@pytest.mark.parametrize("settings", [{}, {"tail": ("t", 5.0)}, {"covariance_type": "tied"}])
+def test_drawn_rows_are_columns_in_their_units(settings: dict[str, Any]) -> None:
+    model, X = prepared(**settings)
     drawn, _ = model.sample(20_000)
     assert list(drawn) == list(X)
     weights, means = model.weights_[:, 0], model.means_
@@ -277,8 +278,9 @@ def test_drawn_rows_are_columns_in_their_units() -> None:
     # Means of the features are shares of categories; five standard errors of the draws.
     assert_allclose(mean, weights @ means, atol=5 * 3.0 / np.sqrt(20_000))
     assert_allclose(mean[1:5], (weights @ means)[1:5], atol=5 * 0.5 / np.sqrt(20_000))
-    expected = log_density_of(model, features(drawn), list(range(6)))
-    assert_allclose(model.score_samples(drawn), expected, rtol=1e-6, atol=1e-6)
+    if not settings:
+        expected = log_density_of(model, features(drawn), list(range(6)))
+        assert_allclose(model.score_samples(drawn), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["frame", "file", "opened"])

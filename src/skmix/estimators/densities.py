@@ -202,7 +202,8 @@ def draw_rows(model: Any, codes: IntArray, random_state: np.random.RandomState) 
         drawn, kernels = density.draw(parameters_of(part), part.covariance_type_, codes, random_state)
         categories = [[features.index(each) for each in own] for own in encoded if own[0] in features]
         shifts = part.group_shifts_[codes, kernels] if has_shifts(part) else np.zeros((1, len(features)))
-        _draw_categories(part, drawn, kernels, shifts, categories, random_state)
+        if categories:
+            _draw_categories(part, drawn, kernels, shifts, categories, random_state)
         X[:, features] = drawn + shifts
     return X
 

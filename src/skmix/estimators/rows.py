@@ -396,12 +396,11 @@ def _is_numeric(frame: Any) -> bool:
 def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
     preparation = getattr(model, "preparation_", None) or {}
-    columns, scale = preparation.get("columns"), _scale_of_frames(model)
+    _scale_of_frames(model)  # refuses models that compensate
     frame = _known_columns(model, frame)
-    if columns is None:
-        rows = _validated(model, frame, fitting=False, least=1)
-        return rows if scale is None else scale.transform(rows)
-    rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
+    if preparation.get("columns") is None:
+        return Columns.of(model).to_scale(_validated(model, frame, fitting=False, least=1))
+    rows, _, notes = encode_frame(frame, preparation["columns"], preparation.get("missing", ()))
     for note in notes:
         warn_caller(f"{note}.")
     return _validated(without_names(model), Columns.of(model).to_scale(rows), fitting=False, least=1)

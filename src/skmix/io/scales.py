@@ -16,6 +16,8 @@ FloatArray = NDArray[np.float64]
 _FLOATS = [np.float64, np.float32]
 # How many numbers to transform at a time: intermediate results must stay in the processor's cache.
 _NUMBERS_AT_A_TIME = 1 << 15
+# Largest number that an inverse returns, as a share of the largest one: sums over rows must not overflow.
+_LARGEST = 1e-8
 # Steps of Halley's method, which converges cubically: the fourth step is below 1e-8 of the solution, for
 # values from 1e-18 to 1e12 times T and any W, M and A. The number is fixed, so that a row does not depend on
 # the others.
@@ -65,11 +67,13 @@ class ChannelTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n, M)
-            NaN where X is NaN; values beyond the range of X's precision become its largest numbers.
+            NaN where X is NaN. Values that X's precision cannot hold become its largest number by 1e-8, so
+            that sums over rows are finite.
         """
         with np.errstate(over="ignore"):
             found = self._apply(X, type(self)._backward)
-        return np.clip(found, np.finfo(found.dtype).min, np.finfo(found.dtype).max)
+        largest = _LARGEST * np.finfo(found.dtype).max
+        return np.clip(found, -largest, largest)
 
     def _apply(self, X: ArrayLike, function: Callable[[Any, FloatArray], FloatArray]) -> NDArray[Any]:
         """Return a function of values (n, M), computed piece by piece."""
