@@ -136,6 +136,8 @@ def test_scales_without_a_name_are_kept_with_their_parameters() -> None:
     given = Columns(dict.fromkeys("abc"), {"compensate": True, "transform": both})
     assert given.of_columns([1, 0])["transform"]["cofactor"] == [150.0, 5.0]
     assert given.of_columns([2, 0]) == {"compensate": True, "transform": "arcsinh:5"}
+    with pytest.raises(ValueError, match=r"given has -9.0 for column 'a', which stands for a missing value"):
+        Columns({"a": None}, {"transform": "none", "missing": ["-9"]}).encode(0, -9.0)
 
 
 def test_names_of_scales_are_read_whole() -> None:

@@ -337,7 +337,7 @@ def _derive(
     features = columns.features_of(chosen)
     derived = clone(model)
     # `clone` copies a RandomState, whose copies would all draw the same numbers.
-    derived.set_params(random_state=model.random_state)
+    derived.random_state = model.random_state
     if not isinstance(model.init, str):
         derived.set_params(init="auto")
     if isinstance(model.covariance_prior, tuple):

@@ -209,12 +209,15 @@ class Columns:
         """Return the preparation of some columns; None if their values are used as they are."""
         names = list(self.kinds)
         kinds = {names[column]: self.kinds[names[column]] for column in columns}
-        numbers = [name for name, kind in self.kinds.items() if kind is None]
-        kept = [numbers.index(name) for name, kind in kinds.items() if kind is None]
-        scale = scale_of(transformer_of(self.preparation["transform"]), kept) if kept else "none"
+        numbers = (name for name, kind in self.kinds.items() if kind is None)
+        position = {name: i for i, name in enumerate(numbers)}
+        kept = [position[name] for name, kind in kinds.items() if kind is None]
+        scale = self.preparation["transform"] if kept else "none"
+        if not isinstance(scale, str):
+            scale = scale_of(transformer_of(scale), kept)
         found = self.preparation | {"transform": scale}
         if "columns" in found:
             found["columns"] = kinds
-            if not found["missing"] and len(kept) == len(kinds):
-                del found["columns"], found["missing"]
+            if not found.get("missing") and len(kept) == len(kinds):
+                found = {name: found[name] for name in found if name not in ("columns", "missing")}
         return None if found == {"transform": "none"} else found
