@@ -1,11 +1,15 @@
-"""Every parameter and method of an estimator has its place in the reference, and says when to change it."""
+"""The reference: parameters and methods have their places, and defaults are those that are documented."""
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -86,3 +90,45 @@ def test_terms_that_pages_name_are_in_the_glossary() -> None:
     for page in DOCS.glob("**/*.md"):
         named = re.findall(r"\{term\}`(?:[^<`]*<)?([^<>`]+)>?`", page.read_text("utf-8"))
         assert set(named) <= terms, page.name
+
+
+# ---------------------------------------------------------------- defaults
+
+_LINE = re.compile(r"^\s*([a-zA-Z_]\w*(?:, \w+)*) : .*\bdefault=(.+)$", re.MULTILINE)
+
+
+def defaults(module: ModuleType) -> Iterator[tuple[str, Any, Any]]:
+    """Yield parameter, documented default and default of everything public in a module."""
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isclass(thing):
+            yield from _defaults(f"{name}", thing.__init__, thing.__doc__)
+            for method, function in inspect.getmembers(thing, inspect.isfunction):
+                if not method.startswith("_") and function.__module__.startswith("skmix"):
+                    yield from _defaults(f"{name}.{method}", function, function.__doc__)
+        elif callable(thing):
+            yield from _defaults(name, thing, thing.__doc__)
+
+
+def _defaults(where: str, function: Any, text: str | None) -> Iterator[tuple[str, Any, Any]]:
+    parameters = inspect.signature(function).parameters
+    for names, written in _LINE.findall(text or ""):
+        try:
+            told = ast.literal_eval(written)
+        except (SyntaxError, ValueError):
+            continue  # in words
+        several = names.split(", ")
+        # Several parameters have a default each, or one for all.
+        each = told if isinstance(told, tuple) and len(told) == len(several) > 1 else [told] * len(several)
+        for name, value in zip(several, each, strict=True):
+            if name in parameters:
+                yield f"{where}({name})", value, parameters[name].default
+
+
+@pytest.mark.parametrize(
+    ("room", "at_least"), [("datasets", 2), ("features", 5), ("io", 9), ("plots", 20), ("report", 3)]
+)
+def test_defaults_are_as_documented(room: str, at_least: int) -> None:
+    found = list(defaults(importlib.import_module(f"skmix.{room}")))
+    assert len(found) >= at_least
+    assert [each for each in found if each[1] != each[2]] == []
