@@ -59,18 +59,6 @@ def test_confusion_matrices_are_in_the_order_of_the_digits() -> None:
     assert confusion["4D"][0, 8] == 88
 
 
-def test_printed_rankings_are_those_of_the_printed_values() -> None:
-    """Tables 2 and 4 were typed apart from tables 1 and 3: a wrong digit in either shows."""
-    values = published_values()
-    for table, rankings in (
-        (values.all_runs, values.ranking_all_runs),
-        (values.ok_runs, values.ranking_ok_runs),
-    ):
-        for metric, order in rankings.items():
-            ranked = [table[metric, name] for name in order]
-            assert ranked == sorted(ranked, reverse=True), metric
-
-
 def test_no_printed_number_has_changed() -> None:
     """Most numbers follow from no others, so that a misprint would show nowhere."""
     folder = resources.files("skmix.paper") / "printed"
