@@ -204,12 +204,13 @@ def robust(results: Any) -> None:
             )
             if name == "gaussian":
                 assert far["means"] > 10.0 * clean["means"]
+            elif name == "t" and len(case["runs"]) == 1:
+                # A single small run varies more.
+                assert far["means"] < 1.2 * clean["means"]
             elif "background" in name or case["start"] == "near":
                 assert far["accuracy"] > clean["accuracy"] - 0.01
                 errors = ("means", "weights", "shapes") if "background" in name else ("means",)
-                # A single small run of t kernels varies more.
-                most = 1.2 if name == "t" and len(case["runs"]) == 1 else 1.05
-                assert all(far[key] < most * clean[key] for key in errors)
+                assert all(far[key] < 1.05 * clean[key] for key in errors)
 
 
 SHOWN = {
