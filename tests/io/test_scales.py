@@ -7,13 +7,11 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from documented import assert_defaults
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skmix import features
 from skmix.features import Arcsinh, Logicle
 from skmix.io.preparation import Columns, parse_scale, scale_of, transformer_of
 
@@ -189,7 +187,3 @@ def test_limits_of_logicle_settings_are_accepted() -> None:
 @parametrize_with_checks([Arcsinh(), Logicle()])
 def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
     check(estimator)
-
-
-def test_defaults_are_as_documented() -> None:
-    assert_defaults(features, 5)

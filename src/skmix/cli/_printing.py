@@ -252,7 +252,7 @@ def print_model(described: dict[str, Any], name: str) -> None:
 
 def _print_weights(part: dict[str, Any], labels: list[str]) -> None:
     """Print how much each class uses each kernel: the kernels with most rows, and the classes that fit."""
-    from skmix.plots._models import short_name
+    from skmix.plots.style import short_name
 
     weights, shares = part["weights"], part["shares"]
     terminal = console()
@@ -323,7 +323,7 @@ def print_study(
 
 def _print_proportions(samples: Sequence[dict[str, Any]], proportions: Any, rest: str) -> None:
     """Print the proportions in the first samples and populations in percent; an option has the `rest`."""
-    from skmix.plots._models import short_name
+    from skmix.plots.style import short_name
 
     part = "population" if "population" in proportions else "kernel"
     shares = 100.0 * proportions["proportion"].to_numpy().reshape(len(samples), -1)

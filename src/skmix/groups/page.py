@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..estimators.rows import without_names
-from ..plots._models import DrawnKernels, drawn_kernels, short_name
-from ..plots.style import CLASS_COLOURS, FloatArray
-from ..report.description import describe, traits
+from ..plots._models import DrawnKernels, drawn_kernels
+from ..plots.style import CLASS_COLOURS, FloatArray, short_name
+from ..report import describe
+from ..report.description import traits
 from ..report.model_page import chosen_rows, mixture_values, offered_planes, row_values
 from ..report.rendering import decimals, in_words, number_text, render_page, significant
 from .judging import FEWEST_SAMPLES

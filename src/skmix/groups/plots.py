@@ -6,8 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from ..plots._models import short_name
-from ..plots.style import CLASS_COLOURS, LEGEND, SMALL, Axes, Figure, colour_of, finish, panels_for
+from ..plots.style import (
+    CLASS_COLOURS,
+    LEGEND,
+    SMALL,
+    Axes,
+    Figure,
+    colour_of,
+    finish,
+    panels_for,
+    short_name,
+)
 from .populations import Populations
 
 # Most proportions of a picture in which numbers are legible.

@@ -181,12 +181,6 @@ def labels_of(model: Any, X: Any, y: Any) -> np.ndarray:
     return np.asarray(enter(model, X, y).labels()).ravel()
 
 
-def short_name(name: Any, noun: str = "kernel") -> str:
-    """Return the short name of a kernel, such as k0, of a population, such as 0, or of the background."""
-    # A bare number would be read as a weight, a class or a population.
-    return f"k{name}" if noun == "kernel" and name != "background" else str(name)
-
-
 def numbered(column: int) -> str:
     """Return the name of a feature that has none."""
     return f"feature {column}"

@@ -33,6 +33,7 @@ __all__ = [
     "finish",
     "new_figure",
     "panels_for",
+    "short_name",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -62,6 +63,12 @@ def colour_of(number: int) -> str:
 def round_of(number: int) -> int:
     """Return how many times the palette has been cycled, which chooses the dashes."""
     return int(number) // len(CLASS_COLOURS) % len(DASHES)
+
+
+def short_name(name: Any, noun: str = "kernel") -> str:
+    """Return the short name of a kernel, such as k0, of a population, such as 0, or of the background."""
+    # A bare number would be read as a weight, a class or a population.
+    return f"k{name}" if noun == "kernel" and name != "background" else str(name)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..engine.model import IntArray
 from ..io.labels import check_length
-from ..plots._models import DrawnKernels, chosen_model, kernel_sets, labels_of, rows_of, short_name
+from ..plots._models import DrawnKernels, chosen_model, kernel_sets, labels_of, rows_of
 from ..plots.kernels import STEPS
-from ..plots.style import CLASS_COLOURS, FloatArray
+from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from .description import describe, serving, traits
 from .rendering import (
     decimals,
