@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from skmix import SharedKernelMixture, Study, open_rows
 from skmix.features import Arcsinh
 from skmix.groups import merge_kernels
-from skmix.io import source_of
+from skmix.io.opening import source_of
 
 pd = pytest.importorskip("pandas")
 flowio = pytest.importorskip("flowio")

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skmix import SharedKernelMixture, Study, compose, load, open_rows
 from skmix._errors import ArgumentError
 from skmix.groups import merge_kernels, reading, study
-from skmix.io import Record
+from skmix.io.models import Record
 
 CENTRES = np.array([[0.0, 0.0, 0.0], [12.0, 0.0, 3.0], [0.0, 12.0, -3.0]])
 NAMES = ["CD3", "CD4", "CD8"]

@@ -101,6 +101,9 @@ def test_many_blocks_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_array_equal(read("a,b\n" + lines).X, np.outer(np.arange(100), [1, 2]))
     rows = read("a,b\n" + lines + 'true,NA\n"\n 5",1e3\n')
     assert_array_equal(rows.X[-2:], [[1.0, nan], [5.0, 1000.0]])
+    for n in range(60, 100):  # for one of them, a block ends with the quoted line break
+        text = f'a,b\n1,{"2":0>{n}}\n3,"4\n"\n' + "5,6\n" * 50
+        assert_array_equal(read(text).X, [[1, 2], [3, 4], *[[5, 6]] * 50])
     # Blank lines count as lines: the value is where an editor shows it.
     with pytest.raises(ColumnError, match="column 'b' holds numbers and text, such as 'oh' on line 202"):
         read("a,b\n" + lines + "1,oh\n")

@@ -19,13 +19,13 @@ from skmix.cli._progress import Watch
 from skmix.engine.compute.blocks import is_missing
 from skmix.estimators.rows import PreparedRows, read_into_memory, with_features_of
 from skmix.groups import Study, load
-from skmix.io import ColumnError, Source, open_rows, replacing, writable_folder, write_columns
+from skmix.io import ColumnError, Source, open_rows, write_columns
 from skmix.io.encoding import Kind, listed, without_constants
 from skmix.io.labels import as_classes, as_integers, check_classes, code_labels, number_labels, typed
 from skmix.io.preparation import scale_in_words
 from skmix.io.remarks import column_remarks
 from skmix.io.tables import NoRowsError, TableReader, format_of, named_columns, plain_values
-from skmix.io.writing import check_writable, is_device
+from skmix.io.writing import check_writable, is_device, replacing, writable_folder
 from skmix.report._predictions import target_of
 
 Labelled = tuple[Any, NDArray[Any] | None, NDArray[np.float64] | None]
@@ -316,6 +316,15 @@ def load_model(path: str) -> Any:
     """Return the model in a file; of a study, the mixture inside."""
     found = load_any(path)
     return found.model if isinstance(found, Study) else found
+
+
+def composed(study: Study) -> tuple[dict[str, Any], Any]:
+    """Return the description of a study, and its table of proportions with names or numbers alone."""
+    proportions = study.proportions
+    part = "kernel" if study.populations is None else "population"
+    if any(isinstance(each, str) for each in proportions[part]):
+        proportions[part] = proportions[part].astype(str)
+    return study.describe(), proportions
 
 
 def check_place(

@@ -33,6 +33,7 @@ from sklearn.utils.validation import (
 )
 
 from .. import _version
+from ..engine.compute import need
 from ..engine.compute.arrays import (
     Array,
     has_gaps,
@@ -54,12 +55,12 @@ from ..engine.sources import RowSource, open_source
 from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
-from ..io import Source, is_elsewhere, open_rows, prepare, source_of
-from ..io.encoding import ColumnError, are_numbers, feature_names
+from ..io import Source, open_rows
+from ..io.encoding import ColumnError, decode_columns, feature_names
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, refuse_missing, typed
-from ..io.opening import encode_frame
-from ..io.preparation import Preparation, transformer_of
-from ..io.sources import labels_in
+from ..io.opening import encode_frame, is_elsewhere, source_of
+from ..io.preparation import Columns, Preparation, transformer_of
+from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
 
 _FLOATS = [np.dtype(np.float64), np.dtype(np.float32)]
@@ -180,6 +181,13 @@ class Rows(ABC):
         With `fitting`, require at least `least` rows and note the features in the estimator. With `on_cpu`,
         return a NumPy array.
         """
+
+    def unscaled(self) -> Rows | None:
+        """Return the rows without the scale that the model applies to them, and with an estimator without it.
+
+        None for rows that count as prepared, as all do for a model without a preparation.
+        """
+        return None
 
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator; read files whole."""
@@ -378,6 +386,10 @@ class InFrame(InMemory):
 
     is_raw: ClassVar[bool] = True
 
+    def unscaled(self) -> Rows | None:
+        model = self.estimator
+        return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
+
     def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
     ) -> tuple[Array, Preparation | None]:
@@ -404,19 +416,16 @@ def _is_numeric(frame: Any) -> bool:
 def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
     preparation = getattr(model, "preparation_", None) or {}
-    columns, scale = preparation.get("columns"), _scale_of_frames(model)
+    _scale_of_frames(model)  # refuses models that compensate
     frame = _known_columns(model, frame)
+    columns = preparation.get("columns")
     if columns is None and _is_numeric(frame):
-        rows = _validated(model, frame, fitting=False, least=1)
-        return rows if scale is None else scale.transform(rows)
+        return Columns.of(model).to_scale(_validated(model, frame, fitting=False, least=1))
     columns = columns or dict.fromkeys(map(str, _names_of(frame)))
     rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
     for note in notes:
         warn_caller(f"{note}.")
-    if scale is not None:
-        numeric = are_numbers(columns)
-        rows[:, numeric] = scale.transform(rows[:, numeric])
-    return _validated(without_names(model), rows, fitting=False, least=1)
+    return _validated(without_names(model), Columns.of(model).to_scale(rows), fitting=False, least=1)
 
 
 def _known_columns(model: Any, frame: Any) -> Any:
@@ -457,6 +466,23 @@ def _scale_of_frames(model: Any) -> Any:
             "transform X as for the fit, and give open_rows(X, compensate=False, transform=None)."
         )
     return transformer_of(preparation["transform"])
+
+
+def _without_scale(estimator: Any) -> Any:
+    """Return a copy of the estimator that encodes columns, but does not change numbers."""
+    plain = copy(estimator)
+    plain.preparation_ = estimator.preparation_ | {"transform": "none"}
+    return plain
+
+
+def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
+    """Return encoded rows (n, M), with numbers in the units of the user, as a data frame of the columns.
+
+    It has the index of the rows `given` by the user, if these are a pandas data frame.
+    """
+    index = getattr(given, "index", None) if is_frame(given) else None
+    pandas = need("pandas", "tables", "Rows of a model that prepares columns need")
+    return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
 
 
 def without_names(estimator: Any) -> Any:
@@ -617,6 +643,14 @@ class InBlocks(Rows):
         _warn_of_remarks(source)
         return Prepared(self.estimator, X, y, weights, self.name)
 
+    def unscaled(self) -> Rows | None:
+        source = with_features_of(self.estimator, self.X)
+        if source.preparation is None:
+            return None
+        return replace(
+            self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
+        )
+
     def gathered(self) -> FloatArray:
         return replace(self, X=self.X.unlabelled()).in_memory().gathered()
 
@@ -755,6 +789,14 @@ class OnCluster(Rows):
         row = np.zeros((1, model.n_features_in_))
         example = score(row) if y is None else score(row, model.classes_[:1])
         return map_rows(X, score, example.shape[1] if example.ndim == 2 else None, example.dtype, y)
+
+    def unscaled(self) -> Rows | None:
+        if is_frame(self.X) and hasattr(self.estimator, "preparation_"):
+            raise ValueError(
+                "The model prepares the columns of data frames, which Dask collections do not support here: "
+                "give X.compute()."
+            )
+        return None
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(

@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike
 
 from ..engine.compute.blocks import is_missing
 from ..estimators import SharedKernelMixture
-from ..estimators.rows import computed, host_copy
-from ..io import Source, source_of
+from ..estimators.rows import computed
+from ..io import Source, write_columns
 from ..io.fcs import FcsReader, write_fcs
-from ..io.writing import check_writable, write_columns
-from .populations import Populations
+from ..io.opening import source_of
+from ..io.writing import check_writable
+from .populations import Populations, checked_mixture
 
 
 def write_labels(
@@ -95,7 +96,7 @@ def _by_sample(predict: Any, model: Any, X: Any) -> np.ndarray:
 
     Cells whose sample is unknown, or not in the fit, are predicted with averages over the samples.
     """
-    classes = host_copy(model).classes_
+    classes = checked_mixture(model).classes_
     samples = X.row_labels() if isinstance(X, Source) and X.has_labels else np.empty(0)
     # Missing values such as pandas.NA may be neither hashable nor equal to themselves.
     known, names = ~is_missing(samples), set(classes.tolist())
@@ -121,7 +122,7 @@ def _into_anndata(
     found, posteriors = _predicted(model, X, populations, probabilities)
     if len(found) != adata.n_obs:
         raise ValueError(f"There are {len(found)} cells, but the AnnData has {adata.n_obs} observations.")
-    fitted = host_copy(model)
+    fitted = checked_mixture(model)
     names = [str(each) for each in _names(fitted, populations)]
     # The background has the number -1 and the last name.
     adata.obs[name] = pd.Categorical.from_codes(found % len(names), names)

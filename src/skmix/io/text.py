@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,11 @@ class TextFile:
         self._n_blank = next((i for i, record in enumerate(records) if record), 0)
         self._has_rows = not self._is_whole or len(full) > notation.header
         # Arrow does not recognise a quotation mark after a blank.
-        blanks_before_quotes = re.search(re.escape(self._separator) + ' +"', head)
-        self._is_odd = self._separator == " " or blanks_before_quotes is not None
-        self._is_quoted = '"' in head
+        has_blanks = '"' in head and re.search(re.escape(self._separator) + ' +"', head) is not None
+        self._is_odd = self._separator == " " or has_blanks
+        first, *rest = re.split("[\r\n]", head.lstrip("\r\n"), maxsplit=1)
+        self._n_quotes = first.count('"')
+        self._is_quoted = self._is_odd or '"' in "".join(rest)
         self.names = [name.strip() for name in full[0]] if full else []
         if not notation.header:
             self.names = [f"column_{i}" for i in range(1, len(self.names) + 1)]
@@ -113,8 +116,12 @@ class TextFile:
             null_values=list(self.notation.number_words),
             decimal_point=self.notation.decimal,
         )
-        with self._bytes() as content:
-            return pacsv.read_csv(self._plain() if self._is_odd else content, read, parse, convert)
+        with self._bytes() as file:
+            content = _Counted(self._plain() if self._is_odd else file)
+            table = pacsv.read_csv(content, read, parse, convert)
+        # Arrow may lose rows where a block ends in a quoted line break that it was not told of.
+        is_complete = is_quoted or content.n_quotes == self._n_quotes
+        return table if is_complete else self._parsed(True, numbers)
 
     def _plain(self) -> io.BytesIO:
         """Rewrite the rows for Arrow, with single separators, and quotes where they are needed."""
@@ -159,6 +166,7 @@ class TextFile:
         # Python refuses longer values by default.
         csv.field_size_limit(1 << 30)
 
+        @cache
         def records(separator: str) -> list[list[str]]:
             lines = _records(io.StringIO(head, newline=""), separator)
             found = list(itertools.islice(lines, _HEAD_RECORDS))
@@ -176,6 +184,22 @@ class TextFile:
         default = ";" if notation.decimal == "," else ","
         separator = notation.sep or max(candidates, key=fitness, default=default)
         return separator, records(separator)
+
+
+class _Counted:
+    """A binary file that counts the quotation marks in what was read."""
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.n_quotes = 0
+
+    def read(self, n_bytes: int) -> bytes:
+        """Read at most `n_bytes` bytes."""
+        content: bytes = self._file.read(n_bytes)
+        self.n_quotes += content.count(b'"')
+        return content
 
 
 def _records(lines: Iterable[str], separator: str) -> Any:

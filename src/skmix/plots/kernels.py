@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from ._common import (
+from ._models import Feature, drawn_kernels, labels_of, rows_of
+from .style import (
     DASHES,
     LEGEND,
     MEDIUM,
@@ -28,7 +29,6 @@ from ._common import (
     panels_for,
     round_of,
 )
-from ._models import Feature, drawn_kernels, labels_of, rows_of
 
 Style = Literal["paper", "accessible"]
 

@@ -11,9 +11,9 @@ from scipy.stats import entropy
 from sklearn.utils.validation import check_is_fitted
 
 from ..engine.model import IntArray
-from ..plots._common import CLASS_COLOURS, FloatArray
-from ..plots._models import DrawnKernels, chosen_model, kernel_sets, labels_of, rows_of, short_name
+from ..plots._models import DrawnKernels, chosen_model, kernel_sets, labels_of, rows_of
 from ..plots.kernels import STEPS
+from ..plots.style import CLASS_COLOURS, FloatArray, short_name
 from .description import describe, serving, traits
 from .rendering import (
     decimals,

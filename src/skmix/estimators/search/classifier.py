@@ -23,7 +23,7 @@ from ..classifier import SharedKernelClassifier, accuracy_of
 from ..decisions import with_outliers
 from ..rows import enter, sender
 from ..saving import savable
-from ._base import Search, delegated, documented, make_folds
+from ._base import Search, delegated, documented_search, make_folds
 from ._features import FeatureMap, filler
 from ._selection import Selection, mapped
 from ._trials import Params, Trial, Trials
@@ -33,7 +33,7 @@ QUICK_FITS: Params = {"max_iter": 100, "tol": 1e-2}
 
 
 @savable
-@documented
+@documented_search
 class SharedKernelClassifierCV(ClassifierMixin, Search):
     """SharedKernelClassifier with settings chosen by cross-validation.
 
