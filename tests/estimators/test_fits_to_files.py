@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -85,32 +84,22 @@ def test_labels_may_come_with_the_rows() -> None:
         there.fit(open_rows(X, label=np.full(500, None), chunk_rows=99))
 
 
-def test_all_methods_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
+def test_scores_and_first_batches_take_files_and_what_they_were_opened_with(rows) -> None:  # type: ignore[no-untyped-def]
     there_rows, y, weights, columns = rows
-    opened = open_rows(there_rows, label=y, weight=weights)
-    for kind in (SharedKernelMixture, SharedKernelClassifier):
-        model = kind(**SETTINGS).fit(there_rows, y, sample_weight=weights)
-        here = kind(**SETTINGS).fit(columns, NAMES, sample_weight=WEIGHTS)
-        doors = (here, (columns, NAMES, WEIGHTS)), (model, (there_rows, y, weights)), (model, (opened,))
-        found = []
-        for one, given in doors:
-            classes = one.classes_ if kind is SharedKernelClassifier else None
-            weighing = {"sample_weight": given[2]} if len(given) > 1 else {}
-            answers = [
-                *(one.score(*given), one.bic(*given), one.aic(*given)),
-                deepcopy(one).partial_fit(*given[:2], **weighing).means_,
-                clone(one).partial_fit(*given[:2], classes=classes, **weighing).means_,
-                deepcopy(one).add_class(given[0], "yew", **weighing).weights_,
-            ]
-            if kind is SharedKernelMixture:
-                answers += [one.score_samples(*given[:2])]
-            else:
-                tuned = deepcopy(one).tune(*given[:2], **weighing, random_state=0, max_iter=3)
-                answers += [deepcopy(one).calibrate(*given).temperature_, tuned.means_]
-            found.append(answers)
-        for answers in found[1:]:
-            for mine, theirs in zip(found[0], answers, strict=True):
-                np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-9)
+    arrays, opened = (columns, NAMES, WEIGHTS), (open_rows(there_rows, label=y, weight=weights),)
+    for kind, others in ((SharedKernelMixture, ()), (SharedKernelClassifier, ("calibrate",))):
+        here, there = kind(**SETTINGS).fit(*arrays), kind(**SETTINGS).fit(*opened)
+        first = {"classes": np.unique(NAMES)}
+        begun = clone(here).partial_fit(*arrays[:2], **first, sample_weight=WEIGHTS)
+        for given in (opened, (there_rows, y, weights)):
+            for method in ("score", "bic", "aic", *others):
+                mine, theirs = getattr(here, method)(*arrays), getattr(there, method)(*given)
+                if method == "calibrate":
+                    mine, theirs = mine.temperature_, theirs.temperature_
+                assert theirs == pytest.approx(mine, rel=1e-7), method
+            weighing = first if given is opened else {**first, "sample_weight": weights}
+            streamed = clone(there).partial_fit(*given[:2], **weighing)
+            np.testing.assert_allclose(streamed.means_, begun.means_, rtol=1e-6, atol=1e-9)
     # BIC and AIC count a row of weight 2 as two rows.
     mixture, twice = SharedKernelMixture(**SETTINGS).fit(X, NAMES), np.repeat(np.arange(500), 2)
     for measure in (mixture.score, mixture.bic, mixture.aic):

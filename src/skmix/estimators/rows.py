@@ -33,6 +33,7 @@ from sklearn.utils.validation import (
 )
 
 from .. import _version
+from .._errors import ArgumentWarning
 from ..engine.compute import need
 from ..engine.compute.arrays import (
     Array,
@@ -123,7 +124,6 @@ def score_rows(
     function: Callable[..., Any],
     y: Any = None,
     *,
-    own_labels: bool = False,
     on_cpu: bool = False,
     name: str = "y",
 ) -> Any:
@@ -131,13 +131,11 @@ def score_rows(
 
     Files are read in blocks; for a Dask collection, the result is a lazy Dask array. `function`, which must
     be defined at the top of a module, takes the estimator with NumPy arrays, validated rows (n, M) and, if
-    labels are given, class codes (n,); it returns an array (n, …). With `on_cpu`, it needs NumPy rows. With
-    `own_labels`, the labels that rows were opened with are given.
+    labels are given, class codes (n,); it returns an array (n, …). With `on_cpu`, it needs NumPy rows.
     """
     if not hasattr(estimator, "class_prior_"):
         check_is_fitted(estimator)
-    given = enter(estimator, X, y, name=name)
-    return (given.with_own_labels() if own_labels else given).scores(function, on_cpu=on_cpu)
+    return enter(estimator, X, y, name=name).scores(function, on_cpu=on_cpu)
 
 
 def is_frame(X: Any) -> bool:
@@ -191,7 +189,7 @@ class Rows(ABC):
 
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator; read files whole."""
-        return np.asarray(self.values(on_cpu=True), dtype=np.float64)
+        return np.asarray(self.in_memory().values(on_cpu=True), dtype=np.float64)
 
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         """Return the label (n,) of each row, in memory; with `unlabelled`, some may be missing."""
@@ -423,8 +421,7 @@ def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
         return Columns.of(model).to_scale(_validated(model, frame, fitting=False, least=1))
     columns = columns or dict.fromkeys(map(str, _names_of(frame)))
     rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
-    for note in notes:
-        warn_caller(f"{note}.")
+    _warn_of(notes)
     return _validated(without_names(model), Columns.of(model).to_scale(rows), fitting=False, least=1)
 
 
@@ -625,7 +622,7 @@ class InBlocks(Rows):
                     out = np.empty((source.n_rows, *found.shape[1:]), dtype=found.dtype)
                 out[start:stop] = found
                 start = stop
-        _warn_of_remarks(source)
+        _warn_of(source.remarks())
         return out
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
@@ -640,7 +637,7 @@ class InBlocks(Rows):
         if hasattr(self.estimator, "n_features_in_"):
             source = with_features_of(self.estimator, source)
         X, y, weights = read_into_memory(source)
-        _warn_of_remarks(source)
+        _warn_of(source.remarks())
         return Prepared(self.estimator, X, y, weights, self.name)
 
     def unscaled(self) -> Rows | None:
@@ -650,9 +647,6 @@ class InBlocks(Rows):
         return replace(
             self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
         )
-
-    def gathered(self) -> FloatArray:
-        return replace(self, X=self.X.unlabelled()).in_memory().gathered()
 
     def labels(self, n_rows: int, *, unlabelled: bool = False) -> np.ndarray:
         labels = None
@@ -682,8 +676,8 @@ def with_features_of(model: Any, source: Source) -> Source:
     return source
 
 
-def _warn_of_remarks(source: Source) -> None:
-    for note in source.remarks():
+def _warn_of(notes: list[ArgumentWarning]) -> None:
+    for note in notes:
         warn_caller(f"{note}.")
 
 
