@@ -85,11 +85,9 @@ def sample(
 ) -> None:
     """Draw rows from a model.
 
-    The table has the columns of the fit, with the label last. Categories are
-    the likeliest ones.
+    The table has the columns of the fit, in their units, with the label last.
     """
     from skmix.cli import _tables as tables
-    from skmix.io.encoding import decode_columns
     from skmix.report._predictions import target_of
 
     tables.check_place(out, reading=[model], table=True, as_json=as_json)
@@ -104,9 +102,9 @@ def sample(
             fitted.set_params(random_state=seed)
         classes: Any = getattr(fitted, "classes_", ())
         drawn, labels = fitted.sample(number)
-        names = getattr(fitted, "feature_names_in_", [f"x{i}" for i in range(1, drawn.shape[1] + 1)])
-        kinds = tables.columns_of(fitted) or dict.fromkeys(names)
-        columns: dict[str, Any] = decode_columns(drawn, kinds)
+        names = [*tables.columns_of(fitted)] or [f"x{i}" for i in range(1, drawn.shape[1] + 1)]
+        values = [drawn[name].to_numpy() for name in drawn] if hasattr(drawn, "columns") else drawn.T
+        columns: dict[str, Any] = dict(zip(names, values, strict=True))
         if len(classes) > 1:
             columns[target_of(fitted) or "label"] = labels
         tables.write_table(out, columns)

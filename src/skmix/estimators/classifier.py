@@ -20,8 +20,9 @@ from ..engine.compute.arrays import Array, namespace, on_host, safe_log
 from ..engine.compute.blocks import Block
 from ..engine.density import log_normalise, log_sum
 from ..engine.model import FloatArray
+from ..io.preparation import Columns
 from . import decisions, densities, streams, tuning
-from ._settings import check_distribution, feature_sets_of, is_robust, prior_of_columns
+from ._settings import check_distribution, check_feature_sets, is_robust, prior_of_columns
 from .exporting import whitened_kernels
 from .fitted import FitRecord, Fitted, FittedClassifier
 from .mixture import Part, SharedKernelBase, SharedKernelMixture, documented_model
@@ -195,7 +196,7 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
     def _parts_to_fit(self, n_features: int, *, stream: bool = False) -> list[Part]:
         sets = [list(range(n_features))]
         if self.feature_sets is not None:
-            sets = feature_sets_of(self, n_features)
+            sets = check_feature_sets(self.feature_sets, Columns.of(self, n_features))
         last = getattr(self, "feature_sets_", None)
         if stream and last not in (None, sets):
             raise ValueError(f"feature_sets is now {sets}, but the model has {last}: use fit.")
@@ -414,7 +415,11 @@ class SharedKernelClassifier(ClassifierMixin, SharedKernelBase):
         return score_rows(self, X, _predictions)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers."""
+        """Return log p(x) under the class priors, shape (n,), of rows X (n, M); it is low for outliers.
+
+        It is the density of the features: numbers on the scale of the model, not in the units of a file, and
+        categories as 0/1 features; see `preparation_`.
+        """
         return score_rows(self, X, densities.log_density)
 
     def score(

@@ -33,6 +33,7 @@ from sklearn.utils.validation import (
 )
 
 from .. import _version
+from ..engine.compute import need
 from ..engine.compute.arrays import (
     Array,
     has_gaps,
@@ -55,10 +56,10 @@ from ..engine.sources.blocks import BlockRows, summarise_blocks
 from ..engine.sources.streamed import PIECE_BYTES, StreamedRows
 from ..engine.sources.summary import Summary
 from ..io import Source, open_rows
-from ..io.encoding import ColumnError, are_numbers, feature_names
+from ..io.encoding import ColumnError, decode_columns, feature_names
 from ..io.labels import classes_of, code_labels, is_column, number_labels, read_labels, typed
 from ..io.opening import encode_frame, is_elsewhere, source_of
-from ..io.preparation import Preparation, transformer_of
+from ..io.preparation import Columns, Preparation, transformer_of
 from ..io.sources import labels_in, prepare
 from ._settings import is_robust, is_robust_fit
 
@@ -169,6 +170,13 @@ class Rows(ABC):
         With `fitting`, require at least `least` rows and note the features in the estimator. With `on_cpu`,
         return a NumPy array.
         """
+
+    def unscaled(self) -> Rows | None:
+        """Return the rows without the scale that the model applies to them, and with an estimator without it.
+
+        None for rows that count as prepared, as all do for a model without a preparation.
+        """
+        return None
 
     def gathered(self) -> FloatArray:
         """Return rows (n, M) of float64 with the features of the fitted estimator; read files whole."""
@@ -358,6 +366,10 @@ class InFrame(InMemory):
 
     is_raw: ClassVar[bool] = True
 
+    def unscaled(self) -> Rows | None:
+        model = self.estimator
+        return replace(self, estimator=_without_scale(model)) if hasattr(model, "preparation_") else None
+
     def _check(
         self, *, fitting: bool = False, least: int = 1, on_cpu: bool = False
     ) -> tuple[Array, Preparation | None]:
@@ -384,18 +396,14 @@ def _is_numeric(frame: Any) -> bool:
 def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     """Return the features (n, M) of a data frame, encoded and transformed as in the fit of a model."""
     preparation = getattr(model, "preparation_", None) or {}
-    columns, scale = preparation.get("columns"), _scale_of_frames(model)
+    _scale_of_frames(model)  # refuses models that compensate
     frame = _known_columns(model, frame)
-    if columns is None:
-        rows = _validated(model, frame, fitting=False, least=1)
-        return rows if scale is None else scale.transform(rows)
-    rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
+    if preparation.get("columns") is None:
+        return Columns.of(model).to_scale(_validated(model, frame, fitting=False, least=1))
+    rows, _, notes = encode_frame(frame, preparation["columns"], preparation.get("missing", ()))
     for note in notes:
         warn_caller(f"{note}.")
-    if scale is not None:
-        numeric = are_numbers(columns)
-        rows[:, numeric] = scale.transform(rows[:, numeric])
-    return _validated(without_names(model), rows, fitting=False, least=1)
+    return _validated(without_names(model), Columns.of(model).to_scale(rows), fitting=False, least=1)
 
 
 def _known_columns(model: Any, frame: Any) -> Any:
@@ -430,6 +438,23 @@ def _scale_of_frames(model: Any) -> Any:
             "transform X as for the fit, and give open_rows(X, compensate=False, transform=None)."
         )
     return transformer_of(preparation["transform"])
+
+
+def _without_scale(estimator: Any) -> Any:
+    """Return a copy of the estimator that encodes columns, but does not change numbers."""
+    plain = copy(estimator)
+    plain.preparation_ = estimator.preparation_ | {"transform": "none"}
+    return plain
+
+
+def in_columns(model: Any, X: FloatArray, given: Any = None) -> Any:
+    """Return encoded rows (n, M), with numbers in the units of the user, as a data frame of the columns.
+
+    It has the index of the rows `given` by the user, if these are a pandas data frame.
+    """
+    index = getattr(given, "index", None) if is_frame(given) else None
+    pandas = need("pandas", "tables", "Rows of a model that prepares columns need")
+    return pandas.DataFrame(decode_columns(X, Columns.of(model).kinds), index=index)
 
 
 def without_names(estimator: Any) -> Any:
@@ -579,6 +604,14 @@ class InBlocks(Rows):
             "array."
         )
 
+    def unscaled(self) -> Rows | None:
+        source = with_features_of(self.estimator, self.X)
+        if source.preparation is None:
+            return None
+        return replace(
+            self, estimator=_without_scale(self.estimator), X=replace(source, transform=None, cached={})
+        )
+
     def gathered(self) -> FloatArray:
         with closing(with_features_of(self.estimator, self.X).unlabelled().blocks()) as blocks:
             return np.concatenate([block.X for block in blocks]).astype(np.float64, copy=False)
@@ -713,6 +746,14 @@ class OnCluster(Rows):
         row = np.zeros((1, model.n_features_in_))
         example = score(row) if y is None else score(row, model.classes_[:1])
         return map_rows(X, score, example.shape[1] if example.ndim == 2 else None, example.dtype, y)
+
+    def unscaled(self) -> Rows | None:
+        if is_frame(self.X) and hasattr(self.estimator, "preparation_"):
+            raise ValueError(
+                "The model prepares the columns of data frames, which Dask collections do not support here: "
+                "give X.compute()."
+            )
+        return None
 
     def values(self, *, fitting: bool = False, least: int = 2, on_cpu: bool = False) -> Array:
         raise ValueError(

@@ -358,11 +358,8 @@ class Encoder:
     def features(self, columns: Mapping[str, Any], n_rows: int, dtype: Any = np.float64) -> NDArray[Any]:
         """Return the features (n, M) of Arrow columns (n,), in Fortran order."""
         by_feature = np.empty((len(feature_names(self.kinds)), n_rows), dtype=dtype)
-        start = 0
-        for name, kind in self.kinds.items():
-            width = 1 if kind is None or len(kind) == 2 else len(kind)
-            by_feature[start : start + width] = self._column(columns[name], name)
-            start += width
+        for name, own in zip(self.kinds, features_by_column(self.kinds), strict=True):
+            by_feature[own[0] : own[-1] + 1] = self._column(columns[name], name)
         return by_feature.T
 
     def _column(self, column: Any, name: str) -> NDArray[Any]:
@@ -408,18 +405,18 @@ class Encoder:
 
 
 def decode_columns(X: FloatArray, columns: Mapping[str, Kind]) -> dict[str, NDArray[Any]]:
-    """Return features (n, M) as columns of a table, each category the one of the largest feature."""
+    """Return features (n, M) as columns of a table, each category the one of the largest feature.
+
+    A category without features is None.
+    """
     found: dict[str, NDArray[Any]] = {}
-    start = 0
-    for name, kind in columns.items():
-        width = 1 if kind is None or len(kind) == 2 else len(kind)
-        part = X[:, start : start + width]
-        start += width
+    for (name, kind), own in zip(columns.items(), features_by_column(columns), strict=True):
+        part = X[:, own]
         if kind is None:
             found[name] = part[:, 0]
-        else:
-            codes = (part[:, 0] > 0.5).astype(np.intp) if width == 1 else part.argmax(axis=1)
-            found[name] = np.array(kind)[codes]
+            continue
+        codes = (part[:, 0] > 0.5).astype(np.intp) if len(own) == 1 else part.argmax(axis=1)
+        found[name] = np.array([*kind, None], dtype=object)[np.where(np.isnan(part[:, 0]), -1, codes)]
     return found
 
 

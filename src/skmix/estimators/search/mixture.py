@@ -297,8 +297,10 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         kernels: np.ndarray = self.fit(X, y).predict(X)
         return kernels
 
-    def sample(self, n_samples: int = 1, label: Any = None) -> tuple[FloatArray, np.ndarray]:
-        """Draw rows (n, M) and their labels (n,), see `SharedKernelMixture.sample`."""
+    sample = SharedKernelMixture.sample
+
+    def _draw(self, n_samples: int, label: Any) -> tuple[FloatArray, np.ndarray]:
+        """Draw features (n, M) and labels (n,) from the average of the members."""
         check_is_fitted(self)
         check_count(n_samples, "n_samples must be")
         random_state = check_random_state(self.best_estimator_.random_state)
@@ -312,7 +314,7 @@ class SharedKernelMixtureCV(DensityMixin, Search):
                 # With the same seed, all members would draw the same numbers.
                 member = copy(mixture)
                 member.random_state = random_state
-                drawn.append(member.sample(int(count), label))
+                drawn.append(member._draw(int(count), label))
         order = random_state.permutation(n_samples)
         X, labels = (np.concatenate(parts)[order] for parts in zip(*drawn, strict=True))
         return X, labels
