@@ -244,6 +244,7 @@ def test_fcs_files_get_a_channel(tmp_path: Path) -> None:
         (Study(model), "again", open_rows(tmp_path / "out", columns=GENES), "already has a channel 'kernel'"),
         (Study(one), "day1", files[0], r"s1\.fcs is one of the input files"),
         (Study(model), "out", X, r"for copies of FCS files, .* in memory"),
+        (Study(model), "out", open_rows(X), r"for copies of FCS files, .* in memory"),
     ):
         with pytest.raises(ValueError, match=message):
             study.label_cells(tmp_path / target, given)

@@ -187,7 +187,7 @@ def test_wrong_conditions_and_metadata_are_refused(found: Study) -> None:
     for given, message in (
         (("age",), "condition='age' must have two values, but has"),
         (("sex",), r"condition='sex' is not a column of the metadata: \['arm', 'age'\]"),
-        ((["s1", "s2"],), "give the samples of both sides"),
+        ((["s1", "s2"],), "^condition needs .*, or give the samples of both sides as condition and other"),
     ):
         with pytest.raises(ArgumentError, match=message):
             found.compare(*given)

@@ -252,7 +252,7 @@ def test_the_most_that_are_categories() -> None:
     # Whoever says that a column has categories may have any number of them, and numbers among them.
     assert categories(names, categorical=["b"]) == names
     assert categories(["1", "2.0", "030"], categorical=["b"]) == ["030", "1", "2"]
-    with pytest.raises(ValueError, match="has no column 'c'; there are b"):
+    with pytest.raises(ValueError, match="has no column 'c'; there is only 'b'"):
         categories(names, categorical=["c"])
     rows = read("a,code,flat\n1,1,x\n2,2,x\n3,30,x\n", categorical=["code"])
     assert rows.kinds == {"a": None, "code": ["1", "2", "30"]}

@@ -39,9 +39,9 @@ def predict(
 
     Writes for each row the label, the probability of each class (p_...), the
     log-density, and outlier: 1 if the row is unlike the training rows. For a
-    mixture, the kernel replaces the label. Columns are matched by name; other
-    columns are ignored. A column that DATA lacks, and a category that the
-    model does not know, are missing values.
+    mixture, the kernel replaces the label. Columns are matched by name: DATA
+    needs all columns of the model, and others are ignored. Empty cells, and
+    categories that the model does not know, are missing values.
     """
     import numpy as np
 
@@ -159,6 +159,8 @@ def evaluate(
         rows = tables.read_labelled(watch, fitted, data, text, target, weight=weight)
         with watch.steps("evaluating", None):
             found = report.evaluate(fitted, *rows)
+        if rows[2] is not None:
+            cli.note(f"{len(rows[0])} rows count as {found.n_rows:g}, the sum of their weights.")
         if html is not None:
             title = f"{Path(model).name} on {tables.name_of(data)}"
             tables.write_bytes(html, report.evaluation_page(found, title=title).encode())

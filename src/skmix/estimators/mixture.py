@@ -376,7 +376,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         Parameters
         ----------
         X : array-like of shape (n, M)
-            The batch; NaN marks a missing value.
+            The batch; NaN marks a missing value. A file is read whole.
         y : array-like of shape (n,), default=None
             Labels; NaN and None mark rows without one, and so does -1 unless it is among `classes`. None for
             an ordinary mixture.
@@ -405,7 +405,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         Parameters
         ----------
         X : array-like of shape (n, M)
-            Rows of the new class.
+            Rows of the new class. Files are read whole.
         label : int, str, …
             Label of the new class, of the same kind as the others.
         sample_weight : array-like of shape (n,), default=None
@@ -452,7 +452,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         X : array-like of shape (n, M)
             Rows, of any kind that `fit` accepts; NaN marks a missing value.
         y : array-like of shape (n,), default=None
-            Labels, if they are known.
+            Labels, if they are known; those that rows were opened with count too.
 
         Returns
         -------
@@ -462,7 +462,7 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
             categories that it does not know count as missing.
         """
         check_is_fitted(self)
-        rows = enter(self, X, y)
+        rows = enter(self, X, y).with_own_labels()
         unscaled = rows.unscaled()
         if unscaled is None:
             return rows.scores(densities.impute, on_cpu=True)
@@ -526,18 +526,27 @@ class SharedKernelBase(FileMixin, ExportMixin, CallbackSupportMixin, BaseEstimat
         check_is_fitted(self)
         return densities.condition(host_copy(self), given)
 
-    def bic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        scores = self._scores(X, y)
-        return float(-2.0 * scores.sum() + densities.n_parameters(self) * np.log(len(scores)))
+    def bic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Bayesian information criterion on rows X (n, M) with labels y (n,) and weights (n,).
 
-    def aic(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the Akaike information criterion on rows X (n, M) with labels y (n,); lower is better."""
-        return float(-2.0 * self._scores(X, y).sum() + 2.0 * densities.n_parameters(self))
+        Lower is better. Labels and weights that rows were opened with count.
+        """
+        total, size = self._total_score(X, y, sample_weight)
+        return float(-2.0 * total + densities.n_parameters(self) * np.log(size))
 
-    def _scores(self, X: Any, y: Any) -> Any:
-        """Return log p(x | y), or log p(x) without labels, shape (n,), as a NumPy array."""
-        return computed(score_rows(self, X, densities.log_density, y))
+    def aic(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
+        """Return the Akaike information criterion; see `bic`."""
+        return float(-2.0 * self._total_score(X, y, sample_weight)[0] + 2.0 * densities.n_parameters(self))
+
+    def _total_score(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        """Return Σ log p(x | y), or Σ log p(x) without labels, and the number or weight of the rows."""
+        check_is_fitted(self)
+        given = enter(self, X, y, sample_weight)
+        scores = computed(given.with_own_labels().scores(densities.log_density))
+        weights = given.weights(len(scores))
+        if weights is None:
+            return scores.sum(), len(scores)
+        return weights @ scores, weights.sum()
 
 
 @savable
@@ -708,10 +717,17 @@ class SharedKernelMixture(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Den
         """Return the log-density (n,) of rows X (n, M): log p(x | y), or log p(x) without labels y (n,).
 
         It is the density of the features: numbers on the scale of the model, not in the units of a file, and
-        categories as 0/1 features; see `preparation_`. A row without any value has a log-density of 0.
+        categories as 0/1 features; see `preparation_`. A row without any value has a log-density of 0. Labels
+        that `open_rows` was given count, but not the names of files.
         """
-        return score_rows(self, X, densities.log_density, y)
+        return score_rows(self, X, densities.log_density, y, own_labels=True)
 
-    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the mean log-density of the rows; see `score_samples`."""
-        return float(np.mean(self._scores(X, y)))
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the mean log-density of rows with weights (n,), or of rows opened with weights.
+
+        See `score_samples`.
+        """
+        total, size = self._total_score(X, y, sample_weight)
+        return float(total / size)

@@ -149,7 +149,9 @@ def _into_files(
     for sample, rows in {"": None}.items() if source is None else source.each():
         reader = None if rows is None else rows.readers[sample]
         if not isinstance(reader, FcsReader):
-            what = "these cells are in memory" if reader is None else f"{reader.name} is not an FCS file"
+            what = "these cells are in memory"
+            if reader is not None and (reader.stamps or reader.origin):
+                what = f"{reader.name} is not an FCS file"
             raise ValueError(
                 f"target {str(folder)!r} is a folder, for copies of FCS files, but {what}. Give the name of "
                 "a table, such as labels.csv or labels.parquet."

@@ -351,9 +351,12 @@ class Study:
         if other is None:
             table = self._metadata if metadata is None else _metadata_of(metadata, self.samples)
             if table is None or not isinstance(condition, str):
+                # A list of samples may be long.
+                value = condition if isinstance(condition, str) else None
                 raise ArgumentError(
-                    Argument("condition", condition),
-                    " needs metadata with a column of that name, or give the samples of both sides.",
+                    Argument("condition", value),
+                    " needs metadata with a column of that name, or give the samples of both sides as "
+                    "condition and other.",
                 )
             if condition not in table:
                 raise ArgumentError(

@@ -176,9 +176,10 @@ def rows_of(model: Any, X: ArrayLike) -> FloatArray:
     return enter(model if hasattr(X, "columns") else without_names(model), X).gathered()
 
 
-def labels_of(model: Any, X: Any, y: Any) -> np.ndarray:
-    """Return labels (n,) of rows of any kind; those of a file may be given by the name of a column."""
-    return np.asarray(enter(model, X, y).labels()).ravel()
+def labels_of(model: Any, X: Any, y: Any, n_rows: int) -> list[Any]:
+    """Return the labels (n,) of rows of any kind, NaN or None for rows without one."""
+    labels: list[Any] = enter(model, X, y).labels(n_rows, unlabelled=True).tolist()
+    return labels
 
 
 def numbered(column: int) -> str:

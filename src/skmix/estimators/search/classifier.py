@@ -273,8 +273,13 @@ class SharedKernelClassifierCV(ClassifierMixin, Search):
             labels = with_outliers(labels, on_host(self.score_samples(X)), best)
         return sender(self.classifier_, X)(labels) if labels.dtype.kind in "fiub" else labels
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,)."""
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the accuracy on rows X (n, M) with labels y (n,) and weights (n,).
+
+        Rows that `open_rows` opened with labels and weights are scored with these.
+        """
         return accuracy_of(self._fitted(), X, y, sample_weight)
 
     score_samples = delegated(SharedKernelClassifier.score_samples)

@@ -26,7 +26,7 @@ from ...io.sources import CACHED_BYTES
 from .._settings import check_count, is_wide
 from ..holdout import Split, random_halves
 from ..mixture import SharedKernelMixture
-from ..rows import enter, note_rows, sender, warn_caller
+from ..rows import computed, enter, note_rows, sender, warn_caller
 from ..saving import savable
 from ._base import Search, codes_of, delegated, documented_search, make_folds
 from ._grid import Scorer, average, largest_stable, try_grid
@@ -274,10 +274,14 @@ class SharedKernelMixtureCV(DensityMixin, Search):
         rows = self._accept(X)
         return self._averaged(each.score_samples(rows, y) for each in self.mixtures_)
 
-    def score(self, X: ArrayLike, y: ArrayLike | None = None) -> float:
-        """Return the mean log-density of the rows; see `score_samples`."""
-        rows = self._accept(X)
-        return float(np.mean(self._averaged(each._scores(rows, y) for each in self.mixtures_)))
+    def score(
+        self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return the mean log-density of rows with weights (n,); see `SharedKernelMixture.score`."""
+        check_is_fitted(self)
+        given = enter(self.best_estimator_, X, y, sample_weight)
+        scores = computed(self.score_samples(given.X, y))
+        return float(np.average(scores, weights=given.weights(len(scores))))
 
     def _averaged(self, parts: Iterable[Any]) -> Any:
         """Return the logarithm of the members' average density, given their log-densities."""
