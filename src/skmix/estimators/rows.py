@@ -418,9 +418,10 @@ def _features_of_frame(model: Any, frame: Any) -> np.ndarray:
     preparation = getattr(model, "preparation_", None) or {}
     _scale_of_frames(model)  # refuses models that compensate
     frame = _known_columns(model, frame)
-    if preparation.get("columns") is None and _is_numeric(frame):
+    columns = preparation.get("columns")
+    if columns is None and _is_numeric(frame):
         return Columns.of(model).to_scale(_validated(model, frame, fitting=False, least=1))
-    columns = preparation.get("columns") or dict.fromkeys(map(str, _names_of(frame)))
+    columns = columns or dict.fromkeys(map(str, _names_of(frame)))
     rows, _, notes = encode_frame(frame, columns, preparation.get("missing", ()))
     for note in notes:
         warn_caller(f"{note}.")
