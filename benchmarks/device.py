@@ -103,7 +103,7 @@ class Pass:
         self.passes = Passes(self.source, self.setting, rule, np.zeros(1))
         self.parameters: Parameters = frame.enter(found, FULL).map(self.source.to_device)
         self.factor = FULL.factor(self.parameters.covariances, X.shape[1])
-        self.quick: Any = self.source.wrap_step(self.careful, self.setting)
+        self.quick: Any = self.source.wrap_step(self.careful)
         for _ in range(n_warm):
             self.parameters, self.factor, _ = self.step()
 

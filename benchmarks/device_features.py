@@ -216,7 +216,7 @@ def time_streaming(device: str, shrink: int) -> dict[str, Any]:
 
 def rate_of_link(device: str, n_bytes: int = 1 << 28) -> float:
     """Return the gigabytes per second from pinned memory to the device."""
-    rows = torch.ones(n_bytes // 8, dtype=torch.float64, pin_memory=device != "cpu")
+    rows = torch.ones(n_bytes // 8, dtype=torch.float64, pin_memory=torch.device(device).type != "cpu")
     found = n_bytes / min(seconds(lambda: rows.to(device))[0] for _ in range(6)) / 1e9
     print("GB/s", found, flush=True)
     return found

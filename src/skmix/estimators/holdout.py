@@ -152,16 +152,21 @@ def _divide(codes: IntArray, rows: IntArray, splitter: Any, groups: np.ndarray |
                 f"groups cannot be combined with {type(splitter).__name__}, which ignores them: leave out "
                 "groups, or set cv to None or to a splitter such as GroupKFold."
             ) from None
-    alone = np.setdiff1d(np.flatnonzero(codes >= 0), rows)
+    is_alone = codes >= 0
+    is_alone[rows] = False
+    alone = np.flatnonzero(is_alone)
     return [
-        _complete(codes, np.union1d(rows[training], alone), np.sort(rows[held]), groups)
+        _complete(codes, np.concatenate([rows[training], alone]), np.sort(rows[held]), groups)
         for training, held in parts
     ]
 
 
 def _complete(codes: IntArray, training: IntArray, held: IntArray, groups: np.ndarray | None = None) -> Split:
     """Add unlabelled rows to the training rows, unless they or their group are held out."""
-    unlabelled = np.setdiff1d(np.flatnonzero(codes < 0), held)
+    # Masks: set operations on row numbers take longer than a fit of a large table.
+    is_free = codes < 0
+    is_free[held] = False
     if groups is not None:
-        unlabelled = unlabelled[~np.isin(groups[unlabelled], groups[held])]
-    return np.union1d(training, unlabelled), held[codes[held] >= 0]
+        is_free[is_free] = ~np.isin(groups[is_free], groups[held])
+    is_free[training] = True
+    return np.flatnonzero(is_free), held[codes[held] >= 0]

@@ -71,6 +71,7 @@ def study_page(
     data = {
         "title": title,
         "noun": noun,
+        "shrunken": hasattr(model, "weight_prior_"),
         "kernel": "Student’s t distribution" if hasattr(model, "kernel_degrees_") else "Gaussian",
         "n_kernels": n_kernels,
         "n_features": len(kernels.names),
